@@ -84,6 +84,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         longest_files_first(items)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_handlecrashitem(crashitem: str, report: pytest.TestReport, sched: Any) -> None:
+    """End the run where one of several processes died.
+
+    pytest-xdist 3.8 waits for ever if the others have no files left: it gives the rest of the file
+    to nobody.
+    """
+    distribution = sched.config.pluginmanager.getplugin("dsession")
+    distribution.shouldstop = f"the process that ran {crashitem} died"
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[Any]:
     """Keep the collection of garbage fast that follows each test on Slicer's scene."""

@@ -74,7 +74,7 @@ class PretendedWorkers:
 class PretendedWorker:
     """A worker, and its own client, without a process."""
 
-    complaints = ""
+    error_output = ""
     is_alive = False
 
     def start(self) -> None:
@@ -105,3 +105,22 @@ def scan(seed: int = 0) -> Volume:
     """A small anisotropic scan."""
     voxels = np.random.default_rng(seed).normal(size=(9, 30, 28)) * 100
     return Volume(voxels.astype(np.int16), (5.0, 0.8, 0.9), (-20.0, 7.0, 100.0), np.eye(3))
+
+
+class MemoryStore:
+    """Settings that end with the program."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+
+    def value(self, key: str, default: Any = None) -> Any:
+        """What is stored, or the default."""
+        return self.values.get(key, default)
+
+    def setValue(self, key: str, value: Any) -> None:
+        """Store."""
+        self.values[key] = value
+
+    def remove(self, key: str) -> None:
+        """Forget."""
+        self.values.pop(key, None)

@@ -13,7 +13,7 @@ from environment import prepare, python, variables
 
 def main() -> int:
     """Run the demonstration; returns its exit status."""
-    prepare(tests=False)
+    prepare("demo")
     command = [str(python()), "-m", "pumit", "demo", *sys.argv[1:]]
     return subprocess.run(command, env=variables(), check=False).returncode
 

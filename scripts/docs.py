@@ -14,7 +14,7 @@ from environment import ROOT, prepare, python, variables
 
 def main() -> int:
     """Build; returns 0 where every link led somewhere."""
-    prepare(tests=True)
+    prepare("docs")
     # The theme's note on its own successor.
     environment = {**variables(), "NO_MKDOCS_2_WARNING": "1"}
     command = [str(python()), "-m", "mkdocs", "build", "--strict", *sys.argv[1:]]

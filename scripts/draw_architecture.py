@@ -24,7 +24,8 @@ PACKAGES = {
     "PUMITSegmentLib": ROOT / "PUMITSegment" / "PUMITSegmentLib",
     "PUMITTrainLib": ROOT / "PUMITTrain" / "PUMITTrainLib",
 }
-BASE = {"errors", "volume", "prompts", "segmentation", "system", "pumit", "__main__"}
+BASE = {"errors", "file_image", "geometry", "volume", "prompts", "segmentation", "system"}
+BASE |= {"pumit", "__main__"}
 # Parts whose packages lie above and below other parts.
 SPLIT = {"nninteractive", "server"}
 WIDTH, HEIGHT, GAP_X, GAP_Y, MARGIN = 158, 34, 14, 44, 12

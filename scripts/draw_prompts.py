@@ -56,9 +56,9 @@ class Film:
 
         Args:
             text: The line below.
-            at: Where the slices are, LPS mm.
+            at: Point on the slices, LPS mm.
             mask: The segment, (D, H, W), or None.
-            draw: What draws the prompts; told the axes, and whether it is the axial view.
+            draw: Function that draws the prompts, of the axes and whether it is the axial view.
         """
         depth, row, _ = np.rint(self.volume.world_to_index([at])[0]).astype(int)
         figure, axes = plt.subplots(1, 2, figsize=(7.2, 3.9), dpi=80, facecolor="black")

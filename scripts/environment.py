@@ -12,14 +12,18 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Literal
 
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 CONSTRAINTS = ROOT / ".ci" / "constraints.txt"
 # The first that runs is taken: 3.11 is the version that everything has wheels for.
-PYTHONS = ("python3.11", "python3.12", "python3.10", "python3.13", sys.executable, "python")
-# A distribution may leave out the parts that make environments.
-_IS_USABLE = "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))"
+PYTHONS = ("python3.11", "python3.12", "python3.13", sys.executable, "python")
+# Optional parts of the package by what the environment is for. Clicking and reading docstrings
+# need no torch.
+EXTRAS = {"demo": "", "docs": "[docs]", "tests": "[train,test,docs,slicer-test]"}
+# A distribution may leave out the parts that make environments; the pinned versions need 3.11.
+_IS_USABLE = "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))"
 
 
 def python() -> Path:
@@ -38,18 +42,19 @@ def variables() -> dict[str, str]:
     return found
 
 
-def prepare(*, tests: bool) -> None:
+def prepare(purpose: Literal["demo", "docs", "tests"]) -> None:
     """Make the environment and install the project into it, editable.
 
     Args:
-        tests: Whether the tests' own packages are needed too.
+        purpose: Purpose of the environment; that of the tests suffices for the others.
 
     Raises:
         SystemExit: With one line that says what to do, where it cannot be made.
     """
-    stamp = VENV / ("tests.stamp" if tests else "demo.stamp")
-    wanted = _fingerprint()
-    if stamp.is_file() and stamp.read_text() == wanted and _runs(str(python())):
+    fingerprint = _fingerprint()
+    stamps = [VENV / f"{name}.stamp" for name in (purpose, "tests")]
+    is_ready = any(stamp.is_file() and stamp.read_text() == fingerprint for stamp in stamps)
+    if is_ready and _runs(str(python())):
         return
     if not _runs(str(python())):
         base = _find_python()
@@ -58,20 +63,18 @@ def prepare(*, tests: bool) -> None:
         _call([base, "-m", "venv", str(VENV)], "The virtual environment could not be made.")
     _say("Installing the packages (several minutes the first time)")
     # First and by its exact version, so that nothing else's wish decides which build is fetched.
-    # The demonstration clicks, which needs no torch.
-    if tests and not _pip(_pinned("torch")):
+    if purpose == "tests" and not _pip(_pinned("torch")):
         raise SystemExit("torch could not be installed; pip says why above.")
-    extras = "[train,test,docs,slicer-test]" if tests else ""
-    if not _pip("-e", f"{ROOT}{extras}"):
+    if not _pip("-e", f"{ROOT}{EXTRAS[purpose]}"):
         # Slicer as a wheel exists for fewer machines than the rest.
-        if not tests or not _pip("-e", f"{ROOT}[train,test,docs]"):
+        if purpose != "tests" or not _pip("-e", f"{ROOT}[train,test,docs]"):
             raise SystemExit("The packages could not be installed; pip says why above.")
         _say("Without slicer-core: the tests that need it will be skipped")
-    if tests and not _pip("--no-deps", _pinned("trame-slicer")):
+    if purpose == "tests" and not _pip("--no-deps", _pinned("trame-slicer")):
         _say("Without Slicer's terminologies: the tests that need them will be skipped")
-    if tests and not _pip("--no-deps", _pinned("nnInteractive")):
+    if purpose == "tests" and not _pip("--no-deps", _pinned("nnInteractive")):
         _say("Without nnInteractive's server: the tests that need it will be skipped")
-    stamp.write_text(wanted)
+    stamps[0].write_text(fingerprint)
 
 
 def _fingerprint() -> str:
@@ -88,12 +91,12 @@ def _pinned(name: str) -> str:
 
 
 def _find_python() -> str:
-    asked = os.environ.get("PUMIT_PYTHON")
-    for name in (asked,) if asked else PYTHONS:
+    chosen = os.environ.get("PUMIT_PYTHON")
+    for name in (chosen,) if chosen else PYTHONS:
         if _runs(name):
             return name
     raise SystemExit(
-        "No usable Python 3.10 or newer was found; install one (on Debian and Ubuntu with "
+        "No usable Python 3.11 or newer was found; install one (on Debian and Ubuntu with "
         "python3-venv), or name one in PUMIT_PYTHON."
     )
 
@@ -109,7 +112,9 @@ def _runs(executable: str) -> bool:
 def _pip(*arguments: str) -> bool:
     # A person at a terminal sees the progress of large downloads; a log does not need it.
     quiet = [] if sys.stdout.isatty() else ["--quiet"]
-    command = [str(python()), "-m", "pip", "install", *quiet, "-c", str(CONSTRAINTS), *arguments]
+    # Most of what is installed is never imported; what is, compiles itself once.
+    options = [*quiet, "--no-compile", "-c", str(CONSTRAINTS)]
+    command = [str(python()), "-m", "pip", "install", *options, *arguments]
     return subprocess.run(command, env=variables(), check=False).returncode == 0
 
 

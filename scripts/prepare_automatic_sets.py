@@ -40,7 +40,7 @@ class Copy:
     """One case as it is written.
 
     Attributes:
-        suffix: Of its name.
+        suffix: Suffix of its name.
         image: Intensities, (D, H, W).
         labels: (D, H, W).
         padding: Voxels that were added before and after, along each axis.
@@ -67,7 +67,7 @@ class HeartCopies:
 
     Args:
         scans: Image files of other MR scans.
-        random: Of sizes, places and contrasts.
+        random: Random generator of sizes, places and contrasts.
     """
 
     def __init__(self, scans: list[Path], random: np.random.Generator) -> None:

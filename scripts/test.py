@@ -23,7 +23,7 @@ MOST_PROCESSES = 4
 
 def main() -> int:
     """Run every check and every test; returns 0 where all passed."""
-    prepare(tests=True)
+    prepare("tests")
     failed = [" ".join(check) for check in CHECKS if _run(*check) != 0]
     # Last, so that its closing line is the last one printed.
     status = _run("pytest", *pytest_arguments(sys.argv[1:]))

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from pumit.client.remote_models import AutomaticAnswer
 from pumit.errors import PumitError
+from pumit.geometry import Floats
 from pumit.segmentation import LabelMap
-from pumit.volume import Floats
 from PUMITSlicerLib.labelmap_grid import Box
 from PUMITSlicerLib.mrml import VolumeFrame
 from PUMITSlicerLib.terms import uniqueName
@@ -21,14 +21,14 @@ from PUMITSegmentLib.segments.writer import OverwriteMode, PreparedMask, Segment
 
 @dataclass(frozen=True, eq=False)
 class FoundClass:
-    """One class that occurs.
+    """A class that occurs in a volume.
 
     Attributes:
         name: The model's name for it.
         terminology: Slicer's terminology entry.
         color: Red, green and blue in 0..1.
-        mask: Where it is, ready to be written.
-        voxels: How many.
+        mask: Mask prepared for the writer.
+        voxels: Number of voxels.
     """
 
     name: str
@@ -40,11 +40,11 @@ class FoundClass:
 
 @dataclass(frozen=True, eq=False)
 class FoundStructures:
-    """What a model found in a volume, ready to be written.
+    """Structures that a model found in a volume, ready to be written.
 
     Attributes:
         structures: Classes that occur, in the model's order.
-        missing: Names of those that do not.
+        missing: Names of classes that do not occur.
         model: The model's name.
         version: The model's own version.
         overlap: Whether structures may share voxels, as regions of a tumour do.
@@ -111,11 +111,11 @@ def addStructures(
     which DICOM tells that nobody drew it. What a user set as the editable area holds.
 
     Args:
-        found: From `prepareStructures`.
+        found: Result of `prepareStructures`.
         segmentationNode: The segmentation to add to, under any transform.
         volumeNode: The volume that was segmented, under any transform.
-        writer: Writes the masks.
-        overwrite: What happens to other segments under the masks.
+        writer: Writer of the masks.
+        overwrite: Rule for other segments under the masks.
         isPrompted: Whether somebody's prompts were answered.
 
     Returns:

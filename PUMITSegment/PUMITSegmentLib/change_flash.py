@@ -20,7 +20,7 @@ Bounds = list[tuple[int, int]]
 
 
 class ChangeFlash:
-    """Shows the difference of two masks for a moment; not saved, not listed.
+    """Short display of the difference of two masks; not saved, not listed.
 
     Args:
         logic: The module's logic, whose scan the masks are of.
@@ -56,8 +56,8 @@ class ChangeFlash:
             return
         start = tuple(first for first, _last in bounds)
         image = orientedImage(changed.view(np.uint8), ijkToRas(volumeNode), start)
-        self._nodeID = _made(image, volumeNode).GetID()
-        self._key = volumeKey(volumeNode)
+        self._nodeID = _createLabelmap(image, volumeNode).GetID()
+        self._key = self._shown()
         self._timer.start()
 
     def clear(self) -> None:
@@ -68,9 +68,13 @@ class ChangeFlash:
             slicer.mrmlScene.RemoveNode(node)
 
     def _follow(self) -> None:
-        """Show nothing of a scan, or a frame, that is shown no more."""
-        if self._nodeID and volumeKey(self._logic.volumeNode) != self._key:
+        """Show nothing of a scan, a frame or a segmentation that is shown no more."""
+        if self._nodeID and self._shown() != self._key:
             self.clear()
+
+    def _shown(self) -> Hashable:
+        node = self._logic.segmentationNode
+        return volumeKey(self._logic.volumeNode), node.GetID() if node is not None else ""
 
 
 def _on(packed: PackedMask, bounds: Bounds) -> np.ndarray:
@@ -84,7 +88,7 @@ def _on(packed: PackedMask, bounds: Bounds) -> np.ndarray:
     return array
 
 
-def _made(image, volumeNode):
+def _createLabelmap(image, volumeNode):
     node = slicer.vtkMRMLSegmentationNode()
     node.SetName(_("Change"))
     node.SetHideFromEditors(True)

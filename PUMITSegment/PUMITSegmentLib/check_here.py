@@ -13,15 +13,15 @@ from PUMITSegmentLib.segments.segment_list import segmentName
 
 
 class CheckHere:
-    """Asks for the places when they are wanted, and forgets them when they are no more true.
+    """Guide through the uncertain regions of the selected segment's answer.
 
     Args:
         logic: The module's logic.
-        requests: Who asks what computes.
-        answerKey: Equal as long as the selected segment answers the same prompts.
+        requests: Mask requests of the logic.
+        answerKey: Key of the answer, which changes with the prompts of the selected segment.
 
     Attributes:
-        mark: What shows the present place.
+        mark: Mark on the present place.
     """
 
     def __init__(self, logic, requests, answerKey: Callable[[], tuple]) -> None:

@@ -18,7 +18,7 @@ class Collaborators:
     Attributes:
         background: Threads whose results arrive on the GUI thread.
         compute: The worker or the remote machine.
-        writer: Writes and reads masks.
+        writer: Writer and reader of masks.
     """
 
     background: Background

@@ -29,9 +29,9 @@ def findStructure(
     modality: str,
     corners,
     isCancelled: Callable[[], bool],
-    tell: Progress,
+    progress: Progress,
     *,
-    isAnyway: bool = False,
+    skipsCheck: bool = False,
     onFacts: Callable[[SearchFacts], None] | None = None,
 ) -> StructureAnswer:
     """Ask a server's session, on a thread; what will run is told before it runs.
@@ -40,7 +40,7 @@ def findStructure(
         PumitError: As `StructureMethods.find_structure`.
     """
     facts = None
-    if not isAnyway:
+    if not skipsCheck:
         facts = session.check_structure(structure, modality=modality, cancelled=isCancelled)
         if onFacts is not None:
             onFacts(facts)
@@ -51,7 +51,7 @@ def findStructure(
         roi_corners_lps=corners,
         anyway=True,
         cancelled=isCancelled,
-        progress=tell,
+        progress=progress,
     )
 
 
@@ -64,7 +64,7 @@ def closedModels(available: Availability) -> list[AvailableModel]:
     ]
 
 
-def agree(model: str, licence: str, confirm: Callable[[str], bool]) -> bool:
+def requestConsent(model: str, licence: str, confirm: Callable[[str], bool]) -> bool:
     """Whether the user agrees to a model's licence; remembered.
 
     Raises:

@@ -16,7 +16,7 @@ from PUMITSegmentLib.automatic import FoundStructures
 from PUMITSegmentLib.check_here import CheckHere
 from PUMITSegmentLib.collaborators import Collaborators, localCollaborators
 from PUMITSegmentLib.masks.answer import Answer, Mask
-from PUMITSegmentLib.masks.question import questionOf
+from PUMITSegmentLib.masks.query import queryOf
 from PUMITSegmentLib.masks.requests import MaskRequests
 from PUMITSegmentLib.masks.step_words import segmentOfStep, stepInWords
 from PUMITSegmentLib.masks.working_segmentation import WorkingSegmentation
@@ -49,17 +49,17 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
     leaves no observer behind. What cannot be done is said in `status`, never raised.
 
     Args:
-        collaborators: What computes and writes; by default a worker on this computer.
+        collaborators: Parts that compute and write; by default a worker on this computer.
 
     Attributes:
-        status: One sentence on what is going on.
+        status: Status board of the panel.
         compute: The worker or the remote machine.
         background: Threads whose results arrive on the GUI thread.
-        listeners: Called after anything changed that a panel shows.
-        onAnswered: Called after an answer was written: the mask before, and now.
-        permission: Asks before the segmentation of another scan is changed.
-        checkHere: Leads through the places where the selected segment should be checked.
-        continuing: Lets segments follow from frame to frame of a sequence.
+        listeners: Callbacks after any change that a panel shows.
+        onAnswered: Callback after a written answer: the mask before, and now.
+        permission: Question before the segmentation of another scan is changed.
+        checkHere: Guide through the places where the selected segment should be checked.
+        continuing: Propagation of segments from frame to frame of a sequence.
     """
 
     def __init__(self, collaborators: Collaborators | None = None) -> None:
@@ -74,13 +74,13 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         self.permission = WritePermission()
         self._requests = MaskRequests(
             *(parts.compute, parts.background, self.status),
-            ask=lambda segmentID: questionOf(self.working, segmentID),
+            makeQuery=lambda segmentID: queryOf(self.working, segmentID),
             onMask=self._onMask,
             prepare=Answer.of,
         )
         self._session = SceneSession(SessionReactions(self, self._requests), parts.writer)
         self.checkHere = CheckHere(self, self._requests, self._session.answerKey)
-        self.continuing = Continuing(self, self._requests, lambda: self._session.frames.latest)
+        self.continuing = Continuing(self, self._requests, lambda: self._session.frames)
 
     # What is worked on
 
@@ -103,10 +103,10 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         """The module is shown: its prompts are, too."""
         self._session.setShown(True)
         if self.segmentID:
-            with self.saying():
+            with self.showingErrors():
                 self.working.adoptManualEdits(self.segmentID)
         self.compute.checkInstalled()
-        self.sayWhatIsNext()
+        self.showNextStep()
 
     def exit(self) -> None:
         """Another module is shown: nothing is placed, and no prompt is in its way."""
@@ -176,6 +176,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         segmentID = newSegment(working.node, name)
         working.recordNew(segmentID)
         self.selectSegment(segmentID)
+        self.onSessionChanged()  # a first segment was selected before the step was recorded
         return segmentID
 
     def addFound(self, found: FoundStructures) -> None:
@@ -201,7 +202,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
             return
         self._requests.forget(segmentID)
         following = neighbourOf(working.node, segmentID)
-        with self.saying():
+        with self.showingErrors():
             working.removeSegment(segmentID)
         self.selectSegment(following)
 
@@ -239,20 +240,20 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
             return False
         self.parameters.promptKind = kind
         self._parts.warmUp()
-        with self.saying():
+        with self.showingErrors():
             working.adoptManualEdits(self.segmentID)
             working.prompts.startPlacing(kind, self.segmentID, self.parameters.isPositive)
-        self.sayWhatIsNext()
+        self.showNextStep()
         self.onSessionChanged()
         return working.prompts.isPlacing
 
     def stopPlacing(self) -> None:
         """Let clicks in the views do what they did before."""
         if self.isPlacing:
-            said = self.status.current
+            shown = self.status.current
             self.working.prompts.stopPlacing()
-            if self.status.current is said:  # nothing was drawn meanwhile
-                self.sayWhatIsNext()
+            if self.status.current is shown:  # nothing was drawn meanwhile
+                self.showNextStep()
             self.onSessionChanged()
 
     def setPositive(self, isPositive: bool) -> None:
@@ -272,7 +273,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         elif not self.promptCount(self.segmentID):
             self.status.problem(_("Add a prompt first, such as a point inside the structure."))
         elif self.mayWrite():
-            with self.saying():
+            with self.showingErrors():
                 self.working.adoptManualEdits(self.segmentID)
                 self._requests.request(self.segmentID)
 
@@ -280,7 +281,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         """Stop what is computed, written or installed; nothing changes in the scene."""
         self.status.cancel()
 
-    def sayError(self, error: Exception) -> None:
+    def showError(self, error: Exception) -> None:
         """Say what went wrong; what the user cannot repair goes to the log whole."""
         if isinstance(error, PumitError):
             self.status.problem(str(error))
@@ -300,7 +301,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         ids = segmentIDs(working.node) if segmentID is None else [segmentID]
         for each in ids:
             self._requests.forget(each)
-        with self.saying():
+        with self.showingErrors():
             working.reset(ids)
             self.status.waiting(_("Prompts and masks removed; Undo restores them."))
         self.onSessionChanged()
@@ -328,7 +329,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         changes = self.working.upcoming(isUndo)
         segmentID = segmentOfStep(changes)
         name = segmentName(self.segmentationNode, segmentID)
-        with self.saying():
+        with self.showingErrors():
             unanswered = move() or []
             if segmentID in segmentIDs(self.segmentationNode):
                 self.selectSegment(segmentID)
@@ -344,7 +345,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
     def onSessionChanged(self) -> None:
         """Tell the listeners."""
         if self.status.current.text == "":
-            self.sayWhatIsNext()
+            self.showNextStep()
         for listener in list(self.listeners):
             listener()
 
@@ -352,7 +353,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
 
     def _onMask(self, segmentID: str, answer: Answer) -> None:
         model = (self.compute.capabilities or {}).get("model") or {}
-        with self.saying():
+        with self.showingErrors():
             working = self.working
             overwrite, before = self.parameters.overwriteMode, working.present(segmentID)
             isFilled = working.answer(segmentID, answer, overwrite, model)
@@ -378,21 +379,21 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
     def mayWrite(self) -> bool:
         """Whether the segmentation may be changed from this scan; asks the user if need be."""
         node, volumeNode = self.segmentationNode, self.volumeNode
-        with self.saying():
-            if self.permission.ask(node, volumeNode):
+        with self.showingErrors():
+            if self.permission.request(node, volumeNode):
                 return True
             self.status.problem(whyNotWritten(node, volumeNode))
         return False
 
     @contextmanager
-    def saying(self) -> Iterator[None]:
+    def showingErrors(self) -> Iterator[None]:
         """Say what the user can repair instead of raising it."""
         try:
             yield
         except PumitError as error:
             self.status.problem(str(error))
 
-    def sayWhatIsNext(self) -> None:
+    def showNextStep(self) -> None:
         """Say what the user can do next, unless something goes on: that is more important."""
         if not self.status.isWorking:
             self.status.waiting(nextStepInWords(self))

@@ -10,23 +10,23 @@ from pumit.client.remote_models import AutomaticAnswer
 from pumit.prompts import MaskPrompt
 from pumit.segmentation import ClassLabel, LabelMap, region_type
 
-from PUMITSegmentLib.masks.question import Question, questionOf
+from PUMITSegmentLib.masks.query import MaskQuery, queryOf
 from PUMITSegmentLib.masks.working_segmentation import WorkingSegmentation
 from PUMITSegmentLib.segments.appearance import Appearance
 from PUMITSegmentLib.segments.segment_list import segmentIDs
 
 
 @dataclass(frozen=True, eq=False)
-class SegmentQuestion:
-    """What is asked about one segment in another scan.
+class SegmentQuery:
+    """Question about one segment in another scan.
 
     Attributes:
         label: Name, coded term and colour of the segment.
-        question: Its prompts in that scan.
+        query: Prompts in that scan.
     """
 
     label: ClassLabel
-    question: Question
+    query: MaskQuery
 
 
 def promptedIDs(working: WorkingSegmentation | None) -> list[str]:
@@ -37,50 +37,50 @@ def promptedIDs(working: WorkingSegmentation | None) -> list[str]:
     return [each for each, kept in nodes.items() if any(node.prior is None for node in kept)]
 
 
-def questionsAbout(working: WorkingSegmentation, volumeNode) -> list[SegmentQuestion]:
+def queriesOf(working: WorkingSegmentation, volumeNode) -> list[SegmentQuery]:
     """The questions that the prompts of all segments are in another scan.
 
     Raises:
         PumitError: If a prompt lies beside that scan.
     """
-    questions = []
+    queries = []
     for segmentID in promptedIDs(working):
-        question = questionOf(working, segmentID, volumeNode)
-        if question is None:
+        query = queryOf(working, segmentID, volumeNode)
+        if query is None:
             continue
-        prompts = [each for each in question.prompts if not isinstance(each, MaskPrompt)]
-        look = Appearance.of(working.node, segmentID)
-        red, green, blue = look.color
-        label = ClassLabel(look.name, look.terminology, (red, green, blue))
-        questions.append(SegmentQuestion(label, replace(question, prompts=prompts)))
-    return questions
+        prompts = [each for each in query.prompts if not isinstance(each, MaskPrompt)]
+        appearance = Appearance.of(working.node, segmentID)
+        red, green, blue = appearance.color
+        label = ClassLabel(appearance.name, appearance.terminology, (red, green, blue))
+        queries.append(SegmentQuery(label, replace(query, prompts=prompts)))
+    return queries
 
 
 def answerAll(
     session,
-    questions: Sequence[SegmentQuestion],
+    queries: Sequence[SegmentQuery],
     model: dict[str, str],
     isCancelled: Callable[[], bool],
-    tell: Callable[[float], None],
+    progress: Callable[[float], None],
 ) -> AutomaticAnswer:
     """Ask a session that holds the scan about every segment, on a thread.
 
     Raises:
         PumitError: If a question has no answer.
     """
-    labels = tuple(each.label for each in questions)
+    labels = tuple(each.label for each in queries)
     regions = None
-    for number, each in enumerate(questions):
+    for number, each in enumerate(queries):
         answer = session.answer(
-            each.question.prompts,
+            each.query.prompts,
             str(number + 1),
             place_count=0,
             cancelled=isCancelled,
-            progress=lambda part, number=number: tell((number + part) / len(questions)),
+            progress=lambda part, number=number: progress((number + part) / len(queries)),
         )
-        mask = each.question.allow(answer.mask)
+        mask = each.query.allow(answer.mask)
         if regions is None:
-            regions = np.zeros(mask.shape, region_type(len(questions)))
+            regions = np.zeros(mask.shape, region_type(len(queries)))
         regions |= mask.astype(regions.dtype) << regions.dtype.type(number)
     assert regions is not None
     found = LabelMap.of_regions(regions, labels)

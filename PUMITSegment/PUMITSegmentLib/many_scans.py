@@ -21,7 +21,7 @@ from slicer.i18n import tr as _
 from PUMITSegmentLib.automatic import FoundStructures, addStructures, prepareStructures
 from PUMITSegmentLib.exporting.target import safeFileName
 from PUMITSegmentLib.finding import modalityOf
-from PUMITSegmentLib.many_prompts import SegmentQuestion
+from PUMITSegmentLib.many_prompts import SegmentQuery
 from PUMITSegmentLib.scene.frames import keepPerFrame
 from PUMITSegmentLib.segments.segment_list import newSegmentation
 from PUMITSegmentLib.segments.writer import SegmentWriter
@@ -29,21 +29,21 @@ from PUMITSegmentLib.segments.writer import SegmentWriter
 logger = logging.getLogger(__name__)
 
 SUFFIX = ".seg.nrrd"
-_MOST_TOLD = 2
+_MOST_FAILURES = 2
 
 
 @dataclass
 class BatchItem:
-    """One scan.
+    """A scan of a batch.
 
     Attributes:
-        name: For the user, and the name of its file.
-        node: In the scene; None for a file.
+        name: Name for the user and of its file.
+        node: Node in the scene; None for a file.
         path: File or folder; None for a node.
-        series: Which series of the folder.
-        target: Where its result is written; None for a segmentation in the scene.
-        questions: Prompts of another scan's segments in this one; none for a model without prompts.
-        problem: Why it cannot be segmented, where that is known already.
+        series: SeriesInstanceUID; None for a folder with one series.
+        target: Path of the result; None for a segmentation in the scene.
+        queries: Prompts of another scan's segments in this one; none for a model without prompts.
+        problem: Reason why it cannot be segmented, where that is known already.
     """
 
     name: str
@@ -51,22 +51,24 @@ class BatchItem:
     path: Path | None = None
     series: str | None = None
     target: Path | None = None
-    questions: Sequence[SegmentQuestion] = ()
+    queries: Sequence[SegmentQuery] = ()
     problem: str = ""
 
 
 # Asks a session that holds a scan, on a thread: which scan, the session, the scan's modality,
 # whether it is cancelled, and where it tells the finished share.
-Ask = Callable[[BatchItem, Any, str, Callable[[], bool], Callable[[float], None]], AutomaticAnswer]
+ScanRequest = Callable[
+    [BatchItem, Any, str, Callable[[], bool], Callable[[float], None]], AutomaticAnswer
+]
 
 
 @dataclass
 class BatchResult:
-    """What came of all scans.
+    """Result of a batch.
 
     Attributes:
-        done: How many were segmented.
-        there: How many had a result already.
+        done: Number of scans that were segmented.
+        there: Number of scans that had a result already.
         failures: Scan and reason, in words.
     """
 
@@ -81,28 +83,28 @@ class BatchResult:
         )
         if self.there:
             text += _(" {there} had a result already.").format(there=self.there)
-        told = [f"{name}: {reason}" for name, reason in self.failures[:_MOST_TOLD]]
-        if len(self.failures) > _MOST_TOLD:
-            told.append(_("{more} more failed").format(more=len(self.failures) - _MOST_TOLD))
-        return " ".join([text, "; ".join(told)]).strip()
+        reasons = [f"{name}: {reason}" for name, reason in self.failures[:_MOST_FAILURES]]
+        if len(self.failures) > _MOST_FAILURES:
+            reasons.append(_("{more} more failed").format(more=len(self.failures) - _MOST_FAILURES))
+        return " ".join([text, "; ".join(reasons)]).strip()
 
 
 class BatchRun:
-    """Segments scans one after another; the scene stays usable.
+    """Batch segmentation of scans, one after another; the scene stays usable.
 
     Args:
         logic: The module's logic.
-        items: What to segment.
-        ask: Asks what computes about one scan.
-        onChanged: Called when it begins or ends.
+        items: Scans to segment.
+        request: Function that asks what computes about one scan.
+        onChanged: Callback at start and end.
     """
 
     def __init__(
-        self, logic, items: Sequence[BatchItem], ask: Ask, onChanged: Callable[[], None]
+        self, logic, items: Sequence[BatchItem], request: ScanRequest, onChanged: Callable[[], None]
     ) -> None:
         self._logic = logic
         self._items = list(items)
-        self._ask = ask
+        self._request = request
         self._onChanged = onChanged
         self._place = -1
         self._cancelled = threading.Event()
@@ -134,7 +136,7 @@ class BatchRun:
             self.result.there += 1
             self._next()
             return
-        self._tell(0.0)
+        self._showProgress(0.0)
         try:
             if item.problem:
                 raise PumitError(item.problem)
@@ -157,10 +159,12 @@ class BatchRun:
             scan = volume if volume is not None else Volume.read(item.path, series=item.series)
             with self._logic.compute.openSession() as session:
                 session.set_volume(scan)
-                answer = self._ask(item, session, modality, self._cancelled.is_set, self._tellLater)
+                answer = self._request(
+                    item, session, modality, self._cancelled.is_set, self._postProgress
+                )
             if item.target is None:
                 return prepareStructures(answer)
-            made = "SEMIAUTOMATIC" if item.questions else "AUTOMATIC"
+            made = "SEMIAUTOMATIC" if item.queries else "AUTOMATIC"
             algorithm = Algorithm(f"PUMIT {answer.model}", answer.version or "0", made)
             item.target.parent.mkdir(parents=True, exist_ok=True)
             segments = segments_of(answer.found)
@@ -189,7 +193,7 @@ class BatchRun:
             raise PumitError(found.sentence())
         segmentation = newSegmentation(item.node)
         keepPerFrame(segmentation, item.node)
-        addStructures(found, segmentation, item.node, self._writer, isPrompted=bool(item.questions))
+        addStructures(found, segmentation, item.node, self._writer, isPrompted=bool(item.queries))
 
     def _fail(self, error: Exception) -> None:
         """Note why a scan failed, and go on with the next."""
@@ -207,16 +211,16 @@ class BatchRun:
         """What computes cannot be had: the next scan would fare no better."""
         if not self._cancelled.is_set():
             self._end()
-            self._logic.sayError(error)
+            self._logic.showError(error)
 
     def _end(self) -> None:
         self.isRunning = False
         self._onChanged()
 
-    def _tellLater(self, fraction: float) -> None:
-        self._logic.background.post(self._tell, fraction)
+    def _postProgress(self, fraction: float) -> None:
+        self._logic.background.post(self._showProgress, fraction)
 
-    def _tell(self, fraction: float) -> None:
+    def _showProgress(self, fraction: float) -> None:
         if not self.isRunning:
             return
         count = len(self._items)

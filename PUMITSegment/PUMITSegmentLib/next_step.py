@@ -54,7 +54,7 @@ def whyNoSegment(volumeNode) -> str:
     return noVoxels() if volumeNode.GetImageData() is None else ""
 
 
-def whatExcluded(segmentationNode, segmentID: str, isFilled: bool) -> str:
+def exclusionInWords(segmentationNode, segmentID: str, isFilled: bool) -> str:
     """One sentence after a box outside was drawn.
 
     Args:

@@ -15,13 +15,13 @@ class SegmentParameters:
 
     Attributes:
         sourceVolume: The scan.
-        segmentation: Where segments and their prompts are kept.
+        segmentation: Segmentation that keeps the segments and their prompts.
         segmentID: The selected segment; empty for none.
         updateAutomatically: Whether each change of prompts asks for a new mask.
-        overwriteMode: What happens where a segment meets another one.
-        promptKind: What is placed next.
+        overwriteMode: Rule for a segment that meets another one.
+        promptKind: Kind of the next prompt.
         isPositive: Whether the next prompt says where the segment is.
-        automaticRegion: Where automatic segmentation looks; None for the whole scan.
+        automaticRegion: Region of automatic segmentation; None for the whole scan.
         automaticModel: The model that segments without prompts; empty for the first there is.
     """
 

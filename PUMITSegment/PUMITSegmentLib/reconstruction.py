@@ -25,7 +25,7 @@ _SHOWN_PERCENTILE = 99.5
 
 @dataclass(frozen=True, eq=False)
 class ReconstructionNodes:
-    """What is in the scene.
+    """Nodes of a reconstruction in the scene.
 
     Attributes:
         image: The reconstruction, a volume node like the scan.
@@ -50,7 +50,7 @@ def showReconstruction(answer: Reconstruction, volumeNode, modelName: str) -> Re
     """Put an answer into the scene beside its volume; an earlier one of the volume is replaced.
 
     Args:
-        answer: From `RemoteSession.reconstruct`.
+        answer: Result of `RemoteSession.reconstruct`.
         volumeNode: The volume that was reconstructed; the new volumes get its parent transform,
             its place in the hierarchy, and the reconstruction its window.
         modelName: The tokenizer's name, for the chart's title.
@@ -106,16 +106,6 @@ def showReconstruction(answer: Reconstruction, volumeNode, modelName: str) -> Re
     return nodes
 
 
-def reconstructionOf(volumeNode) -> ReconstructionNodes | None:
-    """What the scene holds of a volume's reconstruction; None where anything of it is gone."""
-    found = {
-        item.name: volumeNode.GetNodeReference(_ROLE + item.name)
-        for item in fields(ReconstructionNodes)
-    }
-    needed = [node for name, node in found.items() if name != "usual"]
-    return None if None in needed else ReconstructionNodes(**found)
-
-
 def removeReconstruction(volumeNode) -> None:
     """Remove what was made of a volume, where it is still in the scene."""
     for item in fields(ReconstructionNodes):
@@ -161,7 +151,7 @@ def compareInViews(nodes: ReconstructionNodes, volumeNode) -> None:
 
 @dataclass(frozen=True)
 class _View:
-    """What a slice view shows."""
+    """Layers of a slice view."""
 
     background: str | None
     foreground: str | None
@@ -171,7 +161,7 @@ class _View:
 
 
 class ViewsBefore:
-    """Layout and slice views as they were, to be brought back.
+    """Earlier layout and slice views, to be restored.
 
     Nodes that are gone by then are left out.
     """

@@ -67,7 +67,7 @@ def loadGeneratedScan():
 
 
 class _Generator:
-    """What Slicer calls instead of a download."""
+    """Generator of a data set, which Slicer calls instead of a download."""
 
     def __call__(self, source: object) -> list[object]:
         return [loadGeneratedScan()]

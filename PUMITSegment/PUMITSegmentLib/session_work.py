@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 # Given the session, whether it is cancelled, and where to report progress; on a thread.
-Ask = Callable[["Session", Callable[[], bool], Callable[[float], None]], Any]
+SessionRequest = Callable[["Session", Callable[[], bool], Callable[[float], None]], Any]
 
 
 class SessionWork:
-    """Asks what computes something about the scan; one question at a time.
+    """Long request about the scan to the worker or remote machine, one at a time.
 
     Args:
         logic: The module's logic, whose scan it is about.
-        onChanged: Called when it begins or ends.
+        onChanged: Callback at start and end.
     """
 
     def __init__(self, logic, onChanged: Callable[[], None]) -> None:
@@ -40,17 +40,18 @@ class SessionWork:
         """Whether an answer is awaited."""
         return self._cancelled is not None
 
-    def start(self, text: str, ask: Ask, onDone: Callable[[Any], None]) -> None:
-        """Ask; the status says how it goes.
+    def start(self, text: str, request: SessionRequest, onDone: Callable[[Any], None]) -> None:
+        """Send the request; the status shows its progress.
 
         Args:
-            text: What goes on, in words.
-            ask: Asks the session, on a thread.
-            onDone: Given what `ask` returned, if the scan is still the same.
+            text: Sentence for the status.
+            request: Function that asks the session, on a thread.
+            onDone: Callback with the result of `request`, if the scan is still the same.
         """
         logic = self._logic
         if self.isRunning or logic.volumeNode is None:
             return
+        # 1. The scan as it is now.
         node = logic.volumeNode
         self._text = text
         try:
@@ -58,6 +59,7 @@ class SessionWork:
         except PumitError as error:
             logic.status.problem(str(error))
             return
+        # 2. Whether the answer is still about the scan that is shown.
         cancelled = self._cancelled = threading.Event()
 
         def isGone() -> bool:
@@ -69,7 +71,7 @@ class SessionWork:
             logic.status.waiting(_("The scan has changed; nothing was added."))
             self._onChanged()
 
-        def tell(fraction: float) -> None:
+        def showProgress(fraction: float) -> None:
             if cancelled.is_set():
                 return
             if isGone():
@@ -77,13 +79,14 @@ class SessionWork:
             else:
                 logic.status.working(self._text, fraction, self._cancelByUser)
 
+        # 3. On a thread: a session of its own, the scan, then the request.
         def work() -> Any:
             with logic.compute.openSession() as session:
                 session.set_volume(volume)
-                return ask(
+                return request(
                     session,
                     cancelled.is_set,
-                    lambda fraction: logic.background.post(tell, fraction),
+                    lambda fraction: logic.background.post(showProgress, fraction),
                 )
 
         def done(result: Any) -> None:
@@ -101,24 +104,25 @@ class SessionWork:
         def fail(error: Exception) -> None:
             if not cancelled.is_set():
                 self._end()
-                logic.sayError(error)
+                logic.showError(error)
 
         def send() -> None:
             if not cancelled.is_set():
                 logic.background.submit(work, done, fail)
 
+        # 4. Start the worker where there is none, then send.
         logic.status.working(text, None, self._cancelByUser)
         logic.compute.ensureReady(send, fail)
         self._onChanged()
 
-    def say(self, text: str) -> None:
-        """Say something else about what goes on, from now on."""
+    def showText(self, text: str) -> None:
+        """Replace the text of the status from now on."""
         if self.isRunning:
             self._text = text
             self._logic.status.working(text, None, self._cancelByUser)
 
     def cancel(self) -> None:
-        """Drop the question; nothing is added."""
+        """Cancel the request; nothing is added."""
         if self._cancelled is not None:
             self._cancelled.set()
             self._cancelled = None

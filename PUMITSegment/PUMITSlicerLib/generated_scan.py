@@ -9,8 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from pumit.geometry import Floats
 from pumit.segmentation import Mask
-from pumit.volume import Floats, Volume
+from pumit.volume import Volume
 
 SHAPE = (72, 150, 180)
 SPACING_MM = (3.0, 2.2, 2.2)

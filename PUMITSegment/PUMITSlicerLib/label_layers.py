@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import slicer
+from pumit.geometry import Array
 from pumit.segmentation import Mask
-from pumit.volume import Array
 
 from PUMITSlicerLib.labelmap_grid import Box, GridMap, imageGrid, sampled
 from PUMITSlicerLib.mrml import ijkToRas, orientedImageArray
@@ -22,8 +22,8 @@ class LabelLayer:
     Attributes:
         image: A copy that is in no scene, so any thread may use it; as if under no transform.
         box: The part of the volume's grid that it may lie on; empty without a volume.
-        gridMap: From the volume's grid to the image's; None without a volume.
-        bent: Its labels on `box`, where a transform lies between that bends.
+        gridMap: Map from the volume's grid to the image's; None without a volume.
+        bent: Labels on `box`, where a transform lies between that bends.
     """
 
     image: object
@@ -92,7 +92,7 @@ def maskOnVolume(labels: Array, box: Box, label: int, shape: tuple[int, int, int
 
     Args:
         labels: The layer's labels, fills `box`.
-        box: Its place on the volume's grid.
+        box: Box on the volume's grid.
         label: The segment's label.
         shape: The volume's (D, H, W).
     """

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import slicer
 import vtk
-from pumit.volume import Array, Floats
+from pumit.geometry import Array, Floats
 
 from PUMITSlicerLib.mrml import orientedImageArray, transformBetween
 
@@ -118,8 +118,8 @@ class GridMap:
     Args:
         grid: The grid asked about, to the RAS of a node.
         imageGrid: The other grid, to the RAS of another node.
-        parentTransformNode: What the first node is under; None is the world.
-        imageParentTransformNode: What the second node is under.
+        parentTransformNode: Transform of the first node; None is the world.
+        imageParentTransformNode: Transform of the second node.
     """
 
     def __init__(
@@ -202,10 +202,10 @@ def sampled(
 
     Args:
         image: A vtkImageData; its geometry is ignored, `gridMap` speaks of its indices.
-        box: Where voxels are wanted, on the grid that `gridMap` comes from.
-        gridMap: From that grid to the image's.
-        isLinear: Interpolate; else the voxel that a point lies in is taken.
-        background: What lies outside the image.
+        box: Voxels to fill, on the grid that `gridMap` comes from.
+        gridMap: Map from that grid to the image's.
+        isLinear: Whether to interpolate; else the voxel that a point lies in is taken.
+        background: Value outside the image.
 
     Returns:
         Array that fills `box`; it may be a view of the image.
@@ -213,9 +213,11 @@ def sampled(
     whole = Box.ofImage(image)
     if box.isEmpty or whole.isEmpty or image.GetPointData().GetScalars() is None:
         return np.full(box.shape, background, dtype=np.uint8 if background == 0 else float)
+    # 1. Grids that differ by whole voxels: a copy.
     shift = gridMap.shiftOver(box)
     if shift is not None:
         return _cut(orientedImageArray(image), whole, box.moved(shift), background)
+    # 2. All others are sampled in the indices of the image.
     plain = vtk.vtkImageData()
     plain.ShallowCopy(image)
     plain.SetOrigin(0, 0, 0)
@@ -241,12 +243,12 @@ def sampled(
     return orientedImageArray(reslice.GetOutput())
 
 
-def _cut(voxels: Array, whole: Box, wanted: Box, background: float) -> Array:
-    inside = wanted.within(whole)
-    if voxels[inside].shape == wanted.shape:
+def _cut(voxels: Array, whole: Box, region: Box, background: float) -> Array:
+    inside = region.within(whole)
+    if voxels[inside].shape == region.shape:
         return voxels[inside]
-    result = np.full(wanted.shape, background, dtype=voxels.dtype)
-    result[whole.within(wanted)] = voxels[inside]
+    result = np.full(region.shape, background, dtype=voxels.dtype)
+    result[whole.within(region)] = voxels[inside]
     return result
 
 

@@ -20,8 +20,8 @@ import slicer
 import vtk
 from pumit.errors import VolumeError
 from pumit.export.spacing import written_spacing_mm
-from pumit.io.images.grid import is_sheared, volume_from_steps
-from pumit.volume import PLANAR_SLICE_SPACING_MM, Array, Floats, Volume
+from pumit.geometry import PLANAR_SLICE_SPACING_MM, Array, Floats, is_sheared
+from pumit.volume import Volume
 from slicer.i18n import tr as _
 from vtk.util.numpy_support import get_vtk_array_type, numpy_to_vtk, vtk_to_numpy
 
@@ -56,6 +56,12 @@ class VolumeFrame:
         ras = np.reshape(np.asarray(points, dtype=np.float64), (-1, 3)) * _FLIP
         toIjk = np.linalg.inv(ijkToRas(self._volumeNode))
         return (ras @ toIjk[:3, :3].T + toIjk[:3, 3])[:, ::-1]
+
+    def indexToLps(self, indices: npt.ArrayLike) -> Floats:
+        """Map voxel indices (d, h, w), shape (N, 3), to the volume's LPS, shape (N, 3), mm."""
+        index = np.reshape(np.asarray(indices, dtype=np.float64), (-1, 3))[:, ::-1]
+        toRas = ijkToRas(self._volumeNode)
+        return (index @ toRas[:3, :3].T + toRas[:3, 3]) * _FLIP
 
     def lpsToWorld(self, points: npt.ArrayLike) -> Floats:
         """Map points in the volume's LPS, shape (N, 3), to world RAS, shape (N, 3), mm."""
@@ -130,7 +136,7 @@ def readVolume(volumeNode) -> Volume:
                 'the module "Resample Scalar/Vector/DWI Volume", and segment the result.'
             )
         )
-    volume = volume_from_steps(_finite(array), steps, origin)
+    volume = Volume.from_steps(_finite(array), steps, origin)
     if depth == 1:  # exactly, as oblique axes round
         row, column = volume.spacing_mm[1:]
         volume = replace(volume, spacing_mm=(PLANAR_SLICE_SPACING_MM, row, column))
@@ -223,9 +229,9 @@ def moveBeside(node, besideNode) -> None:
     hierarchy = slicer.vtkMRMLSubjectHierarchyNode.GetSubjectHierarchyNode(slicer.mrmlScene)
     if hierarchy is None:
         return
-    item, beside = hierarchy.GetItemByDataNode(node), hierarchy.GetItemByDataNode(besideNode)
-    if item and beside:
-        hierarchy.SetItemParent(item, hierarchy.GetItemParent(beside))
+    item, besideItem = hierarchy.GetItemByDataNode(node), hierarchy.GetItemByDataNode(besideNode)
+    if item and besideItem:
+        hierarchy.SetItemParent(item, hierarchy.GetItemParent(besideItem))
 
 
 def _allocated(array: Array, image):

@@ -18,8 +18,8 @@ import numpy as np
 import slicer
 import vtk
 from pumit.errors import ExportError
+from pumit.geometry import Array, Floats
 from pumit.system.atomic import atomic_path
-from pumit.volume import Array, Floats
 from slicer.i18n import tr as _
 
 from PUMITSlicerLib.label_layers import BINARY_LABELMAP
@@ -38,10 +38,10 @@ class FileSegment:
     """A segment to write; nothing of it may be in a scene.
 
     Attributes:
-        segmentID: Its ID.
+        segmentID: ID of the segment.
         segment: A vtkSegment: name, colour and tags.
         image: The oriented image that it is in; several segments may share it.
-        label: Its label there.
+        label: Label in that image.
     """
 
     segmentID: str
@@ -54,7 +54,7 @@ def writeSegmentationFile(segments: Sequence[FileSegment], path: Path) -> None:
     """Write segments as `.seg.nrrd`; from any thread.
 
     Args:
-        segments: What to write.
+        segments: Segments to write.
         path: File to write.
 
     Raises:
@@ -128,12 +128,12 @@ class _Layers:
     """The images of segments, cut to those segments, side by side in one box.
 
     Attributes:
-        images: Each (D, H, W), and its box.
-        box: Around all of them.
+        images: Images (D, H, W), each with its box.
+        box: Bounding box of all of them.
         grid: 4 x 4, from indices to RAS.
-        layerOf: For each segment the index of its image.
-        boxes: Around each segment.
-        kept: For each image a table from its labels to those that are written.
+        layerOf: Index of the image of each segment.
+        boxes: Bounding box of each segment.
+        kept: Table from its labels to those that are written, for each image.
     """
 
     images: list[tuple[Array, Box]]

@@ -1,4 +1,4 @@
-"""What is going on, in one sentence: said by the logic, shown by whoever listens."""
+"""The status in one sentence: set by the logic, shown by its listeners."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 
 class Activity(enum.Enum):
-    """What kind of sentence it is."""
+    """Kind of a status."""
 
     WAITING = "waiting"  # for the user
     WORKING = "working"
@@ -20,10 +20,10 @@ class Activity(enum.Enum):
 
 @dataclass(frozen=True)
 class Status:
-    """One sentence, and how far the work is.
+    """A sentence on what is going on, and the progress of the work.
 
     Attributes:
-        activity: What kind of sentence it is.
+        activity: Kind of the sentence.
         text: The sentence, translated.
         fraction: Finished share of the work, 0 to 1; None where it is not known.
     """
@@ -34,11 +34,11 @@ class Status:
 
 
 class StatusBoard:
-    """Holds the newest status and tells its listeners.
+    """Holds the newest status and notifies its listeners.
 
     Attributes:
         current: The newest status.
-        listeners: Called with each new status.
+        listeners: Callbacks for each new status.
     """
 
     def __init__(self) -> None:
@@ -48,16 +48,16 @@ class StatusBoard:
 
     @property
     def isWorking(self) -> bool:
-        """Whether something goes on."""
+        """Whether work is in progress."""
         return self.current.activity is Activity.WORKING
 
     @property
     def canCancel(self) -> bool:
-        """Whether what goes on can be cancelled."""
+        """Whether the work can be cancelled."""
         return self.isWorking and self._cancel is not None
 
     def cancel(self) -> None:
-        """Cancel what goes on, if that is possible."""
+        """Cancel the work, if that is possible."""
         if self.canCancel:
             self._cancel()
 
@@ -71,12 +71,12 @@ class StatusBoard:
         fraction: float | None = None,
         cancel: Callable[[], None] | None = None,
     ) -> None:
-        """Say what goes on.
+        """Show work in progress.
 
         Args:
             text: The sentence.
             fraction: Finished share, 0 to 1; None where it is not known.
-            cancel: Stops it, and says so here; None where it cannot be stopped.
+            cancel: Callback that stops it, and says so here; None where it cannot be stopped.
         """
         self._cancel = cancel
         self._show(Status(Activity.WORKING, text, fraction))
@@ -90,7 +90,7 @@ class StatusBoard:
         self._show(Status(Activity.NOTE, text))
 
     def caution(self, text: str) -> None:
-        """Say what was done and needs a look."""
+        """Show a result that should be checked."""
         self._show(Status(Activity.CAUTION, text))
 
     def problem(self, text: str) -> None:

@@ -1,4 +1,4 @@
-"""The line that always says what is going on, and progress with Cancel where it takes longer."""
+"""The status line, with progress and Cancel where work takes longer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class StatusLine:
 
     Args:
         ui: Named widgets of the panel.
-        board: What is shown.
+        board: Source of the status.
     """
 
     def __init__(self, ui, board) -> None:

@@ -39,10 +39,10 @@ _SHORTEST_NAME = 4
 
 @dataclass(frozen=True)
 class Term:
-    """One thing that a segment can be.
+    """A coded term for a segment.
 
     Attributes:
-        name: For people, and the name of a segment that has none yet: "Left kidney".
+        name: Name for people, and of a segment that has none yet: "Left kidney".
         entry: Slicer's terminology entry, as segments carry it.
         colorRgb: Recommended colour, each part in 0..1.
         synonyms: Other names that a search finds, in lower case.
@@ -66,10 +66,10 @@ class TermSearch:
 
     def common(self) -> list[Term]:
         """A short list to pick from before anything is typed."""
-        return [self._known(name) for name in COMMON_NAMES]
+        return [self._commonTerm(name) for name in COMMON_NAMES]
 
     def generic(self) -> Term:
-        """What Slicer takes a segment for that nobody has named: tissue."""
+        """Slicer's default term of an unnamed segment: tissue."""
         return _term_of(TISSUE.meaning, SegmentTerminology())
 
     def search(self, text: str, limit: int = SEARCH_LIMIT) -> list[Term]:
@@ -114,7 +114,7 @@ class TermSearch:
         is_short = len(typed) < _SHORTEST_NAME or any(letter.isdigit() for letter in typed)
         return _term_of(meaning.type.meaning if is_short else _capitalised(typed), meaning)
 
-    def _known(self, name: str) -> Term:
+    def _commonTerm(self, name: str) -> Term:
         words = _words(name)
         same = (i.term for i in self._all() if i.names[0] == words)
         return next(same, None) or _term_of(_capitalised(name), concept_for(name))
@@ -137,7 +137,7 @@ class _Indexed:
 
 
 def isGeneric(entry: str) -> bool:
-    """Whether a segment's terminology entry is absent, unusable, or says no more than tissue."""
+    """Whether a segment's terminology entry is absent, unusable, or Slicer's default (tissue)."""
     try:
         meaning = concept_for(entry) if "~" in entry else None
     except ExportError:
@@ -207,7 +207,7 @@ def _term_of(name: str, meaning: SegmentTerminology) -> Term:
 
 
 def meaningOf(entry: str) -> tuple[str, ...]:
-    """The codes of a terminology entry that say what it is: type and region, with modifiers.
+    """The identifying codes of a terminology entry: type and region, with modifiers.
 
     Names, lists and the category, in which a type may stand several times, do not count.
     """

@@ -29,15 +29,15 @@ class PromptError(PumitError):
 
 
 class StructureError(PumitError):
-    """A structure that no model knows by its name, or that none should look for in this scan."""
+    """A structure that is a class of no model, or of none that suits this scan."""
 
 
 class ConsentNeeded(StructureError):
-    """A structure that a model would find to whose licence nobody has agreed yet."""
+    """A structure that only models have whose licence is not accepted yet."""
 
 
 class OtherModality(StructureError):
-    """A structure that only models know which learnt from another modality than the scan's."""
+    """A structure that only models have that were trained on another modality than the scan's."""
 
 
 class CheckpointError(PumitError):

@@ -1,4 +1,4 @@
-"""What a user can say about a segment: points, boxes, scribbles, a prior mask. World LPS mm."""
+"""Prompts of a segment: points, boxes, scribbles, a prior mask. World LPS mm."""
 
 from __future__ import annotations
 

@@ -84,7 +84,9 @@ class RunStatus:
     @property
     def is_alive(self) -> bool:
         """Whether its process is running, also while paused."""
-        return self.state not in ENDED and lives(self.pid, self.host, self.mark, self.updated)
+        return self.state not in ENDED and is_process_alive(
+            self.pid, self.host, self.mark, self.updated
+        )
 
     @property
     def is_interrupted(self) -> bool:
@@ -92,7 +94,7 @@ class RunStatus:
         return self.state not in ENDED and not self.is_alive
 
 
-def lives(pid: int, host: str, mark: str | None, updated: float) -> bool:
+def is_process_alive(pid: int, host: str, mark: str | None, updated: float) -> bool:
     """Whether the process that wrote a status is still running.
 
     Args:

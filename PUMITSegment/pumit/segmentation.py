@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pumit.errors import ExportError, VolumeError
-from pumit.volume import Triple, Volume
+from pumit.geometry import Triple
+from pumit.volume import Volume
 
 Mask = npt.NDArray[np.bool_]
 AlgorithmKind = Literal["AUTOMATIC", "SEMIAUTOMATIC"]
@@ -40,7 +41,7 @@ class CodedConcept:
     Attributes:
         value: The code, at most 16 characters.
         scheme: The coding scheme's designator: SCT (SNOMED CT), DCM, FMA, 99PUMIT...
-        meaning: What the code means, at most 64 characters.
+        meaning: Meaning of the code, at most 64 characters.
 
     Raises:
         ExportError: If a part is empty, too long, or holds a separator of a written format.
@@ -72,7 +73,7 @@ class Segment:
         category: Property category, such as "Anatomical Structure".
         type: Property type, such as "Liver".
         type_modifier: Property type modifier, such as "Left".
-        anatomic_region: Where the structure lies, for what is not itself an anatomic region.
+        anatomic_region: Region of the structure, for what is not itself an anatomic region.
         region_modifier: Modifier of the anatomic region; needs a region.
         color_rgb: Display colour, each part in 0..1.
 
@@ -118,7 +119,7 @@ class ClassLabel:
 
     Attributes:
         name: Shown to the user, at most 64 characters.
-        terminology: What `export.terminology.concept_for` understands; empty where unknown.
+        terminology: Terminology entry for `export.terminology.concept_for`; empty where unknown.
         color_rgb: Display colour, each part in 0..1; None for that of the terminology.
 
     Raises:
@@ -158,7 +159,7 @@ class LabelMap:
     Attributes:
         labels: Unsigned integers, (D, H, W); 0 is background, i is `classes[i - 1]`. Where
             classes overlap, the last of those in a voxel stands here.
-        classes: What the labels mean; a class need not occur.
+        classes: Meaning of the labels; a class need not occur.
         regions: Regions of classes that overlap, unsigned integers (D, H, W) in which bit i - 1
             says whether a voxel lies in `classes[i - 1]`; None where no two share a voxel.
 
@@ -233,7 +234,7 @@ class Segmentation:
     Attributes:
         volume: The volume that was segmented: grid, geometry and DICOM source.
         segments: One segment or more, with different names, each on the volume's grid.
-        algorithm: What made them.
+        algorithm: Algorithm that made them.
 
     Raises:
         ExportError: If there is no segment or two share a name.
@@ -294,7 +295,7 @@ class PromptAnswer:
         estimated_iou: The IoU to expect of it, 0 to 1; None where the model makes no estimate.
         expected_dice: The overlap with the truth to expect of it, 0 to 1; None where the model
             does not know.
-        places: Where to check it, worst first, as many as were requested.
+        places: Places to check, worst first, as many as were requested.
         quality: The same in a word; None where the model does not know.
     """
 

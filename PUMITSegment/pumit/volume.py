@@ -5,35 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from pumit.errors import VolumeError
-
-Array = npt.NDArray[Any]
-Floats = npt.NDArray[np.float64]
-Triple = tuple[float, float, float]
-
-# A 2D image is a volume with one slice and a very large slice spacing (PUMIT: s_z = 1e8).
-PLANAR_SLICE_SPACING_MM = 1e8
-
-
-@dataclass(frozen=True)
-class DicomSource:
-    """The DICOM files a volume was read from, so that a DICOM-SEG can reference them.
-
-    Attributes:
-        files: One file per slice, ordered as the volume's slices, from index 0 on. May lie in a
-            temporary folder that lives as long as this object (`keep_alive`).
-        series_instance_uid: The source series.
-        keep_alive: Whatever must not be deleted while the files are needed.
-    """
-
-    files: tuple[Path, ...]
-    series_instance_uid: str
-    keep_alive: Any = field(default=None, repr=False, compare=False)
+from pumit.file_image import DicomSource
+from pumit.geometry import Array, Floats, Triple, perpendicular_grid
+from pumit.io.read import read_image
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,9 +82,22 @@ class Volume:
             VolumeError: If the file cannot be read or used, with the reason.
             AmbiguousSeriesError: If there are several series and none was chosen.
         """
-        from pumit.io.read import read_volume
+        image = read_image(Path(path), series=series)
+        return Volume.from_steps(image.array, image.steps_mm, image.origin_lps, image.source)
 
-        return read_volume(Path(path), series=series)
+    @staticmethod
+    def from_steps(
+        array: Array, steps_mm: Floats, origin_lps: Floats, source: DicomSource | None = None
+    ) -> Volume:
+        """Make a volume of voxels and steps as files state them; see `FileImage`.
+
+        A single slice becomes planar; a sheared grid is interpolated onto a perpendicular one, as
+        `perpendicular_grid` says.
+
+        Raises:
+            VolumeError: If a step is zero or not finite, or axes are (nearly) parallel.
+        """
+        return Volume(*perpendicular_grid(array, steps_mm, origin_lps), source)
 
     @property
     def shape(self) -> tuple[int, int, int]:

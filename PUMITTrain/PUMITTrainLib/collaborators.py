@@ -5,17 +5,51 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from pumit.runs import runs_folder
 from PUMITSlicerLib.computing.availability import Availability, read_availability
 from PUMITSlicerLib.computing.background import Background, QtBackground
+from PUMITSlicerLib.computing.dependencies import why_not_installed
 from PUMITSlicerLib.computing.settings import ComputeMode, SettingsStore, slicer_settings
-from PUMITSlicerLib.installing.dependencies import why_not_installed
 
-from PUMITTrainLib.clock import QtTimer, Timer
-from PUMITTrainLib.plan.recipe_checker import CheckerProgram, RecipeChecker
-from PUMITTrainLib.runs.launching import DetachedLauncher, Launcher
-from PUMITTrainLib.runs.programs import CorePrograms, Programs
+from PUMITTrainLib.processes.launching import DetachedLauncher, Launcher
+from PUMITTrainLib.processes.programs import CorePrograms, Programs
+from PUMITTrainLib.processes.recipe_checker import CheckerProgram, RecipeChecker
+
+
+class Timer(Protocol):
+    """Timer that calls a function once or repeatedly."""
+
+    def start(self, interval_ms: int) -> None:
+        """Call it after each interval, or once; a timer that runs begins anew."""
+
+    def stop(self) -> None:
+        """Call it no more."""
+
+
+class QtTimer:
+    """A timer on the GUI thread.
+
+    Args:
+        callback: Function to call.
+        isSingle: Whether it is called once for each start.
+    """
+
+    def __init__(self, callback: Callable[[], None], isSingle: bool = False) -> None:
+        import qt
+
+        self._timer = qt.QTimer()
+        self._timer.setSingleShot(isSingle)
+        self._timer.connect("timeout()", callback)
+
+    def start(self, interval_ms: int) -> None:
+        """Start, or begin anew."""
+        self._timer.start(interval_ms)
+
+    def stop(self) -> None:
+        """Stop."""
+        self._timer.stop()
 
 
 @dataclass(frozen=True)
@@ -24,14 +58,14 @@ class Collaborators:
 
     Attributes:
         background: Threads whose results arrive on the GUI thread.
-        programs: Runs commands of the core and reads what they say.
-        launcher: Starts trainings.
-        checker: Checks recipes while they are typed.
-        makeTimer: Given a callback, and whether it is called once.
+        programs: Runner of the core's commands, which reads their output.
+        launcher: Launcher of trainings.
+        checker: Checker of recipes while they are typed.
+        makeTimer: Factory of timers, of a callback and whether it is called once.
         store: The user's settings, which PUMITSegment shares.
-        whyNotInstalled: What is missing, in words, or ""; called on a thread.
-        readAvailability: Lists devices of this machine; called on a thread.
-        root: Where the runs of the user lie.
+        whyNotInstalled: Function that names what is missing, or ""; called on a thread.
+        readAvailability: Function that lists devices of this machine; called on a thread.
+        root: Folder of the user's runs.
     """
 
     background: Background

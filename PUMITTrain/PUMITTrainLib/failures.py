@@ -1,4 +1,4 @@
-"""What went wrong, in one sentence for the user; what nobody can repair goes to the log whole."""
+"""Errors in one sentence for the user; unexpected ones go to the log with their traceback."""
 
 from __future__ import annotations
 
@@ -16,5 +16,7 @@ def sentenceOf(error: Exception) -> str:
         return str(error)
     if isinstance(error, FileNotFoundError):
         return _("The file no longer exists; choose another one.")
+    if isinstance(error, OSError) and error.strerror:
+        return _("The system refused: {reason}.").format(reason=error.strerror)
     logger.error("Work failed", exc_info=error)
     return _("Internal error ({kind}); see the log.").format(kind=type(error).__name__)

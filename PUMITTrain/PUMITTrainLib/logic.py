@@ -12,8 +12,8 @@ from PUMITTrainLib.cases.case_table import CaseTable
 from PUMITTrainLib.cases.checks import CaseCheck
 from PUMITTrainLib.cases.scene_follower import SceneFollower
 from PUMITTrainLib.collaborators import Collaborators, localCollaborators
+from PUMITTrainLib.draft import removeAbandonedDrafts
 from PUMITTrainLib.parameters import TrainParameters
-from PUMITTrainLib.plan.draft import sweepDrafts
 from PUMITTrainLib.plan.planning import Planning
 from PUMITTrainLib.plan.starter import Starter
 from PUMITTrainLib.runs.results import Results
@@ -29,18 +29,18 @@ class PUMITTrainLogic(ScriptedLoadableModuleLogic):
     `status`, never raised.
 
     Args:
-        collaborators: What computes; by default programs of this computer.
+        collaborators: Parts that compute; by default programs of this computer.
 
     Attributes:
-        status: One sentence on what is going on.
+        status: Status board of the panel.
         background: Threads whose results arrive on the GUI thread.
-        listeners: Called after anything changed that a panel shows.
-        parameters: What the scene remembers; None while the scene changes or nothing is open.
-        setup: What has to be installed.
-        cases: What is learnt from.
-        planning: What it would take, and the recipe.
+        listeners: Callbacks after any change that a panel shows.
+        parameters: Parameters in the scene; None while the scene changes or nothing is open.
+        setup: State of the installation.
+        cases: Table of the training cases.
+        planning: Estimate of the effort, and the recipe.
         runs: Trainings of the user.
-        results: What the run that is shown made.
+        results: Results of the run that is shown.
     """
 
     def __init__(self, collaborators: Collaborators | None = None) -> None:
@@ -52,20 +52,20 @@ class PUMITTrainLogic(ScriptedLoadableModuleLogic):
         self.parameters: TrainParameters | None = None
         self._follower = SceneFollower(self)
         self._check = CaseCheck(parts, self.status)
-        self.setup = Setup(parts, self._tell)
+        self.setup = Setup(parts, self._notifyChanged)
         self.cases = CaseTable(
             *(self._check, parts.background, self.status),
             parameters=lambda: self.parameters,
-            onChanged=self._tell,
+            onChanged=self._notifyChanged,
         )
         self.planning = Planning(
             *(parts, self.status, self.cases, self._check),
             parameters=lambda: self.parameters,
-            onChanged=self._tell,
+            onChanged=self._notifyChanged,
         )
         starter = Starter(self.status, self.setup, self.cases, self._check, self.planning)
-        self.runs = Runs(parts, self.status, starter, self._tell, self._remember)
-        self.results = Results(parts, self.status, self.runs, self._tell)
+        self.runs = Runs(parts, self.status, starter, self._notifyChanged, self._remember)
+        self.results = Results(parts, self.status, self.runs, self._notifyChanged)
 
     # Lifetime
 
@@ -74,8 +74,8 @@ class PUMITTrainLogic(ScriptedLoadableModuleLogic):
         self._follower.open()
         self._attach()
         self.setup.check()
-        self.background.submit(lambda: sweepDrafts(self._parts.root))
-        self.runs.look()
+        self.background.submit(lambda: removeAbandonedDrafts(self._parts.root))
+        self.runs.poll()
 
     def enter(self) -> None:
         """The module is shown: its runs are followed."""
@@ -84,7 +84,7 @@ class PUMITTrainLogic(ScriptedLoadableModuleLogic):
 
     def exit(self) -> None:
         """Another module is shown; what runs goes on."""
-        self.runs.rest()
+        self.runs.stopWatching()
 
     def close(self) -> None:
         """End what belongs to the module, and leave no observer; trainings go on."""
@@ -108,13 +108,13 @@ class PUMITTrainLogic(ScriptedLoadableModuleLogic):
 
     @property
     def devices(self) -> tuple[tuple[str, str], ...]:
-        """Name and title of what can compute; () until it is known, see `setup.askDevices`."""
+        """Name and title of what can compute; () until it is known, see `setup.requestDevices`."""
         return tuple((device.name, device.title) for device in self.setup.devices)
 
     # What the scene tells
 
     def onSceneAboutToChange(self) -> None:
-        """Let go of the scene; runs go on, and are shown on."""
+        """Release the scene; runs continue, and stay shown."""
         self.planning.forget()
         # What was written out of this scene is nothing for the next one.
         self._check.discard()
@@ -130,7 +130,7 @@ class PUMITTrainLogic(ScriptedLoadableModuleLogic):
     def onNodesChanged(self) -> None:
         """Offer what the scene holds now."""
         if self.parameters is not None:
-            self._tell()
+            self._notifyChanged()
 
     def onParametersModified(self) -> None:
         """Follow what was chosen elsewhere."""
@@ -139,7 +139,7 @@ class PUMITTrainLogic(ScriptedLoadableModuleLogic):
         folder = self.parameters.runFolder
         if folder and folder != str(self.runs.folder or ""):
             self.runs.select(Path(folder))
-        self._tell()
+        self._notifyChanged()
 
     def _attach(self) -> None:
         self.parameters = self.getParameterNode()
@@ -150,6 +150,6 @@ class PUMITTrainLogic(ScriptedLoadableModuleLogic):
         if self.parameters is not None:
             self.parameters.runFolder = "" if folder is None else str(folder)
 
-    def _tell(self) -> None:
+    def _notifyChanged(self) -> None:
         for listener in list(self.listeners):
             listener()

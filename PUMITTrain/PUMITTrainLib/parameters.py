@@ -6,7 +6,7 @@ from typing import Annotated
 
 from slicer.parameterNodeWrapper import WithinRange, parameterNodeWrapper
 
-from PUMITTrainLib.plan.choices import CaseSource, ClickPart, Goal, PresetName
+from PUMITTrainLib.choices import CaseSource, ClickPart, Goal, PresetName
 
 
 @parameterNodeWrapper
@@ -14,24 +14,24 @@ class TrainParameters:
     """Typed view of the module's parameter node.
 
     Attributes:
-        source: Where cases were added from last.
+        source: Kind of source that cases were added from last.
         folder: Folder that was added last.
-        imagePattern: How images in the next one are called, such as "images/{case}.nii.gz"; empty
+        imagePattern: Name pattern of images in the next one, such as "images/{case}.nii.gz"; empty
             where that is found out.
-        labelPattern: How labels in it are called.
+        labelPattern: Name pattern of labels in it.
         folders: Folders that were added, as text; see `case_folders`.
         caseList: Cases that are listed one by one, as text; see `case_list`. The nodes of such
             cases are references of the parameter node.
-        caseEdits: What the user changed of cases that were found, as text; see `case_edits`.
+        caseEdits: The user's changes of cases that were found, as text; see `case_edits`.
         classEdits: Classes as the user wants them, as text; empty for those that are found.
-        goal: What is learnt.
-        part: Which weights of the promptable network are trained.
-        network: Which network segments automatically; empty for the planned one.
-        preset: How long it may take.
-        validationShare: Which part of the patients validates.
-        folds: Into how many parts a cross-validation divides the patients; 0 for none.
-        name: What run and model are called; empty for a name made of data and goal.
-        device: Where it computes, such as "auto", "cpu" or "cuda:0".
+        goal: Goal of the training.
+        part: Trained weights of the promptable network.
+        network: Network of an automatic model; empty for the planned one.
+        preset: Preset of the training time.
+        validationShare: Share of the patients for validation.
+        folds: Number of folds of a cross-validation of the patients; 0 for none.
+        name: Name of run and model; empty for a name made of data and goal.
+        device: Device of the training, such as "auto", "cpu" or "cuda:0".
         runFolder: The run that is shown; empty for none.
     """
 

@@ -13,21 +13,21 @@ logger = logging.getLogger(__name__)
 
 
 class Setup:
-    """Finds out what is missing; PUMITSegment's installer brings it.
+    """State of the installation; PUMITSegment's installer brings what is missing.
 
     Args:
-        parts: What it works with.
-        onChanged: Called after it is known anew.
+        parts: Collaborators of the module.
+        onChanged: Callback after each check.
 
     Attributes:
-        sentence: What is missing, in words; empty where nothing is, or it is not known yet.
-        devices: What can compute; empty until it is known.
+        sentence: Missing parts, in words; empty where nothing is, or it is not known yet.
+        devices: Devices of the machine; empty until they are known.
     """
 
     def __init__(self, parts: Collaborators, onChanged: Callable[[], None]) -> None:
         self._parts = parts
         self._onChanged = onChanged
-        self._isOfferAsked = False
+        self._isAvailabilityRequested = False
         self.sentence = ""
         self.devices: tuple[AvailableDevice, ...] = ()
 
@@ -40,11 +40,11 @@ class Setup:
         """Find out, on a thread."""
         self._parts.background.submit(self._parts.whyNotInstalled, self._take)
 
-    def askDevices(self) -> None:
+    def requestDevices(self) -> None:
         """Find out once what can compute, in a process; the automatic choice always works."""
-        if self._isOfferAsked or self.isMissing:
+        if self._isAvailabilityRequested or self.isMissing:
             return
-        self._isOfferAsked = True
+        self._isAvailabilityRequested = True
 
         def take(available: Availability) -> None:
             self.devices = available.devices
@@ -52,7 +52,7 @@ class Setup:
 
         def fail(error: Exception) -> None:
             logger.info("Devices are not listed: %s", type(error).__name__)
-            self._isOfferAsked = False
+            self._isAvailabilityRequested = False
 
         self._parts.background.submit(self._parts.readAvailability, take, fail)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import vtk
 from found_structures import found
 from panel_scene import Panel
 from scripted_worker import LogicScene, box
@@ -35,6 +36,34 @@ def test_prompts_of_a_segmentation_that_was_left_are_out_of_the_way(made: LogicS
     made.logic.parameters.segmentation = left
     assert isShown(points)
     assert made.logic.promptCount(made.logic.segmentID) == 1
+
+
+@pytest.mark.parametrize("how", ["delete", "close"])
+def test_ctrl_click_after_a_segmentation_is_gone_does_not_end_slicer(
+    panel: Panel, sliceView: Any, how: str
+) -> None:
+    """Slicer's slice view remembers the display that Ctrl and a drag changed, by its address."""
+    import gc
+
+    import slicer
+
+    panel.load()
+    panel.click()
+    panel.answer(A)
+    panel.logic.stopPlacing()
+    view = sliceView("Red", "Axial")
+    view.show(panel.volumeNode)
+    view.click(*view.rasToXy((8, 8, 10)), control=True)
+    display = vtk.vtkWeakReference()
+    display.Set(panel.logic.segmentationNode.GetDisplayNode())
+    if how == "delete":
+        slicer.mrmlScene.RemoveNode(panel.logic.segmentationNode)
+    else:
+        slicer.mrmlScene.Clear()
+    panel.process()
+    gc.collect()
+    assert display.Get() is not None
+    view.click(*view.rasToXy((8, 8, 10)), control=True)
 
 
 @pytest.mark.parametrize("what", ["parameters", "segmentation"])
@@ -89,6 +118,32 @@ def test_a_volume_without_voxels_is_said_to_be_so(made: LogicScene) -> None:
     made.logic.reset()
     made.logic.removeSegment(made.logic.segmentID)
     made.logic.undo()
+
+
+def test_a_scan_that_is_made_first_and_filled_then_is_shown_once_it_is_filled(
+    panel: Panel, sliceView: Any
+) -> None:
+    import slicer
+
+    view = sliceView("Red", "Axial")
+    panel.load()
+    view.show(panel.volumeNode)
+    slicer.mrmlScene.RemoveNode(panel.volumeNode)
+    panel.process()
+    made = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLScalarVolumeNode", "Next patient")
+    panel.process()
+    assert panel.logic.volumeNode is made  # the only one there is
+    assert view.sliceNode.GetFieldOfView()[0] < 1e6
+    slicer.util.updateVolumeFromArray(made, np.zeros(A.shape, np.int16))
+    panel.process()
+    assert view.compositeNode.GetBackgroundVolumeID() == made.GetID()
+    assert view.sliceNode.GetFieldOfView()[0] == pytest.approx(30, abs=30)
+
+
+def test_the_first_new_segment_can_be_undone_at_once(panel: Panel) -> None:
+    panel.load()
+    panel.press(panel.ui.newSegmentButton)
+    assert panel.ui.undoButton.enabled
 
 
 # --- answers are told as they are -----------------------------------------------------------------

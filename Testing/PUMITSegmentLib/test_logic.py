@@ -276,15 +276,15 @@ def test_a_step_that_was_never_answered_is_answered_when_it_is_reached_again(
     made.click((5, 5, 5))
     made.click((6, 5, 5))
     made.answer(B)
-    asked = len(made.worker.requests)
+    count = len(made.worker.requests)
     made.logic.undo()
-    assert len(made.worker.requests) == asked + 1
+    assert len(made.worker.requests) == count + 1
     assert len(made.worker.requests[-1].prompts) == 1
     made.answer(A)
     assert np.array_equal(made.mask(made.logic.segmentID), A)
     made.logic.redo()
     assert np.array_equal(made.mask(made.logic.segmentID), B)
-    assert len(made.worker.requests) == asked + 1
+    assert len(made.worker.requests) == count + 1
 
 
 def test_reset_can_be_taken_back(made: LogicScene) -> None:

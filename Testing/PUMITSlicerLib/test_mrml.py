@@ -7,7 +7,8 @@ import gc
 import numpy as np
 import pytest
 from pumit.errors import VolumeError
-from pumit.volume import PLANAR_SLICE_SPACING_MM, Volume
+from pumit.geometry import PLANAR_SLICE_SPACING_MM
+from pumit.volume import Volume
 
 FLIP = np.array([-1.0, -1.0, 1.0])
 

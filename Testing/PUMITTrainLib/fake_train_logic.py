@@ -24,7 +24,7 @@ def goodRow(name: str, **changes: Any) -> Any:
     return CaseRow(name, **{**given, **changes})
 
 
-class Asked(list):
+class RecordedCalls(list):
     """Calls in order; `of(name)` makes a method that is remembered."""
 
     def of(self, name: str, result: Any = None) -> Any:
@@ -38,7 +38,7 @@ class Asked(list):
 class FakeCases:
     """As much of the table of cases as the panel uses."""
 
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, calls: RecordedCalls) -> None:
         self.rows: tuple[Any, ...] = ()
         self.sources: tuple[Any, ...] = ()
         self.problems: tuple[str, ...] = ()
@@ -52,7 +52,7 @@ class FakeCases:
             *("setFolder", "setExcluded", "setPatient", "setClass", "check", "cancelCheck"),
             *("resetClasses", "addClass", "removeClass"),
         ):
-            setattr(self, name, asked.of(name))
+            setattr(self, name, calls.of(name))
 
     def namesRead(self, row: Any) -> set[str]:
         return {row.name}
@@ -65,7 +65,7 @@ class FakeCases:
 class FakePlanning:
     """As much of planning as the panel uses."""
 
-    asked: Asked
+    calls: RecordedCalls
     estimate: Any = None
     warnings: tuple[str, ...] = ()
     recipeText: str = ""
@@ -77,27 +77,27 @@ class FakePlanning:
 
     def __post_init__(self) -> None:
         for name in ("make", "cancel", "resetRecipe"):
-            setattr(self, name, self.asked.of(name))
+            setattr(self, name, self.calls.of(name))
 
     def setRecipeText(self, text: str) -> None:
-        self.asked.append(("setRecipeText", text))
+        self.calls.append(("setRecipeText", text))
         self.recipeText, self.isEdited = text, True
 
 
 class FakeRuns:
     """As much of the runs as the panel uses."""
 
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, calls: RecordedCalls) -> None:
         from PUMITTrainLib.runs.curves import Curves
 
         self.all: tuple[Any, ...] = ()
         self.selected: Any = None
-        self.whyNoStart, self.whyBusy, self.needsInsisting = "Add cases first.", "", False
+        self.whyNoStart, self.whyBusy, self.needsConfirmation = "Add cases first.", "", False
         self.curves = Curves()
         self.speed = self.memory = self.logText = ""
-        for name in ("start", "pause", "resume", "stop", "finish", "takeUp", "remove"):
-            setattr(self, name, asked.of(name))
-        self._asked = asked
+        for name in ("start", "pause", "resume", "stop", "finish", "continueRun", "remove"):
+            setattr(self, name, calls.of(name))
+        self._asked = calls
 
     @property
     def overlays(self) -> tuple[Any, ...]:
@@ -117,7 +117,7 @@ class FakeRuns:
 class FakeResults:
     """As much of the results as the panel uses."""
 
-    asked: Asked
+    calls: RecordedCalls
     model: str = ""
     cardFile: Path | None = None
     scores: tuple[Any, ...] = ()
@@ -126,7 +126,7 @@ class FakeResults:
 
     def __post_init__(self) -> None:
         for name in ("use", "openCard", "exportModel", "importModel"):
-            setattr(self, name, self.asked.of(name))
+            setattr(self, name, self.calls.of(name))
 
 
 @dataclass
@@ -139,7 +139,7 @@ class FakeSetup:
     def check(self) -> None:
         """Nothing to look for."""
 
-    def askDevices(self) -> None:
+    def requestDevices(self) -> None:
         """None but the automatic choice."""
 
 
@@ -154,33 +154,33 @@ class FakeScore:
 
 
 class FakeTrainLogic:
-    """What the panel shows is set by a test; what the panel asks lies in `asked`."""
+    """What the panel shows is set by a test; what the panel asks lies in `calls`."""
 
     def __init__(self, background: Any) -> None:
         import slicer
         from PUMITSlicerLib.status import StatusBoard
         from PUMITTrainLib.parameters import TrainParameters
 
-        self.asked = Asked()
+        self.calls = RecordedCalls()
         self.background = background
         self.status = StatusBoard()
         self.listeners: list[Any] = []
         node = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLScriptedModuleNode", "PUMITTrain")
         self.parameters: Any = TrainParameters(node)
-        self.cases, self.planning = FakeCases(self.asked), FakePlanning(self.asked)
-        self.runs, self.results = FakeRuns(self.asked), FakeResults(self.asked)
+        self.cases, self.planning = FakeCases(self.calls), FakePlanning(self.calls)
+        self.runs, self.results = FakeRuns(self.calls), FakeResults(self.calls)
         self.setup, self.devices = FakeSetup(), ()
         for name in ("open", "close", "enter", "exit"):
-            setattr(self, name, self.asked.of(name))
+            setattr(self, name, self.calls.of(name))
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         """Tell the panel that something changed."""
         for listener in list(self.listeners):
             listener()
 
-    def askedFor(self, name: str) -> list[tuple[Any, ...]]:
+    def callsOf(self, name: str) -> list[tuple[Any, ...]]:
         """Arguments of each call of a method."""
-        return [call[1:] for call in self.asked if call[0] == name]
+        return [call[1:] for call in self.calls if call[0] == name]
 
 
 def runView(folder: Path, state: str = "training", **changes: Any) -> Any:

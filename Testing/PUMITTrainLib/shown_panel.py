@@ -14,7 +14,10 @@ class ShownPanel:
         logic: What it shows.
         panel: The panel.
         ui: Its named widgets.
+        pressed: The button that was pressed last, or None.
     """
+
+    pressed: Any = None
 
     def __init__(self, resources: str, logic: Any) -> None:
         from PUMITTrainLib.panel.widget import TrainWidget
@@ -25,16 +28,16 @@ class ShownPanel:
         self.panel.widget.resize(WIDTH, 1600)
         self.panel.widget.show()
         self.panel.enter()
-        self.tell()
+        self.refresh()
 
     def process(self) -> None:
         import slicer
 
         slicer.app.processEvents()
 
-    def tell(self) -> None:
+    def refresh(self) -> None:
         """Let the panel show what the logic says by now."""
-        self.logic.tell()
+        self.logic.notify()
         self.process()
 
     def press(self, widget: Any) -> None:
@@ -45,6 +48,7 @@ class ShownPanel:
         # Only the circle and the words of a radio button answer, not the space beside them.
         isWide = not isinstance(widget, QtWidgets.QRadioButton)
         place = QtCore.QPoint(widget.width // 2 if isWide else 10, widget.height // 2)
+        self.pressed = widget
         QtTest.QTest.mouseClick(widget, QtCore.Qt.LeftButton, QtCore.Qt.NoModifier, place)
         self.process()
 

@@ -47,7 +47,7 @@ def test_start_plans_by_itself_and_starts_once(train: Any) -> None:
 
 
 def test_a_changed_setting_needs_another_plan(train: Any) -> None:
-    from PUMITTrainLib.plan.choices import PresetName
+    from PUMITTrainLib.choices import PresetName
 
     train.addCases(1)
     train.logic.planning.make()

@@ -57,7 +57,7 @@ def tinyRecipe(config: dict[str, Any], **schedule: Any) -> str:
 def real(scene: Any, tmp_path: Path) -> Any:
     """The logic with real trainings; whatever still runs at the end is ended."""
     from pumit.runs import list_runs
-    from PUMITTrainLib.runs.launching import DetachedLauncher
+    from PUMITTrainLib.processes.launching import DetachedLauncher
     from train_scene import TrainScene
 
     made = TrainScene(tmp_path / "runs", launcher=DetachedLauncher(sys.executable))
@@ -106,9 +106,9 @@ def test_run_outlives_scene_and_module_and_is_taken_up_after_a_kill(real: Any) -
     os.kill(pid, signal.SIGKILL if sys.platform != "win32" else signal.SIGTERM)
     real.waitFor(lambda: runs.selected.state.value == "died")
     saved = runs.selected.step
-    assert runs.selected.canTakeUp
+    assert runs.selected.canContinue
 
-    runs.takeUp()
+    runs.continueRun()
     real.settle()
     real.waitFor(lambda: runs.selected.state.value == "training" and runs.selected.step > 0)
     assert runs.selected.step >= min(saved, 1)

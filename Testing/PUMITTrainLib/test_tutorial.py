@@ -70,7 +70,7 @@ class Walk:
         for section in (ui.casesSection, ui.learnSection, ui.runSection, ui.resultSection):
             section.collapsed = section is not shown
 
-    def look(self, position: Sequence[float]) -> None:
+    def showPosition(self, position: Sequence[float]) -> None:
         """Show the first patient."""
         import slicer
 
@@ -85,7 +85,7 @@ class Walk:
         from PIL import Image
 
         for _ in range(3):
-            self.logic.runs.look()
+            self.logic.runs.poll()
             self.gui.panel.refresh()
             slicer.app.processEvents()
         file = self._pictures / f"{name}.png"
@@ -98,7 +98,7 @@ class Walk:
         self.unfold(self.ui.casesSection)
         click(self.ui.exampleButton)
         waitFor(lambda: len(self.logic.cases.offeredPairs()) == 6)
-        self.look(ORGANS)
+        self.showPosition(ORGANS)
         click(self.ui.addCasesButton)
         waitFor(lambda: self.logic.cases.isChecked and not self.logic.cases.isChecking)
         assert not self.logic.cases.problems, self.logic.cases.problems
@@ -209,6 +209,7 @@ def test_tutorial_on_a_real_training(
     monkeypatch.setattr(slicer.util, "selectModule", select)
     model = walk.logic.results.model
     click(walk.ui.useButton)
+    waitFor(lambda: not walk.logic.results.isBusy)
     solid = threeDView()
     logic = segmentByItself(model, views)
     found = logic.segmentationNode.GetSegmentation()

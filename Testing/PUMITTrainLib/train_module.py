@@ -36,7 +36,7 @@ class TrainModule(TrainScene, ShownPanel):
         self.frame = self.module.widgetRepresentation()
         self.gui = slicer.util.getModuleWidget("PUMITTrain")
         self.panel, self.logic = self.gui.panel, self.gui.logic
-        self.ui = self.panel.ui
+        self.ui, self.pressed = self.panel.ui, None
         assert isinstance(self.panel.setupSection, SetupSection)
         self.frame.resize(WIDTH, 1600)
         self.frame.show()
@@ -47,8 +47,8 @@ class TrainModule(TrainScene, ShownPanel):
         TrainScene.settle(self)
         self.process()
 
-    def tell(self) -> None:
-        self.logic._tell()
+    def refresh(self) -> None:
+        self.logic._notifyChanged()
         self.process()
 
     def reopen(self) -> None:
@@ -87,15 +87,15 @@ def start(module: TrainModule) -> Path:
     module.answerPlan()
     module.settle()
     folder = module.launcher.launched[-1][0]
-    say(module, folder)
+    writeRun(module, folder)
     return folder
 
 
-def say(module: TrainModule, folder: Path, state: str = "training", **more: Any) -> None:
+def writeRun(module: TrainModule, folder: Path, state: str = "training", **more: Any) -> None:
     """Let the process of a run say something."""
     given = {"sentence": "Step 10 of 40.", "name": "mine", "step": 10, "steps": 40}
     write_status(folder, RunStatus(state, **{**given, **more}))
-    module.look()
+    module.poll()
     module.process()
 
 
@@ -110,9 +110,9 @@ def answerFound(module: TrainModule) -> None:
     for case in sorted(found.data.cases, key=lambda case: case.name):
         folder, name = found.origins.get(case.name, ("", ""))
         record = {**goodCase(case.name), "folder": folder, "in_folder": name}
-        call.say({**record, "patient": case.patient})
+        call.emit({**record, "patient": case.patient})
     classes = [{"name": "liver", "value": 1}] if found.data.cases else []
-    call.say({"summary": {"classes": classes, "problems": [str(p) for p in found.problems]}})
+    call.emit({"summary": {"classes": classes, "problems": [str(p) for p in found.problems]}})
     call.end()
     module.settle()
 

@@ -22,16 +22,16 @@ class Call:
     onEnd: Callable[[int, str], None]
     isCancelled: bool = False
 
-    def say(self, *records: dict[str, Any]) -> None:
+    def emit(self, *records: dict[str, Any]) -> None:
         """Print records, one a line; nobody hears a command that was cancelled."""
         for record in records:
             if not self.isCancelled:
                 self.onLine(json.dumps(record))
 
-    def end(self, status: int = 0, complaint: str = "") -> None:
+    def end(self, status: int = 0, message: str = "") -> None:
         """End."""
         if not self.isCancelled:
-            self.onEnd(status, complaint)
+            self.onEnd(status, message)
 
     @property
     def config(self) -> dict[str, Any]:
@@ -44,7 +44,7 @@ class Call:
         return Path(self.arguments[self.arguments.index("-o") + 1])
 
 
-class PlayedPrograms:
+class ScriptedPrograms:
     """Keeps what was asked for; the test answers."""
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class PlayedPrograms:
         return self.calls[-1]
 
 
-class PlayedLauncher:
+class ScriptedLauncher:
     """Keeps what was started; the process is the test's own."""
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class PlayedLauncher:
         return os.getpid()
 
 
-class PlayedChecker:
+class ScriptedChecker:
     """Keeps the texts that were asked about; the test answers the last."""
 
     def __init__(self) -> None:
@@ -83,11 +83,11 @@ class PlayedChecker:
         self.answer: Callable[[str], None] = lambda sentence: None
         self.isClosed = False
 
-    def ask(self, text: str, onAnswer: Callable[[str], None]) -> None:
+    def check(self, text: str, onAnswer: Callable[[str], None]) -> None:
         self.texts.append(text)
         self.answer = onAnswer
 
-    def forget(self) -> None:
+    def cancel(self) -> None:
         self.answer = lambda sentence: None
 
     def close(self) -> None:
@@ -95,7 +95,7 @@ class PlayedChecker:
 
 
 @dataclass
-class PlayedTimer:
+class ManualTimer:
     """Rings when the test says so."""
 
     callback: Callable[[], None]
@@ -115,13 +115,13 @@ class PlayedTimer:
 
 
 @dataclass
-class PlayedTimers:
+class ManualTimers:
     """All timers that were made."""
 
-    made: list[PlayedTimer] = field(default_factory=list)
+    made: list[ManualTimer] = field(default_factory=list)
 
-    def __call__(self, callback: Callable[[], None], isSingle: bool) -> PlayedTimer:
-        self.made.append(PlayedTimer(callback, isSingle))
+    def __call__(self, callback: Callable[[], None], isSingle: bool) -> ManualTimer:
+        self.made.append(ManualTimer(callback, isSingle))
         return self.made[-1]
 
     def ring(self) -> None:
@@ -142,15 +142,15 @@ class TrainScene:
     """
 
     def __init__(self, root: Path, **replaced: Any) -> None:
+        from fake_compute import MemoryStore
         from PUMITSlicerLib.computing.availability import Availability, AvailableDevice
         from PUMITSlicerLib.computing.background import Background
-        from PUMITSlicerLib.computing.settings import MemoryStore
         from PUMITTrainLib.collaborators import Collaborators
 
         self.root = root
-        self.programs, self.launcher = PlayedPrograms(), PlayedLauncher()
-        self.checker = PlayedChecker()
-        self.timers, self.store = PlayedTimers(), MemoryStore()
+        self.programs, self.launcher = ScriptedPrograms(), ScriptedLauncher()
+        self.checker = ScriptedChecker()
+        self.timers, self.store = ManualTimers(), MemoryStore()
         self.missing = ""
         parts: dict[str, Any] = {
             "background": Background(),
@@ -188,10 +188,10 @@ class TrainScene:
     def settle(self) -> None:
         assert self.background.drain(60)
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Read the folders of the runs once more, after what is being read."""
         self.settle()
-        self.logic.runs.look()
+        self.logic.runs.poll()
         self.settle()
 
     def waitFor(self, condition: Callable[[], object], seconds: float = 120.0) -> None:
@@ -201,7 +201,7 @@ class TrainScene:
             assert time.monotonic() < end, self.logic.runs.logText or self.status
             time.sleep(0.1)
             self.background.poll()
-            self.look()
+            self.poll()
 
     @property
     def status(self) -> str:
@@ -247,8 +247,8 @@ class TrainScene:
         call = self.programs.last
         assert call.arguments[0] == "data"
         for row in call.config["data"]["cases"]:
-            call.say({**goodCase(row["name"]), **records.get(row["name"], {})})
-        call.say({"summary": {"classes": [{"name": "liver", "value": 1}]}})
+            call.emit({**goodCase(row["name"]), **records.get(row["name"], {})})
+        call.emit({"summary": {"classes": [{"name": "liver", "value": 1}]}})
         call.end()
 
     def answerPlan(self, text: str = "task: segmentation\nschedule:\n  steps: 40\n") -> None:
@@ -257,7 +257,7 @@ class TrainScene:
         assert call.arguments[0] == "plan"
         call.output.write_text(text, encoding="utf-8")
         estimate = {"seconds": 60.0, "memory_gib": 1.5, "disk_gib": 0.2, "sentence": "A minute."}
-        call.say({"estimate": estimate, "recipe": {}, "warnings": ["Few cases."]})
+        call.emit({"estimate": estimate, "recipe": {}, "warnings": ["Few cases."]})
         call.end()
 
     def startRun(self) -> Path:
@@ -269,6 +269,14 @@ class TrainScene:
         self.answerPlan()
         self.settle()
         return self.launcher.launched[-1][0]
+
+    def answerModels(self, state: str = "here", *, status: int = 0) -> None:
+        """Answer `pumit models list`."""
+        call = self.programs.last
+        assert call.arguments[:2] == ["models", "list"]
+        if status == 0:
+            call.onLine(json.dumps([{"name": call.arguments[2], "state": state}]))
+        call.end(status, "Unknown model; known: default." if status else "")
 
     def close(self) -> None:
         self.logic.close()

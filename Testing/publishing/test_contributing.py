@@ -18,6 +18,7 @@ from pumit.wire.protocol import NNINTERACTIVE_VERSION, PREFIX, VERSION_HEADER
 
 WORKFLOWS = ".github/workflows/tests.yml"
 AUDIT = ".github/workflows/audit.yml"
+GITLAB = ".gitlab-ci.yml"
 TEMPLATES = ".github/ISSUE_TEMPLATE"
 
 
@@ -25,6 +26,7 @@ TEMPLATES = ".github/ISSUE_TEMPLATE"
     ("schema", "files"),
     [
         ("github-workflows", [WORKFLOWS, AUDIT]),
+        ("gitlab-ci", [GITLAB]),
         ("github-issue-forms", [f"{TEMPLATES}/fault.yml", f"{TEMPLATES}/wish.yml"]),
         ("github-issue-config", [f"{TEMPLATES}/config.yml"]),
         ("citation-file-format", ["CITATION.cff"]),
@@ -63,6 +65,15 @@ def test_workflows_call_the_readmes_commands_on_three_systems(repository: Path) 
     assert ".ci/run" in runs
     page = (repository / "CONTRIBUTING.md").read_text(encoding="utf-8")
     assert "**were not run yet**" in page
+
+
+@pytest.mark.parametrize("job", ["linux", "windows", "macos"])
+def test_gitlab_calls_the_same_commands(repository: Path, job: str) -> None:
+    jobs = yaml.safe_load((repository / GITLAB).read_text(encoding="utf-8"))
+    demo, tests = jobs[job]["script"]
+    assert demo.endswith(" scripts/demo.py")
+    assert tests == ".ci/run" or tests.endswith(" scripts/test.py")
+    assert jobs["documentation"]["script"] == ["python scripts/docs.py"]
 
 
 def test_the_version_is_the_same_everywhere(repository: Path) -> None:

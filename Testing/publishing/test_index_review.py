@@ -18,7 +18,7 @@ import yaml
 MODULES = ("PUMITSegment", "PUMITTrain")
 # What Slicer brings, and what is ours.
 ALLOWED = {"slicer", "vtk", "qt", "ctk", "numpy", "SimpleITK", "scipy"}
-LICENCES = ("LICENSE", "LICENSE.txt", "LICENSE.md", "License.txt", "COPYRIGHT.txt")
+LICENCES = ("LICENSE", "LICENCE", "License.txt", "license.txt", "LICENSE.txt", "COPYING")
 # Of a shallow clone, its .git with it.
 MOST_BYTES = 75_000_000
 

@@ -15,6 +15,7 @@ from types import ModuleType
 
 import pytest
 import yaml
+from absent_torch import WITHOUT
 from tracked_files import tracked_files
 
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -22,11 +23,12 @@ _LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 @pytest.fixture(scope="module")
 def site(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site, built as `python3 scripts/docs.py` does."""
+    """The site, built as `python3 scripts/docs.py` does: where there is no PyTorch."""
     if importlib.util.find_spec("mkdocs") is None or importlib.util.find_spec("material") is None:
         pytest.skip("mkdocs-material is not installed")
     folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(folder)]
+    code = WITHOUT + "from mkdocs.__main__ import cli\ncli()"
+    command = [sys.executable, "-c", code, "build", "--strict", "-d", str(folder)]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     run = subprocess.run(
         command, cwd=repository, env=environment, capture_output=True, text=True, check=False

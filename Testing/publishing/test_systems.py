@@ -72,20 +72,37 @@ def test_names_of_files_can_be_had_on_windows(repository: Path) -> None:
     assert max(map(len, names)) < 140
 
 
-def test_no_dependency_was_found_without_a_wheel(repository: Path) -> None:
-    """`scripts/check_wheels.py` asks pip, and writes the table."""
+def test_every_dependency_was_found_as_a_wheel_on_each_system(repository: Path) -> None:
+    """`scripts/check_wheels.py` asks pip, also for what dependencies need in turn."""
     page = (repository / "docs" / "explanation" / "systems.md").read_text(encoding="utf-8")
     table = page.partition("<!-- wheels: begin -->")[2].partition("<!-- wheels: end -->")[0]
-    assert "**none**" not in table
+    lines = [line for line in table.splitlines() if line.startswith("| ")]
+    head, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     pytest.importorskip("tomllib", reason="check_wheels.py needs Python 3.11")
-    listed = set(re.findall(r"^\| ([\w-]+) \|", table, re.MULTILINE)) - {"dependency"}
     sys.path.insert(0, str(repository / "scripts"))
     try:
         import check_wheels
     finally:
         sys.path.pop(0)
-    asked = {re.split(r"[<>=;\[ ]", line)[0].lower() for line in check_wheels.dependencies()}
-    assert listed == asked, "run: python3 scripts/check_wheels.py"
+    assert head == ["package", *check_wheels.SYSTEMS]
+    direct = {row[0].strip("*"): row[1:] for row in rows if row[0].startswith("**")}
+    checked = {re.split(r"[<>=;\[ ]", line)[0].lower() for line in check_wheels.dependencies()}
+    assert set(direct) == checked - {check_wheels.LEFT_OUT}, "run: python3 scripts/check_wheels.py"
+    assert all(version for versions in direct.values() for version in versions)
+    assert len(rows) > 2 * len(direct)  # what they need in turn
+
+
+def test_markers_are_read_for_the_system_that_is_asked_about(repository: Path) -> None:
+    pytest.importorskip("tomllib", reason="check_wheels.py needs Python 3.11")
+    sys.path.insert(0, str(repository / "scripts"))
+    try:
+        import check_wheels
+    finally:
+        sys.path.pop(0)
+    lines = ["a ; sys_platform == 'win32'", "b ; extra == 'all'", "c ; sys_platform != 'win32'"]
+    for system, name in (("Windows x86-64", "a"), ("macOS arm64", "c")):
+        needed = check_wheels._needed(lines, check_wheels.SYSTEMS[system][1])
+        assert [each.name for each in needed] == [name]
 
 
 # Modules of the standard library of which systems have different parts.

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pumit import Volume
 from pumit.errors import PumitError, VolumeError
-from pumit.volume import PLANAR_SLICE_SPACING_MM
+from pumit.geometry import PLANAR_SLICE_SPACING_MM
 from scipy.spatial.transform import Rotation
 
 angle = st.floats(-180, 180)

@@ -25,7 +25,7 @@ class Pen:
     """Draws on a square of 48 units.
 
     Args:
-        image: Where to draw.
+        image: Image to draw on.
     """
 
     def __init__(self, image: Image.Image) -> None:

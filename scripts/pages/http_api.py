@@ -32,9 +32,9 @@ def as_json() -> str:
 
 def page() -> str:
     """Markdown of every endpoint."""
-    told = description()
+    specification = description()
     parts = [_INTRODUCTION]
-    for path, methods in told["paths"].items():
+    for path, methods in specification["paths"].items():
         for method, operation in methods.items():
             parts.append(f"## {method.upper()} {path}\n")
             parts.append((operation.get("description") or operation.get("summary", "")) + "\n")
@@ -42,7 +42,7 @@ def page() -> str:
             parts.extend(_body(operation))
             parts.append(_answers(operation))
     parts.append("## Types\n")
-    for name, schema in sorted(told.get("components", {}).get("schemas", {}).items()):
+    for name, schema in sorted(specification.get("components", {}).get("schemas", {}).items()):
         parts.append(f"### {name}\n")
         parts.append(schema.get("description", "") + "\n")
         parts.extend(_properties(schema))

@@ -22,7 +22,7 @@ def rewritten(
         source: Path of the page in the repository, with forward slashes.
         pages: Path in the repository: path on the site, of pages and pictures.
         root: The repository.
-        repository: Its address; what is not on the site is linked there.
+        repository: Address of the repository; what is not on the site is linked there.
 
     Returns:
         The text; a link that leads nowhere is left as it is, so that the strict build names it.

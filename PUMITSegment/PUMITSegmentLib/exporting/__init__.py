@@ -1,1 +1,1 @@
-"""From the scene to files, after saying what is missing."""
+"""Export of the scene to files, after a check for what is missing."""

@@ -39,14 +39,14 @@ _MOST_NAMES = 3
 
 
 class Severity(enum.Enum):
-    """Whether an export can be written all the same."""
+    """Severity of a problem: whether an export can be written all the same."""
 
     STOPS = "stops"
     WARNS = "warns"
 
 
 class Repair(enum.Enum):
-    """What in the panel repairs a problem."""
+    """Part of the panel that repairs a problem."""
 
     NONE = "none"
     ASSIGN_TERM = "assign term"
@@ -58,12 +58,12 @@ class Repair(enum.Enum):
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong.
+    """A problem of an export.
 
     Attributes:
         severity: Whether it stops the export.
-        sentence: What is wrong, and what to do.
-        repair: Where the panel can help.
+        sentence: Problem and remedy, for the user.
+        repair: Part of the panel that helps, or None.
         segmentIDs: The segments concerned; empty where it is none in particular.
     """
 
@@ -84,9 +84,9 @@ def findProblems(
     """Look for all that is missing or wrong, what stops the export first.
 
     Args:
-        segmentationNode: What is to be exported, or None.
+        segmentationNode: Segmentation to export, or None.
         volumeNode: The volume that was segmented, or None.
-        choice: What the user chose.
+        choice: The user's choices.
         addToDatabase: Whether a DICOM-SEG shall go into Slicer's database too.
         database: Slicer's DICOM database; None for that of the application.
     """

@@ -15,13 +15,16 @@ _LONGEST = 64
 
 
 def writeDicomSeg(
-    segmentation: Segmentation, made: Sequence[Provenance], path: Path, seriesDescription: str
+    segmentation: Segmentation,
+    provenances: Sequence[Provenance],
+    path: Path,
+    seriesDescription: str,
 ) -> None:
     """Write a DICOM-SEG; from any thread.
 
     Args:
         segmentation: Segments on a volume with its DICOM source.
-        made: What made each segment.
+        provenances: Provenance of each segment.
         path: File to write.
         seriesDescription: Description of the new series; cut where it is too long.
 
@@ -39,16 +42,16 @@ def writeDicomSeg(
     same = Provenance(algorithm.kind, algorithm.name, algorithm.version)
     with atomic_path(path) as temporary:
         write_dicom_seg(segmentation, temporary, series_description=description)
-        if any((m.type, m.name) != (same.type, same.name) for m in made):
-            _tellApart(temporary, made)
+        if any((m.type, m.name) != (same.type, same.name) for m in provenances):
+            _distinguish(temporary, provenances)
 
 
-def _tellApart(path: Path, made: Sequence[Provenance]) -> None:
+def _distinguish(path: Path, provenances: Sequence[Provenance]) -> None:
     """Give each segment its own algorithm; the file holds that of the first model for all."""
     from pydicom import dcmread
 
     dataset = dcmread(path)
-    for item, provenance in zip(dataset.SegmentSequence, made, strict=True):
+    for item, provenance in zip(dataset.SegmentSequence, provenances, strict=True):
         item.SegmentAlgorithmType = provenance.type
         if provenance.type == "MANUAL":
             for keyword in ("SegmentAlgorithmName", "SegmentationAlgorithmIdentificationSequence"):

@@ -9,7 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import slicer
 from pumit.errors import ExportError
-from pumit.volume import DicomSource, Floats, Volume
+from pumit.file_image import DicomSource
+from pumit.geometry import Floats
+from pumit.volume import Volume
 from slicer.i18n import tr as _
 
 INSTANCES_ATTRIBUTE = "DICOM.instanceUIDs"
@@ -19,11 +21,11 @@ SPACING_TOLERANCE = 0.01
 
 @dataclass(frozen=True)
 class DicomFiles:
-    """Where the files of a volume are.
+    """DICOM files of a volume.
 
     Attributes:
         paths: Files that exist, in the order in which they were given to the reader.
-        missing: How many more files the volume was read from that are nowhere now.
+        missing: Number of further source files of the volume that exist no more.
         isFromDicom: Whether the volume was read from DICOM at all.
     """
 

@@ -39,7 +39,7 @@ from PUMITSegmentLib.segments.segment_list import segmentIDs
 
 
 class Format(enum.Enum):
-    """What kind of file is written; the value is how its name ends."""
+    """Format of an exported file; the value is the ending of its name."""
 
     DICOM_SEG = ".dcm"
     SEG_NRRD = ".seg.nrrd"
@@ -54,13 +54,13 @@ class Format(enum.Enum):
 
 @dataclass(frozen=True)
 class ExportChoice:
-    """What the user chose.
+    """The user's choices for an export.
 
     Attributes:
         format: Kind of file.
-        folder: Where to; it is made if it does not exist.
-        fileName: Without its ending; empty for the segmentation's name.
-        onlyVisible: Leave out segments that are hidden.
+        folder: Folder to write into; created if it does not exist.
+        fileName: File name without its ending; empty for the segmentation's name.
+        onlyVisible: Whether to leave out segments that are hidden.
     """
 
     format: Format
@@ -71,14 +71,14 @@ class ExportChoice:
 
 @dataclass(frozen=True, eq=False)
 class CollectedSegment:
-    """One segment, out of the scene.
+    """A segment, copied out of the scene.
 
     Attributes:
-        segmentID: Its ID there.
+        segmentID: ID in the segmentation.
         segment: A vtkSegment that is in no scene: name, colour and all tags, without voxels.
-        provenance: What made it.
-        layer: Where its voxels are.
-        label: Its label there.
+        provenance: Its provenance.
+        layer: Label map that holds its voxels.
+        label: Label in that label map.
     """
 
     segmentID: str
@@ -100,15 +100,15 @@ class CollectedSegment:
 
 @dataclass(frozen=True, eq=False)
 class Collected:
-    """All that `write` needs.
+    """Input of `write`, copied out of the scene.
 
     Attributes:
-        choice: What the user chose.
+        choice: The user's choices.
         target: The file to write.
-        segments: In the order of the table.
+        segments: Segments in the order of the table.
         volume: The volume's geometry, without its voxels; None where the format needs none.
         dicomFiles: Files of the volume, in the order they were read in.
-        seriesDescription: For DICOM.
+        seriesDescription: Description of a DICOM series.
     """
 
     choice: ExportChoice
@@ -121,10 +121,10 @@ class Collected:
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written.
+    """Result of an export.
 
     Attributes:
-        format: Its kind.
+        format: Format of the file.
         path: The file.
         colorTablePath: The table of a label map's labels, else None.
     """
@@ -153,9 +153,9 @@ def collect(segmentationNode, volumeNode, choice: ExportChoice, database=None) -
     """Take everything out of the scene that an export needs; from the main thread only.
 
     Args:
-        segmentationNode: What to export.
+        segmentationNode: Segmentation to export.
         volumeNode: The volume that was segmented; `.seg.nrrd` needs none.
-        choice: What the user chose.
+        choice: The user's choices.
         database: Slicer's DICOM database; None for that of the application.
 
     Raises:
@@ -214,8 +214,8 @@ def write(collected: Collected, isCancelled: Callable[[], bool] = lambda: False)
     new one gets a number behind its name.
 
     Args:
-        collected: What `collect` gave.
-        isCancelled: Asked between the steps.
+        collected: Result of `collect`.
+        isCancelled: Check between the steps; True stops.
 
     Raises:
         ExportError: If the format cannot hold the segments, or the file cannot be written.

@@ -18,12 +18,12 @@ _MOST_COPIES = 10_000
 
 @dataclass(frozen=True)
 class Target:
-    """Where an export goes.
+    """Path of an export.
 
     Attributes:
         folder: Folder; made when the file is.
-        name: What the user called it; may hold anything.
-        suffix: How the file's name ends.
+        name: Name from the user; any characters.
+        suffix: Ending of the file name.
     """
 
     folder: Path

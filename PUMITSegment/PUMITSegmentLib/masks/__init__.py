@@ -1,1 +1,1 @@
-"""Masks: asked for, written, and remembered."""
+"""Masks: requested, written into segments, and kept for undo."""

@@ -17,11 +17,11 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """A mask in both forms, made on a thread.
+    """A mask in the forms of the writer and of the history, made on a thread.
 
     Attributes:
-        prepared: For the writer.
-        packed: For the history.
+        prepared: Mask in the writer's form.
+        packed: Mask in the history's form.
     """
 
     prepared: PreparedMask

@@ -13,12 +13,12 @@ DEFAULT_MAX_BYTES = 256 << 20
 
 @dataclass(frozen=True)
 class SegmentState:
-    """One segment at one moment.
+    """State of a segment at one moment.
 
     Attributes:
         prompts: Immutable and comparable, such as a `PromptSnapshot`.
-        mask: What it covers; None where that is not known.
-        appearance: What else brings a removed segment back: name, colour, terminology. Anything
+        mask: Voxels of the segment; None where they are not known.
+        appearance: Further properties of a removed segment: name, colour, terminology. Anything
             immutable and comparable.
     """
 
@@ -49,7 +49,7 @@ _Level = dict[str, tuple[_Moment, _Moment]]
 
 
 class History:
-    """States of segments, level by level.
+    """Undo history: states of segments, level by level.
 
     A level is one step of the user and may concern several segments, such as one whose mask grew
     and a neighbour that was overwritten. To restore what `undo` and `redo` return, and not to
@@ -105,7 +105,7 @@ class History:
         are no part of the level.
 
         Args:
-            states: By segment ID; None for a segment that was removed.
+            states: States by segment ID; None for a segment that was removed.
 
         Returns:
             Whether there was a change.

@@ -1,4 +1,4 @@
-"""Asks for masks: the newest wish wins, and a server that dies costs nothing."""
+"""Requests for masks: the newest wins, and a crash of the server loses nothing."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from PUMITSlicerLib.computing.connection import readable
 from PUMITSlicerLib.status import StatusBoard
 from slicer.i18n import tr as _
 
+from PUMITSegmentLib.masks.following import clickedAgain
 from PUMITSegmentLib.segments.packed_mask import Mask
 
 if TYPE_CHECKING:
     from pumit.client.remote_session import RemoteSession
     from pumit.nninteractive.client.session import NNInteractiveSession
 
-    from PUMITSegmentLib.masks.question import Question
+    from PUMITSegmentLib.masks.query import MaskQuery
 
     Session = RemoteSession | NNInteractiveSession
 
@@ -33,17 +34,17 @@ OnPlaces = Callable[[Sequence[UncertainRegion]], None]
 
 
 @dataclass(frozen=True, eq=False)
-class _Wish:
-    """A segment that is to be computed, or looked at where `onPlaces` is given."""
+class _PendingRequest:
+    """A request for a segment's mask, or for its uncertain regions where `onPlaces` is given."""
 
     segmentID: str
     onPlaces: OnPlaces | None
-    askedAt: float = field(default_factory=time.monotonic)
+    requestedAt: float = field(default_factory=time.monotonic)
 
 
 @dataclass
 class _Opened:
-    """A session, and the scan that it holds."""
+    """An open session and the key of its scan."""
 
     session: Session
     generation: int
@@ -51,11 +52,11 @@ class _Opened:
 
 
 @dataclass(eq=False)
-class _Request:
-    """One wish on its way, and the session while it is used for it."""
+class _RunningRequest:
+    """A running request, and the session that it uses."""
 
-    wish: _Wish
-    question: Question
+    pending: _PendingRequest
+    query: MaskQuery
     opened: _Opened | None = None
     volume: Volume | None = None
     generation: int = -1
@@ -64,23 +65,23 @@ class _Request:
 
 
 class _Lost(Exception):
-    """The server went while it was asked; the cause says how."""
+    """The server was lost during a request; the cause says how."""
 
 
 class MaskRequests:
-    """Computes the masks that are wished for, one at a time: always the newest wish.
+    """Requests for masks, computed one at a time: always the newest.
 
-    There is at most one wish for each segment. What is on its way for an older wish is stopped and
-    never answered; the older wish comes back afterwards, with the prompts of then, unless it was
-    for the same segment or only for places to check. The scan is sent once for each key.
+    At most one request waits for each segment. A running older request is stopped and
+    never answered; it comes back afterwards, with the prompts of then, unless it was for the same
+    segment or only for places to check. The scan is sent once for each key.
 
     Args:
-        compute: Who computes.
-        background: Runs what takes time.
-        status: Told what goes on.
-        ask: What to ask about a segment now; None where there is nothing to ask about.
-        onMask: Given the segment ID and what `prepare` made of its mask, on the GUI thread.
-        prepare: Makes of a mask what is written, on a thread.
+        compute: The worker or the remote machine.
+        background: Threads for work that takes time.
+        status: Status board of the panel.
+        makeQuery: Function of a segment ID that gives its question; None where there is none.
+        onMask: Callback on the GUI thread with the segment ID and the result of `prepare`.
+        prepare: Function on a thread that brings a mask into the form that is written.
     """
 
     def __init__(
@@ -89,63 +90,63 @@ class MaskRequests:
         background: Background,
         status: StatusBoard,
         *,
-        ask: Callable[[str], Question | None],
+        makeQuery: Callable[[str], MaskQuery | None],
         onMask: Callable[[str, Any], None],
         prepare: Callable[[Mask], Any],
     ) -> None:
         self._compute = compute
         self._background = background
         self._status = status
-        self._ask = ask
+        self._makeQuery = makeQuery
         self._onMask = onMask
         self._prepare = prepare
-        self._wishes: list[_Wish] = []  # the newest last
+        self._pending: list[_PendingRequest] = []  # the newest last
         # What is on its way; where it was cancelled, until its thread is back with the session.
-        self._current: _Request | None = None
+        self._current: _RunningRequest | None = None
         self._opened: _Opened | None = None
         self._isClosed = False
 
     @property
     def running(self) -> str | None:
         """The segment that is computed now."""
-        return self._wishes[-1].segmentID if self._wishes else None
+        return self._pending[-1].segmentID if self._pending else None
 
     def request(self, segmentID: str) -> None:
         """Compute a segment from its present prompts, before anything else."""
-        self._wish(_Wish(segmentID, None))
+        self._enqueue(_PendingRequest(segmentID, None))
 
     def findPlaces(self, segmentID: str, onPlaces: OnPlaces) -> None:
         """Ask where the answer to a segment's prompts should be checked; no mask is written."""
-        self._wish(_Wish(segmentID, onPlaces))
+        self._enqueue(_PendingRequest(segmentID, onPlaces))
 
     def cancel(self) -> None:
-        """Forget every wish; no mask of theirs is written."""
-        self._wishes[:-1] = []
-        self._forgetNewest()
+        """Cancel all requests; none of their masks is written."""
+        self._pending[:-1] = []
+        self._cancelNewest()
 
     def forget(self, segmentID: str) -> None:
-        """Forget the wish for one segment."""
+        """Cancel the request for one segment."""
         if self.running == segmentID:
-            self._forgetNewest()
+            self._cancelNewest()
             self._start()
-        self._wishes = [wish for wish in self._wishes if wish.segmentID != segmentID]
+        self._pending = [pending for pending in self._pending if pending.segmentID != segmentID]
 
     def close(self) -> None:
         """Stop everything, and free the session; returns at once."""
         self._isClosed = True
-        self._wishes.clear()
+        self._pending.clear()
         self._stop()
         self._drop(self._opened)
         self._opened = None
 
-    def _wish(self, wish: _Wish) -> None:
-        """The one rule: the newest wish is what is computed."""
-        self._wishes = [
+    def _enqueue(self, pending: _PendingRequest) -> None:
+        """The one rule: the newest request is computed."""
+        self._pending = [
             other
-            for other in self._wishes
-            if other.onPlaces is None and other.segmentID != wish.segmentID
+            for other in self._pending
+            if other.onPlaces is None and other.segmentID != pending.segmentID
         ]
-        self._wishes.append(wish)
+        self._pending.append(pending)
         self._stop()
         self._start()
 
@@ -153,9 +154,9 @@ class MaskRequests:
         if self._current is not None:
             self._current.isCancelled.set()
 
-    def _forgetNewest(self) -> None:
-        if self._wishes:
-            isForMask = self._wishes.pop().onPlaces is None
+    def _cancelNewest(self) -> None:
+        if self._pending:
+            isForMask = self._pending.pop().onPlaces is None
             self._stop()
             self._status.waiting(
                 _("Cancelled; the prompt stays. Press Update to compute, or Undo to remove it.")
@@ -164,34 +165,34 @@ class MaskRequests:
             )
 
     def _start(self) -> None:
-        """Begin with the newest wish, unless a thread still has the session."""
-        while self._wishes and self._current is None:
-            wish = self._wishes[-1]
+        """Begin with the newest request, unless a thread still has the session."""
+        while self._pending and self._current is None:
+            pending = self._pending[-1]
             try:
-                question = self._ask(wish.segmentID)
+                query = self._makeQuery(pending.segmentID)
             except PumitError as error:
-                self._wishes.pop()
+                self._pending.pop()
                 self._status.problem(str(error))
                 continue
-            if question is None:
-                self._wishes.pop()
+            if query is None:
+                self._pending.pop()
                 continue
-            request = self._current = _Request(wish, question)
+            request = self._current = _RunningRequest(pending, query)
             isReady = self._compute.state is ComputeState.READY
-            self._tell(request, _("computing") if isReady else _("Starting the worker"))
+            self._report(request, _("computing") if isReady else _("Starting the worker"))
             self._ensureReady(request)
 
-    def _tell(self, request: _Request, doing: str, fraction: float | None = None) -> None:
+    def _report(self, request: _RunningRequest, doing: str, fraction: float | None = None) -> None:
         if not request.isCancelled.is_set():
-            words = _("{name}: {doing}...").format(name=request.question.name, doing=doing)
+            words = _("{name}: {doing}...").format(name=request.query.name, doing=doing)
             self._status.working(words, fraction, self.cancel)
 
-    def _ensureReady(self, request: _Request) -> None:
+    def _ensureReady(self, request: _RunningRequest) -> None:
         self._compute.ensureReady(
             lambda: self._send(request), lambda error: self._fail(request, error)
         )
 
-    def _send(self, request: _Request) -> None:
+    def _send(self, request: _RunningRequest) -> None:
         if request.isCancelled.is_set():
             self._release(request)
             self._start()
@@ -204,8 +205,8 @@ class MaskRequests:
         request.opened = opened
         try:
             # Read here, since the scene is for the GUI thread only.
-            isSent = opened is not None and opened.volumeKey == request.question.volumeKey
-            request.volume = None if isSent else request.question.readVolume()
+            isSent = opened is not None and opened.volumeKey == request.query.volumeKey
+            request.volume = None if isSent else request.query.readVolume()
         except PumitError as error:
             self._fail(request, error)
             return
@@ -215,7 +216,7 @@ class MaskRequests:
             lambda error: self._fail(request, error),
         )
 
-    def _work(self, request: _Request) -> tuple[PromptAnswer, Any]:
+    def _work(self, request: _RunningRequest) -> tuple[PromptAnswer, Any]:
         """On the thread: the answer, and what is written of it."""
         try:
             return self._answer(request)
@@ -228,48 +229,55 @@ class MaskRequests:
             if self._isClosed and request.opened is not None:  # nobody hears of it any more
                 request.opened.session.close()
 
-    def _answer(self, request: _Request) -> tuple[PromptAnswer, Any]:
-        def tell(text: str, fraction: float | None = None) -> None:
-            self._background.post(self._tell, request, text, fraction)
+    def _answer(self, request: _RunningRequest) -> tuple[PromptAnswer, Any]:
+        def report(text: str, fraction: float | None = None) -> None:
+            self._background.post(self._report, request, text, fraction)
 
         def stop_if_cancelled() -> None:
             if request.isCancelled.is_set():
                 raise Cancelled("Overtaken by a newer request.")
 
-        wish, question = request.wish, request.question
+        pending, query = request.pending, request.query
         if request.opened is None:
             request.opened = _Opened(self._compute.openSession(), request.generation)
         session = request.opened.session
         if request.volume is not None:
-            tell(_("Opening the scan"))
+            report(_("Opening the scan"))
             stop_if_cancelled()
             session.set_volume(request.volume)
-            request.opened.volumeKey = question.volumeKey
+            request.opened.volumeKey = query.volumeKey
         stop_if_cancelled()
-        tell(_("Segmenting"))
+        report(_("Segmenting"))
+        prompts = query.prompts
+        if query.click is not None:
+            stop = request.isCancelled.is_set
+            prompts = clickedAgain(
+                *(prompts, query.click),
+                lambda clicks: session.answer(clicks, pending.segmentID, cancelled=stop),
+            )
         answer = session.answer(
-            question.prompts,
-            wish.segmentID,
-            place_count=PLACES if wish.onPlaces is not None else 0,
+            prompts,
+            pending.segmentID,
+            place_count=PLACES if pending.onPlaces is not None else 0,
             cancelled=request.isCancelled.is_set,
-            progress=lambda fraction: tell(_("Segmenting"), fraction),
+            progress=lambda fraction: report(_("Segmenting"), fraction),
         )
-        isForMask = wish.onPlaces is None
-        return answer, self._prepare(question.allow(answer.mask)) if isForMask else None
+        isForMask = pending.onPlaces is None
+        return answer, self._prepare(query.allow(answer.mask)) if isForMask else None
 
-    def _succeed(self, request: _Request, answer: PromptAnswer, prepared: Any) -> None:
-        wish, question = request.wish, request.question
+    def _succeed(self, request: _RunningRequest, answer: PromptAnswer, prepared: Any) -> None:
+        pending, query = request.pending, request.query
         if self._release(request):
-            if wish.onPlaces is not None:
-                wish.onPlaces([place for place in answer.places if question.isAllowed(place)])
+            if pending.onPlaces is not None:
+                pending.onPlaces([place for place in answer.places if query.isAllowed(place)])
             else:
-                self._tellQuality(question.name, wish, answer)
-                self._onMask(wish.segmentID, prepared)
+                self._reportQuality(query.name, pending, answer)
+                self._onMask(pending.segmentID, prepared)
         self._start()
 
-    def _tellQuality(self, name: str, wish: _Wish, answer: PromptAnswer) -> None:
+    def _reportQuality(self, name: str, pending: _PendingRequest, answer: PromptAnswer) -> None:
         """Say that a segment is updated, and in a word how good it is where that is known."""
-        say, words = {
+        show, words = {
             "good": (self._status.done, _("{name}: good (updated in {seconds:.1f} s).")),
             "check": (self._status.note, _("{name}: check (updated in {seconds:.1f} s).")),
             "check well": (
@@ -277,9 +285,9 @@ class MaskRequests:
                 _("{name}: check well (updated in {seconds:.1f} s)."),
             ),
         }.get(answer.quality or "", (self._status.note, _("{name}: updated in {seconds:.1f} s.")))
-        say(words.format(name=name, seconds=time.monotonic() - wish.askedAt))
+        show(words.format(name=name, seconds=time.monotonic() - pending.requestedAt))
 
-    def _fail(self, request: _Request, error: Exception) -> None:
+    def _fail(self, request: _RunningRequest, error: Exception) -> None:
         if isinstance(error, _Lost):
             cause = error.__cause__
             assert isinstance(cause, PumitError)
@@ -289,24 +297,24 @@ class MaskRequests:
             request.opened = None
             if not (request.wasRepeated or request.isCancelled.is_set()):
                 request.wasRepeated = True
-                self._tell(request, _("Restarting the worker"))
+                self._report(request, _("Restarting the worker"))
                 self._ensureReady(request)
                 return
         if self._release(request):
             words = _("{name}: {error}")
-            self._status.problem(words.format(name=request.question.name, error=readable(error)))
+            self._status.problem(words.format(name=request.query.name, error=readable(error)))
         self._start()
 
-    def _release(self, request: _Request) -> bool:
+    def _release(self, request: _RunningRequest) -> bool:
         """Take the session back; whether anybody still waits for the answer."""
         self._current, self._opened = None, request.opened or self._opened
         if self._isClosed:
             self._drop(request.opened)
             self._opened = None
-        isWanted = not request.isCancelled.is_set()
-        if isWanted:
-            self._wishes.remove(request.wish)
-        return isWanted
+        isCurrent = not request.isCancelled.is_set()
+        if isCurrent:
+            self._pending.remove(request.pending)
+        return isCurrent
 
     def _drop(self, opened: _Opened | None) -> None:
         if opened is not None:

@@ -17,8 +17,7 @@ from PUMITSegmentLib.prompts.nodes import PromptNodes
 from PUMITSegmentLib.prompts.snapshot import PromptSnapshot
 from PUMITSegmentLib.segments.appearance import Appearance
 from PUMITSegmentLib.segments.as_voxels import canRead
-from PUMITSegmentLib.segments.editable_area import EditableArea
-from PUMITSegmentLib.segments.editing_anywhere import editingAnywhere
+from PUMITSegmentLib.segments.editable_area import EditableArea, editingAnywhere
 from PUMITSegmentLib.segments.packed_mask import PackedMask
 from PUMITSegmentLib.segments.provenance import byModel, editedByHand, setProvenance
 from PUMITSegmentLib.segments.segment_list import segmentIDs
@@ -36,9 +35,9 @@ class WorkingSegmentation:
     Args:
         node: The segmentation, in the scene.
         volumeNode: The scan on whose grid masks are.
-        writer: Writes and reads masks.
-        onPromptsChanged: Called with the segment ID after the user changed its prompts.
-        onPlacing: Called when clicks in the views place something else, or nothing any more.
+        writer: Writer and reader of masks.
+        onPromptsChanged: Callback with the segment ID after the user changed its prompts.
+        onPlacing: Callback when clicks in the views place something else, or nothing any more.
 
     Attributes:
         node: The segmentation.
@@ -82,7 +81,7 @@ class WorkingSegmentation:
             self._dirtySegments.clear()
         self.volumeNode, self._grid = volumeNode, grid
 
-    def exchangeSteps(self, steps: Steps | None) -> Steps:
+    def swapHistory(self, steps: Steps | None) -> Steps:
         """Go on from the steps of another frame, or from none; gives back those of the one left."""
         left = (self._history, self._unanswered)
         self._history, self._unanswered = steps or (History(), [])
@@ -160,15 +159,15 @@ class WorkingSegmentation:
         Args:
             segmentID: The segment.
             answer: The mask.
-            overwrite: What happens to other segments under it.
+            overwrite: Rule for other segments under it.
             model: Name and version of the model that made it.
 
         Returns:
             Whether the segment holds something now. It may not though the mask does: where the
             user allows no change, or in voxels much larger than the scan's.
         """
-        isWhole = EditableArea.ofSegmentEditor(self.node).isEverything
-        isWhole = isWhole and overwrite is not OverwriteMode.STOP
+        isEverything = EditableArea.ofSegmentEditor(self.node).isEverything
+        isWhole = isEverything and overwrite is not OverwriteMode.STOP
         self._writer.write(self.node, segmentID, answer.prepared, self.volumeNode, overwrite)
         setProvenance(
             self._segment(segmentID),
@@ -176,9 +175,10 @@ class WorkingSegmentation:
         )
         # What the user restricted has to be read back.
         packed = answer.packed if isWhole else self._read(segmentID)
-        if packed.box is not None and self.prompts.snapshot(segmentID).isContinued:
+        if packed.box is not None and (snapshot := self.prompts.snapshot(segmentID)).isContinued:
             # Clicks correct what was found here, and not what was in the frame before.
-            self.prompts.setMaskPrior(segmentID, packed, self.volumeNode, isContinued=True)
+            origin = {"isContinued": True, "isClicked": snapshot.isOneClick}
+            self.prompts.setMaskPrior(segmentID, packed, self.volumeNode, **origin)
         state = self._state(segmentID, packed)
         self._close(self._history.present(segmentID))
         others = self._overwritten(segmentID) if overwrite.takesFromOthers else {}
@@ -306,7 +306,7 @@ class WorkingSegmentation:
         self._drop(segmentID)
         self._record({segmentID: None})
 
-    def noteRemoved(self) -> None:
+    def recordRemoved(self) -> None:
         """Take segments that somebody else removed for a step, so that undo brings them back."""
         ids = self._history.existing
         self._record({i: None for i in ids if self._segment(i) is None})

@@ -11,7 +11,7 @@ from PUMITSlicerLib.computing.settings import ComputeMode
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.automatic import FoundStructures, prepareStructures, regionCorners
-from PUMITSegmentLib.finding import agree, closedModels, labelOf
+from PUMITSegmentLib.finding import closedModels, labelOf, requestConsent
 from PUMITSegmentLib.panel.question import confirm
 from PUMITSegmentLib.parameters import nodeOf
 from PUMITSegmentLib.session_work import SessionWork
@@ -20,7 +20,7 @@ _MOST_CLASSES = 12
 
 
 class AutomaticSection:
-    """Lists the models that segment by themselves, and runs one.
+    """Choice and run of a model that segments automatically.
 
     Args:
         ui: Named widgets of the panel.
@@ -33,7 +33,7 @@ class AutomaticSection:
         self._work = SessionWork(logic, self.refresh)
         self._models: list[dict[str, Any]] = []
         self._closed: list[dict[str, Any]] = []
-        self._isAvailabilityAsked = False
+        self._isAvailabilityRequested = False
         self._isFilling = False
         ui.automaticButton.connect("clicked()", self._onRun)
         ui.automaticModelSelector.connect("currentIndexChanged(int)", self._onChosen)
@@ -44,8 +44,10 @@ class AutomaticSection:
     def refresh(self) -> None:
         """Show which models there are, and whether one can run."""
         ui, compute = self._ui, self._logic.compute
-        told = (compute.capabilities or {}).get("models") or []
-        models = [model for model in told if model.get("kind") in ("automatic", "promptable")]
+        serverModels = (compute.capabilities or {}).get("models") or []
+        models = [
+            model for model in serverModels if model.get("kind") in ("automatic", "promptable")
+        ]
         # Those made for it first; the one that is made for prompts looks for what stands out.
         models.sort(key=lambda model: model.get("kind") == "promptable")
         # Those of this computer that wait for their licence to be agreed to come last.
@@ -129,10 +131,10 @@ class AutomaticSection:
         compute = self._logic.compute
         if not isCollapsed and compute.state is ComputeState.STOPPED:
             # Who looks for models wants to see them: only what computes knows them.
-            compute.ensureReady(self.refresh, self._logic.sayError)
+            compute.ensureReady(self.refresh, self._logic.showError)
         isLocal = compute.settings.mode is ComputeMode.LOCAL
-        if not isCollapsed and isLocal and not self._isAvailabilityAsked:
-            self._isAvailabilityAsked = True
+        if not isCollapsed and isLocal and not self._isAvailabilityRequested:
+            self._isAvailabilityRequested = True
             # Where it cannot be listed, what may be used already works all the same.
             compute.listAvailable(self._onAvailability, lambda error: None)
         self.refresh()
@@ -150,20 +152,22 @@ class AutomaticSection:
             return
         name, region = model["name"], nodeOf(logic.parameters, "automaticRegion")
         try:
-            if not agree(name, model.get("licence", ""), confirm):
+            if not requestConsent(name, model.get("licence", ""), confirm):
                 return
             corners = regionCorners(region, logic.volumeNode) if region is not None else None
         except PumitError as error:
             logic.status.problem(str(error))
             return
 
-        def ask(session, isCancelled, tell) -> FoundStructures:
+        def request(session, isCancelled, progress) -> FoundStructures:
             answer = session.segment_automatically(
-                name, corners, cancelled=isCancelled, progress=tell
+                name, corners, cancelled=isCancelled, progress=progress
             )
             return prepareStructures(answer)
 
-        self._work.start(_("{model} segments the scan...").format(model=name), ask, self._onFound)
+        self._work.start(
+            _("{model} segments the scan...").format(model=name), request, self._onFound
+        )
 
     def _onFound(self, found: FoundStructures) -> None:
         self._logic.addFound(found)

@@ -23,8 +23,8 @@ class ComputeSection:
 
     Args:
         ui: Named widgets of the panel.
-        compute: What computes.
-        status: Told what a test found.
+        compute: The worker or the remote machine.
+        status: Status board for the result of a test.
     """
 
     def __init__(self, ui, compute, status) -> None:
@@ -32,7 +32,7 @@ class ComputeSection:
         self._compute = compute
         self._status = status
         self._isShowing = False
-        self._isOfferAsked = False
+        self._isAvailabilityRequested = False
         self._licences = {}
         self._fill()
         ui.computeWhereSelector.connect("currentIndexChanged(int)", self._onChanged)
@@ -134,8 +134,8 @@ class ComputeSection:
     def _onCollapsed(self, isCollapsed: bool) -> None:
         """Ask for devices and models when somebody looks for the first time."""
         isLocal = self._compute.settings.mode is ComputeMode.LOCAL
-        if not isCollapsed and isLocal and not self._isOfferAsked:
-            self._isOfferAsked = True
+        if not isCollapsed and isLocal and not self._isAvailabilityRequested:
+            self._isAvailabilityRequested = True
             self._compute.listAvailable(self._onAvailability, self._onNoAvailability)
         self.refresh()
 
@@ -160,7 +160,7 @@ class ComputeSection:
 
     def _onNoAvailability(self, error: Exception) -> None:
         # The automatic choice still works; what is missing is said at the top.
-        self._isOfferAsked = False
+        self._isAvailabilityRequested = False
 
     def _onChanged(self, *_arguments) -> None:
         if self._isShowing:

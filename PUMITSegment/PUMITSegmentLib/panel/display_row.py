@@ -11,7 +11,7 @@ _SOON_MS = 150
 
 
 class DisplayRow:
-    """How the segments look, and how large they are.
+    """Display of the segments, and their volumes.
 
     Args:
         ui: Named widgets of the panel.
@@ -37,7 +37,7 @@ class DisplayRow:
         ui.outlineCheckBox.connect("toggled(bool)", self._onOutline)
 
     def refresh(self) -> None:
-        """Show what the scene says."""
+        """Show the state of the scene."""
         display = self._display()
         self._isShowing = True
         for widget in (self._ui.opacitySlider, self._ui.outlineCheckBox):

@@ -17,12 +17,12 @@ from PUMITSegmentLib.panel.question import confirm
 
 
 class DownloadedData:
-    """Looks, asks, and removes.
+    """Button that removes downloaded files, after a question.
 
     Args:
-        button: What is pressed.
+        button: Button of the panel.
         logic: The module's logic: its worker is stopped first, and its status says the result.
-        find: Looks for what was downloaded.
+        find: Search for downloaded files.
     """
 
     def __init__(

@@ -24,7 +24,7 @@ class EditByHand:
 
     @property
     def backAction(self):
-        """What leads back, or None while nobody is away."""
+        """Action that returns to the panel, or None while it is shown."""
         return self._bar.actions()[0] if self._bar is not None else None
 
     def start(self) -> None:
@@ -72,7 +72,7 @@ def addCleanUpMenu(button, logic) -> None:
 
 
 def cleanUp(logic, how: CleanUp) -> None:
-    """Tidy the selected segment by a rule; can be undone, and later prompts go on from it.
+    """Clean up the selected segment by a rule; can be undone, and later prompts start from it.
 
     Args:
         logic: The module's logic.
@@ -83,7 +83,7 @@ def cleanUp(logic, how: CleanUp) -> None:
         return
     logic.cancel()  # its answer would be another one's
     spacing_mm = logic.volumeNode.GetSpacing()[::-1]
-    with logic.saying():
+    with logic.showingErrors():
         isChanged = working.edit(segmentID, lambda mask: cleanedUp(mask, how, spacing_mm))
         words = (
             _("{what}: {name} is updated.")

@@ -20,7 +20,7 @@ _SOON_MS = 200
 
 
 class ExportSection:
-    """Says what is missing, writes on a thread, and tells where the file is.
+    """Export: what is missing, the writing on a thread, and the path of the file.
 
     Args:
         ui: Named widgets of the panel.
@@ -65,7 +65,7 @@ class ExportSection:
         )
 
     def refresh(self, *_arguments) -> None:
-        """Say what is missing; only while somebody looks."""
+        """Show what is missing; only while the section is open."""
         ui, logic = self._ui, self._logic
         if ui.exportSection.collapsed:
             return
@@ -143,8 +143,8 @@ class ExportSection:
         except PumitError as error:
             self._logic.status.problem(str(error))
         else:
-            said = words.format(path=exported.path, database=databaseName())
-            self._logic.status.done(said)
+            message = words.format(path=exported.path, database=databaseName())
+            self._logic.status.done(message)
         self.refresh()
 
     def _onOpenFolder(self) -> None:
@@ -154,7 +154,7 @@ class ExportSection:
 
     def _onError(self, error: Exception) -> None:
         self._job = None
-        self._logic.sayError(error)
+        self._logic.showError(error)
         self.refresh()
 
 

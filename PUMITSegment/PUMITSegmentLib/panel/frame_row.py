@@ -8,12 +8,12 @@ from PUMITSegmentLib.scene.continuing import Continuing
 
 
 class FrameRow:
-    """Shown for a sequence only.
+    """Row of the frames, for a sequence only.
 
     Args:
         ui: Named widgets of the panel.
         logic: The module's logic.
-        continuing: Lets segments follow.
+        continuing: Propagation of segments from frame to frame.
     """
 
     def __init__(self, ui, logic, continuing: Continuing) -> None:

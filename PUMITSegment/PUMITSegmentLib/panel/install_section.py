@@ -1,4 +1,4 @@
-"""What is needed and not there yet: explained, and installed when the user says so."""
+"""Missing packages: explained, and installed with the user's consent."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import replace
 import ctk
 from pumit.errors import PumitError
 from PUMITSlicerLib.computing.compute import ComputeState
+from PUMITSlicerLib.computing.dependencies import TORCH
 from PUMITSlicerLib.computing.settings import ComputeMode
-from PUMITSlicerLib.installing.dependencies import TORCH
 from PUMITSlicerLib.installing.installation import InstallationPlan, Installer, has_torch_extension
 from slicer.i18n import tr as _
 
@@ -19,7 +19,7 @@ class InstallSection:
     Args:
         ui: Named widgets of the panel.
         logic: The module's logic.
-        installer: Plans and installs; Slicer's own way where None.
+        installer: Installer of packages; Slicer's own way where None.
     """
 
     def __init__(self, ui, logic, installer: Installer | None = None) -> None:
@@ -60,23 +60,23 @@ class InstallSection:
         settings = self._compute.settings
         allows = self._ui.torchFromIndexCheckBox.checked
         withTorch = settings.wantsTorch and settings.mode is ComputeMode.LOCAL
-        wanted = (isMissing, settings.mode, withTorch, settings.wheelFolder, allows)
+        planKey = (isMissing, settings.mode, withTorch, settings.wheelFolder, allows)
         if not isMissing and not withTorch:
             self._plan = None
-        elif wanted != self._planned and not self.installer.isRunning:
+        elif planKey != self._planned and not self.installer.isRunning:
             self.installer.plan(
                 settings.mode,
-                lambda plan: self._onPlan(plan, wanted),
-                self._logic.sayError,
+                lambda plan: self._onPlan(plan, planKey),
+                self._logic.showError,
                 withTorch=withTorch,
                 wheelFolder=settings.wheelFolder,
                 allowsTorchFromIndex=allows,
             )
-        self._planned = wanted
+        self._planned = planKey
         self._show()
 
-    def _onPlan(self, plan: InstallationPlan, wanted: tuple) -> None:
-        if wanted == self._planned:  # not one of earlier choices
+    def _onPlan(self, plan: InstallationPlan, planKey: tuple) -> None:
+        if planKey == self._planned:  # not one of earlier choices
             self._plan = plan
             self._show()
 
@@ -133,7 +133,7 @@ class InstallSection:
         self._compute.checkInstalled()
 
     def _onFailed(self, error: Exception) -> None:
-        self._logic.sayError(error)
+        self._logic.showError(error)
         self._planned = ()
         self._ui.computeSection.collapsed = False
         self.refresh()
@@ -141,8 +141,8 @@ class InstallSection:
     def _onDetails(self) -> None:
         self._ui.computeSection.collapsed = False
 
-    def _onWithTorch(self, isWanted: bool) -> None:
-        self._compute.changeSettings(replace(self._compute.settings, withTorch=isWanted))
+    def _onWithTorch(self, isChecked: bool) -> None:
+        self._compute.changeSettings(replace(self._compute.settings, withTorch=isChecked))
         self.refresh()
 
     def _onWheelFolder(self, path: str) -> None:

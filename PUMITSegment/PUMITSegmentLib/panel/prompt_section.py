@@ -8,7 +8,7 @@ import qt
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.prompts.kinds import PromptKind
-from PUMITSegmentLib.segments.masking import maskingInWords
+from PUMITSegmentLib.segments.editable_area import maskingInWords
 from PUMITSegmentLib.segments.writer import OverwriteMode
 
 
@@ -18,7 +18,7 @@ class PromptSection:
     Args:
         ui: Named widgets of the panel.
         logic: The module's logic.
-        iconFolder: Where the icons lie.
+        iconFolder: Folder of the icons.
     """
 
     def __init__(self, ui, logic, iconFolder: str) -> None:
@@ -104,8 +104,8 @@ class PromptSection:
         button.enabled = not reason
         button.toolTip = f"{self._tips[button]}\n{reason}." if reason else self._tips[button]
 
-    def _onKind(self, kind: PromptKind, isWanted: bool) -> None:
-        if isWanted:
+    def _onKind(self, kind: PromptKind, isChecked: bool) -> None:
+        if isChecked:
             self._logic.startPlacing(kind)
         else:
             self._logic.stopPlacing()

@@ -18,7 +18,7 @@ class SegmentSection:
     Args:
         ui: Named widgets of the panel.
         logic: The module's logic.
-        iconFolder: Where the icons lie.
+        iconFolder: Folder of the icons.
     """
 
     def __init__(self, ui, logic, iconFolder: str) -> None:
@@ -53,10 +53,10 @@ class SegmentSection:
             if ui.segmentsTable.segmentationNode() is not node:
                 ui.segmentsTable.setSegmentationNode(node)
                 ui.show3DButton.setSegmentationNode(node)
-            wanted = [logic.segmentID] if logic.segmentID else []
-            if list(ui.segmentsTable.selectedSegmentIDs()) != wanted:
-                if wanted:
-                    ui.segmentsTable.setSelectedSegmentIDs(wanted)
+            selection = [logic.segmentID] if logic.segmentID else []
+            if list(ui.segmentsTable.selectedSegmentIDs()) != selection:
+                if selection:
+                    ui.segmentsTable.setSelectedSegmentIDs(selection)
                 else:
                     ui.segmentsTable.clearSelection()
         finally:
@@ -98,7 +98,7 @@ class SegmentSection:
 
     def _onStart(self, labelMapNode) -> None:
         logic = self._logic
-        with logic.saying():
+        with logic.showingErrors():
             node = segmentationFromLabelMap(labelMapNode, logic.volumeNode)
             logic.parameters.segmentation = node
             words = _("{name}: choose Point, and click where a segment is wrong.")

@@ -18,12 +18,12 @@ from PUMITSegmentLib.prompts.kinds import PromptKind
 
 @dataclass(frozen=True)
 class Shortcut:
-    """One action and its keys.
+    """An action and its keys.
 
     Attributes:
         keys: Key sequences as Qt writes them.
-        text: What it does, translated.
-        action: What is called.
+        text: Its effect, translated.
+        action: Callback.
     """
 
     keys: tuple[str, ...]
@@ -38,8 +38,8 @@ def shortcutsOf(
 
     Args:
         logic: The module's logic.
-        toggle: Starts or stops to place prompts of a kind.
-        editByHand: Opens the Segment Editor.
+        toggle: Function that starts or stops placing prompts of a kind.
+        editByHand: Callback that opens the Segment Editor.
     """
 
     def changePolarity() -> None:
@@ -71,7 +71,7 @@ def shortcutsOf(
 
 
 class _HeldKey(qt.QObject):
-    """Tells when a key goes down and up again, wherever in the program."""
+    """Event filter for a key that goes down and up again, wherever in the program."""
 
     def __init__(self, key: int, onHeld: Callable[[bool], None]) -> None:
         super().__init__()
@@ -82,14 +82,14 @@ class _HeldKey(qt.QObject):
     def eventFilter(self, target, event) -> bool:
         kind = event.type()
         if kind == qt.QEvent.WindowDeactivate and self._isHeld:
-            self._tell(False)  # its release goes to another program
+            self._notify(False)  # its release goes to another program
         elif kind in (qt.QEvent.KeyPress, qt.QEvent.KeyRelease) and event.key() == self._key:
             isPlain = event.modifiers() == qt.Qt.NoModifier and not _isTyping()
             if not event.isAutoRepeat() and (isPlain or self._isHeld):
-                self._tell(kind == qt.QEvent.KeyPress)
+                self._notify(kind == qt.QEvent.KeyPress)
         return False
 
-    def _tell(self, isHeld: bool) -> None:
+    def _notify(self, isHeld: bool) -> None:
         if isHeld != self._isHeld:
             self._isHeld = isHeld
             self._onHeld(isHeld)
@@ -102,11 +102,11 @@ def _isTyping() -> bool:
 
 
 class ShortcutKeys:
-    """Makes shortcuts work while the module is open, in every window of the program.
+    """Shortcuts that work while the module is open, in every window of the program.
 
     Args:
-        shortcuts: What is put there.
-        onHideKey: Called when the key that hides segments goes down, and up again.
+        shortcuts: Shortcuts to install.
+        onHideKey: Callback when the key that hides segments goes down, and up again.
     """
 
     def __init__(
@@ -115,11 +115,6 @@ class ShortcutKeys:
         self.shortcuts = shortcuts
         self._keys: list = []
         self._held = _HeldKey(int(qt.Qt.Key_H), onHideKey)
-
-    @property
-    def isInstalled(self) -> bool:
-        """Whether the keys work now."""
-        return bool(self._keys)
 
     def install(self, parent=None) -> None:
         """Make the keys work.

@@ -1,4 +1,4 @@
-"""The field that says what a segment is, with suggestions from the terminologies."""
+"""The field of a segment's term, with suggestions from the terminologies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MOST_SHOWN = 40
 
 
 class TermEdit:
-    """Searches coded terms as the user types, and gives the chosen one to the segment.
+    """Line edit with a search for coded terms, whose choice names the segment.
 
     Args:
         edit: The line edit.

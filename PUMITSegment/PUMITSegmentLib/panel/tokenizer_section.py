@@ -13,7 +13,7 @@ from PUMITSegmentLib.session_work import SessionWork
 
 
 class TokenizerSection:
-    """Reconstructs the scan, and says how well the model knows this kind of image.
+    """Reconstruction of the scan by a tokenizer, and how familiar the scan is to it.
 
     Args:
         ui: Named widgets of the panel.
@@ -64,8 +64,8 @@ class TokenizerSection:
         bar.value = round(judged.score)
         bar.format = _("Familiar: {score:.0f} %").format(score=judged.score)
         lines = [
-            _("{says}: {value:.2f}; usual {low:.2f} to {high:.2f}").format(
-                says=part.says, value=part.value, low=part.usual[0], high=part.usual[2]
+            _("{sentence}: {value:.2f}; usual {low:.2f} to {high:.2f}").format(
+                sentence=part.sentence, value=part.value, low=part.usual[0], high=part.usual[2]
             )
             for part in judged.parts
             if part.cost > 0
@@ -100,7 +100,7 @@ class TokenizerSection:
     def _onCollapsed(self, isCollapsed: bool) -> None:
         compute = self._logic.compute
         if not isCollapsed and compute.state is ComputeState.STOPPED:
-            compute.ensureReady(self.refresh, self._logic.sayError)
+            compute.ensureReady(self.refresh, self._logic.showError)
         self.refresh()
 
     def _onBack(self) -> None:
@@ -112,8 +112,8 @@ class TokenizerSection:
     def _onRun(self) -> None:
         name = self._tokenizer()
 
-        def ask(session, isCancelled, tell) -> Any:
-            return session.reconstruct(name, cancelled=isCancelled, progress=tell)
+        def request(session, isCancelled, progress) -> Any:
+            return session.reconstruct(name, cancelled=isCancelled, progress=progress)
 
         def show(answer: Any) -> None:
             volumeNode = self._logic.volumeNode
@@ -126,4 +126,4 @@ class TokenizerSection:
             self.refresh()
 
         self._sentence, self._familiarity = "", None
-        self._work.start(_("{model} reconstructs the scan...").format(model=name), ask, show)
+        self._work.start(_("{model} reconstructs the scan...").format(model=name), request, show)

@@ -1,4 +1,4 @@
-"""The panel: loads it, and lets its sections show what the logic says."""
+"""The panel: loads it, and lets its sections show the state of the logic."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from PUMITSegmentLib.scene.view_status import ViewStatus
 
 
 class SegmentWidget:
-    """Everything that the module shows.
+    """Panel of the module.
 
     Args:
         resources: The module's folder `Resources`.
@@ -39,7 +39,7 @@ class SegmentWidget:
 
     Attributes:
         widget: The panel, to be placed into a layout.
-        ui: Its named children.
+        ui: Named children of the panel.
         logic: The module's logic.
         shortcuts: Keys that work while the module is open.
     """
@@ -124,7 +124,7 @@ class SegmentWidget:
         self.logic.close()
 
     def refresh(self) -> None:
-        """Show what the logic says."""
+        """Show the state of the logic."""
         self._connect(self.logic.parameters)
         self.segmentSection.refresh()
         self.displayRow.refresh()

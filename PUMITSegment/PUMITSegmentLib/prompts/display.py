@@ -40,7 +40,7 @@ def rename(node, tag: PromptTag, oldName: str, newName: str) -> None:
         node.SetName(nameOf(tag, newName) + name[len(old) :])
 
 
-def dress(node, tag: PromptTag) -> None:
+def applyStyle(node, tag: PromptTag) -> None:
     """Give a new markups node its colours and handles."""
     # Points are "+1", "-2"...: a saved list tells its polarity, to `pumit segment` too.
     node.SetControlPointLabelFormat("+%d" if tag.isPositive else "-%d")
@@ -64,7 +64,7 @@ def dress(node, tag: PromptTag) -> None:
         display.SetTranslationHandleVisibility(True)
         display.SetScaleHandleVisibility(True)
     display.EndModify(modified)
-    _dressOutline(node, display)
+    _styleOutline(node, display)
 
 
 def displayOf(node):
@@ -101,7 +101,7 @@ def _displayWithOutline(node):
     return displayOf(node)
 
 
-def _dressOutline(node, display) -> None:
+def _styleOutline(node, display) -> None:
     outline = node.GetDisplayNode()
     if outline is display:
         return

@@ -29,10 +29,10 @@ def isExcluding(tag: PromptTag) -> bool:
 
 @dataclass(frozen=True)
 class ExcludedBox:
-    """A box on a scan's grid, turned in any way.
+    """An oriented box on a scan's grid.
 
     Attributes:
-        center: Its middle, index (d, h, w).
+        center: Centre, index (d, h, w).
         edges: (3, 3), its edges as rows, in voxels along (d, h, w).
     """
 

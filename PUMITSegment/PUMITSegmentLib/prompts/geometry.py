@@ -11,9 +11,9 @@ import slicer
 from pumit.gestures.middle_line import LASSO_INNER
 from pumit.prompts import BoxPrompt, PointPrompt, Prompt, ScribblePrompt
 
-from PUMITSegmentLib.prompts.drawing.box_on_slice import acrossAxis
-from PUMITSegmentLib.prompts.drawing.lasso import middle_line
+from PUMITSegmentLib.prompts.box_on_slice import acrossAxis
 from PUMITSegmentLib.prompts.kinds import BOXES, CURVES, PromptKind
+from PUMITSegmentLib.prompts.lasso import middle_line
 from PUMITSegmentLib.prompts.mask_prior import MaskPrior
 from PUMITSegmentLib.prompts.order import keysOf
 from PUMITSegmentLib.prompts.tag import PromptTag
@@ -105,8 +105,8 @@ def promptsOf(node, tag: PromptTag, toLps: ToLps) -> list[tuple[str, Prompt]]:
 
     Args:
         node: A markups node.
-        tag: What it says about itself.
-        toLps: From world RAS to the volume's LPS, (N, 3) to (N, 3).
+        tag: Tag of its node.
+        toLps: Map from world RAS to the volume's LPS, (N, 3) to (N, 3).
     """
     if not isFinished(node, tag) or (tag.kind in BOXES and not tag.isPositive):
         return []

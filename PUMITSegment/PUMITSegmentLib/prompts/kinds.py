@@ -6,7 +6,7 @@ import enum
 
 
 class PromptKind(enum.Enum):
-    """What is placed; the value is what a saved scene holds."""
+    """Kind of a prompt; the value is written into saved scenes."""
 
     POINT = "point"
     BOX_3D = "box3d"
@@ -28,14 +28,3 @@ NODE_CLASSES = {
 }
 BOXES = (PromptKind.BOX_3D, PromptKind.BOX_2D)
 CURVES = (PromptKind.SCRIBBLE, PromptKind.LASSO)
-
-
-def kindOfNode(node) -> PromptKind | None:
-    """The kind that a markups node of the user's own becomes, or None."""
-    # A closed curve is a curve too: the exact class decides.
-    return {
-        "vtkMRMLMarkupsFiducialNode": PromptKind.POINT,
-        "vtkMRMLMarkupsROINode": PromptKind.BOX_3D,
-        "vtkMRMLMarkupsCurveNode": PromptKind.SCRIBBLE,
-        "vtkMRMLMarkupsClosedCurveNode": PromptKind.LASSO,
-    }.get(node.GetClassName())

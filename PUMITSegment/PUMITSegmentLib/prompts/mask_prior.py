@@ -32,11 +32,13 @@ class MaskPrior:
         packed: The mask.
         ijkToRas: The grid's 4 x 4 matrix, row by row.
         isContinued: Whether it comes from another frame of a sequence, and not from a hand.
+        isClicked: Whether one click made it in the frame that it comes from.
     """
 
     packed: PackedMask
     ijkToRas: tuple[float, ...]
     isContinued: bool = False
+    isClicked: bool = False
 
     @property
     def byteCount(self) -> int:
@@ -55,6 +57,7 @@ class MaskPrior:
             "box": self.packed.box,
             "ijkToRas": self.ijkToRas,
             "continued": self.isContinued,
+            "clicked": self.isClicked,
         }
         modified = node.StartModify()
         node.SetParameter(_GRID, json.dumps(grid, separators=(",", ":")))
@@ -72,7 +75,8 @@ class MaskPrior:
             bits = base64.b64decode(node.GetParameter(_BITS), validate=True)
             shape = tuple(int(size) for size in grid["shape"])
             packed, matrix = PackedMask(shape, box, bits), tuple(map(float, grid["ijkToRas"]))
-            return MaskPrior(packed, matrix, bool(grid.get("continued")))
+            isContinued, isClicked = bool(grid.get("continued")), bool(grid.get("clicked"))
+            return MaskPrior(packed, matrix, isContinued, isClicked)
         except (ValueError, TypeError, KeyError):
             return None  # edited by hand
 
@@ -118,7 +122,7 @@ class MaskPrompts:
     """Mask priors as prompts; the same object as long as a prior and the scan's grid stay."""
 
     def __init__(self) -> None:
-        self._made: dict[object, tuple[object, list[tuple[str, Prompt]]]] = {}
+        self._cache: dict[object, tuple[object, list[tuple[str, Prompt]]]] = {}
 
     def of(self, node, volumeNode) -> list[tuple[str, Prompt]]:
         """The prompt that a node holds, with its key in the order; none if it lies elsewhere.
@@ -134,12 +138,12 @@ class MaskPrompts:
         if volumeNode is not None and volumeNode.GetImageData() is not None:
             shape = tuple(reversed(volumeNode.GetImageData().GetDimensions()))
             matrix = ijkToRas(volumeNode)
-        wanted = (prior, shape, matrix.tobytes())
-        if node not in self._made or self._made[node][0] != wanted:
+        cacheKey = (prior, shape, matrix.tobytes())
+        if node not in self._cache or self._cache[node][0] != cacheKey:
             mask = prior.on(shape, matrix)
             # Only the latest: whole masks are large.
-            self._made = {node: (wanted, [("", MaskPrompt(mask))] if mask.any() else [])}
-        return self._made[node][1]
+            self._cache = {node: (cacheKey, [("", MaskPrompt(mask))] if mask.any() else [])}
+        return self._cache[node][1]
 
 
 def _corners(edges: list[tuple[float, float]]) -> Matrix:

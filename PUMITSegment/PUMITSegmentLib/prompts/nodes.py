@@ -8,20 +8,18 @@ import numpy as np
 import numpy.typing as npt
 import slicer
 import vtk
-from pumit.errors import PromptError
 from pumit.prompts import Prompt
 from PUMITSlicerLib.mrml import VolumeFrame, ijkToRas
-from slicer.i18n import tr as _
 from slicer.util import VTKObservationMixin
 
-from PUMITSegmentLib.prompts.display import dress, rename, show
-from PUMITSegmentLib.prompts.drawing.box_on_slice import keepFlat
+from PUMITSegmentLib.prompts.box_on_slice import keepFlat
+from PUMITSegmentLib.prompts.display import rename, show
 from PUMITSegmentLib.prompts.drawing.freehand import DrawnView, openSliceViews
 from PUMITSegmentLib.prompts.drawing.making import addPromptNode
 from PUMITSegmentLib.prompts.drawing.tool import PromptTool, ToolEvents
 from PUMITSegmentLib.prompts.folder import removeEmptyFolders, removeNode
 from PUMITSegmentLib.prompts.geometry import isFinished, promptsOf
-from PUMITSegmentLib.prompts.kinds import PromptKind, kindOfNode
+from PUMITSegmentLib.prompts.kinds import PromptKind
 from PUMITSegmentLib.prompts.mask_prior import MaskPrior, MaskPrompts
 from PUMITSegmentLib.prompts.order import keysOf, makeLatest, numbersOf
 from PUMITSegmentLib.prompts.scan_follower import ScanFollower
@@ -45,9 +43,9 @@ class PromptNodes(VTKObservationMixin):
 
     Args:
         segmentationNode: The segmentation; it must be in a scene.
-        onChanged: Called with the segment ID after the user has changed its prompts.
-        sliceViews: Where curves can be drawn in one stroke.
-        onPlacing: Called when clicks in the views place something else, or nothing any more.
+        onChanged: Callback with the segment ID after the user has changed its prompts.
+        sliceViews: Slice views in which curves can be drawn in one stroke.
+        onPlacing: Callback when clicks in the views place something else, or nothing any more.
     """
 
     def __init__(
@@ -66,7 +64,7 @@ class PromptNodes(VTKObservationMixin):
             onCtrlClick=self._onCtrlClick,
             onChanged=onPlacing,
             onDrawn=self._onDrawn,
-            whileFinishing=lambda: self._watch.quietly(isReported=True),
+            whileFinishing=lambda: self._watch.muted(isReported=True),
         )
         self._tool = PromptTool(self._scene, sliceViews, self._isFlat, events)
         # Whose prompts are shown: those of all segments at first.
@@ -90,7 +88,7 @@ class PromptNodes(VTKObservationMixin):
 
     @property
     def placed(self) -> PromptTag | None:
-        """What clicks in the views place now, as Slicer says, whoever began it; or None."""
+        """Kind of the prompt that clicks in the views place now, or None."""
         node = self._scene.GetNodeByID(self._tool.mode.nodeID or "-")
         return self._watch.tag(node) if node in self._watch else None
 
@@ -101,11 +99,11 @@ class PromptNodes(VTKObservationMixin):
 
     @property
     def isDepthNext(self) -> bool:
-        """Whether a 3D box has its corners, and its depth is asked for."""
+        """Whether a 3D box has its corners, and its depth is drawn next."""
         return self._tool.isDepthNext
 
     def disarm(self) -> None:
-        """Place nothing, whoever began it, and drop what is not finished."""
+        """End placing, and remove an unfinished prompt."""
         self._tool.stop(self._watch.nodes())
         self._dropUnfinished()
 
@@ -118,7 +116,7 @@ class PromptNodes(VTKObservationMixin):
         click, with a right click at the end; or by a stroke of the mouse.
 
         Args:
-            kind: What to place.
+            kind: Kind of prompt.
             segmentID: The segment that it is for.
             isPositive: Whether it lies in the segment.
             sliceNode: The slice view a box is drawn in; the one under the mouse if None.
@@ -142,11 +140,11 @@ class PromptNodes(VTKObservationMixin):
         for node in self._watch.finished(segmentID):
             tag = self._watch.tag(node)
             if tag.kind is None:
-                made = self._maskPrompts.of(node, scanOf(self._segmentationNode))
+                ofNode = self._maskPrompts.of(node, scanOf(self._segmentationNode))
             else:
-                made = promptsOf(node, tag, frame.worldToLps)
+                ofNode = promptsOf(node, tag, frame.worldToLps)
             numbers = numbersOf(node)
-            numbered += [(numbers[key], prompt) for key, prompt in made]
+            numbered += [(numbers[key], prompt) for key, prompt in ofNode]
         return [prompt for _number, prompt in sorted(numbered, key=lambda pair: pair[0])]
 
     def snapshot(self, segmentID: str) -> PromptSnapshot:
@@ -159,35 +157,14 @@ class PromptNodes(VTKObservationMixin):
 
     # Changing them
 
-    def adopt(self, node, segmentID: str, isPositive: bool = True) -> None:
-        """Make a markups node of the user's own the prompts of a segment.
-
-        Args:
-            node: A list of points, a region of interest, an open or a closed curve.
-            segmentID: The segment.
-            isPositive: Whether it lies in the segment.
-
-        Raises:
-            PromptError: If the node is of another class.
-        """
-        kind = kindOfNode(node)
-        if kind is None:
-            raise PromptError(
-                _("{name} is no list of points, region of interest or curve.").format(
-                    name=node.GetName()
-                )
-            )
-        self._watch.forget(node)
-        tag = PromptTag(segmentID, kind, isPositive)
-        with self._watch.quietly():
-            tag.write(node, self._segmentationNode)
-            dress(node, tag)
-            show(node, self._isShown(segmentID))
-            self._watch.watch(node)
-        self._watch.finished(segmentID)
-
     def setMaskPrior(
-        self, segmentID: str, mask: Mask | PackedMask, volumeNode, *, isContinued: bool = False
+        self,
+        segmentID: str,
+        mask: Mask | PackedMask,
+        volumeNode,
+        *,
+        isContinued: bool = False,
+        isClicked: bool = False,
     ) -> None:
         """Make a segment that was edited by hand its latest prompt, from which the next go on.
 
@@ -195,21 +172,22 @@ class PromptNodes(VTKObservationMixin):
 
         Args:
             segmentID: The segment.
-            mask: What it covers now, bool (D, H, W); an empty one only removes the earlier one.
+            mask: Mask of the segment, bool (D, H, W); an empty one only removes the earlier one.
             volumeNode: The scan on whose grid that is.
             isContinued: Whether it comes from another frame, and not from the user's hand.
+            isClicked: Whether one click made it there.
         """
         packed = mask if isinstance(mask, PackedMask) else PackedMask.of(mask)
         tag = PromptTag(segmentID, None)
         node = self._nodeTagged(tag)
-        with self._watch.quietly():
+        with self._watch.muted():
             if packed.box is None:
                 if node is not None:
                     removeNode(node)
                 return
             node = node or self._add(tag)
             grid = tuple(ijkToRas(volumeNode).ravel().tolist())
-            MaskPrior(packed, grid, isContinued).write(node)
+            MaskPrior(packed, grid, isContinued, isClicked).write(node)
             makeLatest(node, self._watch.finished(segmentID))
 
     def restore(self, segmentID: str, snapshot: PromptSnapshot, *, isInEvent: bool = False) -> None:
@@ -219,7 +197,7 @@ class PromptNodes(VTKObservationMixin):
 
         Args:
             segmentID: The segment.
-            snapshot: What its prompts were.
+            snapshot: Earlier prompts of the segment.
             isInEvent: Whether a view is still at work with a node: none is removed then, but
                 emptied.
         """
@@ -227,21 +205,21 @@ class PromptNodes(VTKObservationMixin):
         isDrawing = self._tool.isDrawing
         if isDrawing:
             self.stopPlacing()
-        wanted = {each.key: each for each in snapshot.nodes}
-        with self._watch.quietly():
+        snapshots = {nodeSnapshot.key: nodeSnapshot for nodeSnapshot in snapshot.nodes}
+        with self._watch.muted():
             present = nodesByKey(promptNodesOf(self._segmentationNode, segmentID))
             for key, node in present.items():
-                if key not in wanted:
+                if key not in snapshots:
                     self._removeOrEmpty(node, isInEvent)
-            for key, each in wanted.items():
-                each.apply(present.get(key) or self._addAgain(each))
+            for key, nodeSnapshot in snapshots.items():
+                nodeSnapshot.apply(present.get(key) or self._addAgain(nodeSnapshot))
         removeEmptyFolders(self._scene)
         if isDrawing:
             self._tool.again()
 
     def clear(self, segmentID: str) -> None:
         """Remove all prompts of a segment; points go on being placed."""
-        with self._watch.quietly():
+        with self._watch.muted():
             for node in promptNodesOf(self._segmentationNode, segmentID):
                 self._removeOrEmpty(node)
         removeEmptyFolders(self._scene)
@@ -257,13 +235,13 @@ class PromptNodes(VTKObservationMixin):
     def showOnly(self, segmentID: str | None) -> None:
         """Show the prompts of one segment, or of none; hidden ones are locked."""
         self._isEverythingShown, self._shownID = False, segmentID or ""
-        with self._watch.quietly():
+        with self._watch.muted():
             for node in self._watch.nodes():
                 show(node, self._isShown(self._watch.tag(node).segmentID))
 
     def close(self) -> None:
         """End placing and leave no observer; the nodes stay in the scene."""
-        with self._watch.quietly(isReported=True):
+        with self._watch.muted(isReported=True):
             self._tool.close()
         if not self._scene.IsClosing():
             self._dropUnfinished()
@@ -300,7 +278,7 @@ class PromptNodes(VTKObservationMixin):
         return node
 
     def _add(self, tag: PromptTag):
-        with self._watch.quietly(isReported=True):  # of other nodes
+        with self._watch.muted(isReported=True):  # of other nodes
             node = addPromptNode(self._segmentationNode, tag)
             show(node, self._isShown(tag.segmentID))
             self._watch.watch(node)
@@ -324,7 +302,7 @@ class PromptNodes(VTKObservationMixin):
             removeNode(node)
 
     def _removeNodes(self, nodes: list) -> None:
-        with self._watch.quietly():
+        with self._watch.muted():
             for node in nodes:
                 removeNode(node)
         removeEmptyFolders(self._scene)
@@ -333,7 +311,7 @@ class PromptNodes(VTKObservationMixin):
         """Remove the box whose depth is asked for."""
         node = self._tool.dropDepth()
         if node is not None:
-            with self._watch.quietly():
+            with self._watch.muted():
                 self._removeOrEmpty(node, isInEvent)
 
     def _dropUnfinished(self) -> None:
@@ -359,7 +337,7 @@ class PromptNodes(VTKObservationMixin):
         if self._tool.isBeingDrawn(node):
             self._tool.follow(node)
         elif self._watch.tag(node).kind is PromptKind.BOX_2D:
-            with self._watch.quietly(isReported=True):
+            with self._watch.muted(isReported=True):
                 keepFlat(node)
 
     def _onCtrlClick(self, ras: Sequence[float], segmentID: str) -> None:
@@ -368,7 +346,7 @@ class PromptNodes(VTKObservationMixin):
 
     def _onDrawn(self, node) -> None:
         if node in self._watch:
-            self._watch.look(node)
+            self._watch.check(node)
 
     @vtk.calldata_type(vtk.VTK_OBJECT)
     def _onNodeRemoved(self, caller, event, node) -> None:
@@ -393,6 +371,6 @@ class PromptNodes(VTKObservationMixin):
         old, new = self._segmentNames.get(segmentID), names.get(segmentID)
         self._segmentNames = names
         if old is not None and new is not None and old != new:
-            with self._watch.quietly():
+            with self._watch.muted():
                 for node in promptNodesOf(self._segmentationNode, segmentID):
                     rename(node, tagOf(node, self._segmentationNode), old, new)

@@ -20,7 +20,7 @@ def outlinesOf(segmentationNode, segmentID: str, frame: VolumeFrame) -> list[Out
     Args:
         segmentationNode: The segmentation.
         segmentID: The segment.
-        frame: Of the scan.
+        frame: LPS frame of the scan.
     """
     lassos, others, clicks = [], [], []
     for node in promptNodesOf(segmentationNode, segmentID):

@@ -13,12 +13,12 @@ from PUMITSegmentLib.segments.scan_of import scanOf
 
 
 class ScanFollower(VTKObservationMixin):
-    """Puts prompt nodes under the transform that their scan was put under, keeping their place.
+    """Observer that puts prompt nodes under the transform of their scan, keeping their place.
 
     A transform that changes moves scan and prompts alike, without this.
 
     Args:
-        segmentationNode: Its reference volume is the scan.
+        segmentationNode: Segmentation whose reference volume is the scan.
         nodes: All prompt nodes that can be transformed.
     """
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import slicer
 
-from PUMITSegmentLib.prompts.drawing.box_on_slice import planeText, setPlaneText
+from PUMITSegmentLib.prompts.box_on_slice import planeText, setPlaneText
 from PUMITSegmentLib.prompts.geometry import definedPoints
 from PUMITSegmentLib.prompts.kinds import BOXES, PromptKind
 from PUMITSegmentLib.prompts.mask_prior import MaskPrior
@@ -42,16 +42,16 @@ class BoxShape:
 
 @dataclass(frozen=True)
 class NodeSnapshot:
-    """One prompt node.
+    """State of a prompt node.
 
     Attributes:
-        key: What the node is recognised by.
-        tag: What it says about itself.
+        key: Identifier of the node.
+        tag: Tag of the node.
         numbers: Places in the order, of each point of a list or of all of the node.
         points: Control points of a list or curve, in the node's own coordinates.
-        box: Of a box.
-        prior: Of a mask prior.
-        name: What the node is called.
+        box: Shape of a box; None for other kinds.
+        prior: Mask of a prior; None for other kinds.
+        name: Name of the node.
         transformID: The parent transform that a deleted node is put under again.
     """
 
@@ -146,6 +146,16 @@ class PromptSnapshot:
         """Whether the only prompt is the mask of another frame."""
         priors = [node.prior for node in self.nodes]
         return len(priors) == 1 and priors[0] is not None and priors[0].isContinued
+
+    @property
+    def isOneClick(self) -> bool:
+        """Whether one click inside made all of it, in this frame or in those before."""
+        if len(self.nodes) != 1:
+            return False
+        (node,) = self.nodes
+        if node.prior is not None:
+            return node.prior.isClicked
+        return node.tag.kind is PromptKind.POINT and node.tag.isPositive and len(node.points) == 1
 
     def __bool__(self) -> bool:
         """Whether there is any prompt."""

@@ -1,4 +1,4 @@
-"""What a node says about itself as a prompt: whose it is, its kind, its polarity.
+"""The tag of a prompt node: its segment, kind and polarity.
 
 Attributes and a node reference, so that it is saved with the scene. The segmentation is a
 reference, because node IDs change when a scene is added to another one.
@@ -23,11 +23,11 @@ _POSITIVE, _NEGATIVE = "positive", "negative"
 
 @dataclass(frozen=True)
 class PromptTag:
-    """Whose prompt a node is.
+    """Tag of a prompt node: its segment and the kind of prompt.
 
     Attributes:
         segmentID: The segment that the prompt is for.
-        kind: How it was placed, or None for a mask prior.
+        kind: Kind of prompt, or None for a mask prior.
         isPositive: Whether it says where the segment is, rather than where it is not.
     """
 
@@ -47,7 +47,7 @@ class PromptTag:
 
 
 def tagOf(node, segmentationNode) -> PromptTag | None:
-    """What a node says about itself, or None if it is no prompt of this segmentation."""
+    """Tag of a node, or None if it is no prompt of this segmentation."""
     segmentID, kind = node.GetAttribute(_SEGMENT_ID), node.GetAttribute(_KIND)
     if not segmentID or not kind:
         return None
@@ -63,7 +63,7 @@ def tagOf(node, segmentationNode) -> PromptTag | None:
 
 
 def isPrompt(node) -> bool:
-    """Whether a node says that it is a prompt, of whichever segmentation."""
+    """Whether a node has a prompt's tag, of any segmentation."""
     return bool(node.GetAttribute(_SEGMENT_ID) and node.GetAttribute(_KIND))
 
 

@@ -12,7 +12,6 @@ from slicer.util import VTKObservationMixin
 
 from PUMITSegmentLib.prompts.geometry import isFinished, signatureOf
 from PUMITSegmentLib.prompts.order import numberPrompts
-from PUMITSegmentLib.prompts.saving import saveOnlyFinished
 from PUMITSegmentLib.prompts.tag import PromptTag, promptNodesOf, tagOf
 
 _Markups = slicer.vtkMRMLMarkupsNode
@@ -31,8 +30,8 @@ _END_EVENTS = (
 
 
 @dataclass
-class _Seen:
-    """What is known of a node since it was last looked at."""
+class _NodeState:
+    """Last known state of a node."""
 
     tag: PromptTag
     signature: Hashable
@@ -40,12 +39,12 @@ class _Seen:
 
 
 class PromptWatch(VTKObservationMixin):
-    """Observes the prompt nodes of one segmentation.
+    """Observer of the prompt nodes of one segmentation.
 
     Args:
         segmentationNode: The segmentation; it must be in a scene.
-        onChanged: Called with the segment ID after the user has changed its prompts.
-        onTouched: Called with a node before it is compared with what is known of it.
+        onChanged: Callback with the segment ID after the user has changed its prompts.
+        onTouched: Callback with a node before its comparison with its last known state.
         isBeingDrawn: Whether a node is still being drawn, and thus no prompt yet.
     """
 
@@ -63,7 +62,7 @@ class PromptWatch(VTKObservationMixin):
         self._onChanged = onChanged
         self._onTouched = onTouched
         self._isBeingDrawn = isBeingDrawn
-        self._seen: dict[object, _Seen] = {}
+        self._states: dict[object, _NodeState] = {}
         self._isQuiet = False
         scene = slicer.vtkMRMLScene
         self.addObserver(self._scene, scene.NodeAddedEvent, self._onNodeAdded)
@@ -73,15 +72,15 @@ class PromptWatch(VTKObservationMixin):
 
     def nodes(self) -> list:
         """Every node that is observed."""
-        return list(self._seen)
+        return list(self._states)
 
     def __contains__(self, node: object) -> bool:
         """Whether a node is observed."""
-        return node in self._seen
+        return node in self._states
 
     def tag(self, node) -> PromptTag:
-        """What an observed node says about itself."""
-        return self._seen[node].tag
+        """Tag of an observed node."""
+        return self._states[node].tag
 
     def finished(self, segmentID: str) -> list:
         """Nodes of a segment that hold a prompt and are not being drawn now, all numbered."""
@@ -102,22 +101,22 @@ class PromptWatch(VTKObservationMixin):
     def watch(self, node) -> None:
         """Observe a node, if it is a prompt of the segmentation."""
         tag = tagOf(node, self._segmentationNode)
-        if tag is None or node in self._seen:
+        if tag is None or node in self._states:
             return
-        self._seen[node] = _Seen(tag, signatureOf(node, tag))
-        saveOnlyFinished(node, isFinished(node, tag))
+        self._states[node] = _NodeState(tag, signatureOf(node, tag))
+        _saveOnlyFinished(node, isFinished(node, tag))
         for event, react in self._reactions():
             self.addObserver(node, event, react)
 
     def forget(self, node) -> None:
         """Observe a node no longer."""
-        if self._seen.pop(node, None) is None:
+        if self._states.pop(node, None) is None:
             return
         for event, react in self._reactions():
             self.removeObserver(node, event, react)
 
     @contextmanager
-    def quietly(self, isReported: bool = False) -> Iterator[None]:
+    def muted(self, isReported: bool = False) -> Iterator[None]:
         """Change nodes without reporting it; `isReported` if the next look shall report it."""
         wasQuiet, self._isQuiet = self._isQuiet, True
         try:
@@ -125,30 +124,30 @@ class PromptWatch(VTKObservationMixin):
         finally:
             self._isQuiet = wasQuiet
             if not (wasQuiet or isReported):
-                for node, seen in self._seen.items():
-                    seen.signature = signatureOf(node, seen.tag)
+                for node, state in self._states.items():
+                    state.signature = signatureOf(node, state.tag)
 
-    def look(self, node) -> None:
+    def check(self, node) -> None:
         """Report a node's segment if the node holds other prompts than before."""
-        seen = self._seen.get(node)
-        if seen is None:
+        state = self._states.get(node)
+        if state is None:
             return
-        saveOnlyFinished(node, isFinished(node, seen.tag))
-        if self._isQuiet or seen.isDragged:
+        _saveOnlyFinished(node, isFinished(node, state.tag))
+        if self._isQuiet or state.isDragged:
             return
         self._onTouched(node)
         if self._isBeingDrawn(node):
             return
-        signature = signatureOf(node, seen.tag)
-        if signature != seen.signature:
-            seen.signature = signature
-            self.finished(seen.tag.segmentID)  # numbers what is new
-            self._onChanged(seen.tag.segmentID)
+        signature = signatureOf(node, state.tag)
+        if signature != state.signature:
+            state.signature = signature
+            self.finished(state.tag.segmentID)  # numbers what is new
+            self._onChanged(state.tag.segmentID)
 
     def close(self) -> None:
         """Leave no observer."""
         self._isQuiet = True
-        self._seen.clear()
+        self._states.clear()
         self.removeObservers()
 
     def _reactions(self) -> list[tuple[int, Callable]]:
@@ -162,35 +161,50 @@ class PromptWatch(VTKObservationMixin):
         return [*changes, (_Markups.PointStartInteractionEvent, self._onDragStarted), *ends]
 
     def _onNodeChanged(self, node, event) -> None:
-        self.look(node)
+        self.check(node)
 
     def _onDragStarted(self, node, event) -> None:
-        if node in self._seen:
-            self._seen[node].isDragged = True
+        if node in self._states:
+            self._states[node].isDragged = True
 
     def _onDragEnded(self, node, event) -> None:
-        if node in self._seen:
-            self._seen[node].isDragged = False
-            self.look(node)
+        if node in self._states:
+            self._states[node].isDragged = False
+            self.check(node)
 
     @vtk.calldata_type(vtk.VTK_OBJECT)
     def _onNodeAdded(self, caller, event, node) -> None:
         if self._scene.IsImporting():
             return  # its references are not settled yet
         self.watch(node)
-        seen = self._seen.get(node)
-        if seen is not None:  # a clone brings prompts with it
-            seen.signature = None
-            self.look(node)
+        state = self._states.get(node)
+        if state is not None:  # a clone brings prompts with it
+            state.signature = None
+            self.check(node)
 
     @vtk.calldata_type(vtk.VTK_OBJECT)
     def _onNodeRemoved(self, caller, event, node) -> None:
-        seen = self._seen.get(node)
-        if seen is None:
+        state = self._states.get(node)
+        if state is None:
             return
         self.forget(node)
-        if seen.signature is not None and not self._isQuiet and not self._scene.IsClosing():
-            self._onChanged(seen.tag.segmentID)
+        if state.signature is not None and not self._isQuiet and not self._scene.IsClosing():
+            self._onChanged(state.tag.segmentID)
 
     def _onImported(self, caller, event) -> None:
         self.watchAll()
+
+
+def _saveOnlyFinished(node, isFinished: bool) -> None:
+    """Let a prompt node be saved with the scene, or not yet: files hold no empty prompts.
+
+    Args:
+        node: A prompt node; what displays it is saved, or not, along with it.
+        isFinished: Whether it holds a prompt.
+    """
+    nodes = [node]
+    if node.IsA("vtkMRMLDisplayableNode"):
+        nodes += [node.GetNthDisplayNode(i) for i in range(node.GetNumberOfDisplayNodes())]
+    for each in nodes:
+        if each is not None and bool(each.GetSaveWithScene()) != isFinished:
+            each.SetSaveWithScene(isFinished)

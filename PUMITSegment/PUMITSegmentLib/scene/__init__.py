@@ -1,1 +1,1 @@
-"""What of the scene is worked on."""
+"""The scan, segmentation and frame that are worked on, and their views."""

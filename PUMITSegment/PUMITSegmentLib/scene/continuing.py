@@ -9,27 +9,28 @@ from PUMITSlicerLib.label_layers import isEmptySegment
 from PUMITSlicerLib.status import Activity, Status
 from slicer.i18n import tr as _
 
-from PUMITSegmentLib.scene.frames import Frame, frameOf, segmentedBeside
+from PUMITSegmentLib.scene.frames import Frame, frameOf, neighbourFrame
+from PUMITSegmentLib.scene.kept_frames import KeptFrames
 from PUMITSegmentLib.segments.segment_list import segmentIDs
 from PUMITSegmentLib.segments.writer import SegmentWriter
 
 
 class Continuing:
-    """Lets the model follow segments from frame to frame of a sequence.
+    """Propagation of segments from frame to frame of a sequence.
 
     The mask of the other frame is what an answer starts from, and not the answer: nothing of it is
     written where the model does not find it again.
 
     Args:
         logic: The module's logic.
-        requests: Who asks what computes.
-        latest: The frame that was shown before; None where that is not known.
+        requests: Mask requests of the logic.
+        frames: Function that gives the frames that are not shown.
     """
 
-    def __init__(self, logic, requests, latest: Callable[[], int | None]) -> None:
+    def __init__(self, logic, requests, frames: Callable[[], KeptFrames]) -> None:
         self._logic = logic
         self._requests = requests
-        self._latest = latest
+        self._frames = frames
         self._writer = SegmentWriter()
         # First and next frame of a run through all that follow; None while there is none.
         self._run: tuple[int, int] | None = None
@@ -53,7 +54,7 @@ class Continuing:
         frame, node = self.frame, self._logic.segmentationNode
         if frame is None or frame.sequenceOf(node) is None:
             return None
-        source = segmentedBeside(node, frame, self._latest())
+        source = neighbourFrame(node, frame, self._frames().latest)
         return source if source is not None and self._missing(frame, source) else None
 
     @property
@@ -71,18 +72,21 @@ class Continuing:
             return False
         node, working = logic.segmentationNode, logic.working
         held = frame.segmentationAt(node, source)
-        with logic.saying():
+        with logic.showingErrors():
             for segmentID in self._missing(frame, source):
                 mask = self._writer.read(node, segmentID, logic.volumeNode, held)
                 working.snapshot(segmentID)
-                working.prompts.setMaskPrior(segmentID, mask, logic.volumeNode, isContinued=True)
+                isClicked = self._frames().prompts(node, source, segmentID).isOneClick
+                working.prompts.setMaskPrior(
+                    *(segmentID, mask, logic.volumeNode), isContinued=True, isClicked=isClicked
+                )
                 working.recordPrompts(segmentID)
                 self._requests.request(segmentID)
         logic.onSessionChanged()
         return logic.isComputing
 
     def continueToEnd(self) -> None:
-        """Go on through all frames that follow, until one has nothing or somebody stops it."""
+        """Continue through all frames that follow, until an empty one or a stop by the user."""
         frame = self.frame
         if frame is None:
             return

@@ -24,8 +24,8 @@ class Frame:
 
     Attributes:
         browser: The vtkMRMLSequenceBrowserNode.
-        number: From 0.
-        count: How many there are.
+        number: Index, from 0.
+        count: Number of frames.
     """
 
     browser: Any
@@ -98,7 +98,7 @@ def setPromptedFrame(segmentationNode, frame: Frame) -> None:
     frame.sequenceOf(segmentationNode).SetAttribute(_PROMPTED, str(frame.number))
 
 
-def segmentedBeside(segmentationNode, frame: Frame, latest: int | None) -> int | None:
+def neighbourFrame(segmentationNode, frame: Frame, latest: int | None) -> int | None:
     """The frame to continue from: the one shown last, or a neighbour, that holds a segment."""
     for number in (latest, frame.number - 1, frame.number + 1):
         if number is not None and number != frame.number:

@@ -15,14 +15,14 @@ from PUMITSegmentLib.segments.surface_refresh import CLOSED_SURFACE
 
 @dataclass(frozen=True)
 class _Kept:
-    """What waits for a frame to be shown again."""
+    """Prompts and history of a frame that is not shown."""
 
     steps: Steps
     prompts: dict[str, PromptSnapshot]
 
 
 class KeptFrames:
-    """Puts prompts and steps away with the frame that they are for, and brings them back.
+    """Store of the prompts and steps of the frames that are not shown.
 
     Masks are not kept here: they are the sequence browser's. What is put away is not saved with
     the scene; the masks are, and clicks correct them.
@@ -35,6 +35,12 @@ class KeptFrames:
         self._kept: dict[tuple[str, int], _Kept] = {}
         self.latest: int | None = None
 
+    def prompts(self, segmentationNode, number: int, segmentID: str) -> PromptSnapshot:
+        """The prompts of a segment in a frame that is not shown; none where they are not kept."""
+        kept = self._kept.get((segmentationNode.GetID(), number))
+        prompts = kept.prompts if kept is not None else {}
+        return prompts.get(segmentID, PromptSnapshot())
+
     def follow(self, working: WorkingSegmentation) -> bool:
         """Take up the frame that is shown now; whether it is another one than before."""
         node, frame = working.node, frameOf(working.volumeNode)
@@ -44,24 +50,24 @@ class KeptFrames:
         self.latest = left
         prompted = {tag.segmentID for each in promptNodesOf(node) if (tag := tagOf(each, node))}
         prompts = {each: working.prompts.snapshot(each) for each in prompted}
-        there = self._kept.pop((node.GetID(), frame.number), None)
-        steps = working.exchangeSteps(there.steps if there is not None else None)
+        kept = self._kept.pop((node.GetID(), frame.number), None)
+        steps = working.swapHistory(kept.steps if kept is not None else None)
         self._kept[node.GetID(), left] = _Kept(steps, prompts)
         before = frame.segmentationAt(node, left)
         _bringSegments(node, before)
         _bringSurfaces(node, before)
-        wanted = there.prompts if there is not None else {}
-        for segmentID in prompted | wanted.keys():
-            working.prompts.restore(segmentID, wanted.get(segmentID, PromptSnapshot()))
+        snapshots = kept.prompts if kept is not None else {}
+        for segmentID in prompted | snapshots.keys():
+            working.prompts.restore(segmentID, snapshots.get(segmentID, PromptSnapshot()))
         setPromptedFrame(node, frame)
         return True
 
 
 def _bringSegments(node, left) -> None:
     """Let a frame have the segments of the one that was left, empty where it has none yet."""
-    there = segmentIDs(node)
+    existing = segmentIDs(node)
     for segmentID in segmentIDs(left):
-        if segmentID not in there:
+        if segmentID not in existing:
             Appearance.of(left, segmentID).addTo(node, segmentID)
 
 

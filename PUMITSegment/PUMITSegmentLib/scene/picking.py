@@ -12,11 +12,11 @@ _CLICK = 3
 
 
 class SegmentPicking:
-    """Selects what is clicked on; every event goes on to Slicer.
+    """Selection of segments by clicks in slice views; Slicer still gets every event.
 
     Args:
         logic: The module's logic.
-        sliceViews: Where clicks count.
+        sliceViews: Slice views to observe.
     """
 
     def __init__(self, logic, sliceViews: Callable[[], list[DrawnView]] = openSliceViews) -> None:

@@ -9,44 +9,43 @@ from PUMITSlicerLib.mrml import VolumeFrame
 from PUMITSlicerLib.status import Activity
 from slicer.i18n import tr as _
 
-from PUMITSegmentLib.next_step import whatExcluded
-from PUMITSegmentLib.prompts.beside import besideImage, whyRefused
+from PUMITSegmentLib.next_step import exclusionInWords
+from PUMITSegmentLib.prompts.outside_image import promptsOutsideImage, refusalText
 from PUMITSegmentLib.scene.write_permission import whyNotWritten
 
 if TYPE_CHECKING:
-    from PUMITSegmentLib.logic import PUMITSegmentLogic
     from PUMITSegmentLib.masks.requests import MaskRequests
     from PUMITSegmentLib.parameters import SegmentParameters
 
 
 class SessionReactions:
-    """What a `SceneSession` tells, and what the logic does about it.
+    """Reactions of the logic to the events of a `SceneSession`.
 
     Args:
         logic: The module's logic.
-        requests: Who asks what computes.
+        requests: Mask requests of the logic.
     """
 
-    def __init__(self, logic: PUMITSegmentLogic, requests: MaskRequests) -> None:
+    def __init__(self, logic, requests: MaskRequests) -> None:
         self._logic = logic
         self._requests = requests
         # How many prompts of each segment lay beside the image when it was last looked at.
-        self._besideCounts: dict[tuple[str, str], int] = {}
+        self._outsideCounts: dict[tuple[str, str], int] = {}
 
     def getParameterNode(self) -> SegmentParameters:
         """The typed parameter node, made where there is none."""
         return self._logic.getParameterNode()
 
-    def sayError(self, error: Exception) -> None:
+    def showError(self, error: Exception) -> None:
         """Say what is wrong with what is selected."""
-        self._logic.sayError(error)
+        self._logic.showError(error)
 
     def forgetScene(self) -> None:
         """The IDs of another scene's nodes name other nodes."""
-        self._besideCounts.clear()
+        self._outsideCounts.clear()
         self._logic.permission.forget()
 
-    def dropWork(self, reason: str) -> None:
+    def cancelWork(self, reason: str) -> None:
         """Cancel what is computed: what it is for is gone, or about to go."""
         logic = self._logic
         if logic.isComputing:
@@ -56,14 +55,14 @@ class SessionReactions:
                     _("The image has changed; press Update to segment the new image.")
                 )
             else:
-                logic.sayWhatIsNext()
+                logic.showNextStep()
 
     def onPromptsChanged(self, segmentID: str) -> None:
         """Let a mask follow its prompts."""
         logic = self._logic
         working, volumeNode = logic.working, logic.volumeNode
-        with logic.saying():
-            if volumeNode is not None and self._refuseBeside(segmentID):
+        with logic.showingErrors():
+            if volumeNode is not None and self._refuseOutside(segmentID):
                 self.onSessionChanged()
                 return
             isOnlyExcluded = self._requests.running != segmentID and working.isOnlyExcluded(
@@ -78,46 +77,48 @@ class SessionReactions:
                 logic.status.problem(whyNotWritten(working.node, volumeNode))
             elif isOnlyExcluded and logic.parameters.updateAutomatically:
                 isFilled = working.exclude(segmentID)
-                logic.status.done(whatExcluded(working.node, segmentID, isFilled))
+                logic.status.done(exclusionInWords(working.node, segmentID, isFilled))
             elif not working.promptCount(segmentID):
                 self._requests.forget(segmentID)
                 working.empty(segmentID)
-                logic.sayWhatIsNext()
+                logic.showNextStep()
             elif logic.parameters.updateAutomatically:
                 self._requests.request(segmentID)
             else:
                 logic.status.waiting(_("Press Update to compute the segment."))
         self.onSessionChanged()
 
-    def _refuseBeside(self, segmentID: str) -> bool:
+    def _refuseOutside(self, segmentID: str) -> bool:
         """Put back what was just placed or moved beside the image.
 
         Prompts that lay there before, such as those of a loaded scene, are none of the user's now.
         """
         key = (self._logic.segmentationNode.GetID(), segmentID)
-        beside = self._beside(segmentID)
-        isRefused = len(beside) > self._besideCounts.get(key, 0)
+        outside = self._promptsOutside(segmentID)
+        isRefused = len(outside) > self._outsideCounts.get(key, 0)
         if isRefused:
             self._logic.working.refusePrompts(segmentID)
-            self._logic.status.problem(whyRefused(beside[-1]))
-        self._besideCounts[key] = len(self._beside(segmentID)) if isRefused else len(beside)
+            self._logic.status.problem(refusalText(outside[-1]))
+        self._outsideCounts[key] = (
+            len(self._promptsOutside(segmentID)) if isRefused else len(outside)
+        )
         return isRefused
 
-    def _beside(self, segmentID: str) -> list[Prompt]:
+    def _promptsOutside(self, segmentID: str) -> list[Prompt]:
         volumeNode = self._logic.volumeNode
         prompts = self._logic.working.prompts.prompts(segmentID, VolumeFrame(volumeNode))
-        return besideImage(prompts, volumeNode)
+        return promptsOutsideImage(prompts, volumeNode)
 
     def onPlacingChanged(self) -> None:
-        """Show the tool that Slicer places with now, whoever chose it."""
+        """Show the tool that Slicer places with now."""
         logic = self._logic
         placed = logic.placed
         if placed is not None and logic.parameters is not None:
             logic.parameters.promptKind = placed.kind
             logic.parameters.isPositive = placed.isPositive
-        isAsked = placed is not None and logic.working.prompts.isDepthNext
-        if isAsked or logic.status.current.activity is Activity.WAITING:
-            logic.sayWhatIsNext()
+        isDepthNext = placed is not None and logic.working.prompts.isDepthNext
+        if isDepthNext or logic.status.current.activity is Activity.WAITING:
+            logic.showNextStep()
         self.onSessionChanged()
 
     def onSegmentsGone(self, remaining: list[str]) -> None:
@@ -130,10 +131,10 @@ class SessionReactions:
         logic = self._logic
         if logic.segmentID and logic.volumeNode is not None:
             key = (logic.segmentationNode.GetID(), logic.segmentID)
-            self._besideCounts[key] = len(self._beside(logic.segmentID))
+            self._outsideCounts[key] = len(self._promptsOutside(logic.segmentID))
         if logic.isPlacing and logic.segmentID:
             logic.startPlacing(logic.parameters.promptKind)
-        logic.sayWhatIsNext()
+        logic.showNextStep()
 
     def onSessionChanged(self) -> None:
         """Tell the listeners."""

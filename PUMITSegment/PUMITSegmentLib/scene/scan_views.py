@@ -9,11 +9,13 @@ from PUMITSegmentLib.segments.scan_of import isOfAnotherScan
 
 
 class ScanViews:
-    """Shows one scan with its segmentations, and hides those of other scans until their turn."""
+    """Visibility of scans: one is shown with its segmentations, those of other scans are hidden."""
 
     def __init__(self) -> None:
         # What was hidden here; what the user hid stays hidden.
         self._hiddenIDs: set[str] = set()
+        # A scan that had no voxels when it was to be shown; a view fitted to it shows nothing.
+        self._emptyID = ""
 
     def show(self, volumeNode, segmentationNode) -> None:
         """Show a scan in all slice views, without the segmentations of other scans.
@@ -30,13 +32,26 @@ class ScanViews:
             elif node.GetDisplayVisibility():
                 node.SetDisplayVisibility(False)
                 self._hiddenIDs.add(node.GetID())
-        _showInSlices(volumeNode)
+        self._emptyID = "" if _hasVoxels(volumeNode) else volumeNode.GetID()
+        if not self._emptyID:
+            _showInSlices(volumeNode)
+
+    def showFilled(self, volumeNode) -> None:
+        """Show a scan in all slice views that was chosen before it had voxels."""
+        if volumeNode.GetID() == self._emptyID and _hasVoxels(volumeNode):
+            self._emptyID = ""
+            _showInSlices(volumeNode)
 
     def showAgain(self, segmentationNode) -> None:
         """Show a segmentation that was hidden here."""
         if segmentationNode.GetID() in self._hiddenIDs:
             self._hiddenIDs.discard(segmentationNode.GetID())
             segmentationNode.SetDisplayVisibility(True)
+
+
+def _hasVoxels(volumeNode) -> bool:
+    image = volumeNode.GetImageData()
+    return image is not None and image.GetNumberOfPoints() > 0
 
 
 def _showInSlices(volumeNode) -> None:

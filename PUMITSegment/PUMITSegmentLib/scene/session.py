@@ -18,7 +18,7 @@ from PUMITSegmentLib.scene.scan_views import ScanViews
 from PUMITSegmentLib.scene.watch import SceneWatch
 from PUMITSegmentLib.segments.scan_of import (
     isOfAnotherScan,
-    noteScan,
+    recordScanName,
     scanName,
     scanOf,
     segmentationsOf,
@@ -28,12 +28,12 @@ from PUMITSegmentLib.segments.writer import SegmentWriter
 
 
 class SessionOwner(Protocol):
-    """Who works with a session."""
+    """Interface of a listener to a session."""
 
     def getParameterNode(self) -> SegmentParameters:
         """The typed parameter node, made where there is none."""
 
-    def dropWork(self, reason: str) -> None:
+    def cancelWork(self, reason: str) -> None:
         """Cancel what is computed: what it is for is gone, or about to go."""
 
     def onPromptsChanged(self, segmentID: str) -> None:
@@ -51,7 +51,7 @@ class SessionOwner(Protocol):
     def forgetScene(self) -> None:
         """The IDs of another scene's nodes name other nodes."""
 
-    def sayError(self, error: Exception) -> None:
+    def showError(self, error: Exception) -> None:
         """Say what is wrong with what is selected."""
 
     def onSessionChanged(self) -> None:
@@ -59,14 +59,14 @@ class SessionOwner(Protocol):
 
 
 class SceneSession:
-    """The scan, the segmentation and the selected segment, as the parameter node says.
+    """The scan, the segmentation and the selected segment of the parameter node.
 
     Args:
-        owner: Who works with it.
-        writer: Writes and reads masks.
+        owner: Listener of the session.
+        writer: Writer and reader of masks.
 
     Attributes:
-        parameters: What the scene remembers; None while the scene changes or nothing is open.
+        parameters: Parameters in the scene; None while the scene changes or nothing is open.
         volumeNode: The scan, or None.
         working: The segmentation with its prompts and history, or None.
         segmentID: The selected segment; empty for none.
@@ -87,8 +87,8 @@ class SceneSession:
         self._isWithoutScan = False
         self._isShown = True
         self.frames = KeptFrames()
-        # Prompts of a segmentation that is being deleted.
-        self._orphans: list = []
+        # Prompts of each segmentation that is being deleted; one may go because another does.
+        self._orphans: dict = {}
         self.parameters: SegmentParameters | None = None
         self.volumeNode = None
         self.working: WorkingSegmentation | None = None
@@ -132,7 +132,7 @@ class SceneSession:
         self._owner.onSegmentShown()
 
     def _detach(self) -> None:
-        self._owner.dropWork("")
+        self._owner.cancelWork("")
         self._watch.watchParameterNode(None)
         self._watch.watchVolume(None)
         self._closeWorking()
@@ -153,7 +153,7 @@ class SceneSession:
     def onNodeAboutToBeRemoved(self, node) -> None:
         """Note whose prompts go with a segmentation that is deleted."""
         if self.parameters is not None and node.IsA("vtkMRMLSegmentationNode"):
-            self._orphans = promptNodesOf(node)
+            self._orphans[node] = promptNodesOf(node)
 
     def onNodeRemoved(self, node) -> None:
         """Let go of a node that was deleted."""
@@ -164,13 +164,12 @@ class SceneSession:
             self._attach()
             return
         if node is self.segmentationNode:
-            self._owner.dropWork("")
+            self._owner.cancelWork("")
             self._closeWorking()
             self.parameters.segmentID = ""
             self._owner.onSegmentShown()
         if node.IsA("vtkMRMLSegmentationNode"):
-            orphans, self._orphans = self._orphans, []
-            removePrompts(orphans)
+            removePrompts(self._orphans.pop(node, []))
         self.onParametersModified()
 
     def onParametersModified(self) -> None:
@@ -198,7 +197,8 @@ class SceneSession:
 
     def onVoxelsModified(self) -> None:
         """The scan shows something else, such as another frame of a sequence."""
-        self._owner.dropWork("voxels")
+        self._owner.cancelWork("voxels")
+        self._views.showFilled(self.volumeNode)
         if self.working is None:
             return
         self.working.setVolume(self.volumeNode)
@@ -208,7 +208,7 @@ class SceneSession:
         """Bring the prompts and steps of the frame that is shown now."""
         if self.frames.follow(self.working):
             self._writer.surfaces.followFrame(self.working.node)
-            self._know()
+            self._snapshotSelected()
             self._owner.onSegmentShown()
             self._owner.onSessionChanged()
 
@@ -223,7 +223,7 @@ class SceneSession:
         """Follow segments that were added, removed or renamed elsewhere."""
         if self.working is None or self.parameters is None:
             return
-        self.working.noteRemoved()
+        self.working.recordRemoved()
         ids = segmentIDs(self.working.node)
         self._owner.onSegmentsGone(ids)
         if self.segmentID not in ids:
@@ -231,7 +231,7 @@ class SceneSession:
         self._owner.onSessionChanged()
 
     def _openVolume(self, volumeNode) -> None:
-        self._owner.dropWork("")
+        self._owner.cancelWork("")
         if self.working is not None:
             self.working.prompts.stopPlacing()
         if volumeNode is not None and not self._isAttaching:
@@ -243,7 +243,7 @@ class SceneSession:
             if volumeNode is not None and not isOfAnotherScan(self.working.node, volumeNode):
                 adoptGrid(self.working.node, volumeNode)
             self.working.setVolume(volumeNode)
-        self._know()
+        self._snapshotSelected()
         self._owner.onSegmentShown()
 
     def _bringSegmentation(self, volumeNode) -> None:
@@ -266,7 +266,7 @@ class SceneSession:
         return self._isWithoutScan or not segmentIDs(segmentationNode)
 
     def _openSegmentation(self, node) -> None:
-        self._owner.dropWork("")
+        self._owner.cancelWork("")
         self._closeWorking()
         if node is None:
             self.parameters.segmentID = ""
@@ -278,7 +278,7 @@ class SceneSession:
                 keepPerFrame(node, self.volumeNode)
             self._latestIDs[self.volumeNode.GetID()] = node.GetID()
         self._isWithoutScan = self.volumeNode is None
-        noteScan(node)
+        recordScanName(node)
         self._views.showAgain(node)
         self.working = WorkingSegmentation(
             node,
@@ -315,7 +315,7 @@ class SceneSession:
         self.segmentID = segmentID
         self._showPrompts()
         self.parameters.isPositive = True
-        self._know()
+        self._snapshotSelected()
         self._owner.onSegmentShown()
 
     def setShown(self, isShown: bool) -> None:
@@ -327,11 +327,11 @@ class SceneSession:
         if self.working is not None:
             self.working.prompts.showOnly((self._isShown and self.segmentID) or None)
 
-    def _know(self) -> None:
+    def _snapshotSelected(self) -> None:
         """Look at the selected segment, before anything is done to it."""
         if self.working is None or not self.segmentID:
             return
         try:
             self.working.snapshot(self.segmentID)
         except PumitError as error:
-            self._owner.sayError(error)
+            self._owner.showError(error)

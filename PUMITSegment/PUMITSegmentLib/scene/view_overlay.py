@@ -15,12 +15,12 @@ _LAYER = 1
 
 @dataclass(frozen=True)
 class OverlaidView:
-    """A slice view with an actor of ours.
+    """A slice view with an actor of this module.
 
     Attributes:
         view: Slicer's view, which renders.
-        sliceNode: What it shows.
-        renderer: Where the actor is.
+        sliceNode: Slice node of the view.
+        renderer: Renderer that holds the actor.
         actor: The vtkActor2D.
     """
 
@@ -46,7 +46,7 @@ class ViewOverlay:
     """One actor in every slice view of the present layout.
 
     Args:
-        makeActor: Makes the actor of one view.
+        makeActor: Factory of the actor of one view.
 
     Attributes:
         views: The views that have one; empty while closed.
@@ -71,10 +71,10 @@ class ViewOverlay:
                 actor = self._makeActor()
                 actor.SetLayerNumber(_LAYER)
                 renderer.AddViewProp(actor)
-                made = OverlaidView(view, widget.mrmlSliceNode(), renderer, actor)
-                tag = renderer.AddObserver(vtk.vtkCommand.StartEvent, made.keepOnTop)
+                overlay = OverlaidView(view, widget.mrmlSliceNode(), renderer, actor)
+                tag = renderer.AddObserver(vtk.vtkCommand.StartEvent, overlay.keepOnTop)
                 self._tags.append((renderer, tag))
-                self.views.append(made)
+                self.views.append(overlay)
 
     def close(self) -> None:
         """Leave nothing in the views, and no observer."""

@@ -20,7 +20,7 @@ class ViewStatus:
     """One line at the top of every slice view, for as long as the module is open.
 
     Args:
-        board: What is shown.
+        board: Status board to show.
     """
 
     def __init__(self, board: StatusBoard) -> None:
@@ -60,9 +60,9 @@ def _line():
     actor = vtk.vtkTextActor()
     actor.GetPositionCoordinate().SetCoordinateSystemToNormalizedViewport()
     actor.SetPosition(0.5, 0.97)
-    look = actor.GetTextProperty()
-    look.SetFontSize(_SIZE)
-    look.SetJustificationToCentered()
-    look.SetVerticalJustificationToTop()
-    look.ShadowOn()  # seen on any image
+    textProperty = actor.GetTextProperty()
+    textProperty.SetFontSize(_SIZE)
+    textProperty.SetJustificationToCentered()
+    textProperty.SetVerticalJustificationToTop()
+    textProperty.ShadowOn()  # seen on any image
     return actor

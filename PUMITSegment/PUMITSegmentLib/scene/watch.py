@@ -10,13 +10,13 @@ from slicer.util import VTKObservationMixin
 
 
 class SceneListener(Protocol):
-    """What is told about the scene."""
+    """Interface of a listener to changes of the scene."""
 
     def onSceneAboutToChange(self) -> None:
         """The scene is about to be closed, or another is about to be read into it."""
 
     def onSceneChanged(self) -> None:
-        """A scene was closed or read; nothing known of the earlier one holds."""
+        """A scene was closed or read; the state of the earlier one is invalid."""
 
     def onNodeAboutToBeRemoved(self, node: object) -> None:
         """A node is about to leave the scene; what refers to it still does."""
@@ -38,10 +38,10 @@ class SceneListener(Protocol):
 
 
 class SceneWatch(VTKObservationMixin):
-    """Observes the scene, the parameter node, the scan and the segmentation.
+    """Observer of the scene, the parameter node, the scan and the segmentation.
 
     Args:
-        listener: Who is told.
+        listener: Receiver of the changes.
     """
 
     def __init__(self, listener: SceneListener) -> None:
@@ -50,6 +50,7 @@ class SceneWatch(VTKObservationMixin):
         self._parameterNode = None
         self._volumeNode = None
         self._segmentationNode = None
+        self._deletedDisplays: list[object] = []
 
     def watchScene(self) -> None:
         """Start to observe the scene."""
@@ -108,6 +109,11 @@ class SceneWatch(VTKObservationMixin):
 
     @vtk.calldata_type(vtk.VTK_OBJECT)
     def _onNodeAboutToBeRemoved(self, caller: object, event: str, node: object) -> None:
+        # A slice view of Slicer remembers by its address what Ctrl and a drag made transparent
+        # (vtkMRMLSliceIntersectionWidget::StartActionSegmentationDisplayNode) and reads it at the
+        # next Ctrl-click: Slicer would crash where that was freed. What is kept here is small.
+        if node.IsA("vtkMRMLSegmentationDisplayNode"):
+            self._deletedDisplays.append(node)
         self._listener.onNodeAboutToBeRemoved(node)
 
     @vtk.calldata_type(vtk.VTK_OBJECT)

@@ -1,4 +1,4 @@
-"""Nothing is written into the segmentation of another scan unless the user says so."""
+"""Permission of the user to write into the segmentation of another scan."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Callable
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.segments.as_voxels import isOfVoxels, makeVoxels
-from PUMITSegmentLib.segments.scan_of import claim, handOver, isOfAnotherScan, scanName
+from PUMITSegmentLib.segments.scan_of import assignScan, claim, isOfAnotherScan, scanName
 
 
 class WritePermission:
-    """Asks the user, once for each segmentation and scan.
+    """The user's permission to write masks of a scan into a segmentation, requested once for each.
 
     Attributes:
-        confirm: Asks a question; True for yes. Where there is nobody to ask, the answer is no.
+        confirm: Function that asks a question; True for yes. By default the answer is no.
     """
 
     def __init__(self) -> None:
@@ -26,12 +26,12 @@ class WritePermission:
         self._given.clear()
 
     def isGiven(self, segmentationNode, volumeNode) -> bool:
-        """Whether masks of a scan may go into a segmentation; asks nobody."""
+        """Whether masks of a scan may go into a segmentation, without a dialog."""
         pair = (segmentationNode.GetID(), volumeNode.GetID())
         return pair in self._given or not isOfAnotherScan(segmentationNode, volumeNode)
 
-    def ask(self, segmentationNode, volumeNode) -> bool:
-        """Whether masks of a scan may go into a segmentation; asks where that is not clear.
+    def request(self, segmentationNode, volumeNode) -> bool:
+        """Whether masks of a scan may go into a segmentation; confirms with the user where needed.
 
         A segmentation that was of no scan is of this one afterwards.
         """
@@ -46,7 +46,7 @@ class WritePermission:
         if not self.confirm(question):
             return False
         self._given.add((segmentationNode.GetID(), volumeNode.GetID()))
-        handOver(segmentationNode, volumeNode)
+        assignScan(segmentationNode, volumeNode)
         return True
 
     def _convert(self, segmentationNode, volumeNode) -> bool:

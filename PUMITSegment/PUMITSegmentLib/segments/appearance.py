@@ -16,10 +16,10 @@ class Appearance:
 
     Attributes:
         place: Row in the table.
-        name: Its name.
+        name: Name of the segment.
         color: Red, green and blue, 0 to 1.
         terminology: Slicer's terminology entry.
-        provenance: What made it.
+        provenance: Its provenance.
     """
 
     place: int

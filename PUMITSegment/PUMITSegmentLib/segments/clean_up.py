@@ -16,7 +16,7 @@ _NEIGHBOURS = np.ones((3, 3, 3), dtype=bool)
 
 
 class CleanUp(enum.Enum):
-    """What is done to a mask."""
+    """Clean-up operation on a mask."""
 
     FILL_HOLES = "fill holes"
     LARGEST_ISLAND = "keep the largest island"
@@ -39,7 +39,7 @@ def cleanedUp(mask: Mask, how: CleanUp, spacing_mm: tuple[float, float, float]) 
 
     Args:
         mask: bool, (D, H, W).
-        how: What to do.
+        how: Operation to apply.
         spacing_mm: (D, H, W); a border is smoothed over the same distance in every direction.
     """
     from scipy import ndimage  # 0.3 s, for who needs it

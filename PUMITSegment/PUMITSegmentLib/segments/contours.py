@@ -9,8 +9,8 @@ import numpy as np
 import slicer
 import vtk
 from pumit.errors import VolumeError
+from pumit.geometry import Floats
 from pumit.io.labels.planar_contours import fill_contours
-from pumit.volume import Floats
 from PUMITSlicerLib.labelmap_grid import emptyImage
 from PUMITSlicerLib.mrml import VolumeFrame, ijkToRas, orientedImage
 from slicer.i18n import tr as _

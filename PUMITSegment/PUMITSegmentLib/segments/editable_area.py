@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 import slicer
 import vtk
 from pumit.errors import PumitError
+from pumit.geometry import Array, Floats
 from pumit.segmentation import Mask
-from pumit.volume import Array, Floats
 from PUMITSlicerLib.labelmap_grid import Box, GridMap, sampled
 from PUMITSlicerLib.mrml import ijkToRas
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.segments.occupied import occupied
+from PUMITSegmentLib.segments.segment_list import segmentName
 
 _TAG = "SegmentEditor"
 
@@ -33,10 +36,10 @@ def segmentEditorNode():
 
 @dataclass(frozen=True)
 class EditableArea:
-    """What a user set under "Masking" in the Segment Editor.
+    """Settings under "Masking" in the Segment Editor.
 
     Attributes:
-        mode: One of vtkMRMLSegmentationNode's EditAllowed...
+        mode: Mode, one of vtkMRMLSegmentationNode's EditAllowed...
         maskSegmentID: The segment that the mode speaks of, or "".
         intensities: Lowest and highest intensity that may change, or None for all.
     """
@@ -79,8 +82,8 @@ class EditableArea:
         """Where a segment may change.
 
         Args:
-            box: Where this is asked, on `grid`.
-            grid: From (i, j, k) to the segmentation's RAS.
+            box: Box of the result, on `grid`.
+            grid: Matrix from (i, j, k) to the segmentation's RAS.
             segmentationNode: The segmentation whose segments allow or forbid.
             segmentID: The segment to be changed.
             volumeNode: The volume of the intensity range.
@@ -118,6 +121,47 @@ class EditableArea:
         return ~inside if isOutside else inside
 
 
+@contextmanager
+def editingAnywhere() -> Iterator[None]:
+    """Let what is written inside of the block be written everywhere, without an event.
+
+    Taking back a step restores what was there, whatever masking the user has set since.
+    """
+    node = segmentEditorNode()
+    mode, isMasked = node.GetMaskMode(), node.GetSourceVolumeIntensityMask()
+    wasSilent = node.GetDisableModifiedEvent()
+    node.SetDisableModifiedEvent(True)
+    node.SetMaskMode(slicer.vtkMRMLSegmentationNode.EditAllowedEverywhere)
+    node.SetSourceVolumeIntensityMask(False)
+    try:
+        yield
+    finally:
+        node.SetMaskMode(mode)
+        node.SetSourceVolumeIntensityMask(isMasked)
+        node.SetDisableModifiedEvent(wasSilent)
+
+
+def maskingInWords(segmentationNode) -> str:
+    """Say where masks may be written; empty where that is everywhere.
+
+    Args:
+        segmentationNode: The segmentation whose segment may be the mask; or None.
+    """
+    editor = slicer.mrmlScene.GetSingletonNode("SegmentEditor", "vtkMRMLSegmentEditorNode")
+    if editor is None:
+        return ""
+    parts = []
+    area = _areas(segmentationNode, editor).get(editor.GetMaskMode())
+    if area:
+        parts.append(area)
+    if editor.GetSourceVolumeIntensityMask():
+        low, high = editor.GetSourceVolumeIntensityMaskRange()
+        parts.append(_("where the intensity is {low:g} to {high:g}").format(low=low, high=high))
+    if not parts:
+        return ""
+    return _("The Segment Editor allows edits only {where}.").format(where=_(" and ").join(parts))
+
+
 def visibleSegmentIDs(segmentationNode) -> list[str]:
     """Segments that are shown, as the Segment Editor counts them."""
     if segmentationNode.GetDisplayNode() is None:
@@ -125,6 +169,19 @@ def visibleSegmentIDs(segmentationNode) -> list[str]:
     display = segmentationNode.GetDisplayNode()
     everyID = segmentationNode.GetSegmentation().GetSegmentIDs()
     return [segmentID for segmentID in everyID if display.GetSegmentVisibility(segmentID)]
+
+
+def _areas(segmentationNode, editor) -> dict[int, str]:
+    node = slicer.vtkMRMLSegmentationNode
+    return {
+        node.EditAllowedInsideAllSegments: _("inside all segments"),
+        node.EditAllowedInsideVisibleSegments: _("inside visible segments"),
+        node.EditAllowedOutsideAllSegments: _("outside of all segments"),
+        node.EditAllowedOutsideVisibleSegments: _("outside of visible segments"),
+        node.EditAllowedInsideSingleSegment: _("inside the segment {name}").format(
+            name=segmentName(segmentationNode, editor.GetMaskSegmentID() or "")
+        ),
+    }
 
 
 def _within(values: Array, low: float, high: float) -> Mask:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
+from pumit.geometry import Array, Floats
 from pumit.segmentation import Mask
-from pumit.volume import Array, Floats
 from PUMITSlicerLib.labelmap_grid import Box, GridMap, imageGrid, sampled
 
 BINARY_LABELMAP = "Binary labelmap"
@@ -18,7 +18,7 @@ def occupied(segmentation, segmentIDs: Iterable[str], box: Box, grid: Floats) ->
     Args:
         segmentation: A vtkSegmentation with binary labelmaps.
         segmentIDs: Segments of it; what is not there is nowhere.
-        box: Where this is asked.
+        box: Box of the result.
         grid: The box's grid, from (i, j, k) to the segmentation's RAS.
 
     Returns:

@@ -17,7 +17,7 @@ class PackedMask:
     """A mask that is immutable, comparable and small.
 
     Attributes:
-        shape: Of the whole grid, (D, H, W).
+        shape: Shape of the whole grid, (D, H, W).
         box: First and last-plus-one index of each axis; None where nothing is set.
         bits: The bits inside of the box, compressed.
     """

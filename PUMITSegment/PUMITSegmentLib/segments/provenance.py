@@ -24,7 +24,7 @@ _LONGEST = 64
 
 @dataclass(frozen=True)
 class Provenance:
-    """What made a segment.
+    """Provenance of a segment.
 
     Attributes:
         type: AUTOMATIC where nobody gave a prompt, SEMIAUTOMATIC where somebody did, MANUAL where

@@ -16,7 +16,7 @@ def scanOf(segmentationNode):
     return segmentationNode.GetNodeReference(role)
 
 
-def noteScan(segmentationNode) -> None:
+def recordScanName(segmentationNode) -> None:
     """Keep the name of the scan that a segmentation refers to, for when that is deleted."""
     volumeNode = scanOf(segmentationNode)
     if volumeNode is not None:
@@ -42,10 +42,10 @@ def isOfAnotherScan(segmentationNode, volumeNode) -> bool:
 def claim(segmentationNode, volumeNode) -> None:
     """Let a segmentation be of a scan, if it is of none yet; an empty one takes its grid, too."""
     if not isOfAnotherScan(segmentationNode, volumeNode):
-        handOver(segmentationNode, volumeNode)
+        assignScan(segmentationNode, volumeNode)
 
 
-def handOver(segmentationNode, volumeNode) -> None:
+def assignScan(segmentationNode, volumeNode) -> None:
     """Let a segmentation be of a scan, if it is still empty or its own scan is not there."""
     adoptGrid(segmentationNode, volumeNode)
     if scanOf(segmentationNode) is None:
@@ -53,7 +53,7 @@ def handOver(segmentationNode, volumeNode) -> None:
         segmentationNode.SetNodeReferenceID(role, volumeNode.GetID())
         changed = slicer.vtkMRMLSegmentationNode.ReferenceImageGeometryChangedEvent
         segmentationNode.InvokeEvent(changed)
-    noteScan(segmentationNode)
+    recordScanName(segmentationNode)
 
 
 def segmentationsOf(volumeNode) -> list:

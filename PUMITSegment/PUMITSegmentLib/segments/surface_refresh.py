@@ -26,7 +26,7 @@ _FLYING_EDGES = "0"
 
 @dataclass(frozen=True)
 class SurfaceSettings:
-    """How a segmentation's surfaces are made; vtkBinaryLabelmapToClosedSurfaceConversionRule's."""
+    """Parameters of a segmentation's vtkBinaryLabelmapToClosedSurfaceConversionRule."""
 
     smoothing: float
     decimation: float
@@ -58,8 +58,9 @@ def surfaceOf(image, label: int, settings: SurfaceSettings) -> vtk.vtkPolyData:
     Args:
         image: A vtkOrientedImageData that nobody else uses.
         label: The voxels' value.
-        settings: How.
+        settings: Settings of the conversion.
     """
+    # 1. The voxels in index coordinates; the way to the world comes last.
     i, i2, j, j2, k, k2 = image.GetExtent()
     matrix = vtk.vtkMatrix4x4()
     image.GetImageToWorldMatrix(matrix)
@@ -70,10 +71,11 @@ def surfaceOf(image, label: int, settings: SurfaceSettings) -> vtk.vtkPolyData:
     plain.SetOrigin(0, 0, 0)
     plain.SetSpacing(1, 1, 1)
     plain.SetDirectionMatrix(1, 0, 0, 0, 1, 0, 0, 0, 1)
-    # A border of nothing, so that what touches the image's own is closed.
+    # With a border of nothing, so that what touches the image's own is closed.
     padded = vtk.vtkImageConstantPad()
     padded.SetInputData(plain)
     padded.SetOutputWholeExtent(i - 1, i2 + 1, j - 1, j2 + 1, k - 1, k2 + 1)
+    # 2. The surface between voxels, then fewer triangles and smoother ones, as Slicer does it.
     edges = vtk.vtkDiscreteFlyingEdges3D()
     edges.SetInputConnection(padded.GetOutputPort())
     edges.ComputeGradientsOff()
@@ -95,12 +97,14 @@ def surfaceOf(image, label: int, settings: SurfaceSettings) -> vtk.vtkPolyData:
         last.FeatureEdgeSmoothingOff()
         last.NonManifoldSmoothingOn()
         last.NormalizeCoordinatesOn()
+    # 3. Into the world, with normals.
     last = _after(last, vtk.vtkTransformPolyDataFilter())
     last.SetTransform(toWorld)
     if settings.hasNormals:
         last = _after(last, vtk.vtkPolyDataNormals())
         last.ConsistencyOn()
         last.SplittingOff()
+    # 4. Run it; a label without voxels has no surface.
     edges.Update()
     result = vtk.vtkPolyData()
     if edges.GetOutput().GetNumberOfPolys():
@@ -116,10 +120,10 @@ def _after(first: Any, then: Any) -> Any:
 
 
 class SurfaceRefresh:
-    """Makes surfaces anew, one at a time for each segment, and the newest voxels win.
+    """Update of surfaces, one at a time for each segment; the newest voxels win.
 
     Args:
-        background: Where the work is done; without it Slicer makes them, and one waits.
+        background: Threads for the work; without it Slicer makes them, and one waits.
         changing: A context in which the scene is changed by us.
     """
 
@@ -136,24 +140,24 @@ class SurfaceRefresh:
         """Change segments inside the block without waiting for their surfaces.
 
         Args:
-            segmentationNode: Whose segments are changed.
-            segmentIDs: All that may be changed.
+            segmentationNode: Segmentation of the changed segments.
+            segmentIDs: IDs of all segments that may be changed.
         """
         segmentation = segmentationNode.GetSegmentation()
-        kept = {}
+        earlier = {}
         if self._background is not None and SurfaceSettings.of(segmentation) is not None:
             for segmentID in segmentIDs:
                 segment = segmentation.GetSegment(segmentID)
                 surface = segment.GetRepresentation(CLOSED_SURFACE)
                 if surface is not None:
-                    kept[segmentID] = (segment, surface, _voxels(segment))
+                    earlier[segmentID] = (segment, surface, _voxels(segment))
                     segment.RemoveRepresentation(CLOSED_SURFACE)
         try:
             yield
         finally:
-            for segment, surface, _before in kept.values():
+            for segment, surface, _before in earlier.values():
                 segment.AddRepresentation(CLOSED_SURFACE, surface)
-        for segmentID, (segment, _surface, before) in kept.items():
+        for segmentID, (segment, _surface, before) in earlier.items():
             if _voxels(segment) != before:
                 self._begin(segmentationNode, segmentID)
 

@@ -15,14 +15,14 @@ class SegmentVolumes:
     """Volumes of segments in mL, from their voxels."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, int, int], float] = {}
+        self._cache: dict[tuple[int, int, int], float] = {}
 
     def of(self, segmentationNode) -> dict[str, float]:
         """Volumes by segment ID, mL; a segment without voxels of its own kind has 0."""
         if segmentationNode is None:
             return {}
         segmentation = segmentationNode.GetSegmentation()
-        volumes, known = {}, {}
+        volumes, cache = {}, {}
         for segmentID in segmentation.GetSegmentIDs():
             segment = segmentation.GetSegment(segmentID)
             image = segment.GetRepresentation(BINARY_LABELMAP)
@@ -33,10 +33,10 @@ class SegmentVolumes:
             label = segment.GetLabelValue()
             changed = scalars.GetMTime() if scalars is not None else 0
             key = (hash(image), max(changed, image.GetMTime()), label)
-            volume_ml = self._known.get(key)
-            known[key] = _volume(image, label) if volume_ml is None else volume_ml
-            volumes[segmentID] = known[key]
-        self._known = known
+            volume_ml = self._cache.get(key)
+            cache[key] = _volume(image, label) if volume_ml is None else volume_ml
+            volumes[segmentID] = cache[key]
+        self._cache = cache
         return volumes
 
 

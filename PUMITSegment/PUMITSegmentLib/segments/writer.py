@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 import slicer
 from pumit.errors import PumitError, VolumeError
+from pumit.geometry import Array
 from pumit.segmentation import Mask
-from pumit.volume import Array
 from PUMITSlicerLib.computing.background import Background
 from PUMITSlicerLib.labelmap_grid import Box, GridMap, emptyImage, imageGrid, padded, sampled
 from PUMITSlicerLib.mrml import ijkToRas, moveBeside, orientedImage, orientedImageArray
@@ -32,7 +32,7 @@ _MOST_VOXELS = 1 << 30
 
 
 class OverwriteMode(enum.Enum):
-    """What happens to other segments where a segment is written.
+    """Rule for other segments where a segment is written.
 
     STOP leaves out what others have; NONE overlaps; VISIBLE takes from visible ones, ALL from all.
     """
@@ -50,11 +50,11 @@ class OverwriteMode(enum.Enum):
 
 @dataclass(frozen=True, eq=False)
 class PreparedMask:
-    """A mask cut to what is set in it.
+    """A mask cropped to its foreground.
 
     Attributes:
         shape: (D, H, W) of the volume.
-        box: Around the voxels that are set; empty where none is.
+        box: Bounding box of the voxels that are set; empty where none is.
         voxels: uint8, 0 or 1, contiguous, fills `box`.
     """
 
@@ -81,7 +81,7 @@ def prepare(mask: Mask) -> PreparedMask:
 
 
 class SegmentWriter:
-    """Writes masks into segments and reads segments as masks.
+    """Writer of masks into segments, and reader of segments as masks.
 
     The editable area that a user set in the Segment Editor holds: inside it the mask replaces the
     segment, outside it the segment keeps what it had. The Segment Editor's own node is only read.
@@ -90,8 +90,8 @@ class SegmentWriter:
     large shared layer is gone through. Slicer joins layers again where it saves a segmentation.
 
     Args:
-        background: Where 3D surfaces are made anew after a write, while the old ones stay; without
-            it `write` waits for Slicer to make them.
+        background: Threads that make 3D surfaces anew after a write, while the old ones stay;
+            without it `write` waits for Slicer to make them.
 
     Attributes:
         surfaces: The 3D surfaces of what was written.
@@ -129,7 +129,7 @@ class SegmentWriter:
             segmentID: An existing segment.
             mask: bool, (D, H, W), on the volume's grid; or what `prepare` made of it.
             volumeNode: The volume that the mask belongs to.
-            overwrite: What happens to other segments under the mask.
+            overwrite: Rule for other segments under the mask.
 
         Raises:
             PumitError: If the segment is gone, the segmentation holds surfaces, the mask is not
@@ -149,10 +149,12 @@ class SegmentWriter:
             changed = list(segmentationNode.GetSegmentation().GetSegmentIDs())
         with self._writing(segmentationNode), self.surfaces.postponed(segmentationNode, changed):
             _adopt(segmentationNode, volumeNode)
+            # 1. The mask on the grid of the segmentation, without what other segments keep.
             target = _Target(segmentationNode, segmentID, volumeNode)
             box, new = target.placed(prepared)
             if overwrite is OverwriteMode.STOP:
                 new = new & ~target.others(box)
+            # 2. Outside of the editable area the segment stays as it was.
             held, final = box, new
             if not area.isEverything:
                 whole = box.united(target.box)
@@ -165,6 +167,7 @@ class SegmentWriter:
                 final |= new
                 box, held = whole, Box.around(final, whole.start)
                 final = final[held.within(whole)]
+            # 3. Write it, and take the voxels from other segments where that is chosen.
             if target.isOnlyVoxels:
                 target.replace(held, final)
             else:  # what was made from the voxels is to be made anew by Slicer
@@ -181,7 +184,7 @@ class SegmentWriter:
             segmentationNode: The segmentation, under any transform.
             segmentID: An existing segment.
             volumeNode: The volume, under any transform.
-            frame: What the segmentation is in another frame of a sequence; None as it is now.
+            frame: The segmentation in another frame of a sequence; None for the present one.
 
         Returns:
             bool, (D, H, W): for each of the volume's voxels, whether its centre is inside.
@@ -309,7 +312,7 @@ class _Target:
         return orientedImage(voxels, self.grid, box.start)
 
     def replace(self, box: Box, voxels: Mask) -> None:
-        """Give the segment these voxels and a layer of its own; observers hear of one change."""
+        """Give the segment these voxels and a layer of its own, as one event for observers."""
         logic = slicer.vtkSlicerSegmentationsModuleLogic
         if logic.GetSegmentStatus(self.segment) == logic.NotStarted:
             logic.SetSegmentStatus(self.segment, logic.InProgress)

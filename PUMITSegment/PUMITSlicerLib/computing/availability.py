@@ -1,4 +1,4 @@
-"""Which devices and models there are to choose from, asked of a program: no torch in here."""
+"""Available devices and models, listed by a program of its own: no torch in this process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pumit.errors import ServiceError
 from slicer.i18n import tr as _
 
-from PUMITSlicerLib.installing.python_executable import (
+from PUMITSlicerLib.computing.python_executable import (
     find_python,
     module_folder,
     program_environment,
@@ -28,8 +28,8 @@ class AvailableDevice:
     """A device to choose.
 
     Attributes:
-        name: As the settings take it.
-        title: For the user.
+        name: Name in the settings.
+        title: Name for the user.
     """
 
     name: str
@@ -41,11 +41,11 @@ class AvailableModel:
     """A model to choose.
 
     Attributes:
-        name: As the settings take it.
+        name: Name in the settings.
         kind: `promptable`, `automatic` or `tokenizer`.
-        description: One sentence.
+        description: Description, one sentence.
         isHere: Whether its file is on this machine.
-        licence: Of its weights.
+        licence: Licence of its weights.
     """
 
     name: str
@@ -57,7 +57,7 @@ class AvailableModel:
 
 @dataclass(frozen=True)
 class Availability:
-    """What can be chosen on this machine."""
+    """Devices and models of this machine."""
 
     devices: tuple[AvailableDevice, ...]
     models: tuple[AvailableModel, ...]
@@ -70,7 +70,7 @@ def read_availability(
 
     Args:
         python: The interpreter; Slicer's own where None.
-        environment: Its environment; as for every program of ours where None.
+        environment: Environment variables; those of every program of ours where None.
 
     Raises:
         ServiceError: If it cannot say.
@@ -88,12 +88,12 @@ def read_availability(
             check=True,
             **windows,
         )
-        told = json.loads(run.stdout.decode("utf-8").splitlines()[-1])
+        answer = json.loads(run.stdout.decode("utf-8").splitlines()[-1])
         return Availability(
-            tuple(AvailableDevice(d["name"], _title(d)) for d in told["devices"]),
+            tuple(AvailableDevice(d["name"], _title(d)) for d in answer["devices"]),
             tuple(
                 AvailableModel(m["name"], m["kind"], m["description"], m["is_here"], m["licence"])
-                for m in told["models"]
+                for m in answer["models"]
             ),
         )
     except (OSError, subprocess.SubprocessError, ValueError, LookupError, TypeError) as error:

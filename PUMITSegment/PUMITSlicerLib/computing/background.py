@@ -45,7 +45,7 @@ class BackgroundJob:
         return not self._isDelivered and not self.isCancelled
 
     def cancel(self) -> None:
-        """Deliver nothing of it any more, and tell the work to stop if it can be told."""
+        """Deliver no result any more, and stop the work where it can be stopped."""
         if not self.isActive:
             return
         self._isCancelled.set()
@@ -54,7 +54,7 @@ class BackgroundJob:
 
 
 class Listening:
-    """Threads that wait for something to happen get their turns until this is released."""
+    """Guard that gives waiting threads their turns until it is released."""
 
     def __init__(self, onReleased: Callable[[Listening], None]) -> None:
         self._onReleased = onReleased
@@ -100,9 +100,9 @@ class Background:
 
         Args:
             work: Touches neither scene nor widgets.
-            onDone: Given the result, on the GUI thread.
-            onError: Given what `work` raised, on the GUI thread.
-            onCancel: Tells the work to stop, without waiting; called by `BackgroundJob.cancel`.
+            onDone: Callback for the result, on the GUI thread.
+            onError: Callback for the error that `work` raised, on the GUI thread.
+            onCancel: Callback that stops the work without waiting, for `BackgroundJob.cancel`.
 
         Raises:
             RuntimeError: If this was closed.

@@ -23,6 +23,7 @@ from PUMITSlicerLib.computing.connection import (
     open_session,
     readable,
 )
+from PUMITSlicerLib.computing.dependencies import why_not_installed
 from PUMITSlicerLib.computing.settings import (
     ComputeMode,
     ComputeSettings,
@@ -30,7 +31,6 @@ from PUMITSlicerLib.computing.settings import (
     load_settings,
     save_settings,
 )
-from PUMITSlicerLib.installing.dependencies import why_not_installed
 
 if TYPE_CHECKING:
     from pumit.client.http_client import Client
@@ -43,7 +43,7 @@ OnError = Callable[[Exception], None]
 
 
 class ComputeState(enum.Enum):
-    """Whether something computes for us."""
+    """State of the connection to a worker or server."""
 
     NOT_INSTALLED = "not installed"
     STOPPED = "stopped"
@@ -66,19 +66,19 @@ class Compute:
     which are for threads. Nothing is started before it is asked for.
 
     Args:
-        background: Runs what takes time.
-        store: Where the settings are remembered.
-        makeWorker: Makes a worker that has not been started yet; given the settings, and what to
-            call with the exit status; called on a thread.
-        whyNotInstalled: What is missing for a mode, in words, or ""; called on a thread.
-        readAvailability: Lists devices and models of this machine; called on a thread.
+        background: Threads for work that takes time.
+        store: Store of the settings.
+        makeWorker: Factory of a worker that is not started yet, of the settings and a callback
+            with the exit status; called on a thread.
+        whyNotInstalled: Function that names what is missing for a mode, or ""; called on a thread.
+        readAvailability: Function on a thread that lists devices and models of this machine.
 
     Attributes:
         state: Whether it is ready.
         sentence: The state, explained to the user.
-        onStateChanged: Called, without arguments, after each change of the state, the sentence or
+        onStateChanged: Callback, without arguments, after each change of the state, the sentence or
             the capabilities.
-        capabilities: What the server told about itself when it was last asked.
+        capabilities: The server's latest answer about itself.
         generation: Counts connections; a session belongs to the one it was opened in.
     """
 
@@ -120,7 +120,7 @@ class Compute:
     def log(self) -> str:
         """The worker's own last words, for a log window."""
         worker = self._attempt.worker
-        return worker.complaints if worker is not None else ""
+        return worker.error_output if worker is not None else ""
 
     def changeSettings(self, settings: ComputeSettings) -> None:
         """Remember other settings; where they need another worker or server, the present one ends.
@@ -141,8 +141,8 @@ class Compute:
         """Start or connect where needed, and then call one of the two.
 
         Args:
-            onReady: Called at once where everything is ready.
-            onError: Given the reason, a `PumitError` with one sentence for the user.
+            onReady: Callback once everything is ready, which may be at once.
+            onError: Callback for the reason, a `PumitError` with one sentence for the user.
         """
         if self.state is ComputeState.READY:
             onReady()
@@ -152,12 +152,12 @@ class Compute:
             self._connect()
 
     def checkInstalled(self) -> None:
-        """Find out whether anything has to be installed; the state tells."""
+        """Check whether anything has to be installed; the result is in the state."""
         if self.state not in (ComputeState.STOPPED, ComputeState.NOT_INSTALLED):
             return
         generation, mode = self.generation, self._settings.mode
 
-        def told(missing: str) -> None:
+        def take(missing: str) -> None:
             isStill = self.state in (ComputeState.STOPPED, ComputeState.NOT_INSTALLED)
             if generation != self.generation or not isStill:
                 return
@@ -166,7 +166,7 @@ class Compute:
             else:
                 self._become(ComputeState.STOPPED, _stopped_sentence(self._settings))
 
-        self._background.submit(lambda: self._whyNotInstalled(mode), told)
+        self._background.submit(lambda: self._whyNotInstalled(mode), take)
 
     def client(self) -> Client:
         """The connection, for use on threads.
@@ -180,7 +180,7 @@ class Compute:
         return client
 
     def openSession(self) -> RemoteSession | NNInteractiveSession:
-        """A new session; on a thread, since it asks the server.
+        """A new session; on a thread, since it sends a request.
 
         Raises:
             ServiceError: If the server cannot be used, or has no session to give.
@@ -196,21 +196,21 @@ class Compute:
         """Say what answers; with the settings in force, it stays connected.
 
         Args:
-            onDone: Given the sentence.
-            onError: Given a `PumitError` that says what is wrong.
-            settings: Ones that are not in force yet; for a server only.
+            onDone: Callback for the sentence.
+            onError: Callback for the reason, a `PumitError`.
+            settings: Settings that are not in force yet; for a server only.
         """
         if settings not in (None, self._settings) and settings.mode is ComputeMode.REMOTE:
 
-            def tell() -> str:
+            def read() -> str:
                 connection = connect(settings)
                 connection.client.close()
                 return describe(connection.capabilities)
 
-            self._background.submit(tell, onDone, lambda error: onError(readable(error)))
+            self._background.submit(read, onDone, lambda error: onError(readable(error)))
             return
 
-        def ask() -> None:
+        def request() -> None:
             generation = self.generation
 
             def fail(error: Exception) -> None:
@@ -219,14 +219,14 @@ class Compute:
 
             self.refreshCapabilities(lambda found: onDone(describe(found)), fail)
 
-        self.ensureReady(ask, onError)
+        self.ensureReady(request, onError)
 
     def refreshCapabilities(
         self,
         onDone: Callable[[dict[str, Any]], None] | None = None,
         onError: OnError | None = None,
     ) -> None:
-        """Ask again what the server tells about itself, such as its free memory.
+        """Read the server's capabilities again, such as its free memory.
 
         Without callbacks this may be called by a timer: while one question is open, or nothing is
         ready, it does nothing.
@@ -242,7 +242,7 @@ class Compute:
         def take(capabilities: dict[str, Any]) -> None:
             if generation == self.generation:
                 self.capabilities = capabilities
-                self._tell()
+                self._notifyChanged()
             if onDone is not None:
                 onDone(capabilities)
 
@@ -256,17 +256,17 @@ class Compute:
         """Ask which devices and models this machine has; takes seconds, in a program of its own.
 
         Args:
-            onDone: Given what can be chosen.
-            onError: Given a `PumitError`, such as that something has to be installed first.
+            onDone: Callback for the choices.
+            onError: Callback for the reason, a `PumitError`, such as a missing package.
         """
 
-        def ask() -> Availability:
+        def request() -> Availability:
             missing = self._whyNotInstalled(ComputeMode.LOCAL)
             if missing:
                 raise NotInstalled(missing)
             return self._readAvailability()
 
-        self._background.submit(ask, onDone, lambda error: onError(readable(error)))
+        self._background.submit(request, onDone, lambda error: onError(readable(error)))
 
     def reportLost(self, generation: int, error: Exception) -> None:
         """Note that what was connected in a generation does not answer any more.
@@ -278,7 +278,7 @@ class Compute:
 
     @property
     def isWorkerAlive(self) -> bool:
-        """Whether our own worker runs; True for a server, of which nobody can say."""
+        """Whether our own worker runs; True for a server, where it cannot be known."""
         worker = self._attempt.worker
         return worker is None or worker.is_alive
 
@@ -288,7 +288,7 @@ class Compute:
         self._disconnect(ComputeState.STOPPED, _stopped_sentence(self._settings))
 
     def close(self) -> None:
-        """End everything without waiting for it; nothing is told any more."""
+        """End everything without waiting for it; no callback is called any more."""
         self.onStateChanged.clear()
         self._waiters.clear()
         self._disconnect(ComputeState.STOPPED, "")
@@ -336,11 +336,11 @@ class Compute:
         def fail(error: Exception) -> None:
             if generation != self.generation:
                 return
-            told = readable(error)
+            reason = readable(error)
             isMissing = isinstance(error, NotInstalled)
             state = ComputeState.NOT_INSTALLED if isMissing else ComputeState.FAILED
-            self._disconnect(state, str(told))
-            self._refuse(told)
+            self._disconnect(state, str(reason))
+            self._refuse(reason)
 
         self._opening = self._background.submit(open_connection, take, fail)
 
@@ -384,9 +384,9 @@ class Compute:
 
     def _become(self, state: ComputeState, sentence: str) -> None:
         self.state, self.sentence = state, sentence
-        self._tell()
+        self._notifyChanged()
 
-    def _tell(self) -> None:
+    def _notifyChanged(self) -> None:
         for listener in list(self.onStateChanged):
             listener()
 

@@ -1,4 +1,4 @@
-"""One connection to what computes, made on a thread, and what it tells about itself."""
+"""One connection to a worker or server, made on a thread, and its description."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pumit.errors import PumitError, ServiceError
 from pumit.nninteractive.remote_capabilities import NNINTERACTIVE
 from slicer.i18n import tr as _
 
+from PUMITSlicerLib.computing.python_executable import find_python, program_environment
 from PUMITSlicerLib.computing.settings import ComputeMode, ComputeSettings
-from PUMITSlicerLib.installing.python_executable import find_python, program_environment
 
 if TYPE_CHECKING:
     from pumit.client.http_client import Client
@@ -31,14 +31,14 @@ class NotInstalled(ServiceError):
 
 
 class WorkerProcess(Protocol):
-    """As `pumit.server.LocalWorker`."""
+    """Interface of `pumit.server.LocalWorker`."""
 
     @property
     def is_alive(self) -> bool:
         """Whether the process runs."""
 
     @property
-    def complaints(self) -> str:
+    def error_output(self) -> str:
         """Last lines of its standard error."""
 
     def start(self) -> None:
@@ -53,11 +53,11 @@ class WorkerProcess(Protocol):
 
 @dataclass(frozen=True)
 class Connection:
-    """What computes.
+    """Connection to a worker or a server.
 
     Attributes:
-        client: How to ask it.
-        capabilities: What it told about itself.
+        client: Client of it.
+        capabilities: The server's capabilities.
     """
 
     client: Client
@@ -82,10 +82,10 @@ def make_local_worker(settings: ComputeSettings, on_exit: Callable[[int], None])
 
 
 def connect(settings: ComputeSettings, worker: WorkerProcess | None = None) -> Connection:
-    """Start the worker, or reach the server, and ask what it is; on a thread.
+    """Start the worker, or reach the server, and read its capabilities; on a thread.
 
     Args:
-        settings: What the user chose.
+        settings: The user's settings.
         worker: The worker to start, for this machine.
 
     Raises:
@@ -175,7 +175,7 @@ def describe_memory(capabilities: dict[str, Any]) -> str:
 
 
 def readable(error: Exception) -> PumitError:
-    """An error with one sentence for the user; what nobody expected goes to the log whole."""
+    """An error with one sentence for the user; unexpected ones are logged with their traceback."""
     if isinstance(error, PumitError):
         return error
     logger.error("Unexpected error", exc_info=error)

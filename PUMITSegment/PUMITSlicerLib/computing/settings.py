@@ -12,7 +12,7 @@ _PREFIX = "PUMIT/"
 
 
 class ComputeMode(enum.Enum):
-    """Whose machine computes."""
+    """Machine that computes: this one or another."""
 
     LOCAL = "local"
     REMOTE = "remote"
@@ -20,11 +20,11 @@ class ComputeMode(enum.Enum):
 
 @dataclass(frozen=True)
 class ComputeSettings:
-    """What the user chose about computing.
+    """The user's settings of where and how to compute.
 
     Attributes:
         mode: This machine, or a server.
-        model: A name from the model index, or a checkpoint file; this machine only.
+        model: Name from the model index, or a checkpoint file; this machine only.
         device: `auto`, `cpu`, `cuda:0`, `mps`; this machine only.
         url: The server's address.
         token: The server's bearer token.
@@ -59,12 +59,12 @@ class ComputeSettings:
             return False
         if self.mode is ComputeMode.LOCAL:
             return (self.model, self.device) == (other.model, other.device)
-        mine = (self.url, self.token, self.certificateFile, self.allowUnencrypted)
-        return mine == (other.url, other.token, other.certificateFile, other.allowUnencrypted)
+        own = (self.url, self.token, self.certificateFile, self.allowUnencrypted)
+        return own == (other.url, other.token, other.certificateFile, other.allowUnencrypted)
 
 
 class SettingsStore(Protocol):
-    """As `qt.QSettings`: text under keys."""
+    """Interface of `qt.QSettings`: text under keys."""
 
     def value(self, key: str, default: Any = None) -> Any:
         """What is stored, or the default."""
@@ -74,25 +74,6 @@ class SettingsStore(Protocol):
 
     def remove(self, key: str) -> None:
         """Forget."""
-
-
-class MemoryStore:
-    """Settings that end with the program."""
-
-    def __init__(self) -> None:
-        self.values: dict[str, Any] = {}
-
-    def value(self, key: str, default: Any = None) -> Any:
-        """What is stored, or the default."""
-        return self.values.get(key, default)
-
-    def setValue(self, key: str, value: Any) -> None:
-        """Store."""
-        self.values[key] = value
-
-    def remove(self, key: str) -> None:
-        """Forget."""
-        self.values.pop(key, None)
 
 
 def slicer_settings() -> SettingsStore:
@@ -131,7 +112,7 @@ def load_settings(store: SettingsStore) -> ComputeSettings:
 
 
 def save_settings(store: SettingsStore, settings: ComputeSettings) -> None:
-    """Remember; the token only if the user asked for it, otherwise it is forgotten."""
+    """Save; the token only if the user chose that, otherwise it is removed."""
     store.setValue(_PREFIX + "mode", settings.mode.value)
     for name in ("model", "device", "url", "certificateFile", "wheelFolder"):
         store.setValue(_PREFIX + name, getattr(settings, name))

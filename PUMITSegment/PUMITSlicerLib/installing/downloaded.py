@@ -21,12 +21,12 @@ INSTALL_PREFIX = "pumit-install-"
 
 @dataclass(frozen=True)
 class Downloaded:
-    """Files of one kind that can be had again.
+    """Files of one kind that can be downloaded again.
 
     Attributes:
-        what: What they are, for the user.
+        what: Name for the user.
         paths: Files and folders that are removed.
-        byteCount: What they take.
+        byteCount: Their size.
     """
 
     what: str
@@ -43,7 +43,7 @@ def findDownloaded(
     what Slicer's Python has installed.
 
     Args:
-        environment: Where pip is told its cache.
+        environment: Environment variables, which may name pip's cache.
         temporary: The system's folder for temporary files; None to ask it.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Installs what is missing into Slicer's Python, after asking, step by step and beside the GUI."""
+"""Installs missing packages into Slicer's Python with consent, step by step on a thread."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pathlib import Path
 from pumit.errors import Cancelled, PumitError, ServiceError
 from slicer.i18n import tr as _
 
+from PUMITSlicerLib.computing import dependencies
 from PUMITSlicerLib.computing.background import Background
 from PUMITSlicerLib.computing.connection import readable
+from PUMITSlicerLib.computing.dependencies import TORCH, Need, VersionOf, installed_version
 from PUMITSlicerLib.computing.settings import ComputeMode
-from PUMITSlicerLib.installing import dependencies
-from PUMITSlicerLib.installing.dependencies import TORCH, Need, VersionOf, installed_version
 from PUMITSlicerLib.installing.steps import InstallStep, Runner, find_runner
 from PUMITSlicerLib.installing.wheel_folder import wheel_problems
 
@@ -38,13 +38,13 @@ _SAYS_NO_VERSION = re.compile(r"No matching distribution found for (\S+)")
 
 @dataclass(frozen=True)
 class InstallationPlan:
-    """What would be done, for the user to agree to.
+    """Plan of an installation, for the user to agree to.
 
     Attributes:
-        needs: What is missing.
-        steps: What would be run, in this order.
+        needs: Missing packages.
+        steps: Commands that would be run, in this order.
         explanation: Some sentences: what, how much, where, and what stays as it is.
-        problems: What has to be settled before, one sentence each; nothing can be done until then.
+        problems: Obstacles to remove first, one sentence each; nothing can be done until then.
     """
 
     needs: tuple[Need, ...]
@@ -70,29 +70,29 @@ def make_plan(
     """Find out what is missing and how it would be installed; on a thread, for it reads files.
 
     Args:
-        mode: What has to work.
+        mode: Mode that has to work.
         withTorch: Whether also training, automatic models and GPUs.
         wheelFolder: Folder to install from instead of the network.
         hasTorchExtension: Whether Slicer has the PyTorch extension, which knows which torch fits
             this machine's graphics card.
         allowsTorchFromIndex: Whether the user wants torch as the package index has it.
-        version_of: Tells what is installed.
+        version_of: Function that gives the installed version of a package.
     """
     needs = dependencies.missing(mode, version_of, withTorch=withTorch)
     problems = dependencies.too_old(needs)
-    wanted = [need.requirement for need in needs if not need.isBundled]
+    requirements = [need.requirement for need in needs if not need.isBundled]
     options: tuple[str, ...] = ()
     steps: list[InstallStep] = []
     isTorchMissing = any(need.name == TORCH for need in needs)
     if wheelFolder:
         options = ("--no-index", "--find-links", wheelFolder)
-        if wanted:
-            problems += wheel_problems(Path(wheelFolder), wanted, version_of)
+        if requirements:
+            problems += wheel_problems(Path(wheelFolder), requirements, version_of)
     elif isTorchMissing and hasTorchExtension and not allowsTorchFromIndex:
         # What the extension itself runs; its own function would keep the GUI waiting.
         if version_of(_LTT) is None:
             steps.append(InstallStep(_LTT, "pip", ("install", _LTT_REQUIREMENT)))
-        steps.append(InstallStep(TORCH, "light_the_torch", ("install", wanted.pop(0))))
+        steps.append(InstallStep(TORCH, "light_the_torch", ("install", requirements.pop(0))))
         isTorchMissing = False
     elif isTorchMissing and not allowsTorchFromIndex:
         problems.append(
@@ -102,12 +102,12 @@ def make_plan(
             )
         )
     if isTorchMissing:
-        steps.append(InstallStep(TORCH, "pip", ("install", *options, wanted.pop(0))))
-    if wanted:
+        steps.append(InstallStep(TORCH, "pip", ("install", *options, requirements.pop(0))))
+    if requirements:
         # In one call: one for each takes five times as long.
-        names = [need.name for need in needs if need.requirement in wanted]
+        names = [need.name for need in needs if need.requirement in requirements]
         what = names[0] if len(names) == 1 else _("{count} packages").format(count=len(names))
-        steps.append(InstallStep(what, "pip", ("install", *options, *wanted)))
+        steps.append(InstallStep(what, "pip", ("install", *options, *requirements)))
     explanation = _explain(needs, wheelFolder)
     if needs and mode is ComputeMode.LOCAL and not withTorch and version_of(TORCH) is None:
         explanation += " " + _(
@@ -125,12 +125,12 @@ def has_torch_extension() -> bool:
 
 
 class Installer:
-    """Carries a plan out; used on the GUI thread, which never waits.
+    """Installation by a plan; used on the GUI thread, which never waits.
 
     Args:
-        background: Runs what takes time.
-        runner: Runs a step; Slicer's own way of installing where None.
-        version_of: Tells what is installed, to see in the end whether it worked.
+        background: Threads for work that takes time.
+        runner: Runner of a step; Slicer's own way of installing where None.
+        version_of: Function that gives the installed version of a package.
 
     Attributes:
         log: Every line so far.
@@ -192,11 +192,11 @@ class Installer:
         """Carry a plan out that the user agreed to.
 
         Args:
-            plan: From `plan`.
-            onDone: Called when everything is there; nothing has to be restarted.
-            onError: Given an error with one sentence; `Cancelled` after `cancel`.
-            onLine: Given each line that the installation says.
-            onProgress: Told what is being installed, and the finished share.
+            plan: Result of `plan`.
+            onDone: Callback when everything is there; nothing has to be restarted.
+            onError: Callback for an error with one sentence; `Cancelled` after `cancel`.
+            onLine: Callback for each line of the installation's output.
+            onProgress: Callback for the package that is being installed, and the finished share.
 
         Raises:
             ServiceError: If the plan is not possible, or something is being installed already.
@@ -205,6 +205,7 @@ class Installer:
             raise ServiceError(plan.problems[0] if plan.problems else _("Nothing is missing."))
         if self._isRunning:
             raise ServiceError(_("An installation is already running; wait for it."))
+        # 1. Hold every installed package at its version.
         runner = self._runner or find_runner(self._background)
         folder = tempfile.TemporaryDirectory(prefix="pumit-install-")
         constraints = Path(folder.name) / "constraints.txt"
@@ -212,6 +213,7 @@ class Installer:
         self._isRunning, self._isCancelled = True, False
         self.log = []
 
+        # 2. The steps one after the other, each started at the end of the one before.
         done = 0
 
         def take(line: str) -> None:
@@ -235,6 +237,7 @@ class Installer:
             if self._isCancelled:
                 end(Cancelled(_("The installation was cancelled; what is installed stays.")))
                 return
+            # 3. At the end everything must be importable.
             if place == len(plan.steps):
                 end(self._stillMissing(plan.needs))
                 return

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from pumit.client.worker import signal_tree
 
 from PUMITSlicerLib.computing.background import Background
-from PUMITSlicerLib.installing.python_executable import find_python, program_environment
+from PUMITSlicerLib.computing.python_executable import find_python, program_environment
 
 _REQUESTER = "PUMIT"
 
@@ -24,9 +24,9 @@ class InstallStep:
     """One call of a Python module that installs.
 
     Attributes:
-        name: What it installs, for the user.
+        name: Name of its package, for the user.
         module: `pip`, or `light_the_torch`, which finds the torch that fits the graphics card.
-        arguments: Its arguments.
+        arguments: Arguments of the module.
     """
 
     name: str
@@ -47,9 +47,9 @@ class Runner(Protocol):
         """Start a step and return at once.
 
         Args:
-            step: What to run.
-            onLine: Given each line of its output, on the GUI thread.
-            onFinished: Given its exit status, on the GUI thread.
+            step: Command to run.
+            onLine: Callback for each line of its output, on the GUI thread.
+            onFinished: Callback for its exit status, on the GUI thread.
 
         Returns:
             What ends it before its time; None where it cannot be ended.
@@ -60,9 +60,9 @@ class ProgramRunner:
     """Runs steps as programs of Slicer's Python, whose output a thread reads.
 
     Args:
-        background: Where the thread runs.
+        background: Threads.
         python: The interpreter; Slicer's own where None.
-        environment: Its environment; as for every program of ours where None.
+        environment: Environment variables; those of every program of ours where None.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class PackagingRunner:
 
     Args:
         packaging: The module, `slicer.packaging` or as it was called before, `slicer.pydeps`.
-        programs: Runs what is not pip.
+        programs: Runner of everything but pip.
     """
 
     def __init__(self, packaging: Any, programs: Runner) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from slicer.i18n import tr as _
 
-from PUMITSlicerLib.installing.dependencies import VersionOf, installed_version
+from PUMITSlicerLib.computing.dependencies import VersionOf, installed_version
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
@@ -34,7 +34,7 @@ def wheel_problems(
     Args:
         folder: Has `.whl` files.
         needed: Requirements as pip takes them.
-        version_of: Tells what is installed already.
+        version_of: Function that gives the installed version of a package.
 
     Returns:
         A sentence for each problem; none where pip will find everything, what the packages

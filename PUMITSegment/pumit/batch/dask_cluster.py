@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pumit.batch.task import Outcome, ScanTask, do
+from pumit.batch.task import Outcome, ScanTask, predict_scan
 from pumit.errors import PumitError, ServiceError
 
 if TYPE_CHECKING:
@@ -35,18 +35,18 @@ def run_on_dask(
     *,
     resources: dict[str, float] | None = None,
     patience_s: float = PATIENCE_S,
-    work: Work = do,
+    work: Work = predict_scan,
     on_wait: Callable[[str], None] | None = None,
 ) -> Iterator[Outcome]:
     """Do tasks on a cluster.
 
     Args:
-        tasks: What to do; workers see the same files under the same paths.
+        tasks: Tasks to do; workers see the same files under the same paths.
         address: The scheduler's, `tcp://host:8786`.
-        resources: What each task needs of its worker, such as `{"GPU": 1}`.
-        patience_s: How long to wait for a scheduler that has gone, seconds.
+        resources: Resources of the worker that each task needs, such as `{"GPU": 1}`.
+        patience_s: Longest wait for a scheduler that has gone, seconds.
         work: Does one task; a function of a module that workers can import.
-        on_wait: Told in words while a scheduler is waited for.
+        on_wait: Callback for a sentence, while a scheduler is waited for.
 
     Yields:
         Outcomes in the order in which they come.

@@ -1,4 +1,4 @@
-"""Scans shared out among processes of this machine; one that dies costs its scan alone."""
+"""Scans distributed over processes of this machine; a crash costs the scan of its process alone."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import wait as wait_for
 
-from pumit.batch.task import Outcome, ScanTask, do
+from pumit.batch.task import Outcome, ScanTask, predict_scan
 
 CRASHED = "The process that computed it ended at once, such as for want of memory."
 Work = Callable[[ScanTask], Outcome]
 
 
 def run_in_processes(
-    tasks: Sequence[ScanTask], processes: int, *, work: Work = do
+    tasks: Sequence[ScanTask], processes: int, *, work: Work = predict_scan
 ) -> Iterator[Outcome]:
     """Do tasks in several processes.
 
     Args:
-        tasks: What to do.
-        processes: How many processes; the machine's cores are divided among them.
+        tasks: Tasks to do.
+        processes: Number of processes; the machine's cores are divided among them.
         work: Does one task; a function of a module, for the other processes import it.
 
     Yields:

@@ -35,10 +35,10 @@ class _Row:
 
 
 class Report:
-    """Keeps `report.csv` of an output folder while scans are done; reads what it said before.
+    """Writes `report.csv` of an output folder scan by scan, after the rows of an earlier run.
 
     Args:
-        folder: Of the results.
+        folder: Folder of the results.
         tasks: All scans of this run.
         again: Whether results of other settings may be replaced.
 
@@ -48,7 +48,7 @@ class Report:
 
     def __init__(self, folder: Path, tasks: Sequence[ScanTask], *, again: bool = False) -> None:
         self._path = folder / REPORT
-        mark = mark_of(tasks[0].settings)
+        mark = settings_digest(tasks[0].settings)
         before = _read(self._path)
         others = [row for row in before.values() if row.settings != mark and row.state == "done"]
         if others and not again:
@@ -99,8 +99,8 @@ class Report:
         return sum(row.state == state for row in self._rows.values())
 
 
-def mark_of(settings: BatchSettings) -> str:
-    """A short mark of everything that decides what a result looks like."""
+def settings_digest(settings: BatchSettings) -> str:
+    """A digest of the settings and weights on which a result depends."""
     content = {**asdict(settings), "device": ""}
     if settings.model:
         from pumit.models.checkpoint import read_recipe

@@ -1,4 +1,4 @@
-"""Many scans into one folder: what is done is skipped, what fails is told, the rest goes on."""
+"""Many scans into one folder: finished ones are skipped, failures reported, the rest predicted."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from pumit.batch.report import Report
-from pumit.batch.task import Outcome, ScanTask, do
+from pumit.batch.task import Outcome, ScanTask, predict_scan
 from pumit.errors import ExportError, PumitError
 from pumit.system.file_lock import file_lock
 
@@ -18,7 +18,7 @@ Runner = Callable[[Sequence[ScanTask]], Iterator[Outcome]]
 
 def in_this_process(tasks: Sequence[ScanTask]) -> Iterator[Outcome]:
     """Do tasks one after another, here."""
-    return map(do, tasks)
+    return map(predict_scan, tasks)
 
 
 def check_targets(tasks: Sequence[ScanTask]) -> None:
@@ -53,9 +53,9 @@ def predict_many(
 
     Args:
         tasks: At least one, checked by `check_targets`.
-        folder: Of the results, which exists.
-        runner: What does them.
-        on_outcome: Told each outcome.
+        folder: Folder of the results, which exists.
+        runner: Runner of the tasks.
+        on_outcome: Callback for each outcome.
 
     Returns:
         The report, which lies in the folder as a table.
@@ -72,12 +72,12 @@ def predict_many(
             todo = []
             for task in tasks:
                 if task.target.exists() and not again:
-                    _tell(Outcome(task.scan.name, "was there"), report, on_outcome)
+                    _report_outcome(Outcome(task.scan.name, "was there"), report, on_outcome)
                 else:
                     todo.append(task)
-            with closing(iter_of(runner(todo))) as outcomes:
+            with closing(closable(runner(todo))) as outcomes:
                 for outcome in outcomes:
-                    _tell(outcome, report, on_outcome)
+                    _report_outcome(outcome, report, on_outcome)
                     if outcome.state == "stopped":
                         raise PumitError(outcome.error)
             report.save()
@@ -95,12 +95,14 @@ def predict_many(
     return report
 
 
-def iter_of(outcomes: Iterator[Outcome]) -> Generator[Outcome, None, None]:
+def closable(outcomes: Iterator[Outcome]) -> Generator[Outcome, None, None]:
     """The same as a generator, which can be closed."""
     yield from outcomes
 
 
-def _tell(outcome: Outcome, report: Report, on_outcome: Callable[[Outcome], None] | None) -> None:
+def _report_outcome(
+    outcome: Outcome, report: Report, on_outcome: Callable[[Outcome], None] | None
+) -> None:
     report.add(outcome)
     if on_outcome is not None:
         on_outcome(outcome)

@@ -40,7 +40,7 @@ class BatchSettings:
         structure: A structure to find by its name; empty for all that the model does.
         structure_model: The automatic model that looks for it; None for the best that knows it.
         corners_lps: Eight corners of a box to look in, LPS mm; None for the whole scan.
-        channel: Which channel, where a scan has others than the model.
+        channel: Channel to use, where a scan has others than the model.
         has_channel_files: Whether NAME_0000, NAME_0001 ... are one scan's channels.
         overlap: Part that neighbouring windows share.
         flips: Whether eight reflections are averaged.
@@ -81,7 +81,7 @@ class Outcome:
         error: Why it failed, in words.
         model: The model's name.
         classes: Label, name and voxels of each class that occurs.
-        seconds: How long it took.
+        seconds: Duration, seconds.
     """
 
     name: str
@@ -92,7 +92,7 @@ class Outcome:
     seconds: float = 0.0
 
 
-def do(task: ScanTask, progress: Progress | None = None) -> Outcome:
+def predict_scan(task: ScanTask, progress: Progress | None = None) -> Outcome:
     """Predict one scan; whatever happens to it is its outcome, never an exception.
 
     A result that is there is left as it is, so that a scan which is given out twice, because what
@@ -131,7 +131,7 @@ def _predicted(task: ScanTask, progress: Progress) -> Outcome:
         volume = read_channels(channel_files(scan.path))
     else:
         volume = Volume.read(scan.path, series=scan.series)
-    found, algorithm = answerer_for(task.settings)(volume, progress)
+    found, algorithm = predictor_for(task.settings)(volume, progress)
     target.parent.mkdir(parents=True, exist_ok=True)
     is_label_map = suffix_of(target, (SEG_NRRD_SUFFIX, *LABELMAP_SUFFIXES)) != SEG_NRRD_SUFFIX
     if is_label_map and suffix_of(target, LABELMAP_SUFFIXES):
@@ -148,7 +148,7 @@ def _predicted(task: ScanTask, progress: Progress) -> Outcome:
     return Outcome(scan.name, "done", "", algorithm.name, tuple(classes))
 
 
-def answerer_for(settings: BatchSettings) -> Answerer:
+def predictor_for(settings: BatchSettings) -> Answerer:
     """What answers under these settings; its model is read once in a process."""
     with _loading:
         return _answerer(settings)

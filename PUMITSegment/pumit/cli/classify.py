@@ -16,7 +16,7 @@ TABLE_SUFFIXES = (".csv", ".json")
 
 
 def classify_images(args: argparse.Namespace, images: list[Path]) -> int:
-    """Classify scans, print a line for each and write them as a table where one is asked for.
+    """Classify scans; prints a line for each, and writes a table where an output file is given.
 
     Args:
         args: Those of `pumit predict`.
@@ -57,7 +57,7 @@ def classify_images(args: argparse.Namespace, images: list[Path]) -> int:
     if args.output is not None:
         _write(rows, model.classes, args.output)
     for row in [] if args.json else rows:
-        print(f"{row['image']}: {row.get('error') or _told(row['probabilities'])}")
+        print(f"{row['image']}: {row.get('error') or _in_words(row['probabilities'])}")
     if args.json:
         print(json.dumps(rows))
     failed = [row for row in rows if "error" in row]
@@ -67,7 +67,7 @@ def classify_images(args: argparse.Namespace, images: list[Path]) -> int:
     return 0
 
 
-def _told(probabilities: dict[str, float]) -> str:
+def _in_words(probabilities: dict[str, float]) -> str:
     """All classes, the most probable first."""
     ranked = sorted(probabilities.items(), key=lambda pair: -pair[1])
     return ", ".join(f"{name} ({p:.1%})" for name, p in ranked)

@@ -58,6 +58,6 @@ def run(args: argparse.Namespace) -> int:
     except RunStopped as stop:
         print(f"pumit compare: {stop}", file=sys.stderr)
         return 0
-    for title, complaint in compared.failures.items():
-        print(f"pumit compare: {title} failed: {complaint}", file=sys.stderr)
+    for title, message in compared.failures.items():
+        print(f"pumit compare: {title} failed: {message}", file=sys.stderr)
     return 2 if compared.failures else 0

@@ -1,4 +1,4 @@
-"""`pumit data`: look at labelled scans, and say what is wrong with them, before training."""
+"""`pumit data`: check labelled scans before training, and list their problems."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ def _click(args: argparse.Namespace) -> int:
     """Click on labelled cases."""
     from pumit.cli.segment import check_target
     from pumit.cli.shared.progress import progress_bar
-    from pumit.evaluation.click_scores import means, means_of_groups, size_of, worst
+    from pumit.evaluation.click_scores import means, means_of_groups, size_class, worst
     from pumit.evaluation.drawn_gestures import GESTURES
     from pumit.evaluation.simulated_user import evaluate_case
     from pumit.inference.interactive.segmenter import load_segmenter
@@ -178,7 +178,7 @@ def _click(args: argparse.Namespace) -> int:
             result = {
                 "mean": summary,
                 "groups": means_of_groups(rows),
-                "sizes": means_of_groups(rows, lambda row: size_of(row["voxels"])),
+                "sizes": means_of_groups(rows, lambda row: size_class(row["voxels"])),
                 "rows": rows,
             }
             is_table = args.output.suffix.lower() == ".md"

@@ -1,4 +1,4 @@
-"""`pumit segment --find`: a structure by its name, from the model that knows it."""
+"""`pumit segment --find`: a structure by its name, from the model that has it as a class."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def add_find_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def find_in(volume: Volume, args: argparse.Namespace, step: Steps) -> FoundStructure:
-    """Find what `--find` names; what is to be known before it runs is said on standard error.
+    """Find the structure that `--find` names; prints model and remarks on standard error first.
 
     Raises:
         PromptError: If the model sees none.
@@ -43,7 +43,7 @@ def find_in(volume: Volume, args: argparse.Namespace, step: Steps) -> FoundStruc
     from pumit.models.consent import require_consent
     from pumit.structures.find import find_structure
 
-    def tell(search: Search) -> None:
+    def report(search: Search) -> None:
         for remark in search.remarks:
             sys.stderr.write(f"{search.candidate.card.name}: {remark}\n")
 
@@ -54,7 +54,7 @@ def find_in(volume: Volume, args: argparse.Namespace, step: Steps) -> FoundStruc
         model=args.find_model,
         device=args.device,
         anyway=args.anyway,
-        on_search=tell,
+        on_search=report,
         progress=lambda share: step(f"Looking for {args.find}", 0.3 + 0.5 * share),
     )
     if not found.mask.any():

@@ -109,9 +109,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return status
     except PumitError as error:
-        return _say(args.command, str(error), 2)
+        return _report(args.command, str(error), 2)
     except KeyboardInterrupt:
-        return _say(args.command, "stopped; nothing half-written remains.", 130)
+        return _report(args.command, "stopped; nothing half-written remains.", 130)
     except BrokenPipeError:
         # Python flushes once more at exit, into a pipe that nobody reads.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -120,15 +120,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args.verbose:
             logger.exception("unexpected")
         if missing := what_is_missing(error):
-            return _say(args.command, missing, 2)
+            return _report(args.command, missing, 2)
         if is_out_of_memory(error):
             what = "there is not enough memory; close other programs, crop the scan or use the CPU."
-            return _say(args.command, what, 2)
+            return _report(args.command, what, 2)
         what = f"a fault of the program ({type(error).__name__}); `pumit --verbose` shows where."
-        return _say(args.command, what, 1)
+        return _report(args.command, what, 1)
 
 
-def _say(command: str, what: str, status: int) -> int:
+def _report(command: str, what: str, status: int) -> int:
     """Print one line on standard error; returns the exit status."""
     print(f"pumit {command}: {' '.join(what.split())}", file=sys.stderr)
     return status

@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
         result = work[args.action](args)
         print(json.dumps(result) if args.json else result["sentence"])
         return 0
-    rows = _look(args)
+    rows = _list_rows(args)
     if args.json:
         print(json.dumps(rows))
         return 0
@@ -87,7 +87,7 @@ def _structures(args: argparse.Namespace) -> int:
     return 0
 
 
-def _look(args: argparse.Namespace) -> list[dict[str, Any]]:
+def _list_rows(args: argparse.Namespace) -> list[dict[str, Any]]:
     """List, verify or fetch."""
     from pumit.cli.shared.progress import progress_bar
     from pumit.models.index import fetch_model, list_models, verify_model

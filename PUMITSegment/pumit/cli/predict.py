@@ -1,4 +1,4 @@
-"""`pumit predict`: scans segmented or classified by a model, with nobody clicking."""
+"""`pumit predict`: scans segmented or classified by a model without prompts."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any
 
 from pumit.batch.report import REPORT
 from pumit.batch.run import Runner, check_targets, in_this_process, predict_many
-from pumit.batch.task import BatchSettings, Corners, Outcome, ScanTask, answerer_for, do
+from pumit.batch.task import BatchSettings, Corners, Outcome, ScanTask, predict_scan, predictor_for
 from pumit.cli.classify import classify_images
-from pumit.cli.segment import check_target, numbers, ras_to_lps
+from pumit.cli.segment import check_target, parse_numbers, ras_to_lps
 from pumit.cli.shared.progress import Steps, progress_bar
 from pumit.errors import ExportError, PumitError, VolumeError
 from pumit.io.scans import LIST_SUFFIX, Scan, find_scans, suffix_of
@@ -165,7 +165,7 @@ def settings_of(args: argparse.Namespace) -> BatchSettings:
 
     corners: Corners | None = None
     if args.box:
-        values = numbers(args.box, 6, "--box")
+        values = parse_numbers(args.box, 6, "--box")
         lower, upper = ras_to_lps(values[:3]), ras_to_lps(values[3:])
         corners = BoxPrompt.from_bounds(lower, upper).corners_lps
     require_consent(args.model)
@@ -181,9 +181,9 @@ def settings_of(args: argparse.Namespace) -> BatchSettings:
         anyway=args.anyway,
     )
     if args.find:
-        from pumit.structures.search import who_knows
+        from pumit.structures.search import usable_candidates
 
-        who_knows(args.find, installed_models(), model=args.model)
+        usable_candidates(args.find, installed_models(), model=args.model)
         return settings
     if args.model is None:
         raise PumitError("Name a model with --model, or a structure with --find.")
@@ -241,10 +241,12 @@ def run(args: argparse.Namespace) -> int:
         runner = runner_of(args, step)
         if runner is in_this_process:
             step("Loading the model", 0.0)
-            answerer_for(settings)
+            predictor_for(settings)
         if tasks[0].target == args.output:
             step(f"Segmenting {tasks[0].scan.path.name}", 0.0)
-            _tell(do(tasks[0], lambda share: step("Segmenting", share)), tasks[0], rows)
+            _report_outcome(
+                predict_scan(tasks[0], lambda share: step("Segmenting", share)), tasks[0], rows
+            )
             if "error" in rows[0]:
                 raise VolumeError(rows[0]["error"])
         else:
@@ -252,11 +254,11 @@ def run(args: argparse.Namespace) -> int:
             tasks = [_absolute(task) for task in tasks]
             known = {task.scan.name: task for task in tasks}
 
-            def tell(outcome: Outcome) -> None:
-                _tell(outcome, known[outcome.name], rows)
+            def report(outcome: Outcome) -> None:
+                _report_outcome(outcome, known[outcome.name], rows)
                 step(f"{len(rows)} of {len(tasks)} scans", len(rows) / len(tasks))
 
-            predict_many(tasks, args.output.resolve(), runner, on_outcome=tell)
+            predict_many(tasks, args.output.resolve(), runner, on_outcome=report)
     order = {_label(task): i for i, task in enumerate(tasks)}
     rows.sort(key=lambda row: order[row["image"]])
     if args.json:
@@ -275,7 +277,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _tell(outcome: Outcome, task: ScanTask, rows: list[dict[str, Any]]) -> None:
+def _report_outcome(outcome: Outcome, task: ScanTask, rows: list[dict[str, Any]]) -> None:
     """Add a row for what came of a scan."""
     row: dict[str, Any] = {"image": _label(task)}
     if outcome.state in ("failed", "stopped"):

@@ -124,12 +124,12 @@ def _show(folder: Path, status: RunStatus) -> None:
 def _after(folder: Path, action: str, before: RunStatus) -> RunStatus:
     """The status once the run has obeyed, or as it is when waiting took too long."""
     ended = {"stop": ("stopped", "finished"), "finish": ("finished",)}
-    wanted = {"pause": ("paused",), **ended}.get(action, ())
+    expected = {"pause": ("paused",), **ended}.get(action, ())
     until = time.monotonic() + WAIT_SECONDS
     status = before
     while time.monotonic() < until and status.is_alive:
-        has_obeyed = status.state in wanted if wanted else status.state != "paused"
-        if has_obeyed:
+        is_done = status.state in expected if expected else status.state != "paused"
+        if is_done:
             break
         time.sleep(POLL_SECONDS)
         status = _status_of(folder)

@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
-def numbers(text: str, count: int, what: str) -> list[float]:
+def parse_numbers(text: str, count: int, what: str) -> list[float]:
     """Parse comma-separated numbers.
 
     Raises:
@@ -86,16 +86,16 @@ def prompts_from(args: argparse.Namespace) -> list[Prompt]:
     """
     prompts: list[Prompt] = []
     if args.box:
-        corners = numbers(args.box, 6, "--box")
+        corners = parse_numbers(args.box, 6, "--box")
         prompts.append(BoxPrompt.from_bounds(ras_to_lps(corners[:3]), ras_to_lps(corners[3:])))
     if args.prompts:
         from pumit.io.markups import read_markups
 
         prompts += read_markups(args.prompts)
     for text in args.point:
-        prompts.append(PointPrompt(ras_to_lps(numbers(text, 3, "--point"))))
+        prompts.append(PointPrompt(ras_to_lps(parse_numbers(text, 3, "--point"))))
     for text in args.negative:
-        prompts.append(PointPrompt(ras_to_lps(numbers(text, 3, "--negative")), False))
+        prompts.append(PointPrompt(ras_to_lps(parse_numbers(text, 3, "--negative")), False))
     if not prompts and not args.find:
         raise PromptError("No prompt is given; use --point, --box, --prompts or --find.")
     return prompts

@@ -47,7 +47,7 @@ class RequestRejected(ServiceError):
 
 
 class UnexpectedResponse(ServiceError):
-    """Something answers, but with nothing that the protocol knows.
+    """An answer that is not of the protocol.
 
     Attributes:
         status: The HTTP status.
@@ -75,8 +75,8 @@ class Client(Closing):
         url: Such as `http://127.0.0.1:40123` or `https://gpu.hospital.example:8443`.
         token: The server's bearer token; "" for a server that wants none.
         verify: Whether to check the server's certificate, or a PEM file to check it with.
-        connect_timeout_s: How long to wait for a connection.
-        read_timeout_s: How long to wait for an answer that needs no computation.
+        connect_timeout_s: Longest wait for a connection, seconds.
+        read_timeout_s: Longest wait for an answer that needs no computation, seconds.
         allow_unencrypted: Whether the user agreed that a scan goes over the network in the clear,
             where anybody on its way can read it: `nninteractive-server` itself has no TLS.
 
@@ -210,10 +210,10 @@ class Client(Closing):
             method: `GET` or `POST`.
             path: Path as in `protocol`.
             lease: Lease token of the session.
-            body: What to send as JSON.
-            array: What to send as an array envelope instead.
+            body: JSON to send.
+            array: Array to send in an envelope instead.
             meta: Its `X-Meta`.
-            timeout_s: How long to wait for the answer.
+            timeout_s: Longest wait for the answer, seconds.
 
         Returns:
             A successful answer.
@@ -247,9 +247,9 @@ class Client(Closing):
                 f"The certificate of {self._url} is not trusted; ask its administrator, or give "
                 "the file to check it with."
             ) from None
-        except requests.exceptions.Timeout:
-            raise TimedOut(f"{self._url} does not answer in time; try again.") from None
-        except (requests.exceptions.RequestException, OSError):
+        except (requests.exceptions.RequestException, OSError) as error:
+            if _is_late(error):
+                raise TimedOut(f"{self._url} does not answer in time; try again.") from None
             raise Unreachable(
                 f"Nothing answers at {self._url}; start the server again, or check the address."
             ) from None
@@ -272,16 +272,16 @@ class Client(Closing):
 
     def _refused_elsewhere(self, status: int, detail: object) -> PumitError:
         """What a server says that is not ours: a detail and a status, no name."""
-        said = f": {one_line(detail).rstrip('.')}" if isinstance(detail, str) else ""
+        reason = f": {one_line(detail).rstrip('.')}" if isinstance(detail, str) else ""
         if status == HTTPStatus.UNAUTHORIZED:
             remedy = "asks for a token" if not self._has_token else "does not take this token"
             return ServiceError(f"{self._url} {remedy}; whoever started the server has it.")
         if status == HTTPStatus.GONE:
             return LeaseExpired("The session on the server has ended; try again.")
         if status == HTTPStatus.SERVICE_UNAVAILABLE:
-            return BusyError(f"The server has no free session now{said}; try again later.")
+            return BusyError(f"The server has no free session now{reason}; try again later.")
         if status in _REFUSALS:
-            return RequestRejected(f"The server does not take this{said}.")
+            return RequestRejected(f"The server does not take this{reason}.")
         return self._unexpected(status)
 
     def _unexpected(self, status: int) -> ServiceError:
@@ -290,6 +290,16 @@ class Client(Closing):
             "check the address, and any proxy before it.",
             status,
         )
+
+
+def _is_late(error: Exception) -> bool:
+    """Whether an answer, or the rest of one that has begun, did not come in time.
+
+    For the rest requests has no class of its own: it is an error of the connection.
+    """
+    cause = error.args[0] if error.args else None
+    is_of_socket = isinstance(getattr(cause, "__context__", None), TimeoutError)
+    return isinstance(error, requests.exceptions.Timeout) or is_of_socket
 
 
 class _BearerAuth(requests.auth.AuthBase):

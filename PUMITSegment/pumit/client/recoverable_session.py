@@ -32,7 +32,7 @@ class RecoverableSession(Closing, PromptedSession):
         self._client = client
         self._heartbeat_s = heartbeat_s
         self._volume: Volume | None = None
-        self._is_in_doubt = False
+        self._needs_rebuild = False
         self._lock = threading.RLock()
         self._lease = ""
         self._heartbeat: Heartbeat

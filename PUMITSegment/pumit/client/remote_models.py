@@ -1,4 +1,4 @@
-"""A server's automatic models and tokenizers, asked through a session."""
+"""A server's automatic models and tokenizers, requested through a session."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class AutomaticAnswer:
 
 
 class ModelMethods(ABC):
-    """What a remote session can ask of models that take no prompts."""
+    """Requests of a remote session to models that take no prompts."""
 
     @property
     @abstractmethod
@@ -50,7 +50,7 @@ class ModelMethods(ABC):
         """The present volume."""
 
     @abstractmethod
-    def _ask_job(
+    def _run_job(
         self,
         path: str,
         body: dict[str, Any],
@@ -76,7 +76,7 @@ class ModelMethods(ABC):
                 whatever stands out; see `models` of the server's capabilities.
             roi_corners_lps: Eight corners of a region, rotated or not, LPS mm.
             cancelled: Asked often, from this thread; True stops the computation.
-            progress: Told the finished share, 0 to 1, from this thread.
+            progress: Callback for the finished share, 0 to 1, on this thread.
 
         Raises:
             Cancelled: If it was stopped; the session stays usable.
@@ -85,7 +85,7 @@ class ModelMethods(ABC):
             ServiceError: If the server is gone.
         """
         corners = None if roi_corners_lps is None else np.asarray(roi_corners_lps).tolist()
-        content = self._ask_job(
+        content = self._run_job(
             protocol.PATH_SEGMENT_AUTOMATICALLY,
             {"model": model, "roi_corners_lps": corners},
             job=protocol.AUTOMATIC_JOB,
@@ -107,14 +107,14 @@ class ModelMethods(ABC):
         Args:
             model: Name of a tokenizer; the server's first one where None.
             cancelled: Asked often, from this thread; True stops the computation.
-            progress: Told the finished share, 0 to 1, from this thread.
+            progress: Callback for the finished share, 0 to 1, on this thread.
 
         Raises:
             Cancelled: If it was stopped; the session stays usable.
             CheckpointError: If the server has no such tokenizer, or none at all.
             ServiceError: If the server is gone.
         """
-        content = self._ask_job(
+        content = self._run_job(
             protocol.PATH_RECONSTRUCT,
             {"model": model},
             job=protocol.RECONSTRUCTION_JOB,

@@ -32,6 +32,8 @@ Answer = TypeVar("Answer")
 _PREDICT_TIMEOUT_S = 24 * 3600.0
 # Longer than it takes to send, and to embed, the largest volume.
 _VOLUME_TIMEOUT_S = 900.0
+# Progress and cancel while a prediction runs: a longer wait would delay the user's Cancel.
+_STATUS_TIMEOUT_S = 2.0
 
 
 class RemoteSession(RecoverableSession, ModelMethods, StructureMethods):
@@ -61,7 +63,7 @@ class RemoteSession(RecoverableSession, ModelMethods, StructureMethods):
 
         Args:
             volume: The scan. Colour images are used as grey.
-            channel: Which channel of a multi-channel image, unless it is a colour image.
+            channel: Channel of a multi-channel image, unless it is a colour image.
 
         Raises:
             VolumeError: If nothing can be told apart in it; the earlier volume stays.
@@ -72,7 +74,7 @@ class RemoteSession(RecoverableSession, ModelMethods, StructureMethods):
                 self._keeping(lambda: self._upload(volume, channel))
             except Unreachable:
                 # It may have arrived or not: only a new session is sure to have the right one.
-                self._is_in_doubt = True
+                self._needs_rebuild = True
                 raise
             self._begin(volume)
             self._channel = channel
@@ -87,9 +89,9 @@ class RemoteSession(RecoverableSession, ModelMethods, StructureMethods):
         """Answer the prompts of a segment.
 
         Args:
-            segment: Which segment.
+            segment: Name of the segment.
             cancelled: Asked often, from this thread; True stops the computation.
-            progress: Told the finished share, 0 to 1, from this thread.
+            progress: Callback for the finished share, 0 to 1, on this thread.
 
         Returns:
             Mask (D, H, W) on the volume's own grid.
@@ -115,10 +117,10 @@ class RemoteSession(RecoverableSession, ModelMethods, StructureMethods):
 
         Args:
             prompts: All prompts of a segment in their order.
-            segment: Whose prompts these are; a newer request for it cancels an older one.
-            place_count: How many places to check are wanted at most.
-            cancelled: Called often, from this thread; True stops the computation.
-            progress: Called with the finished share, 0 to 1, from this thread.
+            segment: Name of the prompts' segment; a newer request for it cancels an older one.
+            place_count: Largest number of places to check.
+            cancelled: Function that is called often, on this thread; True stops the computation.
+            progress: Callback for the finished share, 0 to 1, on this thread.
 
         Raises:
             Cancelled: If it was stopped, here or by a newer request; the session stays usable.
@@ -134,7 +136,7 @@ class RemoteSession(RecoverableSession, ModelMethods, StructureMethods):
         }
         masks = {p.sha256: p for p in kept if isinstance(p, PackedMaskPrompt)}
 
-        def ask() -> bytes:
+        def send() -> bytes:
             self._send_masks(masks)
             try:
                 return self._post(protocol.PATH_PREDICT, body)
@@ -144,7 +146,7 @@ class RemoteSession(RecoverableSession, ModelMethods, StructureMethods):
                 self._send_masks(masks)
                 return self._post(protocol.PATH_PREDICT, body)
 
-        answer = unpack_answer(self._watching(ask, segment, cancelled, progress), volume.shape)
+        answer = unpack_answer(self._watching(send, segment, cancelled, progress), volume.shape)
         self._latest[segment] = (kept, answer.estimated_iou, answer.expected_dice)
         return answer
 
@@ -167,9 +169,7 @@ class RemoteSession(RecoverableSession, ModelMethods, StructureMethods):
 
     def cancel(self, segment: str | None = None) -> None:
         """Stop a segment's prediction, or all, from any thread; they raise `Cancelled`."""
-        self._client.call_json(
-            "POST", protocol.PATH_CANCEL, lease=self._lease, body={"segment": segment}
-        )
+        self._cancel(segment)
 
     def rebuild(self, client: Client | None = None) -> None:
         """Open the session again, with its volume; prompts come with each request.
@@ -183,11 +183,11 @@ class RemoteSession(RecoverableSession, ModelMethods, StructureMethods):
         with self._lock:
             self.close()
             self._client = client or self._client
-            self._is_in_doubt = True
+            self._needs_rebuild = True
             self._claim()
             if self._volume is not None:
                 self._upload(self._volume, self._channel)
-            self._is_in_doubt = False
+            self._needs_rebuild = False
 
     def _claim(self) -> None:
         capabilities = self._client.capabilities()
@@ -202,7 +202,7 @@ class RemoteSession(RecoverableSession, ModelMethods, StructureMethods):
 
     def _keeping(self, call: Callable[[], Answer]) -> Answer:
         """Call the server, in a session that holds the volume, whatever happened there."""
-        if self._is_in_doubt:
+        if self._needs_rebuild:
             self.rebuild()
         try:
             return call()
@@ -212,7 +212,7 @@ class RemoteSession(RecoverableSession, ModelMethods, StructureMethods):
 
     def _watching(
         self,
-        ask: Callable[[], Answer],
+        send: Callable[[], Answer],
         job: str,
         cancelled: Callable[[], bool] | None,
         progress: Callable[[float], None] | None,
@@ -222,7 +222,7 @@ class RemoteSession(RecoverableSession, ModelMethods, StructureMethods):
             self._heartbeat.beat()  # it may have come back since the last beat
         return self._keeping(
             lambda: call_watched(
-                ask,
+                send,
                 stop=lambda: self._stop(job),
                 is_alive=lambda: self.is_server_alive,
                 fraction=self._fraction,
@@ -231,7 +231,7 @@ class RemoteSession(RecoverableSession, ModelMethods, StructureMethods):
             )
         )
 
-    def _ask_job(
+    def _run_job(
         self,
         path: str,
         body: dict[str, Any],
@@ -289,10 +289,18 @@ class RemoteSession(RecoverableSession, ModelMethods, StructureMethods):
     def _stop(self, segment: str) -> None:
         # A server that has gone has stopped too.
         with contextlib.suppress(ServiceError):
-            self.cancel(segment)
+            self._cancel(segment, timeout_s=_STATUS_TIMEOUT_S)
+
+    def _cancel(self, segment: str | None, *, timeout_s: float | None = None) -> None:
+        body = {"segment": segment}
+        self._client.call_json(
+            "POST", protocol.PATH_CANCEL, lease=self._lease, body=body, timeout_s=timeout_s
+        )
 
     def _fraction(self) -> float | None:
         with contextlib.suppress(ServiceError):
-            status = self._client.call_json("GET", protocol.PATH_PROGRESS, lease=self._lease)
+            status = self._client.call_json(
+                "GET", protocol.PATH_PROGRESS, lease=self._lease, timeout_s=_STATUS_TIMEOUT_S
+            )
             return float(status["fraction"]) if status.get("running") else None
         return None

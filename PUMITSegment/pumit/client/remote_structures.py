@@ -1,4 +1,4 @@
-"""Structures found by name on a server, asked through a session."""
+"""Structures found by name on a server, requested through a session."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _MOST_FACT_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class SearchFacts:
-    """Which model looks for a structure, and what to know before its answer is trusted.
+    """The model that segments a structure, with remarks to read before its answer is trusted.
 
     Attributes:
-        structure: What was asked for, tidied.
+        structure: Requested structure, tidied.
         model: The model's name.
         version: The model's own version.
         licence: The licence of its weights.
@@ -44,14 +44,14 @@ class StructureAnswer(AutomaticAnswer):
     """Answer to a search for a structure: one class, or each class of everything.
 
     Attributes:
-        facts: Which model it was, and what to know of the answer.
+        facts: Model and remarks on the answer.
     """
 
     facts: SearchFacts
 
 
 class StructureMethods(ABC):
-    """What a remote session can ask about structures by their names."""
+    """Requests of a remote session for structures by their names."""
 
     @property
     @abstractmethod
@@ -59,7 +59,7 @@ class StructureMethods(ABC):
         """The present volume."""
 
     @abstractmethod
-    def _ask_job(
+    def _run_job(
         self,
         path: str,
         body: dict[str, Any],
@@ -78,12 +78,14 @@ class StructureMethods(ABC):
         modality: str = "",
         cancelled: Callable[[], bool] | None = None,
     ) -> SearchFacts:
-        """Which model would look for a structure, before it runs.
+        """The model that would segment a structure, before it runs.
 
         Arguments and errors are those of `find_structure`.
         """
         body = {"structure": structure, "model": model, "modality": modality, "only_check": True}
-        meta, _ = unpack_bundle(self._ask_find(body, cancelled, None), max_bytes=_MOST_FACT_BYTES)
+        meta, _ = unpack_bundle(
+            self._request_search(body, cancelled, None), max_bytes=_MOST_FACT_BYTES
+        )
         return _facts(meta)
 
     def find_structure(
@@ -103,11 +105,11 @@ class StructureMethods(ABC):
             structure: A name (`left kidney`), a group (`kidneys`), a code, Slicer's terminology
                 entry, or `everything` that the model knows.
             model: Name of an automatic model; the best that knows it where None.
-            modality: What made the scan, as DICOM writes it; empty where unknown.
+            modality: Modality of the scan, as DICOM writes it; empty where unknown.
             roi_corners_lps: Eight corners of a region to look in, LPS mm.
             anyway: Whether to check nothing, and run a model of another modality too.
             cancelled: Asked often, from this thread; True stops the computation.
-            progress: Told the finished share, 0 to 1, from this thread.
+            progress: Callback for the finished share, 0 to 1, on this thread.
 
         Raises:
             Cancelled: If it was stopped; the session stays usable.
@@ -123,18 +125,18 @@ class StructureMethods(ABC):
             "roi_corners_lps": corners,
             "anyway": anyway,
         }
-        content = self._ask_find(body, cancelled, progress)
+        content = self._request_search(body, cancelled, progress)
         meta, found = unpack_labels(content, self.volume.shape)
         facts = _facts(meta)
         return StructureAnswer(found, facts.model, facts.version, facts)
 
-    def _ask_find(
+    def _request_search(
         self,
         body: dict[str, Any],
         cancelled: Callable[[], bool] | None,
         progress: Callable[[float], None] | None,
     ) -> bytes:
-        return self._ask_job(
+        return self._run_job(
             protocol.PATH_FIND,
             body,
             job=protocol.AUTOMATIC_JOB,

@@ -1,4 +1,4 @@
-"""Waits for a long answer while staying able to cancel it, tell its progress and notice a death."""
+"""Long requests that can be cancelled, report progress, and fail when the server dies."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from pumit.errors import Cancelled, ServiceError
 Answer = TypeVar("Answer")
 
 _TICK_S = 0.02
-_ASK_S = 0.2
+_POLL_S = 0.2
 _STOP_S = 5.0
 
 
 def call_watched(
-    ask: Callable[[], Answer],
+    request: Callable[[], Answer],
     *,
     stop: Callable[[], None],
     is_alive: Callable[[], bool],
@@ -30,31 +30,31 @@ def call_watched(
     """Ask in a thread and watch from this one.
 
     Args:
-        ask: The long request.
+        request: The long request.
         stop: Tells the server to stop it.
         is_alive: Whether the server is heard of.
-        fraction: How far the server is, 0 to 1, or None if it does not say.
+        fraction: Finished share, 0 to 1, or None if the server does not say.
         cancelled: Whether the user wants to stop.
-        progress: Told how far it is.
-        patience_s: How long to wait for it to stop; where the server cannot be stopped, 0 leaves
+        progress: Callback for its progress.
+        patience_s: Longest wait for its end, seconds; where the server cannot be stopped, 0 leaves
             the request to its thread at once.
 
     Raises:
         Cancelled: If the user stopped it.
-        ServiceError: If the server died; else what `ask` raises.
+        ServiceError: If the server died; else what `request` raises.
     """
     if cancelled is not None and cancelled():
         raise Cancelled("The prediction was cancelled.")
-    future = _start(ask)
-    asked_at = time.monotonic()
+    future = _start(request)
+    polled_at = time.monotonic()
     while not wait([future], _TICK_S).done:
         if cancelled is not None and cancelled():
             _stop_and_wait(future, stop, patience_s)
             raise Cancelled("The prediction was cancelled.")
         if not is_alive():
             raise ServiceError("The server stopped; start it again, your prompts are kept.")
-        if progress is not None and time.monotonic() - asked_at > _ASK_S:
-            share, asked_at = fraction(), time.monotonic()
+        if progress is not None and time.monotonic() - polled_at > _POLL_S:
+            share, polled_at = fraction(), time.monotonic()
             if share is not None:
                 progress(share)
     answer = future.result()
@@ -63,12 +63,12 @@ def call_watched(
     return answer
 
 
-def _start(ask: Callable[[], Answer]) -> Future[Answer]:
+def _start(request: Callable[[], Answer]) -> Future[Answer]:
     future: Future[Answer] = Future()
 
     def run() -> None:
         try:
-            future.set_result(ask())
+            future.set_result(request())
         except BaseException as error:
             # Raised again in the thread that waits.
             future.set_exception(error)
@@ -81,5 +81,5 @@ def _stop_and_wait(future: Future[Answer], stop: Callable[[], None], patience_s:
     """Ask again until it stops: the first word may overtake the request it is meant for."""
     end = time.monotonic() + patience_s
     stop()
-    while not wait([future], min(_ASK_S, patience_s)).done and time.monotonic() < end:
+    while not wait([future], min(_POLL_S, patience_s)).done and time.monotonic() < end:
         stop()

@@ -20,12 +20,13 @@ import pumit
 from pumit.client.closing import Closing
 from pumit.client.http_client import Client
 from pumit.errors import ServiceError
-from pumit.wire.arrays import load_ahead
+from pumit.wire.arrays import preload_codec
 from pumit.wire.protocol import PARENT_VARIABLE, TOKEN_VARIABLE, error_from_name
 
 # A viewer left open over lunch, or overnight, keeps its session awake: nobody else waits for it.
 _IDLE_TIMEOUT_S = 7 * 24 * 3600
 _CLOSE_S = 4.0
+_BUSY_S = 300.0
 
 
 class LocalWorker(Closing):
@@ -40,8 +41,8 @@ class LocalWorker(Closing):
         python: Interpreter that has pumit's dependencies; this one where None.
         command: Whole command instead, for tests.
         environment: Environment to start from; this process's where None.
-        start_timeout_s: How long loading the model may take.
-        on_exit: Called once with the exit status when the worker has ended, from a thread.
+        start_timeout_s: Longest time of loading the model, seconds.
+        on_exit: Callback for the exit status, once, when the worker has ended, on a thread.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class LocalWorker(Closing):
         python: str | None = None,
         command: Sequence[str] | None = None,
         environment: Mapping[str, str] | None = None,
-        start_timeout_s: float = 120.0,
+        start_timeout_s: float = _BUSY_S,
         on_exit: Callable[[int], None] | None = None,
     ) -> None:
         self._command = list(command or [python or sys.executable, "-m", "pumit.server"])
@@ -64,8 +65,8 @@ class LocalWorker(Closing):
         self._start_timeout_s = start_timeout_s
         self._on_exit = on_exit
         self._process: subprocess.Popen[bytes] | None = None
-        self._said: queue.Queue[bytes] = queue.Queue()
-        self._complaints: deque[str] = deque(maxlen=50)
+        self._output: queue.Queue[bytes] = queue.Queue()
+        self._error_lines: deque[str] = deque(maxlen=50)
         self._url = ""
         self.token = ""
         self.ended = threading.Event()
@@ -90,9 +91,9 @@ class LocalWorker(Closing):
         return self._process is not None and self._process.poll() is None
 
     @property
-    def complaints(self) -> str:
+    def error_output(self) -> str:
         """Last lines of its standard error, for a log window; may name files of this program."""
-        return "\n".join(self._complaints)
+        return "\n".join(self._error_lines)
 
     def start(self) -> None:
         """Start the process and wait until it answers.
@@ -104,16 +105,16 @@ class LocalWorker(Closing):
         if self.is_alive:
             return
         self.token, self.ended = secrets.token_urlsafe(32), threading.Event()
-        self._said = queue.Queue()
+        self._output = queue.Queue()
         try:
             process = self._launch()
         except OSError as error:
             raise ServiceError(f"The worker cannot be started: {error.strerror}.") from None
         self._process = process
-        load_ahead()  # a scan is sent next
+        preload_codec()  # a scan is sent next
         assert process.stdout is not None
         assert process.stderr is not None
-        _in_thread(_read_lines, process.stdout, self._said.put)
+        _in_thread(_read_lines, process.stdout, self._output.put)
         reader = _in_thread(_read_lines, process.stderr, self._note)
         _in_thread(self._wait, process, self.ended)
         try:
@@ -129,10 +130,11 @@ class LocalWorker(Closing):
             ServiceError: If the worker has ended.
         """
         self.check()
-        return Client(self._url, self.token, **options)
+        # A process that runs answers in the end, however busy the machine; one that ends refuses.
+        return Client(self._url, self.token, **{"read_timeout_s": _BUSY_S, **options})
 
     def check(self) -> None:
-        """Raise a ServiceError that says how the worker ended, if it has."""
+        """Raise a ServiceError with the worker's last line, if the worker has ended."""
         process = self._running()
         status = process.poll()
         if status is None:
@@ -183,9 +185,9 @@ class LocalWorker(Closing):
             **windows,
         )
 
-    def _await_ready(self, complaints: threading.Thread) -> dict[str, Any]:
+    def _await_ready(self, reader: threading.Thread) -> dict[str, Any]:
         try:
-            line = self._said.get(timeout=self._start_timeout_s)
+            line = self._output.get(timeout=self._start_timeout_s)
         except queue.Empty:
             raise ServiceError(
                 f"The worker did not start within {self._start_timeout_s:g} s; see its log."
@@ -196,8 +198,8 @@ class LocalWorker(Closing):
                 raise error_from_name(message["error"], message["detail"], 0)
             return dict(message)
         except (json.JSONDecodeError, KeyError, TypeError):
-            complaints.join(_CLOSE_S)  # its reason may come by the other pipe a little later
-            last = self._complaints[-1] if self._complaints else "it said nothing"
+            reader.join(_CLOSE_S)  # its reason may come by the other pipe a little later
+            last = self._error_lines[-1] if self._error_lines else "it said nothing"
             raise ServiceError(f"The worker could not start: {last}.") from None
 
     def _running(self) -> subprocess.Popen[bytes]:
@@ -207,7 +209,7 @@ class LocalWorker(Closing):
 
     def _note(self, line: bytes) -> None:
         if line:
-            self._complaints.append(line.decode("utf-8", errors="replace").rstrip())
+            self._error_lines.append(line.decode("utf-8", errors="replace").rstrip())
 
     def _wait(self, process: subprocess.Popen[bytes], ended: threading.Event) -> None:
         status = process.wait()

@@ -70,7 +70,7 @@ def accuracy(probabilities: Scores, labels: Labels) -> float:
 
 
 def cross_entropy(probabilities: Scores, labels: Labels) -> float:
-    """Mean surprise at the truth, nats: 0 where every case is told surely and rightly.
+    """Mean negative log probability of the true class, nats.
 
     Args:
         probabilities: (N, classes).

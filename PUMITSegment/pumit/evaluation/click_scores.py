@@ -37,12 +37,12 @@ def mean_over_clicks(values: Sequence[float]) -> float:
     return float((few[:-1] + few[1:]).mean() / 2)
 
 
-def harmful(dice: Sequence[float]) -> int:
+def harmful_clicks(dice: Sequence[float]) -> int:
     """How many clicks lowered Dice by more than `HARM`."""
     return sum(after < before - HARM for before, after in pairwise(dice))
 
 
-def size_of(voxels: int) -> str:
+def size_class(voxels: int) -> str:
     """Whether a target is `small`, `medium` or `large`."""
     return ("small", "medium", "large")[int(np.searchsorted(SIZES, voxels, side="right"))]
 
@@ -88,7 +88,7 @@ def means(rows: Sequence[Row]) -> dict[str, float]:
         out[f"clicks_to_{goal:.2f}"] = mean(_needed(goal))
         out[f"reached_{goal:.2f}"] = mean(_reached(goal))
     followed = sum(max(len(row["clicks"]) - 1, 0) for row in rows)
-    harmed = sum(harmful(row["clicks"]) for row in rows)
+    harmed = sum(harmful_clicks(row["clicks"]) for row in rows)
     out["harmful_clicks"] = round(harmed / max(followed, 1), 4)
     if all("seconds" in row for row in rows):
         out["seconds"] = round(float(np.median([r["seconds"] for r in rows])), 3)

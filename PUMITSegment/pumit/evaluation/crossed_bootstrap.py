@@ -21,8 +21,8 @@ class CrossedMean:
         mean: Mean of the values that there are; None where there is none.
         low: Lower end of the 95 % interval; None where there are fewer than two cases.
         high: Upper end.
-        values: How many there are.
-        missing: How many there are not.
+        values: Number of values.
+        missing: Number of missing values.
     """
 
     mean: float | None
@@ -43,7 +43,7 @@ def crossed_mean(values: Values, *, resamples: int = RESAMPLES, seed: int = 0) -
     Args:
         values: (seeds, cases); NaN where there is no value. To compare two networks, their
             differences.
-        resamples: How many.
+        resamples: Number of resamples.
         seed: Seed of the bootstrap, so that the same values give the same interval.
 
     Source:

@@ -15,11 +15,12 @@ import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
+from pumit.geometry import Triple
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.interactive.session import InteractiveSession
 from pumit.preprocessing.fields import depth_first
 from pumit.prompts import BoxPrompt, Prompt
-from pumit.volume import Triple, Volume
+from pumit.volume import Volume
 
 Mask = npt.NDArray[np.bool_]
 Random = np.random.Generator
@@ -57,7 +58,7 @@ class Disturbance:
     Attributes:
         name: Name as a table shows it.
         scene_of: Makes the scene of a scan and a target; None where it would change nothing.
-        jitter_mm: How far clicks and faces of boxes are moved at most.
+        jitter_mm: Largest distance that clicks and faces of boxes are moved, mm.
     """
 
     name: str
@@ -70,8 +71,8 @@ class DisturbedSession:
 
     Args:
         segmenter: The model.
-        scene: What it gets.
-        jitter_mm: How far prompts are moved at most.
+        scene: Scene to segment.
+        jitter_mm: Largest distance that prompts are moved, mm.
         rng: Generator for the jitter.
     """
 
@@ -130,7 +131,7 @@ class DisturbedSession:
         return BoxPrompt(tuple((x, y, z) for x, y, z in moved))
 
 
-def as_it_is(volume: Volume, target: Mask, _: Random) -> DisturbedScan:
+def unchanged(volume: Volume, target: Mask, _: Random) -> DisturbedScan:
     """Disturb nothing."""
     return DisturbedScan(volume, volume, target, np.asarray)
 
@@ -270,10 +271,10 @@ def _triple(point: npt.NDArray[np.float64]) -> Triple:
     return (float(point[0]), float(point[1]), float(point[2]))
 
 
-AS_IT_IS = Disturbance("as it is", as_it_is)
+AS_IT_IS = Disturbance("as it is", unchanged)
 DISTURBANCES = (
     AS_IT_IS,
-    Disturbance("prompts moved by 3 mm", as_it_is, jitter_mm=3.0),
+    Disturbance("prompts moved by 3 mm", unchanged, jitter_mm=3.0),
     Disturbance("intensities x 3.7 - 200", rescaled),
     Disturbance("gamma 0.7", with_gamma(0.7)),
     Disturbance("gamma 1.4", with_gamma(1.4)),

@@ -71,7 +71,7 @@ def compare_pair(pair: CasePair, classes: Sequence[ComparedClass] = ()) -> Itera
 
     Args:
         pair: The two files.
-        classes: What to compare, with the values that mean it, such as regions that overlap; a
+        classes: Classes to compare, with the values that mean them, such as regions that overlap; a
             file that names one of them is asked by name. Empty for what the files hold.
 
     Raises:

@@ -16,11 +16,12 @@ from pumit.evaluation.click_scores import GOALS, clicks_to
 from pumit.evaluation.drawn_gestures import GESTURES
 from pumit.evaluation.metrics import dice
 from pumit.evaluation.segmentation_metrics import surface_dice
+from pumit.geometry import Triple
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.interactive.session import InteractiveSession
 from pumit.io.labels.label_file import is_same_grid
 from pumit.prompts import Prompt
-from pumit.volume import Triple, Volume
+from pumit.volume import Volume
 
 Mask = npt.NDArray[np.bool_]
 MIN_VOXELS = 200
@@ -70,13 +71,13 @@ class Clickable(Protocol):
         """Answer all prompts so far."""
 
 
-def clicked(session: Clickable, target: Mask, clicks: int) -> Iterator[tuple[Mask, float]]:
+def simulate_clicks(session: Clickable, target: Mask, clicks: int) -> Iterator[tuple[Mask, float]]:
     """Click at the largest error again and again.
 
     Args:
         session: Without prompts.
         target: The true mask, on the volume's grid.
-        clicks: How often; fewer where nothing is left to correct.
+        clicks: Number of clicks; fewer where nothing is left to correct.
 
     Yields:
         The mask after each click, and the seconds that it took.
@@ -97,22 +98,24 @@ def clicked(session: Clickable, target: Mask, clicks: int) -> Iterator[tuple[Mas
         yield mask, time.perf_counter() - started
 
 
-def click_until(session: Clickable, target: Mask, clicks: int) -> tuple[list[float], list[float]]:
+def dice_after_clicks(
+    session: Clickable, target: Mask, clicks: int
+) -> tuple[list[float], list[float]]:
     """Dice after each click, and the seconds each took; 1 where nothing is left to click at."""
     scores: list[float] = []
     seconds: list[float] = []
-    for mask, second in clicked(session, target, clicks):
+    for mask, second in simulate_clicks(session, target, clicks):
         scores.append(dice(mask, target))
         seconds.append(second)
     return scores + [1.0] * (clicks - len(scores)), seconds
 
 
-def boxed(session: Clickable, target: Mask) -> Mask:
+def simulate_box(session: Clickable, target: Mask) -> Mask:
     """The answer to one tight box along the volume's axes, grown by a voxel in-plane."""
-    return drawn(session, target, "box")
+    return simulate_gesture(session, target, "box")
 
 
-def drawn(session: Clickable, target: Mask, gesture: str) -> Mask:
+def simulate_gesture(session: Clickable, target: Mask, gesture: str) -> Mask:
     """The answer to one of `GESTURES`, drawn for the target; the session has no prompts yet."""
     for prompt in GESTURES[gesture](session.volume, target):
         session.add_prompt(prompt)
@@ -120,8 +123,8 @@ def drawn(session: Clickable, target: Mask, gesture: str) -> Mask:
 
 
 def box_score(session: Clickable, target: Mask) -> float:
-    """Dice of `boxed`."""
-    return dice(boxed(session, target), target)
+    """Dice of `simulate_box`."""
+    return dice(simulate_box(session, target), target)
 
 
 def labels_on(volume: Volume, label: Volume) -> npt.NDArray[Any]:
@@ -163,7 +166,7 @@ def evaluate_case(
     Args:
         segmenter: The model.
         folder: Folder of `image.nii.gz` and `label.nii.gz`.
-        clicks: How many clicks are scored for a target.
+        clicks: Number of clicks that are scored for a target.
         until: Beyond these, clicks go on to so many at most until the highest goal is reached.
         targets: Most targets.
         gestures: Further ones of `GESTURES`, each tried alone.
@@ -179,13 +182,15 @@ def evaluate_case(
     tolerance = sorted(volume.spacing_mm)[1] if tolerance_mm == 0 else tolerance_mm
     for label in targets_of(labels, targets):
         target = labels == label
+        # 1. Each gesture alone.
         found: dict[str, float] = {}
         for gesture in ("box", *gestures):
             session.reset()
-            found[gesture] = round(dice(drawn(session, target, gesture), target), 4)
+            found[gesture] = round(dice(simulate_gesture(session, target, gesture), target), 4)
+        # 2. Clicks one after the other, each where the answer is most wrong.
         session.reset()
         overlaps, surfaces, seconds = [], [], []
-        for mask, second in clicked(session, target, max(clicks, until)):
+        for mask, second in simulate_clicks(session, target, max(clicks, until)):
             overlaps.append(round(dice(mask, target), 4))
             seconds.append(second)
             if tolerance is not None and len(overlaps) <= clicks:
@@ -193,6 +198,7 @@ def evaluate_case(
                 surfaces.append(round(nsd, 4))
             if len(overlaps) >= clicks and clicks_to(overlaps, max(GOALS)) is not None:
                 break
+        # 3. The row.
         unused = [1.0] * (clicks - len(overlaps))  # nothing is left to click at
         row: dict[str, Any] = {
             "case": folder.name,

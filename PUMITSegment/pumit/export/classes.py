@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from pumit.errors import ExportError
 from pumit.export.terminology import SegmentTerminology, concept_for
+from pumit.geometry import Triple
 from pumit.segmentation import ClassLabel, LabelMap, Segment
-from pumit.volume import Triple
 
 logger = logging.getLogger(__name__)
 

@@ -16,8 +16,9 @@ from pydicom.valuerep import DSfloat
 import pumit
 from pumit.errors import ExportError, VolumeError
 from pumit.export.spacing import written_spacing_mm
+from pumit.file_image import DicomSource
 from pumit.system.atomic import atomic_path
-from pumit.volume import DicomSource, Volume
+from pumit.volume import Volume
 
 
 def write_dicom_series(

@@ -38,7 +38,7 @@ def label_type(count: int) -> type[np.uint8] | type[np.uint16]:
     return np.uint8 if count <= np.iinfo(np.uint8).max else np.uint16
 
 
-def in_layers(segments: tuple[Segment, ...]) -> Layers:
+def arrange_in_layers(segments: tuple[Segment, ...]) -> Layers:
     """Put each segment, in order, into the first label map where it overlaps nothing."""
     dtype = label_type(len(segments))
     maps: list[Labels] = []

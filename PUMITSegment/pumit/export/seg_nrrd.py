@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pumit.export.layers import Labels, Layers, in_layers
+from pumit.export.layers import Labels, Layers, arrange_in_layers
 from pumit.export.spacing import written_spacing_mm
 from pumit.export.terminology import serialize_terminology
 from pumit.segmentation import Mask, Segment, Segmentation
@@ -30,7 +30,7 @@ def write_seg_nrrd(segmentation: Segmentation, path: str | Path) -> None:
     Raises:
         ExportError: If the file cannot be written.
     """
-    layers = in_layers(segmentation.segments)
+    layers = arrange_in_layers(segmentation.segments)
     header = _header(segmentation, layers)
     with atomic_path(Path(path)) as temporary, temporary.open("wb") as file:
         file.write(header.encode("utf-8"))

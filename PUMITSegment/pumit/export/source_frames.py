@@ -1,4 +1,4 @@
-"""The frames of a DICOM series, and what a mask on a volume's grid looks like on them."""
+"""The frames of a DICOM series, and masks of a volume's grid resampled onto them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import numpy.typing as npt
 from pydicom.dataset import Dataset
 
 from pumit.errors import ExportError
+from pumit.geometry import Floats, Triple
 from pumit.segmentation import Mask
-from pumit.volume import Floats, Triple, Volume
+from pumit.volume import Volume
 
 # A frame lies on a slice if no pixel is further off than this part of a voxel: reading takes
 # slices with a little jitter or drift as they are.
@@ -20,7 +21,7 @@ GRID_TOLERANCE_VOXELS = 0.51
 
 @dataclass(frozen=True, eq=False)
 class FrameGeometry:
-    """Where a frame's pixels are.
+    """Position, orientation and spacing of a frame's pixels.
 
     Attributes:
         position_lps: Centre of the first pixel, LPS mm.

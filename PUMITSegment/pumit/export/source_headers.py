@@ -14,7 +14,7 @@ from pydicom.valuerep import DSfloat
 
 from pumit.errors import ExportError
 from pumit.export.source_frames import SourceFrame, slice_spacing_mm
-from pumit.volume import DicomSource
+from pumit.file_image import DicomSource
 
 logger = logging.getLogger(__name__)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pumit.volume import PLANAR_SLICE_SPACING_MM, Triple, Volume
+from pumit.geometry import PLANAR_SLICE_SPACING_MM, Triple
+from pumit.volume import Volume
 
 # An image without depth still needs some thickness in a file.
 PLANAR_THICKNESS_MM = 1.0

@@ -10,8 +10,8 @@ from importlib import resources
 from typing import Any
 
 from pumit.errors import ExportError
+from pumit.geometry import Triple
 from pumit.segmentation import TISSUE, TISSUE_COLOR_RGB, CodedConcept, Mask, Segment
-from pumit.volume import Triple
 
 # The lists of Slicer that hold these codes.
 TYPE_CONTEXT = "Segmentation category and type - 3D Slicer General Anatomy list"

@@ -1,4 +1,4 @@
-"""One call for every format: the file name says which."""
+"""One call for every format, chosen by the suffix of the file name."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def check_suffix(path: str | Path) -> None:
 def write_segmentation(
     segmentation: Segmentation, path: str | Path, *, overlap: Overlap = "refuse"
 ) -> None:
-    """Write segments in the format that the file's name asks for.
+    """Write segments in the format of the file name's suffix.
 
     Args:
         segmentation: Segments to write.
         path: `.dcm` for DICOM-SEG, `.seg.nrrd` for Slicer, `.nii.gz`, `.nii`, `.nrrd` or
             `.mha` for a label map.
-        overlap: What a label map does where segments overlap; see `write_labelmap`.
+        overlap: Rule of a label map where segments overlap; see `write_labelmap`.
 
     Raises:
         ExportError: If the suffix is unknown, the format cannot hold these segments, or the

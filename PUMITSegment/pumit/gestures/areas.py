@@ -29,7 +29,7 @@ _TOUCHING = np.ones((3, 3, 3), bool)  # voxels that touch at a corner are one ar
 
 @dataclass(frozen=True)
 class Depth:
-    """How deep in an area cells lie, and which voxels they stand for.
+    """Depth of each cell in an area, and the voxels that it stands for.
 
     Attributes:
         values: Distance to the border, mm, 0 outside; two axes for an area that is a thin sheet.
@@ -131,7 +131,7 @@ def areas_of(
         drawn: bool (d, h, w), a crop of the volume's grid.
         start: Volume index (d, h, w) of the crop's first voxel.
         volume: The scan.
-        name: What the drawing is, for the user.
+        name: Name of the drawing, for the user.
 
     Raises:
         PromptError: If nothing is drawn, or not on the volume's grid.

@@ -1,4 +1,4 @@
-"""The line along the middle of an area, over cells that know how deep in the area they lie.
+"""The middle line of an area, from the depth of its cells (distance to the border).
 
 A lasso becomes such a line, whether it comes as an outline or as voxels.
 """
@@ -16,7 +16,7 @@ Depth = npt.NDArray[np.float64]
 Cell = tuple[int, ...]
 # Where the part of a lasso's area begins that becomes a prompt, of the area's largest depth: its
 # innermost fifth for a positive lasso, its deepest point for a negative one. Measured; see
-# `PUMITSegmentLib.prompts.drawing.lasso`.
+# `PUMITSegmentLib.prompts.lasso`.
 LASSO_INNER = {True: 0.8, False: 1.0}
 
 
@@ -25,7 +25,7 @@ def inner_path(depth: Depth, inner: float, cell_size: Sequence[float] | None = N
 
     Args:
         depth: Distance of each cell to the area's border, 0 outside of it; any number of axes.
-        inner: Where the inner part begins, of the largest depth: 0 for all of the area, 1 for the
+        inner: Least depth of the inner part as a share of the largest: 0 for all of it, 1 for the
             deepest cell.
         cell_size: Length of a cell along each axis; 1 if None.
 

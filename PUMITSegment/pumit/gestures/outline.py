@@ -19,7 +19,7 @@ Click = tuple[float, float, float, bool]
 
 @dataclass(frozen=True, eq=False)
 class Outline:
-    """A closed line that somebody drew on one slice, turned in any way.
+    """A closed line drawn on one slice of any orientation.
 
     Attributes:
         points: (N, 3), indices (d, h, w) on the scan's grid; the last is joined with the first.
@@ -35,7 +35,7 @@ class Outline:
     later: Sequence[Click] = field(default=())
 
 
-def as_drawn(mask: Mask, outlines: Sequence[Outline]) -> Mask:
+def apply_outlines(mask: Mask, outlines: Sequence[Outline]) -> Mask:
     """A mask that follows what was drawn, in the slices where it was drawn.
 
     Args:
@@ -70,8 +70,8 @@ class _Sheet:
         outline: The outline.
         axis: The axis along which a column runs.
         voxels: Index arrays (d, h, w), each (A, B), clipped to the scan.
-        area: Which columns lie in the outline, (A, B).
-        is_crossed: Which columns the slice crosses within the scan, (A, B).
+        area: Columns in the outline, bool (A, B).
+        is_crossed: Columns that the slice crosses within the scan, bool (A, B).
     """
 
     outline: Outline
@@ -90,9 +90,9 @@ class _Sheet:
             return
         from scipy import ndimage  # 0.3 s, for who needs it
 
-        said, drawn = answer[self.voxels], result[self.voxels]
+        answered, drawn = answer[self.voxels], result[self.voxels]
         labels, count = ndimage.label(
-            (said != drawn) & self.is_crossed, np.ones((3, 3), dtype=bool)
+            (answered != drawn) & self.is_crossed, np.ones((3, 3), dtype=bool)
         )
         if count == 0:
             return
@@ -103,7 +103,7 @@ class _Sheet:
             if not inside or abs(self.voxels[self.axis][column] - index[self.axis]) > 1:
                 continue
             label = labels[column]
-            if label and bool(said[column]) is is_positive:
+            if label and bool(answered[column]) is is_positive:
                 result[self.of(labels == label)] = is_positive
 
 

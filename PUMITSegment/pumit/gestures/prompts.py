@@ -2,7 +2,7 @@
 
 Other viewers send what somebody drew as a mask on the scan's grid. The network has prompts for
 points along a line, so a stroke becomes its centre line and a lasso the middle line of the area
-that it encloses, by the rule that `PUMITSegmentLib.prompts.drawing.lasso` measured for the panel's
+that it encloses, by the rule that `PUMITSegmentLib.prompts.lasso` measured for the panel's
 own.
 
 Measured again here, with the default model around 13 structures of eleven CT and MR scans (three of

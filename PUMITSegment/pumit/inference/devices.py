@@ -11,11 +11,11 @@ from pumit.system.gpu_driver import has_gpu_driver
 
 @dataclass(frozen=True)
 class Device:
-    """Something to compute on.
+    """A device to compute on.
 
     Attributes:
         name: Name as `load_segmenter` takes it: `cpu`, `cuda:0`, `mps`.
-        title: What it is called, such as "NVIDIA H200"; "" where nobody says.
+        title: Its name, such as "NVIDIA H200"; "" where unknown.
         memory_bytes: Its own memory; None where it shares the machine's.
     """
 

@@ -10,22 +10,22 @@ from typing import Any, TypeVar, cast
 Callback = TypeVar("Callback", bound=Callable[..., Any])
 
 
-def outside_inference_mode(ask: Callback | None) -> Callback | None:
+def outside_inference_mode(callback: Callback | None) -> Callback | None:
     """A callback that runs outside torch's inference mode.
 
     Args:
-        ask: Called by a computation between its parts, perhaps in inference mode.
+        callback: Function that a computation calls between its parts, perhaps in inference mode.
     """
-    if ask is None:
+    if callback is None:
         return None
 
     if "torch" not in sys.modules:  # nothing of it computes
-        return ask
+        return callback
     import torch
 
-    @functools.wraps(ask)
-    def asked(*given: Any) -> Any:
+    @functools.wraps(callback)
+    def outside(*given: Any) -> Any:
         with torch.inference_mode(False):
-            return ask(*given)
+            return callback(*given)
 
-    return cast(Callback, asked)
+    return cast(Callback, outside)

@@ -33,9 +33,9 @@ def build_from(checkpoint: Checkpoint, path: Path, device: torch.device) -> nn.M
     Raises:
         CheckpointError: If the weights do not fit the network, or are not finite.
     """
-    recipe = checkpoint.recipe
+    header = checkpoint.header
     try:
-        network = build_network(str(recipe.get("network")), **recipe.get("sizes", {}))
+        network = build_network(header.network, **header.sizes)
         state = {k: v.float() if v.is_floating_point() else v for k, v in checkpoint.state.items()}
         network.load_state_dict(state)
     except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError):

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from pumit.errors import PromptError
+from pumit.geometry import Floats
 from pumit.prompts import BoxPrompt, Point3, PointPrompt, Prompt, ScribblePrompt, prompt_from_dict
-from pumit.volume import Floats
 
 _NEGATIVE_WORD = re.compile(r"(?<![a-z])(negative|background)(?![a-z])")
 _LPS_TO_LPS = np.array([1.0, 1.0, 1.0])

@@ -57,7 +57,7 @@ def parsing(what: str) -> Iterator[None]:
     libraries, and pydicom's log, are muted for the same reason.
 
     Args:
-        what: What is being read, as a noun: "NIfTI file".
+        what: Noun for the file: "NIfTI file".
 
     Raises:
         VolumeError: For everything that a damaged, missing, forbidden or huge file causes.

@@ -11,8 +11,9 @@ from typing import Literal
 import numpy as np
 
 from pumit.errors import VolumeError
+from pumit.file_image import FileImage
+from pumit.geometry import Array
 from pumit.io.parser_errors import parsing
-from pumit.volume import Array, Volume
 
 logger = logging.getLogger(__name__)
 
@@ -23,7 +24,7 @@ _Kind = Literal["folder", "zip", "DICOM", "NIfTI", "NRRD", "MetaImage", "picture
 _START_BYTES = 1024
 
 
-def read_volume(path: Path, *, series: str | None = None) -> Volume:
+def read_image(path: Path, *, series: str | None = None) -> FileImage:
     """Read NIfTI, NRRD, MetaImage, DICOM (folder, zip or file), PNG or JPEG.
 
     Intensities are the file's own, HU stays HU. Voxels that are NaN or infinite, which
@@ -37,7 +38,7 @@ def read_volume(path: Path, *, series: str | None = None) -> Volume:
             it chooses the k-th stack of a series. Other formats have no series and ignore it.
 
     Returns:
-        The volume; DICOM files it came from are its `source`.
+        The image; DICOM files it came from are its `source`.
 
     Raises:
         VolumeError: If the path holds no scan, or one that cannot be used; with the reason.
@@ -45,22 +46,22 @@ def read_volume(path: Path, *, series: str | None = None) -> Volume:
     """
     kind = _kind(path)
     if kind in ("folder", "zip", "DICOM"):
-        volume = _read_dicom(path, kind, series)
+        image = _read_dicom(path, kind, series)
     elif kind == "NIfTI":
         from pumit.io.images.nifti import read_nifti
 
-        volume = read_nifti(path)
+        image = read_nifti(path)
     elif kind == "picture":
         from pumit.io.images.picture import read_picture
 
-        volume = read_picture(path)
+        image = read_picture(path)
     else:
         from pumit.io.images.itk_image import read_itk_image
 
-        volume = read_itk_image(path, kind)
-    logger.debug("Read a %s of shape %s, %s.", kind, volume.array.shape, volume.array.dtype)
-    array = _finite(volume.array)
-    return volume if array is volume.array else replace(volume, array=array)
+        image = read_itk_image(path, kind)
+    logger.debug("Read a %s of shape %s, %s.", kind, image.array.shape, image.array.dtype)
+    array = _finite(image.array)
+    return image if array is image.array else replace(image, array=array)
 
 
 def scanned_axis(path: Path) -> int | None:
@@ -127,7 +128,7 @@ def _kind_inside_gzip(path: Path) -> _Kind | None:
         return "NIfTI" if is_nifti(stream.read(12)) else None
 
 
-def _read_dicom(path: Path, kind: _Kind, series: str | None) -> Volume:
+def _read_dicom(path: Path, kind: _Kind, series: str | None) -> FileImage:
     from pumit.io.dicom.choice import choose_stack
     from pumit.io.dicom.files import find_dicom, read_header, unpack_dicom_zip
     from pumit.io.dicom.stack import read_stack

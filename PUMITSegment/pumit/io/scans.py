@@ -21,7 +21,7 @@ class Scan:
 
     Attributes:
         path: File or folder.
-        name: What its result is called, without a suffix; may hold folders.
+        name: Name of its result, without a suffix; may hold folders.
         series: SeriesInstanceUID, where the folder holds several.
     """
 

@@ -20,7 +20,7 @@ from typing import Any, Literal, cast, get_args
 import numpy as np
 
 from pumit.errors import CheckpointError, PumitError
-from pumit.models.checkpoint import read_recipe
+from pumit.models.checkpoint import ModelHeader, read_recipe
 from pumit.models.index import list_models
 from pumit.segmentation import ClassLabel
 from pumit.system.consent import has_consent
@@ -48,13 +48,13 @@ class ModelCard:
 
     Attributes:
         name: Its name in the index.
-        kind: What it does.
+        kind: Kind of the model.
         version: The model's own version.
         description: One sentence.
         classes: Classes of an automatic model, the background left out, or of a classifier; else
             empty.
         licence: Licence of the weights.
-        modality: What it learnt from, as DICOM writes it: "CT", "MR", "PT"; empty where unknown.
+        modality: Modality of its training, by DICOM: "CT", "MR", "PT"; empty where unknown.
         is_own: Whether the user added it.
     """
 
@@ -79,7 +79,7 @@ def kind_of(recipe: Mapping[str, Any]) -> ModelKind:
     Raises:
         CheckpointError: If it is of a kind that this version does not know.
     """
-    network = str(recipe.get("network"))
+    network = ModelHeader.of(recipe).network
     kind = recipe.get("kind", _KIND_OF_NETWORK.get(network, "automatic"))
     if kind not in KINDS:
         raise CheckpointError(
@@ -89,11 +89,11 @@ def kind_of(recipe: Mapping[str, Any]) -> ModelKind:
 
 
 def modality_of(recipe: Mapping[str, Any]) -> str:
-    """What a model learnt from, as DICOM writes it; empty where nothing tells.
+    """Modality of the training scans, as DICOM writes it; empty where it is not recorded.
 
     The recipe's own key `modality`, else a word of its name: `abdomen-ct`, `heart-mr`.
     """
-    words = re.findall(r"[a-z]+", str(recipe.get("name", "")).lower())
+    words = re.findall(r"[a-z]+", ModelHeader.of(recipe).name.lower())
     modality = str(recipe.get("modality") or next((w for w in words if w in MODALITIES), ""))
     return MODALITIES.get(modality.lower(), modality.upper())
 
@@ -132,7 +132,7 @@ class Calibration:
     Attributes:
         estimate: Knots: what the network says, rising.
         iou: The IoU that is to be expected there, never falling, 0 to 1.
-        answers: How many answers the knots were fitted to.
+        answers: Number of answers that the knots were fitted to.
     """
 
     estimate: tuple[float, ...]
@@ -157,7 +157,7 @@ class Calibration:
 
 
 def calibration_of(recipe: Mapping[str, Any]) -> Calibration | None:
-    """How a promptable model's estimates are to be read; None where its recipe does not say.
+    """Calibration of a promptable model's estimates; None where its recipe has none.
 
     Raises:
         CheckpointError: If what it says cannot be used.
@@ -194,7 +194,7 @@ def installed_models() -> list[ModelCard]:
         except PumitError as error:
             logger.warning("model %r cannot be used: %s", entry.name, error)
             continue
-        version = str(recipe.get("version", "0"))
+        version = ModelHeader.of(recipe).version
         cards[entry.name] = ModelCard(
             *(entry.name, kind, version, entry.description, classes, entry.licence),
             modality=modality_of({"name": entry.name, **recipe}),

@@ -23,6 +23,46 @@ FORMAT = "pumit-checkpoint-1"
 FORMAT_INT8 = "pumit-checkpoint-2"  # some weights are integers with scales
 
 
+@dataclass(frozen=True)
+class ModelHeader:
+    """The metadata that every kind of model has; the rest is read by each kind itself.
+
+    Attributes:
+        name: Its name; empty where it has none.
+        version: Its version.
+        network: Name of its network.
+        sizes: Arguments that its network was built with, besides the published ones.
+        description: Its purpose, in a sentence; empty where it does not say.
+        licence: Its licence.
+        step: Step of the training that its weights are of; None where it does not say.
+        learning_rate: Highest learning rate of its training; None where it does not say.
+    """
+
+    name: str
+    version: str
+    network: str
+    sizes: dict[str, Any]
+    description: str
+    licence: str
+    step: int | None
+    learning_rate: float | None
+
+    @staticmethod
+    def of(recipe: Mapping[str, Any]) -> ModelHeader:
+        """Read it from a recipe."""
+        training = recipe.get("training")
+        return ModelHeader(
+            str(recipe.get("name", "")),
+            str(recipe.get("version", "0")),
+            str(recipe.get("network")),
+            recipe.get("sizes", {}),
+            " ".join(str(recipe.get("description") or "").split()),
+            str(recipe.get("licence", "not stated")),
+            recipe.get("step"),
+            training.get("learning_rate") if isinstance(training, Mapping) else None,
+        )
+
+
 @dataclass
 class Checkpoint:
     """Weights and their recipe.
@@ -36,6 +76,11 @@ class Checkpoint:
     state: dict[str, Tensor]
     recipe: dict[str, Any]
     sha256: str
+
+    @property
+    def header(self) -> ModelHeader:
+        """The metadata that every kind of model has."""
+        return ModelHeader.of(self.recipe)
 
 
 def fingerprint(state: Mapping[str, Tensor]) -> str:

@@ -26,7 +26,7 @@ PUBLIC_FILE = (
 
 @dataclass(frozen=True)
 class Eva02Report:
-    """Which weights of a file were used, and how.
+    """Weights of a file that were used, and how.
 
     Attributes:
         loaded: Weights of the network that were set, sorted.

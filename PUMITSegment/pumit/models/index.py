@@ -22,16 +22,16 @@ class ModelEntry:
     """One model of the index.
 
     Attributes:
-        name: What the user types.
+        name: Name that the user types.
         file: File name of the checkpoint.
         sha256: SHA-256 of the whole file, hexadecimal.
-        kind: What it does: "promptable", "automatic" or "tokenizer".
+        kind: Kind: "promptable", "automatic" or "tokenizer".
         description: One sentence.
         licence: Licence of the weights.
         source: "package", "own", or the address that `pumit models fetch` reads.
-        folder: Where the checkpoint lies, or would lie once fetched.
-        added: When the user added it, ISO 8601; empty for what ships.
-        origin: Where a model of the user's comes from, in words.
+        folder: Folder of the checkpoint, or of it once fetched.
+        added: Time when the user added it, ISO 8601; empty for what ships.
+        origin: Origin of a model of the user's, in words.
         card: File name of its model card; empty where it lies beside the checkpoint, or nowhere.
         run: Mark of the training that made it.
     """
@@ -64,8 +64,8 @@ def read_index(folder: Path, fetched: Path) -> list[ModelEntry]:
     """Read the index of a folder.
 
     Args:
-        folder: Where `index.yaml` and the checkpoints are; without one there are no models.
-        fetched: Where checkpoints lie that had to be fetched.
+        folder: Folder of `index.yaml` and the checkpoints; without one there are no models.
+        fetched: Folder of the checkpoints that had to be fetched.
 
     Raises:
         CheckpointError: If the index is damaged.

@@ -22,7 +22,7 @@ from typing import Any
 
 from pumit.errors import CheckpointError, ExportError, PumitError
 from pumit.models.card import classes_of, kind_of
-from pumit.models.checkpoint import Checkpoint, load_checkpoint
+from pumit.models.checkpoint import Checkpoint, ModelHeader, load_checkpoint
 from pumit.models.index import ModelEntry, file_sha256, find_model, list_models, verify_model
 from pumit.models.user_index import (
     CARD,
@@ -55,7 +55,7 @@ _DATE = (1980, 1, 1, 0, 0, 0)
 
 @dataclass(frozen=True)
 class _Listed:
-    """What the manifest says of a file."""
+    """Entry of a file in the manifest."""
 
     sha256: str
     size: int
@@ -80,6 +80,7 @@ def export_model(model: str | Path, target: Path) -> None:
         verify_model(entry)
     has_torch = find_spec("torch") is not None
     recipe = load_checkpoint(path).recipe if has_torch else read_weights(path, None).recipe
+    header = ModelHeader.of(recipe)
     card = path.with_name(CARD) if entry is None else entry.card_path
     files = {WEIGHTS: path, **(card_files(card) if card.is_file() else {})}
     odd = [name for name in files if not _ALLOWED.fullmatch(name)]
@@ -87,10 +88,10 @@ def export_model(model: str | Path, target: Path) -> None:
         raise ExportError(f"The card shows {odd[0]}, whose name cannot be handed on; rename it.")
     manifest = {
         "format": FORMAT,
-        "name": name_from(str(recipe.get("name", path.stem))) if entry is None else entry.name,
+        "name": name_from(header.name or path.stem) if entry is None else entry.name,
         "kind": kind_of(recipe),
         "description": description_of(recipe) if entry is None else entry.description,
-        "licence": str(recipe.get("licence", "not stated")),
+        "licence": header.licence,
         "files": {
             name: {"sha256": file_sha256(source), "bytes": source.stat().st_size}
             for name, source in files.items()
@@ -113,7 +114,7 @@ def import_model(source: Path, *, name: str | None = None) -> ModelEntry:
 
     Args:
         source: File as `export_model` writes it.
-        name: What to call the model; None for what the file calls it.
+        name: Name of the model; None for the one in the file.
 
     Raises:
         CheckpointError: If anything about the file is not as it should be, or the name is taken;
@@ -125,14 +126,14 @@ def import_model(source: Path, *, name: str | None = None) -> ModelEntry:
     try:
         with zipfile.ZipFile(source) as archive:
             manifest = _manifest(archive, source.name)
-            wanted = name_from(str(manifest.get("name", ""))) if name is None else name
-            check_name(wanted)
+            preferred = name_from(str(manifest.get("name", ""))) if name is None else name
+            check_name(preferred)
             listed = _listed(manifest, source.name)
             _check_members(archive, listed, source.name)
             with changing() as folder, tempfile.TemporaryDirectory(prefix=".", dir=folder) as made:
                 _require_room(listed, Path(made))
                 _unpack(archive, listed, Path(made), source.name)
-                return _enter(folder, Path(made), manifest, listed, wanted, source.name)
+                return _enter(folder, Path(made), manifest, listed, preferred, source.name)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError):
         raise CheckpointError(
             f"{source.name} is no model file, or not whole; get it again."
@@ -240,7 +241,7 @@ def _enter(
     unpacked: Path,
     manifest: Mapping[str, Any],
     listed: Mapping[str, _Listed],
-    wanted: str,
+    preferred: str,
     file: str,
 ) -> ModelEntry:
     try:
@@ -248,9 +249,9 @@ def _enter(
     except PumitError as error:
         raise CheckpointError(f"{file} cannot be used: {error}") from None
     files = {inside: unpacked / inside for inside in listed if inside != WEIGHTS}
-    check_name(wanted)  # another may have taken it meanwhile
+    check_name(preferred)  # another may have taken it meanwhile
     return enter(
-        folder, unpacked / WEIGHTS, recipe, files, wanted=wanted, origin="imported",
+        folder, unpacked / WEIGHTS, recipe, files, preferred=preferred, origin="imported",
         description=" ".join(str(manifest.get("description", "")).split())[:300] or None,
     )  # fmt: skip
 
@@ -283,11 +284,10 @@ def check_model(model: Checkpoint) -> None:
 
     from pumit.networks.build import build_network
 
-    recipe = model.recipe
-    _check_classes(recipe)
+    _check_classes(model.recipe)
     try:
         with torch.device("meta"):  # shapes alone, at no cost of memory
-            network = build_network(str(recipe.get("network")), **recipe.get("sizes", {}))
+            network = build_network(model.header.network, **model.header.sizes)
     except PumitError:
         raise
     except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""The overlap with the truth to expect of an answer, and what to tell a person of it in a word.
+"""The expected overlap of an answer with the truth, and its rating in a word.
 
 Which weights were measured is in `overlap.yaml`, by their SHA-256. Of others, such as weights that
 were trained further, nothing is known, and so nothing is told.

@@ -13,14 +13,14 @@ from pumit.models.checkpoint import is_pickle
 
 
 def read_public_weights(
-    path: Path, *, instead: str, wanted: Callable[[str], bool] = lambda name: True
+    path: Path, *, instead: str, select: Callable[[str], bool] = lambda name: True
 ) -> dict[str, Tensor]:
     """Read the tensors of a safetensors file, in single precision.
 
     Args:
         path: The file.
-        instead: Which file is meant and where it is published, for the error message.
-        wanted: Which names to read; a file may hold much more than is needed.
+        instead: File that is meant and its publisher, for the error message.
+        select: Function that selects the names to read; a file may hold much more than is needed.
 
     Raises:
         CheckpointError: If there is no such file, or it is a pickle or no safetensors file.
@@ -33,7 +33,7 @@ def read_public_weights(
         )
     try:
         with safe_open(str(path), framework="pt") as handle:
-            state = {n: handle.get_tensor(n) for n in handle.keys() if wanted(n)}  # noqa: SIM118
+            state = {n: handle.get_tensor(n) for n in handle.keys() if select(n)}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise CheckpointError(

@@ -48,7 +48,7 @@ class SwinFile:
     Attributes:
         state: Tensors by name.
         merging: The order they were trained in, as far as it can be told.
-        reason: What told it, a clause.
+        reason: Reason, a clause.
         is_known: Whether anything told it.
     """
 
@@ -76,7 +76,7 @@ def is_public_file(path: Path) -> bool:
 
 
 def read_swin_unetr_file(path: Path) -> SwinFile:
-    """Read a public file, and tell in which order its patches were merged.
+    """Read a public file, and infer the order in which its patches were merged.
 
     What tells, in this order: the weights themselves; a version of MONAI before 1.5 that the file
     or the `configs/metadata.json` of its bundle names (a later one tells nothing: bundles are
@@ -142,13 +142,13 @@ def load_swin_unetr_file(network: SwinUnetr, path: Path) -> str:
     text += {"": ".", "the encoder": " to the encoder; all else begins anew."}.get(
         what, "; the last layer begins anew, for other classes."
     )
-    order = _told(found, network.merging)
+    order = _remark(found, network.merging)
     if not found.is_known or network.merging != found.merging:
         logger.warning("initial: %s", order)
     return f"{text} {order}"
 
 
-def _told(found: SwinFile, used: str) -> str:
+def _remark(found: SwinFile, used: str) -> str:
     """What the user is told of the order of merging."""
     names = {"current": "as MONAI does since 1.5", "before_2025": "as MONAI did before 1.5"}
     text = f"Patches are merged {names[used]} (merging: {used})"

@@ -21,7 +21,7 @@ import yaml
 
 from pumit.errors import CheckpointError, ExportError
 from pumit.models.card import classes_of, kind_of
-from pumit.models.checkpoint import copy_checkpoint, load_checkpoint
+from pumit.models.checkpoint import ModelHeader, copy_checkpoint, load_checkpoint
 from pumit.models.index import (
     INDEX_FILE,
     ModelEntry,
@@ -56,7 +56,7 @@ def register(
 
     Args:
         checkpoint: Copied; what it is called inside becomes its name in the index.
-        name: What to call it; None for the name inside. A taken one gets a number: `mine-2`.
+        name: Its name; None for the name inside. A taken one gets a number: `mine-2`.
         description: One sentence; None for what the recipe says, or its classes.
         card: Its model card, a markdown file. What it shows by relative links is copied too, and
             `card.json` beside it.
@@ -69,12 +69,12 @@ def register(
         ExportError: If the folder of models cannot be written.
     """
     recipe = load_checkpoint(checkpoint).recipe
-    wanted = name_from(name or str(recipe.get("name", checkpoint.stem)))
+    preferred = name_from(name or ModelHeader.of(recipe).name or checkpoint.stem)
     files = {} if card is None else card_files(card)
     with changing() as folder:
         run = _run_of(checkpoint)
         entry = enter(
-            folder, checkpoint, recipe, files, wanted=wanted, origin="trained here", run=run,
+            folder, checkpoint, recipe, files, preferred=preferred, origin="trained here", run=run,
             description=description,
         )  # fmt: skip
     return entry.name
@@ -130,7 +130,7 @@ def check_name(name: str) -> None:
 
 @contextmanager
 def changing() -> Iterator[Path]:
-    """The user's folder of models, which nobody else changes meanwhile."""
+    """The user's folder of models, locked against other processes."""
     folder = user_folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -147,7 +147,7 @@ def enter(
     recipe: Mapping[str, Any],
     files: Mapping[str, Path],
     *,
-    wanted: str,
+    preferred: str,
     origin: str,
     run: str = "",
     description: str | None = None,
@@ -156,23 +156,23 @@ def enter(
 
     Args:
         folder: Folder of the user's models.
-        checkpoint: Where the model lies.
-        recipe: What it says of itself, checked.
+        checkpoint: File of the model.
+        recipe: Its recipe, checked.
         files: The card and what belongs to it, by name inside the model's folder.
-        wanted: What to call it.
-        origin: Where it comes from, for the list.
+        preferred: Its name, where no other model has it.
+        origin: Its origin, for the list.
         run: Mark of the run that made it; an earlier entry of the same run is replaced.
         description: One sentence.
     """
     rows = _rows(folder)
     before = [entry for entry in read_index(folder, folder) if run and entry.run == run]
     taken = {e.name for e in [*read_index(package_folder(), folder), *read_index(folder, folder)]}
-    name = _free_name(wanted, taken - {entry.name for entry in before}, before)
+    name = _free_name(preferred, taken - {entry.name for entry in before}, before)
     home = folder / f"{name}-{secrets.token_hex(4)}"
     with atomic_path(home) as temporary:
         temporary.mkdir()
         target = temporary / f"{name}.safetensors"
-        if recipe.get("name") == name:
+        if ModelHeader.of(recipe).name == name:
             shutil.copyfile(checkpoint, target)
         else:  # what a result names as its algorithm is what the list names
             copy_checkpoint(checkpoint, target, {**recipe, "name": name})
@@ -187,7 +187,7 @@ def enter(
         "sha256": sha256,
         "kind": kind_of(recipe),
         "description": description or description_of(recipe),
-        "licence": str(recipe.get("licence", "not stated")),
+        "licence": ModelHeader.of(recipe).licence,
         "source": "own",
         "added": datetime.now().astimezone().isoformat(timespec="seconds"),
         "origin": origin,
@@ -205,22 +205,22 @@ def enter(
     return ModelEntry(**row, folder=folder)
 
 
-def _free_name(wanted: str, taken: set[str], before: list[ModelEntry]) -> str:
-    """The wanted name, with a number where another model has it; of a replaced one, its own."""
+def _free_name(preferred: str, taken: set[str], before: list[ModelEntry]) -> str:
+    """The requested name, with a number where another model has it; of a replaced one, its own."""
     for entry in before:
-        if entry.name == wanted or re.fullmatch(re.escape(wanted) + r"-\d+", entry.name):
+        if entry.name == preferred or re.fullmatch(re.escape(preferred) + r"-\d+", entry.name):
             return entry.name
-    name, number = wanted, 1
+    name, number = preferred, 1
     while name.casefold() in {t.casefold() for t in taken}:
         number += 1
-        name = f"{wanted}-{number}"
+        name = f"{preferred}-{number}"
     return name
 
 
 def description_of(recipe: Mapping[str, Any]) -> str:
     """One sentence of what a model does, from its recipe."""
-    if recipe.get("description"):
-        return " ".join(str(recipe["description"]).split())
+    if description := ModelHeader.of(recipe).description:
+        return description
     kind = kind_of(recipe)
     if kind == "promptable":
         return "Clicks and boxes, tuned on own scans."

@@ -13,7 +13,7 @@ from safetensors import SafetensorError, deserialize
 
 from pumit.errors import CheckpointError
 from pumit.models.card import ModelKind, kind_of
-from pumit.models.checkpoint import read_recipe
+from pumit.models.checkpoint import ModelHeader, read_recipe
 from pumit.models.int8_weights import restored
 
 # Names of types: in a file, torch's, which fingerprints are made of, and numpy's.
@@ -29,7 +29,7 @@ _TYPES = {
     "U8": ("uint8", "|u1"),
     "BOOL": ("bool", "|b1"),
 }
-_WANTED: dict[ModelKind, str] = {
+_MISMATCH: dict[ModelKind, str] = {
     "promptable": "takes no prompts; choose a promptable model",
     "automatic": "segments nothing by itself; choose an automatic model",
     "tokenizer": "reconstructs nothing; choose a tokenizer",
@@ -57,7 +57,7 @@ def require_kind(recipe: dict[str, Any], file: str, kind: ModelKind) -> None:
     """Raise CheckpointError unless a recipe is of a kind."""
     if kind_of(recipe) != kind:
         raise CheckpointError(
-            f"{file} holds the network {recipe.get('network')!r}, which {_WANTED[kind]}."
+            f"{file} holds the network {ModelHeader.of(recipe).network!r}, which {_MISMATCH[kind]}."
         )
 
 
@@ -74,7 +74,7 @@ def read_weights(path: Path, kind: ModelKind | None) -> Weights:
 
     Args:
         path: A checkpoint.
-        kind: What the model has to be, or None for any.
+        kind: Required kind of the model, or None for any.
 
     Raises:
         CheckpointError: If the file is damaged, incomplete, a pickle, not a checkpoint, or of

@@ -23,7 +23,7 @@ class PlainUnet(nn.Module):
         spatial_dims: 3, or 2 to see every slice as an image of its own.
 
     Attributes:
-        stride: What a field is a multiple of inside, (d, h, w).
+        stride: Divisor of a field inside, (d, h, w).
 
     Raises:
         ValueError: If there is no class, or another number of dimensions.

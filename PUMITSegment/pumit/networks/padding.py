@@ -24,7 +24,7 @@ def padded(
 
     Args:
         x: Intensities (B, C, D, H, W).
-        stride: What the network needs multiples of along (d, h, w).
+        stride: Divisor of the network's fields along (d, h, w).
         name: The network's, for the message.
         cells: Places that are wanted at the coarsest level, along the axes that are reduced: an
             instance norm needs two.

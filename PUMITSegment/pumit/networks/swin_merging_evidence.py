@@ -40,7 +40,7 @@ class MergingEvidence:
     Attributes:
         twice: The smaller of the two pairs that the old order reads twice.
         others: The largest of all other pairs.
-        gap: How much the mean of these two exceeds that of the other pairs of their kind.
+        gap: Excess of the mean of these two over that of the other pairs of their kind.
         alike: The mean of all other pairs: how much was learned that they have in common.
         noise: Standard deviation of a cosine in a network that has learned nothing.
     """

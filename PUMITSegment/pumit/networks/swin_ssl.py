@@ -52,7 +52,7 @@ class SwinSsl(nn.Module):
             the mean over all tokens, of the same shape and parameters.
 
     Attributes:
-        stride: What a field has to be a multiple of, (d, h, w).
+        stride: Divisor of a field, (d, h, w).
 
     Raises:
         ValueError: If these make no network.

@@ -36,7 +36,7 @@ class SwinUnetr(nn.Module):
             MONAI of before then has trained; see `swin_merging`. Of two dimensions both are alike.
 
     Attributes:
-        stride: What a field is a multiple of inside, (d, h, w).
+        stride: Divisor of a field inside, (d, h, w).
         merging: Merging as given.
 
     Raises:

@@ -49,7 +49,7 @@ class RasterDistance(TokenDistance):
     Args:
         sizes: Tokens along each axis.
         steps: Distance between neighbours along each axis, any one unit.
-        device: Where the table lives.
+        device: Device of the table.
         dtype: Floating dtype of the table.
     """
 

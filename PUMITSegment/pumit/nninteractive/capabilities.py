@@ -1,4 +1,4 @@
-"""What `/capabilities` tells a client of the nnInteractive protocol."""
+"""The answer of `/capabilities` to clients of the nnInteractive protocol."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NO_LICENCE = "!!MISSING!!"
 
 
 def nninteractive_capabilities(model: str) -> dict[str, Any]:
-    """Everything that the protocol's client asks for.
+    """All fields that the protocol's client reads.
 
     Args:
         model: Name of the promptable model, whose licence is told.

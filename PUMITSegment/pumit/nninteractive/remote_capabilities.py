@@ -1,4 +1,4 @@
-"""What an nnInteractive server tells about itself."""
+"""The capabilities of an nnInteractive server."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _LONGEST = 200
 
 @dataclass(frozen=True)
 class RemoteCapabilities:
-    """What one nnInteractive server can do.
+    """Capabilities of one nnInteractive server.
 
     Attributes:
         version: Version of nnInteractive.
         license: Licence of its model in the server's words; None where it tells none.
         interactions: Those of `points`, `bbox2d`, `bbox3d`, `scribble`, `lasso` that it takes.
         takes_mask: Whether a mask to start from can be given.
-        scribble_thickness: How thick scribbles are drawn, voxels along (D, H, W).
+        scribble_thickness: Thickness of drawn scribbles, voxels along (D, H, W).
         can_undo: Whether its last interaction can be taken back.
     """
 
@@ -55,7 +55,7 @@ def read_remote_capabilities(answer: Mapping[str, Any], url: str) -> RemoteCapab
 
     Args:
         answer: The answer of `/capabilities`.
-        url: Whose, for the sentence.
+        url: Address of the server, for the sentence.
 
     Raises:
         ServiceError: If it is no nnInteractive server, or one of another version.
@@ -90,7 +90,7 @@ def read_remote_capabilities(answer: Mapping[str, Any], url: str) -> RemoteCapab
 
 
 def one_line(text: str) -> str:
-    """What a stranger says, short enough for a sentence of ours."""
+    """Text of another program, shortened to a line of a message."""
     words = " ".join(text.split())
     return words if len(words) <= _LONGEST else f"{words[: _LONGEST - 3]}..."
 

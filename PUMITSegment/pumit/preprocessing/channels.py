@@ -15,7 +15,7 @@ from pumit.volume import Volume
 
 @dataclass(frozen=True)
 class ExpectedChannels:
-    """What channels a network was trained on.
+    """Channels that a network was trained on.
 
     Attributes:
         names: Names of the channels, such as T1 and FLAIR, in order; empty where nobody named them.
@@ -77,7 +77,7 @@ def grey(volume: Volume, channel: int) -> npt.NDArray[Any]:
 
 
 def check_contrast(array: npt.NDArray[Any]) -> None:
-    """Refuse voxels in which nothing can be told apart.
+    """Refuse voxels without contrast.
 
     Raises:
         VolumeError: If they are all alike, or some are no numbers.

@@ -32,10 +32,10 @@ class ClassifierInput:
     Attributes:
         size: Grid (d, h, w), voxels.
         channels: Channels of the network; a grey image stands for each of them.
-        normalization: How intensities are scaled, by default to 0..1 between the percentiles
+        normalization: Scaling of intensities, by default to 0..1 between the percentiles
             0.5 and 99.5.
-        orientation: How the axes run, see `NetworkAxes.of`.
-        factor: What the scaled intensities are multiplied with when the network answers. 0.5
+        orientation: Orientation of the axes, see `NetworkAxes.of`.
+        factor: Factor of the scaled intensities when the network answers. 0.5
             after a training that multiplied them by a random number from 0 to 1.
 
     Source:

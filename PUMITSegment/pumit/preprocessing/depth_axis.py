@@ -26,7 +26,7 @@ class DepthAxis:
 
     Attributes:
         axis: Axis of the volume's array (D, H, W).
-        rule: What decided.
+        rule: Rule that decided.
     """
 
     axis: int
@@ -51,10 +51,10 @@ def find_depth_axis(
 
     Args:
         volume: The scan.
-        description: What the publisher of the scan says: the plane of its slices ("axial",
+        description: Publisher's description of the scan: the plane of its slices ("axial",
             "sagittal", "coronal"), which finds the nearest axis of an oblique scan, or an axis of
             the array (D, H, W), "axis 0" to "axis 2". A NIfTI file's third axis is axis 0.
-        scanned_axis: What the scan's file says; see `pumit.io.read.scanned_axis`.
+        scanned_axis: Axis by the scan's file; see `pumit.io.read.scanned_axis`.
 
     Raises:
         PumitError: If the description is unknown.

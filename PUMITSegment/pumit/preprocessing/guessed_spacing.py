@@ -16,7 +16,7 @@ Array = npt.NDArray[np.generic]
 # Steps along a fine axis that one step along the coarse one is compared with.
 _LAGS = 16
 # Voxels that a comparison looks at.
-_LOOKED_AT = 1 << 20
+_MOST_COMPARED = 1 << 20
 
 
 def guess_spacing(array: Array) -> tuple[float, float, float]:
@@ -59,7 +59,7 @@ def _usual_range(image: Array) -> tuple[float, float]:
 def _difference(image: Array, axis: int, lag: int, limits: tuple[float, float]) -> float:
     """Mean absolute difference of voxels `lag` steps apart along an axis."""
     # Every voxel along the axis, and as many of the lines along it as are needed.
-    thinning = max(1, int(np.ceil(np.sqrt(image.size / _LOOKED_AT))))
+    thinning = max(1, int(np.ceil(np.sqrt(image.size / _MOST_COMPARED))))
     steps = [1 if a == axis else min(thinning, image.shape[a]) for a in range(3)]
     seen = image[tuple(slice(None, None, step) for step in steps)]
     lines: npt.NDArray[np.float32] = np.moveaxis(seen, axis, 0).astype(np.float32).clip(*limits)

@@ -17,13 +17,13 @@ SAMPLED_VOXELS = 4_000_000
 
 @dataclass(frozen=True)
 class Normalization:
-    """How intensities become the network's numbers.
+    """Scaling of intensities to the network's numbers.
 
     Attributes:
         method: "range" maps fixed intensities (CT in HU), "percentiles" those of the volume, both
             clipped; "zscore" subtracts the mean and divides by the standard deviation.
         source: Intensities, or percentiles 0..100, that are mapped to `target`.
-        target: What they become.
+        target: Interval that they are mapped to.
         above_minimum: Whether the volume's smallest value (air, padding) is left out of its
             percentiles, or of its mean and deviation.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,13 @@ import torch
 from torch.nn import functional as F
 
 from pumit.errors import VolumeError
+from pumit.geometry import PLANAR_SLICE_SPACING_MM
 from pumit.io.read import scanned_axis as axis_in_file
 from pumit.preprocessing.depth_axis import DepthAxis, find_depth_axis
-from pumit.preprocessing.foreground import foreground_box
 from pumit.preprocessing.normalization import Normalization, Scaling
-from pumit.volume import PLANAR_SLICE_SPACING_MM, Volume
+from pumit.volume import Volume
+
+Box = tuple[slice, slice, slice]
 
 MAX_SHORT_SIDE = 512
 _PERCENTILES = Normalization("percentiles", (0.5, 99.5), (0.0, 1.0), above_minimum=True)
@@ -64,8 +67,8 @@ def prepare(
 
     Args:
         volume: The image.
-        depth_axis: What its publisher says of the depth axis; see `find_depth_axis`.
-        scanned_axis: What its file says; see `find_depth_axis`.
+        depth_axis: Depth axis by its publisher; see `find_depth_axis`.
+        scanned_axis: Axis by its file; see `find_depth_axis`.
 
     Raises:
         PumitError: If the description is unknown.
@@ -78,7 +81,7 @@ def prepare(
     depth = find_depth_axis(volume, depth_axis, scanned_axis=scanned_axis)
     channels = [c.transpose(depth.order) for c in volume.array.reshape(-1, *volume.shape)]
     scalings = [_scaling(channel) for channel in channels]
-    box = foreground_box(channels, scalings)
+    box = _foreground_box(channels, scalings)
     d, h, w = (volume.spacing_mm[a] for a in depth.order)
     if channels[0].shape[0] == 1:
         d = PLANAR_SLICE_SPACING_MM
@@ -122,3 +125,32 @@ def _reduced(plane: npt.NDArray[np.float32], shape: tuple[int, int]) -> npt.NDAr
         return plane
     small = F.interpolate(torch.from_numpy(plane)[None, None], size=shape, mode="area")
     return np.asarray(small[0, 0].numpy())
+
+
+def _foreground_box(channels: Sequence[npt.NDArray[Any]], scalings: Sequence[Scaling]) -> Box:
+    """Smallest box around the voxels that are above 0 when scaled, in any channel.
+
+    Args:
+        channels: Intensities, each (D, H, W).
+        scalings: Scaling of each.
+
+    Raises:
+        VolumeError: If there is no such voxel.
+    """
+    rows, columns, depths = (np.zeros(channels[0].shape[axis], dtype=bool) for axis in (1, 2, 0))
+    for channel, scaling in zip(channels, scalings, strict=True):
+        for d, plane in enumerate(channel):  # no copy of the whole volume
+            is_foreground = scaling.scaled(plane) > 0
+            rows |= is_foreground.any(axis=1)
+            columns |= is_foreground.any(axis=0)
+            depths[d] |= is_foreground.any()
+    if not depths.any():
+        raise VolumeError(
+            "The image is empty: no voxel is brighter than its background; leave it out."
+        )
+    return (_extent(depths), _extent(rows), _extent(columns))
+
+
+def _extent(is_taken: npt.NDArray[np.bool_]) -> slice:
+    at = np.flatnonzero(is_taken)
+    return slice(int(at[0]), int(at[-1]) + 1)

@@ -1,1 +1,1 @@
-"""Figures, pictures and pages that people look at."""
+"""Figures, pictures and pages for people."""

@@ -16,12 +16,13 @@ from matplotlib.patheffects import withStroke
 from pumit.errors import VolumeError
 from pumit.evaluation.metrics import dice
 from pumit.evaluation.simulated_user import deepest
+from pumit.geometry import Triple
 from pumit.report.error_picture import draw_outline, extent_of, grey_range, window_around
 from pumit.report.style import BACKGROUND, TEXT
 from pumit.report.views import View, views_through
 from pumit.segmentation import Mask
 from pumit.system.atomic import atomic_path
-from pumit.volume import Triple, Volume
+from pumit.volume import Volume
 
 WIDTH_INCHES, LONGEST_INCHES, DPI = 10.0, 4.6, 110
 HEADER_INCHES, LINE_INCHES, GAP_INCHES = 0.45, 0.22, 0.1
@@ -39,7 +40,7 @@ class ClassMasks:
         name: Name of the class.
         color_rgb: Its colour.
         truth: Its label, bool (D, H, W).
-        answer: What was answered, of the same shape.
+        answer: Answered mask, of the same shape.
     """
 
     name: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pumit.evaluation.click_scores import GOALS, means, means_of_groups, size_of, worst
+from pumit.evaluation.click_scores import GOALS, means, means_of_groups, size_class, worst
 
 Means = Mapping[str, float]
 SIZE_NAMES = {
@@ -20,12 +20,12 @@ def click_tables(rows: Sequence[Mapping[str, Any]], *, worst_count: int = 10) ->
 
     Args:
         rows: Rows of `simulated_user.evaluate_case`, at least one; each of the same prompts.
-        worst_count: How many of the worst targets to name.
+        worst_count: Number of the worst targets to name.
 
     Returns:
         Markdown that ends with a line break.
     """
-    sizes = means_of_groups(rows, lambda row: size_of(row["voxels"]))
+    sizes = means_of_groups(rows, lambda row: size_class(row["voxels"]))
     lines = {"**all**": means(rows)} | means_of_groups(rows)
     lines |= {SIZE_NAMES[name]: sizes[name] for name in SIZE_NAMES if name in sizes}
     clicks = len(rows[0]["clicks"])

@@ -58,7 +58,7 @@ class Table:
     """A table; the first cell of each row names the row.
 
     Attributes:
-        caption: What it shows; "" for none.
+        caption: Caption; "" for none.
         head: Headings of the columns; all empty for none.
         rows: Cells, as many in each row as there are headings.
         is_words: Whether cells are words, aligned left and wrapped.
@@ -119,7 +119,7 @@ Block = Heading | Paragraph | Points | Table | Drawing | Photograph | Picture | 
 
 
 def page_html(title: str, blocks: Sequence[Block]) -> str:
-    """A page that asks for no other file: all blocks but `Picture`."""
+    """A self-contained page: all blocks but `Picture`."""
     return _templates().get_template("page.html.j2").render(title=title, blocks=blocks)
 
 

@@ -15,10 +15,11 @@ from matplotlib.figure import Figure
 
 from pumit.evaluation.metrics import dice
 from pumit.evaluation.simulated_user import deepest
+from pumit.geometry import Triple
 from pumit.prompts import BoxPrompt, PointPrompt, Prompt
 from pumit.report.views import View, views_through
 from pumit.system.atomic import atomic_path
-from pumit.volume import Triple, Volume
+from pumit.volume import Volume
 
 Mask = npt.NDArray[np.bool_]
 
@@ -33,12 +34,12 @@ NEAR_SLICES = 1.5
 
 @dataclass(frozen=True)
 class Stage:
-    """One answer to look at.
+    """One answer with its prompts, a row of the picture.
 
     Attributes:
         name: Such as "box" or "3 clicks".
         mask: The answer, (D, H, W).
-        prompts: What it answers.
+        prompts: Prompts that it answers.
     """
 
     name: str
@@ -107,7 +108,7 @@ def grey_range(scan: npt.NDArray[Any], shown: Mask) -> tuple[float, float]:
 
     Args:
         scan: (D, H, W).
-        shown: What is compared, on the same grid, not empty.
+        shown: Images to compare, on the same grid, not empty.
     """
     bounds = np.percentile(scan[shown], (0.5, 99.5))
     low, high = np.percentile(scan, (1, 99.5)) if bounds[0] == bounds[1] else bounds

@@ -14,9 +14,9 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from pumit.geometry import Triple
 from pumit.report.style import COLORS, plot_style
 from pumit.system.atomic import atomic_path
-from pumit.volume import Triple
 
 WIDTH_INCHES, CHART_INCHES, DPI = 8.0, 2.5, 110
 # Lighter than this, a line is lost on white.
@@ -50,7 +50,7 @@ class LineChart:
     """Lines that share a y axis.
 
     Attributes:
-        label: What the y axis shows, with its unit where it has one.
+        label: Label of the y axis, with its unit where it has one.
         lines: One line or more.
         limits: Ends of the y axis; None for what the lines need.
         marks: Name and x of places to point out.
@@ -75,7 +75,7 @@ def write_line_charts(
     Args:
         charts: Charts from top to bottom, at least one.
         path: File to write, `.png`.
-        x_label: What the x axis shows, with its unit.
+        x_label: Label of the x axis, with its unit.
         title: One line above.
         second: Another axis at the top: its label, and (x, its value) at some places, rising.
 

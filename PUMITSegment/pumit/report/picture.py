@@ -17,12 +17,13 @@ from matplotlib.text import Text
 from scipy.spatial import ConvexHull, QhullError
 
 from pumit.errors import ExportError, VolumeError
+from pumit.geometry import Floats
 from pumit.prompts import BoxPrompt, PointPrompt, Prompt, ScribblePrompt
 from pumit.report.style import BACKGROUND, FAINT_TEXT, TEXT
 from pumit.report.views import View, views_through
 from pumit.segmentation import Mask, Segment
 from pumit.system.atomic import atomic_path
-from pumit.volume import Floats, Volume
+from pumit.volume import Volume
 
 POSITIVE, NEGATIVE, BOX = "#4ade80", "#ff6b6b", "#ffd166"
 

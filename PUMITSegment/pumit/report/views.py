@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pumit.export.spacing import written_spacing_mm
-from pumit.volume import Floats, Volume
+from pumit.geometry import Floats
+from pumit.volume import Volume
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class View:
         right: Array axis along columns, and whether it is reversed.
         index: Index of the slice along `normal`.
         spacing_mm: Distance of rows, distance of columns.
-        edges: What lies beyond the left, right, top and bottom edge: one of L R A P S I.
+        edges: Directions of the left, right, top and bottom edge: one of L R A P S I.
     """
 
     name: str

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from pumit.evaluation.simulated_user import Clickable, boxed, clicked, read_case
+from pumit.evaluation.simulated_user import Clickable, read_case, simulate_box, simulate_clicks
 from pumit.prompts import Prompt
 from pumit.report.error_picture import Stage, write_error_picture
 from pumit.volume import Volume
@@ -15,7 +15,7 @@ SHOWN_CLICKS = (1, 3, 5)
 
 
 class ResettableSession(Clickable, Protocol):
-    """A session that tells its prompts and forgets them."""
+    """A session whose prompts can be read and reset."""
 
     def prompts(self) -> list[Prompt]:
         """All prompts so far."""
@@ -53,9 +53,11 @@ def draw_worst_targets(
         volume, labels = read_case(cases / row["case"])
         target = labels == row["label"]
         session = open_session(volume)
-        stages = [Stage("box", boxed(session, target), session.prompts())]
+        stages = [Stage("box", simulate_box(session, target), session.prompts())]
         session.reset()
-        for count, (mask, _) in enumerate(clicked(session, target, max(SHOWN_CLICKS)), start=1):
+        for count, (mask, _) in enumerate(
+            simulate_clicks(session, target, max(SHOWN_CLICKS)), start=1
+        ):
             if count in SHOWN_CLICKS:
                 name = "1 click" if count == 1 else f"{count} clicks"
                 stages.append(Stage(name, mask, session.prompts()))

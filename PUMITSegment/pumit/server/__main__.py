@@ -13,7 +13,7 @@ from pumit.system.threads import wait_asleep
 
 
 def main(arguments: list[str] | None = None, *, engine: ServerEngine | None = None) -> int:
-    """Serve, and tell the parent in one JSON line when ready or why not.
+    """Serve; prints one JSON line for the parent when ready, or the reason why not.
 
     Args:
         arguments: Options of `pumit serve`; those of the process where None.

@@ -69,7 +69,7 @@ def create_app(
     Args:
         engine: The model that opens sessions.
         token: The bearer token that clients must send.
-        limits: What clients may take.
+        limits: Limits of what clients may take.
         allowed_hosts: Host names a request may be meant for; None for any.
         instance: Name before each lease token, by which a proxy knows this server.
         metrics_token: A second token that opens `/metrics` and nothing else.

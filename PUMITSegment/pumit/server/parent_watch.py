@@ -14,6 +14,8 @@ import threading
 import time
 from collections.abc import Callable
 
+import psutil
+
 _POLL_S = 0.5
 
 
@@ -32,7 +34,7 @@ def watch_parent(
     Args:
         parent_pid: Process that must live on.
         stdin_fd: Pipe whose other end the parent holds and never writes to.
-        on_gone: Called when the parent has gone, from a thread.
+        on_gone: Callback when the parent has gone, on a thread.
     """
 
     def read_until_closed() -> None:
@@ -44,20 +46,14 @@ def watch_parent(
         on_gone()
 
     def poll() -> None:
-        while _is_running(parent_pid):
-            time.sleep(_POLL_S)
+        try:
+            # Known by its start as well: its number may be given to another process.
+            parent = psutil.Process(parent_pid)
+            while parent.is_running():
+                time.sleep(_POLL_S)
+        except psutil.NoSuchProcess:
+            pass  # it had ended before
         on_gone()
 
     threading.Thread(target=read_until_closed, name="pumit-parent-pipe", daemon=True).start()
-    if sys.platform != "win32":  # there, signal 0 would end the parent
-        threading.Thread(target=poll, name="pumit-parent-pid", daemon=True).start()
-
-
-def _is_running(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+    threading.Thread(target=poll, name="pumit-parent-pid", daemon=True).start()

@@ -26,7 +26,7 @@ from pumit.server.parent_watch import watch_parent
 from pumit.server.sessions.engine import SegmenterEngine, ServerEngine
 from pumit.server.sessions.limits import MIB, Limits
 from pumit.system.loopback import is_loopback
-from pumit.wire.arrays import load_ahead
+from pumit.wire.arrays import preload_codec
 from pumit.wire.protocol import API_VERSION, PARENT_VARIABLE, TOKEN_VARIABLE
 
 _MIN_TOKEN_LENGTH = 16
@@ -39,7 +39,7 @@ Announce = Callable[[dict[str, object]], None]
 
 @dataclass(frozen=True)
 class ServeSettings:
-    """Where and how a server listens.
+    """Address, security, model and limits of a server.
 
     Attributes:
         token: Bearer token; at least 16 characters.
@@ -50,7 +50,7 @@ class ServeSettings:
         keyfile: PEM key of the certificate.
         model: A name from the model index, or a checkpoint file.
         device: `auto`, `cpu`, `cuda`, ...
-        limits: What clients may take.
+        limits: Limits of what clients may take.
         allowed_hosts: Further host names that requests may be meant for.
         instance: Name before each lease token; letters, digits and `-`.
         metrics_token: A second token that opens `/metrics` and nothing else.
@@ -129,9 +129,9 @@ def serve(
     """Load the model, listen, and serve until a signal ends the process.
 
     Args:
-        settings: Where and how.
+        settings: Address, security and limits.
         engine: The model; loaded as the settings say where None.
-        announce: Called once clients can connect, with `event`, `url`, `port`, `pid` and
+        announce: Callback once clients can connect, with `event`, `url`, `port`, `pid` and
             `api_version`; behind a proxy `url` is `unix:` with the socket file, `port` 0.
 
     Raises:
@@ -180,7 +180,7 @@ def serve(
             drain_s=settings.drain_s,
             notice=notice,
         )
-        load_ahead()  # a scan comes next
+        preload_codec()  # a scan comes next
         try:
             server.run(sockets=[listener])
         finally:

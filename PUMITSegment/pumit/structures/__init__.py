@@ -1,1 +1,1 @@
-"""Structures found by name: what was asked for, which model knows it, and where it is."""
+"""Structures found by name: the parsed name, the model that has it, and its mask."""

@@ -13,8 +13,8 @@ from pumit.errors import OtherModality, StructureError
 from pumit.export.terminology import SegmentTerminology, serialize_terminology
 from pumit.models.card import ModelCard, installed_models
 from pumit.segmentation import ClassLabel, LabelMap, Mask
-from pumit.structures.names import WantedStructure
-from pumit.structures.search import A_CLICK_WORKS, Candidate, who_knows
+from pumit.structures.names import RequestedStructure
+from pumit.structures.search import A_CLICK_WORKS, Candidate, usable_candidates
 from pumit.structures.suitability import modality_of_scan, other_modality, unfamiliar
 from pumit.volume import Volume
 
@@ -34,16 +34,16 @@ _WHOLE = 0.6
 
 @dataclass(frozen=True, eq=False)
 class FoundStructure:
-    """What a model found of a structure.
+    """A structure as a model segmented it.
 
     Attributes:
-        name: What was asked for.
+        name: Requested name.
         found: Segmentation on the volume's grid: one class of all that belongs to the structure,
             or of everything each class that the model knows.
         model: The model's name.
         version: The model's own version.
         licence: The licence of its weights.
-        remarks: What to know of it, in sentences, such as that the scan looks odd.
+        remarks: Remarks for the user, in sentences, such as that the scan looks odd.
     """
 
     name: str
@@ -64,13 +64,13 @@ class Search:
     """A search whose model is chosen, and that was not run yet.
 
     Attributes:
-        wanted: What was asked for.
+        requested: Requested structures.
         candidate: The model, and its classes that make up the structure.
         others: Further models that know it.
-        remarks: What to know before it runs, in sentences.
+        remarks: Remarks for the user before it runs, in sentences.
     """
 
-    wanted: WantedStructure
+    requested: RequestedStructure
     candidate: Candidate
     others: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
@@ -78,7 +78,7 @@ class Search:
     @property
     def sentence(self) -> str:
         """Who looks for what, with every remark."""
-        sentence = f"{self.candidate.card.name} looks for {self.wanted.text}."
+        sentence = f"{self.candidate.card.name} looks for {self.requested.text}."
         return " ".join([sentence, *self.remarks])
 
 
@@ -97,7 +97,7 @@ class InstalledModels:
     """The models of this machine, each read once.
 
     Attributes:
-        device: Where they compute.
+        device: Device that they compute on.
     """
 
     device: str = "auto"
@@ -142,12 +142,12 @@ def find_structure(
             terminology entry, or `everything` that the model knows.
         model: An automatic model of the index; the best that knows it where None.
         device: "auto", "cpu", "cuda", "cuda:1" or "mps".
-        channel: Which channel, where the volume has others than the model.
+        channel: Channel to use, where the volume has others than the model.
         roi_corners_lps: Eight corners of a region to look in, LPS mm; the scan where None.
         anyway: Whether to run a model that learnt from another modality.
-        on_search: Told what will run, and what to know of it, before it runs.
+        on_search: Callback for the search, before it runs: its model and remarks.
         cancelled: Asked before each window; True stops.
-        progress: Told the finished share, 0 to 1.
+        progress: Callback for the finished share, 0 to 1.
 
     Returns:
         Where it is; empty where the model sees none.
@@ -184,12 +184,12 @@ def plan_search(
 
     Args:
         volume: The scan.
-        structure: What to look for; see `find_structure`.
+        structure: Structure to look for; see `find_structure`.
         cards: Models that may be used.
-        models: Where the tokenizer comes from.
+        models: Models, the tokenizer among them.
         model: Only this one; any where None.
-        modality: What made the scan, as DICOM writes it, where the volume itself does not tell.
-        channel: Which channel is used.
+        modality: Modality of the scan, as DICOM writes it, where the volume itself does not tell.
+        channel: Channel to use.
         anyway: Whether a model that learnt from another modality may be used; how familiar the
             scan is is not judged then.
 
@@ -197,7 +197,7 @@ def plan_search(
         OtherModality: If those that know it learnt from another modality.
         StructureError: If none knows it.
     """
-    wanted, candidates = who_knows(structure, cards, model=model)
+    requested, candidates = usable_candidates(structure, cards, model=model)
     seen = modality or modality_of_scan(volume)
     against = [other_modality(candidate.card, seen) for candidate in candidates]
     suited = [c for c, reason in zip(candidates, against, strict=True) if not reason]
@@ -211,7 +211,7 @@ def plan_search(
     if not seen and model is None and "CT" in learnt and len(learnt) > 1:
         # No header tells, and a CT in Hounsfield units would have air: models of CT come last.
         kept = sorted(kept, key=lambda c: c.card.modality == "CT")
-    if wanted.is_everything and len(kept) > 1 and model is None:
+    if requested.is_everything and len(kept) > 1 and model is None:
         names = ", ".join(candidate.card.name for candidate in kept)
         raise StructureError(f"Several models can find everything; choose one of {names}.")
     odd = "" if anyway else unfamiliar(volume, models.tokenizer, channel=channel)
@@ -220,7 +220,7 @@ def plan_search(
     if not seen and len(learnt) > 1:
         trained = ", ".join(f"{c.card.name} with {c.card.modality or 'unknown'}" for c in kept)
         remarks.append(f"The modality of the scan is unknown; models were trained: {trained}.")
-    return Search(wanted, kept[0], others, (*remarks, *([odd] if odd else [])))
+    return Search(requested, kept[0], others, (*remarks, *([odd] if odd else [])))
 
 
 def run_search(
@@ -234,43 +234,43 @@ def run_search(
     progress: Callable[[float], None] | None = None,
 ) -> FoundStructure:
     """Run a search that `plan_search` decided; see `find_structure` for arguments and errors."""
-    candidate, wanted = search.candidate, search.wanted
+    candidate, requested = search.candidate, search.requested
     segmenter = models.automatic(candidate.card.name)
 
-    def look(corners: Corners | None, overlap: float, first: float, last: float) -> LabelMap:
-        def tell(share: float) -> None:
+    def segment(corners: Corners | None, overlap: float, first: float, last: float) -> LabelMap:
+        def report(share: float) -> None:
             if progress is not None:
                 progress(first + share * (last - first))
 
         return segmenter.segment(
             volume, channel=channel, roi_corners_lps=corners, overlap=overlap,
-            cancelled=cancelled, progress=tell,
+            cancelled=cancelled, progress=report,
         )  # fmt: skip
 
     card = candidate.card
-    if wanted.is_everything:
-        answer = look(roi_corners_lps, _FINE_OVERLAP, 0.0, 1.0)
+    if requested.is_everything:
+        answer = segment(roi_corners_lps, _FINE_OVERLAP, 0.0, 1.0)
         found = LabelMap(answer.labels, _coded(answer.classes), answer.regions)
         return FoundStructure(
-            wanted.text, found, card.name, card.version, card.licence, search.remarks
+            requested.text, found, card.name, card.version, card.licence, search.remarks
         )
     # 1. A quick look at all of it, 2. a closer one at where something was.
     corners, start = roi_corners_lps, 0.0
     mask = np.zeros(volume.shape, dtype=bool)
     if corners is None:
-        mask = _together(look(None, _COARSE_OVERLAP, 0.0, _FIRST_SHARE), candidate.labels)
+        mask = _together(segment(None, _COARSE_OVERLAP, 0.0, _FIRST_SHARE), candidate.labels)
         corners, start = _around(mask, volume), _FIRST_SHARE
     if roi_corners_lps is not None or mask.any():
-        mask = _together(look(corners, _FINE_OVERLAP, start, 1.0), candidate.labels)
+        mask = _together(segment(corners, _FINE_OVERLAP, start, 1.0), candidate.labels)
     elif progress is not None:
         progress(1.0)
     remarks = search.remarks
     if not mask.any():
-        remarks = (*remarks, f"{card.name} sees no {wanted.text} here. {A_CLICK_WORKS}")
-    name = f"{wanted.text[:1].upper()}{wanted.text[1:]}"
+        remarks = (*remarks, f"{card.name} sees no {requested.text} here. {A_CLICK_WORKS}")
+    name = f"{requested.text[:1].upper()}{requested.text[1:]}"
     label = _labelled(name, candidate.meaning)
     found = LabelMap(mask.astype(np.uint8), (label,))
-    return FoundStructure(wanted.text, found, card.name, card.version, card.licence, remarks)
+    return FoundStructure(requested.text, found, card.name, card.version, card.licence, remarks)
 
 
 def _together(answer: LabelMap, labels: Sequence[int]) -> npt.NDArray[np.bool_]:

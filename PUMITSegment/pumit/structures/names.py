@@ -40,14 +40,14 @@ _CLOSE = 0.6
 
 
 @dataclass(frozen=True)
-class WantedStructure:
+class RequestedStructure:
     """A structure as somebody asked for it.
 
     Attributes:
-        text: What was asked, tidied.
+        text: Requested text, with single spaces.
         words: Its words, by which a model's own names are compared.
-        meanings: What it is in codes; several of a group, none where no code is known.
-        is_everything: Whether everything that a model knows is wanted.
+        meanings: Its codes; several of a group, none where no code is known.
+        is_everything: Whether everything that a model knows is requested.
     """
 
     text: str
@@ -56,7 +56,7 @@ class WantedStructure:
     is_everything: bool = False
 
 
-def wanted_structure(text: str) -> WantedStructure:
+def requested_structure(text: str) -> RequestedStructure:
     """Read what was asked for.
 
     Args:
@@ -71,15 +71,15 @@ def wanted_structure(text: str) -> WantedStructure:
         raise StructureError("Say which structure, such as left kidney.")
     words = words_of(tidied)
     if words == (EVERYTHING,):
-        return WantedStructure(EVERYTHING, words, is_everything=True)
+        return RequestedStructure(EVERYTHING, words, is_everything=True)
     if "~" in tidied or ":" in tidied:
         meaning = _concept(tidied)
         named = tidied if meaning is None else _name_of(meaning)
-        return WantedStructure(named, words_of(named), () if meaning is None else (meaning,))
+        return RequestedStructure(named, words_of(named), () if meaning is None else (meaning,))
     group = GROUPS.get(" ".join(words))
     names = group or (" ".join(words),)
     meanings = tuple(m for m in map(_meaning_of_name, names) if m is not None)
-    return WantedStructure(tidied, words, meanings if len(meanings) == len(names) else ())
+    return RequestedStructure(tidied, words, meanings if len(meanings) == len(names) else ())
 
 
 def words_of(name: str) -> tuple[str, ...]:

@@ -11,10 +11,10 @@ from pumit.export.terminology import SegmentTerminology
 from pumit.models.card import ModelCard
 from pumit.segmentation import TISSUE
 from pumit.structures.names import (
-    WantedStructure,
+    RequestedStructure,
     meaning_key,
     nearest_names,
-    wanted_structure,
+    requested_structure,
     words_of,
 )
 
@@ -24,12 +24,12 @@ _SIDE_CODES = {"7771000": "left", "24028007": "right"}
 
 @dataclass(frozen=True)
 class Candidate:
-    """A model that knows what is wanted.
+    """A model that knows the requested structure.
 
     Attributes:
         card: The model.
         labels: Its classes that make up the structure together, from 1 on.
-        meaning: What they are together.
+        meaning: Meaning of all together.
     """
 
     card: ModelCard
@@ -43,7 +43,7 @@ class KnownStructure:
 
     Attributes:
         name: The model's name for it.
-        code: What it is, `SCT:64033007`; empty where the model does not say.
+        code: Its code, `SCT:64033007`; empty where the model does not say.
         side: "left", "right" or "".
         model: The model's name.
     """
@@ -67,8 +67,8 @@ def known_structures(cards: Iterable[ModelCard]) -> list[KnownStructure]:
     return known
 
 
-def candidates_for(requested: WantedStructure, cards: Iterable[ModelCard]) -> list[Candidate]:
-    """Models that know all of what is wanted; the user's own before those that ship."""
+def candidates_for(requested: RequestedStructure, cards: Iterable[ModelCard]) -> list[Candidate]:
+    """Models that know all of what is requested; the user's own before those that ship."""
     found = []
     for card in _automatic(cards):
         labels = _labels_of(requested, card)
@@ -82,13 +82,13 @@ def candidates_for(requested: WantedStructure, cards: Iterable[ModelCard]) -> li
     return sorted(found, key=lambda candidate: not candidate.card.is_own)
 
 
-def who_knows(
+def usable_candidates(
     text: str, cards: Sequence[ModelCard], *, model: str | None = None
-) -> tuple[WantedStructure, list[Candidate]]:
+) -> tuple[RequestedStructure, list[Candidate]]:
     """What a text asks for, and the models that may be used to find it, the best first.
 
     Args:
-        text: Text as `wanted_structure` reads it.
+        text: Text as `requested_structure` reads it.
         cards: All installed models.
         model: Only this one; any where None.
 
@@ -96,7 +96,7 @@ def who_knows(
         ConsentNeeded: If those that know it have a licence to which nobody has agreed.
         StructureError: If none knows it; with the nearest names that one knows.
     """
-    requested = wanted_structure(text)
+    requested = requested_structure(text)
     considered = [card for card in _automatic(cards) if model in (None, card.name)]
     if model is not None and not considered:
         names = ", ".join(card.name for card in _automatic(cards)) or "none is installed"
@@ -114,7 +114,7 @@ def who_knows(
     raise StructureError(_nobody(requested, considered, model))
 
 
-def _nobody(requested: WantedStructure, cards: Sequence[ModelCard], model: str | None) -> str:
+def _nobody(requested: RequestedStructure, cards: Sequence[ModelCard], model: str | None) -> str:
     """Why nobody is asked, with what comes near."""
     if requested.is_everything:
         return f"No automatic model is installed; train one, or import it. {A_CLICK_WORKS}"
@@ -129,15 +129,15 @@ def _nobody(requested: WantedStructure, cards: Sequence[ModelCard], model: str |
     return f"{nobody} {requested.text!r}{hint}. {A_CLICK_WORKS}"
 
 
-def _known_in_part(requested: WantedStructure, known: Sequence[KnownStructure]) -> str:
-    """Which sides or parts of what is wanted are known; empty where none is."""
+def _known_in_part(requested: RequestedStructure, known: Sequence[KnownStructure]) -> str:
+    """Which sides or parts of what is requested are known; empty where none is."""
     types = {f"{m.type.scheme}:{m.type.value}" for m in requested.meanings}
     parts = [f"{k.model} knows {k.name}" for k in known if k.code in types]
     return "; ".join(parts[:3])
 
 
-def _labels_of(requested: WantedStructure, card: ModelCard) -> tuple[int, ...]:
-    """Classes that are together what is wanted; empty where a part is missing."""
+def _labels_of(requested: RequestedStructure, card: ModelCard) -> tuple[int, ...]:
+    """Classes that are together what is requested; empty where a part is missing."""
     numbers = range(1, len(card.classes) + 1)
     if requested.is_everything:
         return tuple(numbers)

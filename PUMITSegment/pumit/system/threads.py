@@ -42,9 +42,9 @@ class ProcessorTimes:
     """Processor time that was used so far, s.
 
     Attributes:
-        at_s: When, on a clock that only goes forward.
+        at_s: Time on a monotonic clock.
         idle_s: Time that nobody used of the cores that this process may use.
-        own_s: What this process used.
+        own_s: Time that this process used.
     """
 
     at_s: float
@@ -81,7 +81,7 @@ class FittingThreads:
         """How many threads to compute with now.
 
         Args:
-            most: How many there are at most.
+            most: Largest number of them.
 
         Returns:
             The free cores, rounded; one where none is free, which is then as fast as more.

@@ -1,1 +1,1 @@
-"""Training: one loop, one package per objective, and what surrounds a run."""
+"""Training: one loop, one package per objective; recipes, data, runs and model cards."""

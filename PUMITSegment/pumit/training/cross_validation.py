@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 RESULT = "cross_validation.json"
 FINAL = "final"
-LOOK_SECONDS = 1.0  # between two looks at the part that trains
+POLL_SECONDS = 1.0  # between two looks at the part that trains
 PARTS = ("folds", "final_model")  # keys of a recipe that are for the whole, not for its parts
 
 # Trains in a folder with some keys of `data` replaced; returns the best checkpoint.
@@ -46,10 +46,10 @@ class CrossValidation:
     Attributes:
         recipe: The recipe.
         keys: The same as its file holds it, with what the command line replaces.
-        folds: How many parts.
+        folds: Number of parts.
         output: Folder; each part has one below it.
         resolve: Makes paths of the recipe's texts.
-        since: When the user asked for it, Unix time.
+        since: Time when the user started it, Unix time.
     """
 
     recipe: SegmentationRecipe
@@ -82,11 +82,11 @@ def read_request(
 
     Args:
         path: YAML recipe.
-        folder: Where its relative paths begin; None for its own folder.
+        folder: Folder that its relative paths begin at; None for its own.
         output: Folder of the results.
         data: Keys of the recipe's `data` to replace.
-        folds: How many parts, if not what the recipe says.
-        since: When the user asked for it, Unix time.
+        folds: Number of parts, if not that of the recipe.
+        since: Time when the user started it, Unix time.
 
     Raises:
         PumitError: If it is no segmentation, whose folds alone can be compared.
@@ -115,7 +115,7 @@ def cross_validate(request: CrossValidation, train_part: TrainPart) -> Path:
     intervals over cases; with `final_model: true` in the recipe, `final`, trained on all cases.
 
     Args:
-        request: What is to be trained.
+        request: Training that is requested.
         train_part: Trains one of the parts; its last argument says whether the model is to be
             entered in the user's index.
 
@@ -130,23 +130,27 @@ def cross_validate(request: CrossValidation, train_part: TrainPart) -> Path:
         raise PumitError("A cross-validation runs in one process; train its folds one by one.")
     splits = fold_splits(request)
     with run_session(request.output, since=request.since) as reporter:
-        _tell_beginning(reporter, request, splits)
+        _report_start(reporter, request, splits)
+        # 1. The recipe that all parts follow.
         whole = with_absolute_paths(request.keys, request.resolve)
         reporter.written(lambda: _write(request.output / RECIPE, recipe_text(whole)))
+        # 2. Fold after fold; those that are finished return at once.
         made = []
         for number, split in enumerate(splits, start=1):
             data = {"training": list(split.training), "validation": list(split.validation)}
             made.append(_part(reporter, request, number, f"fold_{number}", data, train_part))
+        # 3. Every case by the model that did not see it.
         result = pooled([request.output / f"fold_{n}" for n in range(1, request.folds + 1)])
         reporter.written(lambda: _write(request.output / RESULT, json.dumps(result, indent=1)))
         reporter.report({"cross_validation": _short(result)})
+        # 4. The model of all cases, or that of the best fold.
         best = made[_best(result)]
         if request.trains_on_all:
             everyone = sorted({*splits[0].training, *splits[0].validation})
             data = {"training": everyone, "validation": []}
             best = _part(reporter, request, request.parts, FINAL, data, train_part)
         if reporter.journal is not None:
-            reporter.journal.tell(
+            reporter.journal.update_status(
                 model=best.relative_to(request.output).as_posix(), left_seconds=0.0
             )
         reporter.state("finished", f"Finished. {_sentence(result)}")
@@ -254,7 +258,7 @@ class _Relay:
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._end.wait(LOOK_SECONDS):
+        while not self._end.wait(POLL_SECONDS):
             try:
                 self._pass_on()
             except PumitError as error:  # such as a full disk; the next look tries again
@@ -272,7 +276,7 @@ class _Relay:
         left = status.left_seconds
         if left is not None:
             left += (parts - self._number) * (status.seconds + left)
-        self._reporter.journal.tell(
+        self._reporter.journal.update_status(
             state=status.state,
             sentence=f"{self._title}: {status.sentence}",
             step=before * status.steps + status.step,
@@ -281,11 +285,9 @@ class _Relay:
         )
 
 
-def _tell_beginning(
-    reporter: RunReporter, request: CrossValidation, splits: Sequence[Split]
-) -> None:
+def _report_start(reporter: RunReporter, request: CrossValidation, splits: Sequence[Split]) -> None:
     if reporter.journal is not None:
-        reporter.journal.tell(name=request.recipe.name, task=request.recipe.task)
+        reporter.journal.update_status(name=request.recipe.name, task=request.recipe.task)
     names = [list(split.validation) for split in splits]
     reporter.report({"folds": names, "warnings": list(splits[0].warnings)})
 

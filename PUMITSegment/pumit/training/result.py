@@ -32,7 +32,7 @@ def write_result(reporter: RunReporter, folder: Path, best: Path, *, registers: 
     """Write the card and enter the model in the user's index; neither is worth losing a run.
 
     Args:
-        reporter: Where to tell.
+        reporter: Reporter of the run.
         folder: Folder of the run.
         best: Its best checkpoint.
         registers: Whether to enter it.
@@ -53,7 +53,7 @@ def write_result(reporter: RunReporter, folder: Path, best: Path, *, registers: 
         name = _tried(reporter, what, lambda: user_index.register(best, card=known))
     reporter.report({"model": best.name, "registered": name})
     if reporter.journal is not None:
-        reporter.journal.tell(model=best.name, registered=name)
+        reporter.journal.update_status(model=best.name, registered=name)
     return name
 
 

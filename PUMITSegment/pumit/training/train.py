@@ -23,7 +23,12 @@ from pumit.training.recipes.reader import read_yaml
 from pumit.training.recipes.tasks import task_of
 from pumit.training.result import write_result
 from pumit.training.run.reporter import RunReporter
-from pumit.training.run.resolved_recipe import plain, take_up, whole_schedule, with_absolute_paths
+from pumit.training.run.resolved_recipe import (
+    plain,
+    recipe_to_follow,
+    whole_schedule,
+    with_absolute_paths,
+)
 from pumit.training.run.resume_state import LAST
 from pumit.training.run.session import run_session
 from pumit.training.validate import read_recipe
@@ -50,12 +55,12 @@ def finetune(
     Args:
         path: YAML recipe.
         output: Folder for checkpoints and log.
-        folder: Where relative paths of the recipe begin; None for its own folder.
+        folder: Folder that relative paths of the recipe begin at; None for its own.
         data: Keys of the recipe's `data` to replace.
         overrides: Values of `schedule` to replace, such as `seconds`.
         device: "auto", "cpu", "cuda" or "cuda:1", if not what the recipe says.
         workers: Processes that draw ahead, if not what the recipe says.
-        since: When the user asked for it, Unix time; None for now.
+        since: Time when the user started it, Unix time; None for now.
         folds: Parts of a cross-validation, if not what the recipe says.
         changes: Keys of the recipe to replace; with them it is no cross-validation.
         finish: Whether to train no more, and end with the best model that `output` holds.
@@ -68,6 +73,7 @@ def finetune(
             folder, or the folder holds a run of another recipe.
         RunStopped: If the run was stopped; it is saved, and the same call goes on.
     """
+    # 1. A cross-validation is several trainings, each by this function.
     since = time.time() if since is None else since
     if finish and not _has_model(output):
         raise PumitError(f"The run in {output.name} has no validated model to finish with.")
@@ -82,6 +88,7 @@ def finetune(
             )
 
         return cross_validate(request, train_part)
+    # 2. The folder is held; what the caller gives replaces what the recipe says.
     with run_session(output, since=since) as reporter:
         if finish and reporter.journal is not None:
             send_command(output, "finish")
@@ -90,10 +97,13 @@ def finetune(
         file = read_yaml(path)
         keys = _merged(file, {**(changes or {}), **given}, data or {}, overrides or {})
         if reporter.journal is not None:
-            reporter.journal.tell(name=str(keys.get("name", "model")), task=task_of(keys))
+            reporter.journal.update_status(name=str(keys.get("name", "model")), task=task_of(keys))
+        # 3. The recipe becomes typed, and is compared with that of an earlier part of the run.
         run = _prepared(keys, path, output, folder or path.parent, reporter)
         run = replace(run, named_schedule=file.get("schedule", {}))
+        # 4. The job of its task is trained.
         best = fit(job_of(task_of(keys))(run))
+        # 5. The first process writes the card and enters the model in the index.
         if run.is_first:
             # What is pre-trained is there for further trainings.
             write_result(reporter, output, best, registers=run.recipe.register_)
@@ -166,7 +176,7 @@ def _prepared(
     check_name(recipe, path.name)
     given = with_absolute_paths(keys, path_of)
     given["schedule"] = whole_schedule(recipe.schedule.as_schedule(), keys)
-    followed = take_up(output, given, source=path.name)
+    followed = recipe_to_follow(output, given, source=path.name)
     recipe = read_recipe(followed, path.name)
     device = pick_device(recipe.device)
     device = start_processes(recipe.threads or torch.get_num_threads(), device)

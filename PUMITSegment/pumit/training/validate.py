@@ -73,7 +73,7 @@ def answer(given: TextIO, output: TextIO) -> None:
 
     Args:
         given: JSON, a recipe's text in each line.
-        output: Where the answers are written to.
+        output: Stream that the answers are written to.
     """
     for line in given:
         output.write(json.dumps({"problem": problem_of(json.loads(line))}) + "\n")

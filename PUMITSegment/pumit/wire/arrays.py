@@ -61,7 +61,7 @@ class ArrayHeader:
     Attributes:
         dtype: Element type, one of the plain numeric ones.
         shape: Axis lengths, all positive.
-        payload_offset: Where the chunks begin, bytes.
+        payload_offset: Offset of the chunks, bytes.
     """
 
     dtype: np.dtype[Any]
@@ -88,7 +88,7 @@ class PackedArray:
         return sum(map(len, self._parts))
 
 
-def load_ahead() -> None:
+def preload_codec() -> None:
     """Load blosc2 in a thread: where an array comes soon, and something else is waited for."""
 
     def load() -> None:

@@ -76,7 +76,7 @@ def unpack_mask(
     """Decode a mask onto the whole grid.
 
     Args:
-        box: What `pack_mask` returned.
+        box: Bounding box by `pack_mask`.
         body: The bits; empty where `box` is None.
         shape: The volume's grid (D, H, W).
 

@@ -17,9 +17,9 @@ class BundlePair:
     """A case of a bundle.
 
     Attributes:
-        name: What it may be called.
+        name: Proposed name.
         image: The image, as a recipe takes it: `scene.mrb#Name`.
-        label: Its segmentation or label map.
+        label: Segmentation or label map of the image.
     """
 
     name: str

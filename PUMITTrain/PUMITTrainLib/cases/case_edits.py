@@ -16,12 +16,12 @@ _UNNAMED = re.compile(r"class \d+")
 
 @dataclass(frozen=True)
 class CaseEdit:
-    """What the user changed of a case.
+    """The user's changes of a case.
 
     Attributes:
         isExcluded: Whether it is left out.
         isRemoved: Whether it is not even shown; of a folder, which has it still.
-        patient: Whose scan it is; None where that was not changed.
+        patient: Patient of the scan; None where that was not changed.
     """
 
     isExcluded: bool = False
@@ -67,11 +67,11 @@ def renamed(row: ClassRow, before: str, read: Collection[str]) -> ClassRow:
 
     Args:
         row: The class with its new name.
-        before: Its name before.
-        read: What the cases call it.
+        before: Previous name.
+        read: Name in the cases.
     """
-    isSaid = before in read and not _UNNAMED.fullmatch(before)
-    names = (*row.segments, before) if isSaid else row.segments
+    isNameInFile = before in read and not _UNNAMED.fullmatch(before)
+    names = (*row.segments, before) if isNameInFile else row.segments
     others = (name for name in names if name.casefold() != row.name.casefold())
     return replace(row, segments=tuple(dict.fromkeys(others)))
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from PUMITTrainLib.plan.choices import CaseSource
+from PUMITTrainLib.choices import CaseSource
 
 
 @dataclass(frozen=True)
@@ -15,9 +15,9 @@ class CaseFolder:
     """A folder of cases.
 
     Attributes:
-        folder: Its path.
-        images: How images are called; empty where that is found.
-        labels: How labels are called; empty where that is found.
+        folder: Path of the folder.
+        images: Name pattern of images; empty for the one that is found.
+        labels: Name pattern of labels; empty for the one that is found.
     """
 
     folder: str
@@ -27,12 +27,12 @@ class CaseFolder:
 
 @dataclass(frozen=True)
 class SourceRow:
-    """Where cases of the table come from.
+    """A source of cases in the table.
 
     Attributes:
         kind: The scene, files, or a folder.
-        count: How many cases it has.
-        folder: Its path; empty for the scene and files.
+        count: Number of its cases.
+        folder: Path of the folder; empty for the scene and files.
     """
 
     kind: CaseSource

@@ -22,7 +22,7 @@ class ListedCase:
         name: Bare name, another one for each case.
         images: Files with its channels; empty where they are nodes.
         label: File with its label; empty where it is a node.
-        channels: How many volume nodes it has; 0 for files.
+        channels: Number of its volume nodes; 0 for files.
     """
 
     key: int
@@ -33,7 +33,7 @@ class ListedCase:
 
     @property
     def editKey(self) -> CaseKey:
-        """What edits of it are known by."""
+        """Key of its edits."""
         return ("", self.name)
 
     @property
@@ -133,13 +133,13 @@ def _newKey(cases: Sequence[ListedCase]) -> int:
     return 1 + max((case.key for case in cases), default=0)
 
 
-def _newName(cases: Sequence[ListedCase], wanted: str) -> str:
+def _newName(cases: Sequence[ListedCase], proposed: str) -> str:
     """A name that can be a file's, and that no other case has."""
-    kept = "".join(c if c.isalnum() or c in "._-" else "_" for c in wanted).strip("._") or "case"
+    base = "".join(c if c.isalnum() or c in "._-" else "_" for c in proposed).strip("._") or "case"
     taken = {case.name.lower() for case in cases}
-    name, number = kept, 2
+    name, number = base, 2
     while name.lower() in taken:
-        name, number = f"{kept}_{number}", number + 1
+        name, number = f"{base}_{number}", number + 1
     return name
 
 

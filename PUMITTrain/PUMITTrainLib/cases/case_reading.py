@@ -1,21 +1,52 @@
-"""What was read of the cases by the last check, and by the one that goes on."""
+"""Results of the last check of the cases, and of the running one."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from PUMITTrainLib.cases.case_edits import CaseEdit
-from PUMITTrainLib.cases.case_found import Found
 from PUMITTrainLib.cases.case_row import CaseKey, CaseRow, ClassRow
+
+
+@dataclass(frozen=True)
+class Found:
+    """Summary of the whole set; problems of one case stand in its row.
+
+    Attributes:
+        classes: Classes that labels have.
+        problems: Reasons why the set cannot be used.
+        doubts: Findings for the user to check.
+        layout: Layout in which the cases were found, in words.
+    """
+
+    classes: tuple[ClassRow, ...] = ()
+    problems: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
+    layout: str = ""
+
+    @staticmethod
+    def of(summary: Mapping[str, Any], names: tuple[str, ...]) -> Found:
+        """Read the summary of `pumit data --json`.
+
+        Args:
+            summary: Last line of the output.
+            names: Names of the cases; sentences that begin with one are about that case alone.
+        """
+        return Found(
+            tuple(ClassRow.of(row) for row in summary.get("classes", ())),
+            _ofAll(summary.get("problems", ()), names),
+            _ofAll(summary.get("doubts", ()), names),
+            str(summary.get("layout") or ""),
+        )
 
 
 class CaseReading:
     """Rows of the cases that were read, and what was found out of all of them.
 
     Attributes:
-        found: What is known of the whole set.
+        found: Summary of the whole set.
         isComplete: Whether all sources were read to their end.
     """
 
@@ -29,11 +60,11 @@ class CaseReading:
         return self._rows.get(key)
 
     def ofFolder(self, folder: str, edits: Mapping[CaseKey, CaseEdit]) -> list[CaseRow]:
-        """Cases of a folder, with those that are left out, which nobody reads.
+        """Cases of a folder, with those that are left out, which are not read.
 
         Args:
-            folder: Its path.
-            edits: What the user changed.
+            folder: Path of the folder.
+            edits: The user's changes.
         """
         rows = {key: row for key, row in self._rows.items() if key[0] == folder}
         for key, edit in edits.items():
@@ -46,7 +77,7 @@ class CaseReading:
         """What the cases that were read call a class, which may have been renamed since.
 
         Args:
-            row: As the user wants it; one of several values is each that has one of them.
+            row: Class as the user wants it; one of several values is each that has one of them.
         """
         values = set(row.values)
         return {c.name for c in self.found.classes if c.values and values.issuperset(c.values)} or {
@@ -55,13 +86,13 @@ class CaseReading:
 
     def begin(self) -> None:
         """Everything is read again; rows stay where they are meanwhile."""
-        self.outdate()
+        self.invalidate()
         self._rows = {
             key: replace(row, isChecked=False, problems=(), doubts=())
             for key, row in self._rows.items()
         }
 
-    def outdate(self) -> None:
+    def invalidate(self) -> None:
         """The cases are others now: what was found out of all of them holds no more."""
         self.found, self.isComplete = Found(), False
 
@@ -73,8 +104,8 @@ class CaseReading:
         """All cases were read.
 
         Args:
-            summary: What `pumit data` says of all of them.
-            edits: What the user changed; who is left out stays, others that were not read are not
+            summary: Summary of all cases by `pumit data`.
+            edits: The user's changes; who is left out stays, others that were not read are not
                 in their folder any more.
         """
         late = summary.get("found_late") or {}
@@ -102,3 +133,9 @@ def _withLate(row: CaseRow, late: Mapping[str, Any]) -> CaseRow:
         problems=(*row.problems, *map(str, late.get("problems", ()))),
         doubts=(*row.doubts, *map(str, late.get("doubts", ()))),
     )
+
+
+def _ofAll(sentences: Iterable[Any], names: tuple[str, ...]) -> tuple[str, ...]:
+    begins = tuple(f"{name}: " for name in names)
+    texts = (str(sentence) for sentence in sentences)
+    return tuple(sentence for sentence in texts if not sentence.startswith(begins))

@@ -29,18 +29,18 @@ class CaseRow:
     Attributes:
         name: Bare name, another one for each case.
         title: The name, and where it comes from, for a person.
-        patient: Whose scan it is; empty where each case is a patient of its own.
+        patient: Patient of the scan; empty where each case is a patient of its own.
         isExcluded: Whether the user left it out.
         isChecked: Whether it was read.
         thumbnail: A picture of it, or None.
         spacingMm: (depth, height, width) of a voxel, mm; None where it was not read.
-        shape: Its voxels (D, H, W); None where it was not read.
-        channels: How many channels its image has; 0 where it was not read.
+        shape: Grid (D, H, W); None where it was not read.
+        channels: Number of channels of its image; 0 where it was not read.
         classes: Voxels of each class.
-        problems: Why it cannot be used, a sentence each.
-        doubts: What the user should look at, a sentence each.
-        folder: Where it was found; empty for one that is listed.
-        nameInFolder: Its name there.
+        problems: Reasons why it cannot be used, a sentence each.
+        doubts: Findings for the user to check, a sentence each.
+        folder: Folder in which it was found; empty for one that is listed.
+        nameInFolder: Name in that folder.
     """
 
     name: str
@@ -60,7 +60,7 @@ class CaseRow:
 
     @property
     def key(self) -> CaseKey:
-        """What it is known by: names repeat in other folders."""
+        """Unique key: names repeat in other folders."""
         return (self.folder, self.nameInFolder) if self.folder else ("", self.name)
 
     @property
@@ -80,12 +80,12 @@ class ClassRow:
     """A class of the data set.
 
     Attributes:
-        name: What it is called.
-        values: What stands for it in label maps; several make a region. Empty for segments that
+        name: Its name.
+        values: Its values in label maps; several make a region. Empty for segments that
             are found by their names.
         segments: Other names of it among segments.
-        terminology: Its code, as `pumit` writes it; empty for none.
-        colorRgb: Its colour, 0 to 1 each; None for one that is chosen.
+        terminology: Code of the class, as `pumit` writes it; empty for none.
+        colorRgb: Colour, 0 to 1 each; None for one that is chosen.
     """
 
     name: str

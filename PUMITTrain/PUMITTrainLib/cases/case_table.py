@@ -29,19 +29,19 @@ from PUMITTrainLib.cases.case_reading import CaseReading
 from PUMITTrainLib.cases.case_row import CaseKey, CaseRow, CaseState, ClassRow
 from PUMITTrainLib.cases.checks import CaseCheck
 from PUMITTrainLib.cases.scene_pairs import ScenePair, patientOf, scenePairs
+from PUMITTrainLib.choices import CaseSource
 from PUMITTrainLib.failures import sentenceOf
-from PUMITTrainLib.plan.choices import CaseSource
 
 
 class CaseTable:
     """The cases as a panel shows them; what the user chose of it lies in the parameter node.
 
     Args:
-        check: Reads the cases.
-        background: Reads bundles.
-        status: Told how it goes.
-        parameters: Gives the module's parameters, or None while the scene changes.
-        onChanged: Called after anything changed.
+        check: Reader of the cases.
+        background: Threads that read bundles.
+        status: Status board of the panel.
+        parameters: Getter of the module's parameters, or None while the scene changes.
+        onChanged: Callback after any change.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class CaseTable:
 
     @property
     def isUnread(self) -> bool:
-        """Whether there is a folder of which nobody knows yet what it holds."""
+        """Whether there is a folder whose cases were not read yet."""
         parameters = self._parameters()
         return parameters is not None and bool(parameters.folders) and not self._reading.isComplete
 
@@ -121,15 +121,15 @@ class CaseTable:
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """What the user should look at."""
+        """Warnings for the user."""
         return self._reading.found.doubts
 
     @property
     def classes(self) -> tuple[ClassRow, ...]:
         """Classes as the user wants them, or else as they are found."""
         parameters = self._parameters()
-        wanted = readClasses(parameters.classEdits) if parameters is not None else None
-        return self._reading.found.classes if wanted is None else wanted
+        edited = readClasses(parameters.classEdits) if parameters is not None else None
+        return self._reading.found.classes if edited is None else edited
 
     def namesRead(self, row: ClassRow) -> set[str]:
         """What the cases call a class; the user may have renamed it since they were read."""
@@ -148,7 +148,7 @@ class CaseTable:
 
     @property
     def progress(self) -> tuple[int, int | None]:
-        """How many cases were read, of how many; None where nobody knows."""
+        """How many cases were read, of how many; None where that is not known."""
         rows = self.rows
         done = sum(row.isChecked for row in rows)
         parameters = self._parameters()
@@ -164,8 +164,8 @@ class CaseTable:
         usable = sum(row.state is not CaseState.BAD for row in kept)
         patients = len({row.patient or row.name for row in kept})
         if not self.isChecked:
-            return _("{count} cases, not all checked.").format(count=len(kept))
-        return _("{count} cases of {patients} patients, {usable} can be used.").format(
+            return _("Cases: {count}, not all checked.").format(count=len(kept))
+        return _("Cases: {count}; patients: {patients}; usable: {usable}.").format(
             count=len(kept), patients=patients, usable=usable
         )
 
@@ -237,7 +237,7 @@ class CaseTable:
         parameters.source, parameters.folder = CaseSource.FOLDER, path
         parameters.folders = writeFolders([*others, added])
         self._dropEdits(lambda key, edit: key[0] == path and edit.isRemoved)
-        self._reading.outdate()
+        self._reading.invalidate()
         self._onChanged()
 
     def removeSource(self, source: SourceRow) -> None:
@@ -255,7 +255,7 @@ class CaseTable:
             for case in CaseList(parameters).cases():
                 if case.isOfScene == (source.kind is CaseSource.SCENE):
                     self.remove(case.editKey)
-        self._reading.outdate()
+        self._reading.invalidate()
         self._onChanged()
 
     def remove(self, key: CaseKey) -> None:
@@ -298,7 +298,9 @@ class CaseTable:
         classes = list(self.classes)
         if 0 <= index < len(classes) and row.name.strip():
             before, named = classes[index], replace(row, name=row.name.strip())
-            classes[index] = renamed(named, before.name, self.namesRead(before))
+            # One that was added by hand has no values yet, and a name that no case knows.
+            read = self.namesRead(before) if before.values else ()
+            classes[index] = renamed(named, before.name, read)
             self._keepClasses(classes)
 
     def addClass(self, row: ClassRow) -> None:
@@ -327,7 +329,7 @@ class CaseTable:
         What was being read before is forgotten: the cases may be others now.
 
         Args:
-            onDone: Told whether it came to its end.
+            onDone: Callback with whether it came to its end.
         """
         parameters = self._parameters()
         if parameters is None:

@@ -1,4 +1,4 @@
-"""Reads every case of a training: writes those of the scene, and lets `pumit data` look at all."""
+"""Checks every case of a training: writes those of the scene, and runs `pumit data` on all."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from PUMITTrainLib.cases.case_list import CaseList, ListedCase
 from PUMITTrainLib.cases.case_row import CaseKey, CaseRow
 from PUMITTrainLib.cases.scene_snapshot import SceneSnapshot, snapshot, snapshotKey
 from PUMITTrainLib.collaborators import Collaborators
+from PUMITTrainLib.draft import Draft
 from PUMITTrainLib.failures import sentenceOf
-from PUMITTrainLib.plan.draft import Draft
 
 OnDone = Callable[[bool], None]
 
@@ -30,13 +30,13 @@ class CaseCheck:
     next run while the user goes on; what has not changed since is not written again.
 
     Args:
-        parts: What it works with.
-        status: Told how it goes on.
+        parts: Collaborators of the module.
+        status: Status board of the panel.
 
     Attributes:
-        onRow: Given each case as it was read.
-        onSummary: Given what was found out of the whole set.
-        onChanged: Called when it begins and ends.
+        onRow: Callback with each case that was read.
+        onSummary: Callback with the findings on the whole set.
+        onChanged: Callback at start and end.
         draft: Folder of the next run; None where nothing was prepared.
     """
 
@@ -63,7 +63,7 @@ class CaseCheck:
         Args:
             parameters: The module's.
             data: The key `data` of a recipe, without cases of the scene.
-            onDone: Told whether it came to its end.
+            onDone: Callback with whether it came to its end.
         """
         self._onDone = onDone
 
@@ -88,9 +88,12 @@ class CaseCheck:
         Args:
             parameters: The module's.
             data: The key `data` of a recipe, without cases of the scene.
-            onReady: Given `data` with them; not called where this is cancelled.
-            onFailed: Given a sentence where there can be no draft.
+            onReady: Callback with `data` that holds them; not called where this is cancelled.
+            onFailed: Callback with a sentence where there can be no draft, or where a case cannot
+                be written and no check waits, whose table would show that.
         """
+        if self.draft is not None and not self.draft.folder.is_dir():
+            self.reset()  # somebody deleted it
         try:
             if self.draft is None:
                 self.draft = Draft(self._parts.root, parameters.name or _("training"))
@@ -100,7 +103,7 @@ class CaseCheck:
         edits = readEdits(parameters.caseEdits)
         cases = CaseList(parameters)
         complete = {**data, "cases": list(data["cases"])} if "cases" in data else {**data}
-        self._writeNext(cases, _ofScene(parameters), 0, edits, complete, onReady)
+        self._writeNext(cases, _ofScene(parameters), 0, edits, complete, onReady, onFailed)
 
     def sceneKey(self, parameters: Any) -> tuple[Hashable, ...]:
         """What changes whenever the cases of the scene would be written differently."""
@@ -124,7 +127,7 @@ class CaseCheck:
             self._end(False)
             self._status.waiting(_("The check was cancelled; what was read stays."))
 
-    def startAnew(self) -> None:
+    def reset(self) -> None:
         """The draft became a run: the next one gets a folder of its own."""
         self.draft, self._written = None, {}
 
@@ -138,7 +141,7 @@ class CaseCheck:
             self._cancel()
         self._onDone = self._cancel = None
         draft = self.draft
-        self.startAnew()
+        self.reset()
         if draft is not None and waits:
             draft.discard()
         elif draft is not None:
@@ -147,20 +150,21 @@ class CaseCheck:
     def _writeNext(
         self,
         cases: CaseList,
-        wanted: list[ListedCase],
+        listed: list[ListedCase],
         place: int,
         edits: Mapping[CaseKey, CaseEdit],
         data: dict[str, Any],
         onReady: Callable[[dict[str, Any]], None],
+        onFailed: Callable[[str], None],
     ) -> None:
-        if place == len(wanted):
+        if place == len(listed):
             self._cancel = None
-            self._dropOthers({case.key for case in wanted})
+            self._dropOthers({case.key for case in listed})
             onReady(data)
             return
-        case = wanted[place]
+        case = listed[place]
 
-        def goOn(files: tuple[list[Path], Path]) -> None:
+        def proceed(files: tuple[list[Path], Path]) -> None:
             images, label = files
             self._written[case.key] = (key, images, label)
             row: dict[str, Any] = {"name": case.name, "label": str(label)}
@@ -169,21 +173,25 @@ class CaseCheck:
             if patient:
                 row["patient"] = patient
             data.setdefault("cases", []).append(row)
-            self._writeNext(cases, wanted, place + 1, edits, data, onReady)
+            self._writeNext(cases, listed, place + 1, edits, data, onReady, onFailed)
 
         def refuse(error: Exception) -> None:
-            self.onRow(CaseRow(case.name, problems=(sentenceOf(error),)))
-            self._writeNext(cases, wanted, place + 1, edits, data, onReady)
+            problem = sentenceOf(error)
+            self.onRow(CaseRow(case.name, problems=(problem,)))
+            if self.isRunning:
+                self._writeNext(cases, listed, place + 1, edits, data, onReady, onFailed)
+            else:
+                onFailed(f"{case.name}: {problem}")
 
         nodes = cases.volumes(case), cases.labelNode(case)
         key = snapshotKey(*nodes)
-        known = self._written.get(case.key)
-        if known is not None and known[0] == key and known[2].exists():
-            goOn((known[1], known[2]))
+        written = self._written.get(case.key)
+        if written is not None and written[0] == key and written[2].exists():
+            proceed((written[1], written[2]))
             return
         self._status.working(
             _("Exporting {name} from the scene...").format(name=case.name),
-            place / len(wanted),
+            place / len(listed),
             self.cancel,
         )
         try:
@@ -192,16 +200,16 @@ class CaseCheck:
             refuse(error)
             return
         folder = self.draft.data
-        job = self._parts.background.submit(lambda: taken.write(folder), goOn, refuse)
+        job = self._parts.background.submit(lambda: taken.write(folder), proceed, refuse)
         self._cancel = job.cancel
 
     def _dropOthers(self, keys: Set[int]) -> None:
         """Delete files of cases that are no longer wanted: a run keeps only what it learns from."""
         self._written = {key: case for key, case in self._written.items() if key in keys}
-        kept = {f for _key, images, label in self._written.values() for f in (*images, label)}
+        needed = {f for _key, images, label in self._written.values() for f in (*images, label)}
         with suppress(OSError):
             for file in self.draft.data.iterdir():
-                if file not in kept:
+                if file not in needed:
                     file.unlink()
 
     def _read(self, data: dict[str, Any]) -> None:
@@ -228,12 +236,12 @@ class CaseCheck:
             elif "summary" in record:
                 self.onSummary(record["summary"])
 
-        def end(status: int, complaint: str) -> None:
+        def end(status: int, message: str) -> None:
             if status == 0:
                 self._end(True)
                 self._status.done(_("The cases were read."))
             else:
-                self._fail(complaint or _("The cases cannot be read."))
+                self._fail(message or _("The cases cannot be read."))
 
         arguments = ["data", str(draft.config), "--json", "--thumbnails", str(draft.thumbnails)]
         self._cancel = self._parts.programs.run(arguments, take, end)
@@ -260,7 +268,7 @@ def _ofScene(parameters: Any) -> list[ListedCase]:
 
 
 def caseRow(record: Mapping[str, Any]) -> CaseRow:
-    """A case as `pumit data --json` tells of it."""
+    """A case from a record of `pumit data --json`."""
     thumbnail = record.get("thumbnail")
     folder, nameInFolder = str(record.get("folder") or ""), str(record.get("in_folder") or "")
     return CaseRow(

@@ -26,12 +26,12 @@ _BINARY = "Binary labelmap"
 
 
 class ExampleCases:
-    """Adds the example to the scene, one scan after the other, each made on a thread.
+    """Example cases, added to the scene one after the other, each made on a thread.
 
     Args:
-        background: Runs what takes time.
-        status: Told how far it is.
-        onDone: Called when all are in the scene.
+        background: Threads for work that takes time.
+        status: Status board of the panel.
+        onDone: Callback once all are in the scene.
     """
 
     def __init__(
@@ -82,8 +82,8 @@ class ExampleCases:
             if patient < count:
                 self._make(patient + 1, count)
             else:
-                said = _("{count} generated abdomens are in the scene: press Add.")
-                self._status.done(said.format(count=count))
+                message = _("{count} generated abdomens are in the scene: press Add.")
+                self._status.done(message.format(count=count))
                 self._onDone()
 
         self._job = self._background.submit(
@@ -109,9 +109,9 @@ def addCase(name: str, scan: GeneratedScan, search: TermSearch) -> tuple[Any, An
     """Add a generated scan and a segmentation of its organs to the scene.
 
     Args:
-        name: Of the scan.
+        name: Name of the scan.
         scan: Voxels and masks.
-        search: Finds the organs' codes; one for all, for it reads long lists.
+        search: Search for the organs' codes; one for all, for it reads long lists.
 
     Returns:
         The new volume node and segmentation node.

@@ -10,7 +10,7 @@ from slicer.util import VTKObservationMixin
 
 
 class CaseSceneListener(Protocol):
-    """Who is told about the scene."""
+    """Interface of a listener to changes of the scene."""
 
     def onSceneAboutToChange(self) -> None:
         """The scene is about to be closed, or another is about to be read into it."""
@@ -19,17 +19,17 @@ class CaseSceneListener(Protocol):
         """A scene was closed or read, or the parameter node is another one."""
 
     def onNodesChanged(self) -> None:
-        """A volume or label was added, removed or renamed by somebody."""
+        """A volume or label was added, removed or renamed."""
 
     def onParametersModified(self) -> None:
         """A parameter may have changed."""
 
 
 class SceneFollower(VTKObservationMixin):
-    """Observes the scene and the parameter node.
+    """Observer of the scene and the parameter node.
 
     Args:
-        listener: Who is told.
+        listener: Receiver of the changes.
     """
 
     def __init__(self, listener: CaseSceneListener) -> None:

@@ -21,8 +21,8 @@ class ScenePair:
 
     Attributes:
         volumes: The image; several nodes are its channels.
-        label: Its segmentation or label map.
-        reason: Why they belong together, for a tooltip.
+        label: Segmentation or label map of the image.
+        reason: Reason of the match, for a tooltip.
     """
 
     volumes: tuple[Any, ...]

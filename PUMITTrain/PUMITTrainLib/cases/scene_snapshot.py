@@ -12,7 +12,8 @@ import slicer
 import vtk
 from pumit.errors import PumitError, VolumeError
 from pumit.export.volume_file import write_volume_file
-from pumit.volume import Array, Floats, Volume
+from pumit.geometry import Array, Floats
+from pumit.volume import Volume
 from PUMITSlicerLib.label_layers import LabelLayer, copyLayers
 from PUMITSlicerLib.mrml import ijkToRas, readVolume, transformBetween, volumeKey
 from PUMITSlicerLib.segment_file import FileSegment, writeSegmentationFile
@@ -32,14 +33,14 @@ class _SnapSegment:
 
 @dataclass(frozen=True, eq=False)
 class SceneSnapshot:
-    """A case, out of the scene: nothing here changes when the scene does.
+    """A case, copied out of the scene: nothing here changes when the scene does.
 
     Attributes:
         name: Bare name, of the files too.
-        volumes: Each channel, (D, H, W).
-        segments: Of a segmentation; empty for a label map.
+        volumes: Voxels of each channel, (D, H, W).
+        segments: Segments of a segmentation; empty for a label map.
         matrix: 4 x 4, from indices (i, j, k) of the first volume to world RAS.
-        labels: Of a label map, with its own geometry; None for a segmentation.
+        labels: Voxels of a label map, with its own geometry; None for a segmentation.
     """
 
     name: str
@@ -93,9 +94,9 @@ def snapshot(name: str, volumeNodes: Sequence[Any], labelNode: Any) -> SceneSnap
     stays as it is.
 
     Args:
-        name: What its files are called.
+        name: Name of its files.
         volumeNodes: The image; several nodes are its channels.
-        labelNode: Its segmentation or label map.
+        labelNode: Segmentation or label map of the image.
 
     Raises:
         PumitError: If a node is gone, lies under a transform that bends or shears it, or has no

@@ -30,7 +30,7 @@ class CasesSection:
         self.classes = ClassList(ui, logic)
 
     def refresh(self) -> None:
-        """Show what the logic says."""
+        """Show the state of the logic."""
         cases = self._logic.cases
         self.source.refresh()
         self.sources.refresh()
@@ -40,7 +40,7 @@ class CasesSection:
         self._ui.caseSummaryLabel.visible = bool(cases.rows or remarks)
         self._ui.caseSummaryLabel.text = "\n".join([cases.sentence, *remarks])
         self._ui.caseSummaryLabel.setStyleSheet("color: #d0342c;" if cases.problems else "")
-        self._title.say(self._state())
+        self._title.showState(self._state())
 
     def _state(self) -> str:
         cases = self._logic.cases

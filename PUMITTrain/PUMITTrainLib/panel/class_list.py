@@ -33,7 +33,7 @@ class ClassList:
     Args:
         ui: Named widgets of the panel.
         logic: The module's logic.
-        search: Finds coded terms.
+        search: Search for coded terms.
     """
 
     def __init__(self, ui, logic, search: TermSearch | None = None) -> None:
@@ -222,7 +222,7 @@ def classCells(row: ClassRow, names: Collection[str], read: Sequence[CaseRow]) -
 
     Args:
         row: The class.
-        names: What the cases call it.
+        names: Names in the cases.
         read: Cases that were read.
     """
     holding = sum(any(case.classes.get(name) for name in names) for case in read)

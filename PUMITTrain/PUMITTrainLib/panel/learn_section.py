@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from slicer.i18n import tr as _
 
+from PUMITTrainLib.choices import ClickPart, Goal, PresetName
 from PUMITTrainLib.panel.widgets.recipe_editor import RecipeEditor
 from PUMITTrainLib.panel.widgets.section_title import SectionTitle
 from PUMITTrainLib.panel.widgets.times import inWords
-from PUMITTrainLib.plan.choices import ClickPart, Goal, PresetName
 
 # Share of the patients that is kept back, and parts of a cross-validation; 0 for none.
 _VALIDATIONS = ((0.1, 0), (0.2, 0), (0.3, 0), (0.2, 3), (0.2, 5), (0.2, 10))
@@ -48,7 +48,7 @@ class LearnSection:
         parameters = self._logic.parameters
         self._ui.learnFrame.enabled = parameters is not None
         if parameters is None:
-            self._title.say("")
+            self._title.showState("")
             return
         self._isShowing = True
         try:
@@ -60,7 +60,7 @@ class LearnSection:
         self.editor.refresh()
         if self._logic.cases.rows and not self._ui.learnSection.collapsed:
             # A program that takes its time, so not before somebody is about to choose.
-            self._logic.setup.askDevices()
+            self._logic.setup.requestDevices()
 
     def _fill(self) -> None:
         ui = self._ui
@@ -107,11 +107,11 @@ class LearnSection:
         ui.adaptSelector.toolTip = partTooltips()[parameters.part]
 
     def _showValidation(self, share: float, folds: int) -> None:
-        selector, wanted = self._ui.validationSelector, _validationText(share, folds)
-        if selector.findText(wanted) < 0:
+        selector, text = self._ui.validationSelector, _validationText(share, folds)
+        if selector.findText(text) < 0:
             # Another one than ours, from a script or an older scene.
-            selector.addItem(wanted)
-        selector.currentIndex = selector.findText(wanted)
+            selector.addItem(text)
+        selector.currentIndex = selector.findText(text)
 
     def _showPlan(self) -> None:
         ui, planning = self._ui, self._logic.planning
@@ -133,7 +133,7 @@ class LearnSection:
             if isEmpty
             else _("Estimate sizes, time and memory from cases and computer; starts no training")
         )
-        self._title.say(self._state())
+        self._title.showState(self._state())
 
     def _state(self) -> str:
         parameters, planning = self._logic.parameters, self._logic.planning

@@ -24,7 +24,7 @@ class ResultSection:
     Args:
         ui: Named widgets of the panel.
         logic: The module's logic.
-        dialogs: Asks for files.
+        dialogs: File dialogs.
     """
 
     def __init__(self, ui, logic, dialogs: FileDialogs) -> None:
@@ -52,7 +52,7 @@ class ResultSection:
         state = ""
         if results.model:
             state = results.model if mean is None else f"{results.model}, Dice {mean:.2f}"
-        self._title.say(state)
+        self._title.showState(state)
         before = meanBefore(self._scores)
         first = self._logic.runs.curves.scores.get(MEAN, [])[:1]
         if before is not None:  # of the same cases
@@ -145,9 +145,9 @@ def resultInWords(
     """How good a model is and what the run brought, in a sentence.
 
     Args:
-        model: Its name; empty for none.
+        model: Name of the model; empty for none.
         means: Mean Dice of each class, and of all.
-        bestStep: Of a run that is not finished, the step of its best model.
+        bestStep: Step of the best model of a run that is not finished.
         first: Step and mean Dice of the run's first validation; empty where it is not known.
     """
     if not model and bestStep is not None:

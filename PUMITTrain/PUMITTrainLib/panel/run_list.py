@@ -20,7 +20,7 @@ class RunList:
     Args:
         ui: Named widgets of the panel.
         logic: The module's logic.
-        question: Asks before a run is deleted.
+        question: Question before a run is deleted.
     """
 
     def __init__(self, ui, logic, question: QuestionBox) -> None:
@@ -60,10 +60,12 @@ class RunList:
 
     def _select(self, view: RunView | None) -> None:
         folders = [shown.folder for shown in self._shown]
-        wanted = [folders.index(view.folder)] if view is not None and view.folder in folders else []
-        if self._cells.selectedRows() != wanted:
+        selection = (
+            [folders.index(view.folder)] if view is not None and view.folder in folders else []
+        )
+        if self._cells.selectedRows() != selection:
             self._ui.runTable.clearSelection()
-            for row in wanted:
+            for row in selection:
                 self._ui.runTable.selectRow(row)
 
     def _onSelected(self) -> None:

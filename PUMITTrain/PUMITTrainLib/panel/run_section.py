@@ -35,7 +35,7 @@ class RunSection:
         self._plots = PlotViews()
         self._overlay = PictureLabel(ui.overlayLabel)
         self._isShowing = False
-        self._hasLooked = False
+        self._hasShownRun = False
         self._followed: RunView | None = None
         self._log = ""
         self.list = RunList(ui, logic, self._question)
@@ -55,25 +55,25 @@ class RunSection:
         """Show the run that is selected."""
         self._findAgain()
         view = self._logic.runs.selected
-        self._sayChange(view)
+        self._showChange(view)
         self._showButtons(view)
         self._showProgress(view)
         self._showPictures(view)
         self._showLog()
         self.list.refresh()
-        self._title.say(stateInWords(view) if view is not None else "")
+        self._title.showState(stateInWords(view) if view is not None else "")
 
     def _findAgain(self) -> None:
         """Show a run that goes on though Slicer was closed, once: nobody should have to look."""
         runs = self._logic.runs
-        if self._hasLooked or not runs.all:
+        if self._hasShownRun or not runs.all:
             return
-        self._hasLooked = True
+        self._hasShownRun = True
         alive = [view for view in runs.all if view.isAlive]
         if runs.selected is None and alive:
             runs.select(alive[0].folder)
 
-    def _sayChange(self, view: RunView | None) -> None:
+    def _showChange(self, view: RunView | None) -> None:
         """Say at the top that a run that is followed pauses, goes on, or has ended."""
         before, self._followed = self._followed, view
         status = self._logic.status
@@ -107,7 +107,7 @@ class RunSection:
             "Train in a separate process, which continues when this panel or Slicer is closed"
         )
         canPause = view is not None and view.canPause
-        canResume = view is not None and (view.canResume or view.canTakeUp)
+        canResume = view is not None and (view.canResume or view.canContinue)
         ui.pauseButton.text = _("Resume") if canResume else _("Pause")
         ui.pauseButton.enabled = canPause or canResume
         ui.pauseButton.toolTip = _pauseTooltip(view, canPause, canResume)
@@ -197,14 +197,14 @@ class RunSection:
         """Colours of the run's own classes; until it tells them, those of the table."""
         classes = self._logic.cases.classes
         names = (row.name for row in classes)
-        told = dict(zip(names, classColors(classes), strict=True))
-        return told | self._logic.runs.curves.colors
+        colorOf = dict(zip(names, classColors(classes), strict=True))
+        return colorOf | self._logic.runs.curves.colors
 
     def _onStart(self) -> None:
         runs = self._logic.runs
         if runs.whyNoStart:
             return
-        if runs.needsInsisting:
+        if runs.needsConfirmation:
             self._question.ask(runs.whyBusy, _("Start anyway"), lambda: runs.start(evenIfBusy=True))
         else:
             runs.start()
@@ -218,12 +218,12 @@ class RunSection:
             runs.resume()
         elif view.canPause:
             runs.pause()
-        elif view.canTakeUp and runs.needsInsisting:
+        elif view.canContinue and runs.needsConfirmation:
             self._question.ask(
-                runs.whyBusy, _("Resume anyway"), lambda: runs.takeUp(evenIfBusy=True)
+                runs.whyBusy, _("Resume anyway"), lambda: runs.continueRun(evenIfBusy=True)
             )
-        elif view.canTakeUp:
-            runs.takeUp()
+        elif view.canContinue:
+            runs.continueRun()
 
     def _onPlots(self, isOn: bool) -> None:
         if self._isShowing:

@@ -35,7 +35,7 @@ def stateInWords(view: RunView) -> str:
 
 
 def sentenceOf(view: RunView) -> str:
-    """What a person should know of a run now, with its name."""
+    """State of a run in a sentence, with its name."""
     sentence = view.sentence or stateInWords(view)
     return _("{name}: {sentence}").format(name=view.name, sentence=sentence)
 

@@ -10,12 +10,12 @@ from slicer.i18n import tr as _
 
 
 class SetupSection:
-    """Explains what is missing, and installs it when the user says so.
+    """Explains what is missing, and installs it with the user's consent.
 
     Args:
         ui: Named widgets of the panel.
         logic: The module's logic.
-        installer: Plans and installs; Slicer's own way where None.
+        installer: Installer of packages; Slicer's own way where None.
     """
 
     def __init__(self, ui, logic, installer: Installer | None = None) -> None:

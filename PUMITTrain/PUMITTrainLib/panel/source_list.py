@@ -8,8 +8,8 @@ import qt
 from slicer.i18n import tr as _
 
 from PUMITTrainLib.cases.case_folders import SourceRow
+from PUMITTrainLib.choices import CaseSource
 from PUMITTrainLib.panel.widgets.table_cells import Cell, TableCells
-from PUMITTrainLib.plan.choices import CaseSource
 
 _SOURCE, _COUNT, _REMOVE = range(3)
 _WIDTHS = {_SOURCE: 166, _COUNT: 50, _REMOVE: 80}

@@ -10,11 +10,11 @@ from slicer.i18n import tr as _
 
 from PUMITTrainLib.cases.case_row import CaseKey, CaseState
 from PUMITTrainLib.cases.example_cases import ExampleCases
-from PUMITTrainLib.plan.choices import CaseSource
+from PUMITTrainLib.choices import CaseSource
 
 
-class Place(enum.Enum):
-    """What the list offers; files and scene bundles are one source to the logic."""
+class SourceKind(enum.Enum):
+    """Entry of the list of sources; files and scene bundles are one source to the logic."""
 
     SCENE = "scene"
     FOLDER = "folder"
@@ -24,10 +24,10 @@ class Place(enum.Enum):
 
 # Which rows of the form a place needs.
 _ROWS = {
-    Place.SCENE: ("sceneVolumeSelector", "sceneLabelSelector"),
-    Place.FOLDER: ("sourcePathEdit", "imagePatternEdit", "labelPatternEdit"),
-    Place.FILES: ("sourcePathEdit", "labelPathEdit"),
-    Place.BUNDLE: ("sourcePathEdit",),
+    SourceKind.SCENE: ("sceneVolumeSelector", "sceneLabelSelector"),
+    SourceKind.FOLDER: ("sourcePathEdit", "imagePatternEdit", "labelPatternEdit"),
+    SourceKind.FILES: ("sourcePathEdit", "labelPathEdit"),
+    SourceKind.BUNDLE: ("sourcePathEdit",),
 }
 _ALL_ROWS = (
     *("sceneVolumeSelector", "sceneLabelSelector", "sourcePathEdit", "labelPathEdit"),
@@ -56,7 +56,7 @@ class SourceSection:
         self._readKeys: tuple[CaseKey, ...] = ()
         for place, text in _placeTexts().items():
             ui.sourceSelector.addItem(text, place.value)
-        self._place = Place.SCENE
+        self._place = SourceKind.SCENE
         ui.sourceSelector.connect("currentIndexChanged(int)", self._onPlace)
         ui.sourcePathEdit.connect("currentPathChanged(QString)", self._onPath)
         ui.labelPathEdit.connect("currentPathChanged(QString)", self.refresh)
@@ -73,15 +73,15 @@ class SourceSection:
         """Add nothing more."""
         self.example.cancel()
 
-    def takeUp(self) -> None:
+    def showSource(self) -> None:
         """Show the place that the scene remembers; after the parameter node changed."""
         parameters = self._logic.parameters
         if parameters is None:
             return
-        isListed = self._place in (Place.FILES, Place.BUNDLE)
+        isListed = self._place in (SourceKind.FILES, SourceKind.BUNDLE)
         if parameters.source is CaseSource.FILES and isListed:
             return
-        self._choose(Place(parameters.source.value))
+        self._choose(SourceKind(parameters.source.value))
         if parameters.source is CaseSource.FOLDER:
             self._isShowing = True
             self._ui.sourcePathEdit.currentPath = parameters.folder
@@ -92,7 +92,7 @@ class SourceSection:
         ui, logic = self._ui, self._logic
         parameters = logic.parameters
         self._readWhatIsNew()
-        self._offered = logic.cases.offeredPairs() if self._place is Place.SCENE else ()
+        self._offered = logic.cases.offeredPairs() if self._place is SourceKind.SCENE else ()
         if parameters is not None:
             for edit, text in (
                 (ui.imagePatternEdit, parameters.imagePattern),
@@ -109,7 +109,7 @@ class SourceSection:
         ui.sourceHintLabel.text = self._hint()
         # For who opens the module to see what it is; nobody else needs it.
         isEmpty = not self._offered and not logic.cases.rows
-        ui.exampleButton.visible = self._place is Place.SCENE and isEmpty
+        ui.exampleButton.visible = self._place is SourceKind.SCENE and isEmpty
         ui.exampleButton.enabled = not self.example.isRunning and parameters is not None
 
     def _readWhatIsNew(self) -> None:
@@ -123,17 +123,17 @@ class SourceSection:
             self._readKeys = keys
             cases.check()
 
-    def _choose(self, place: Place) -> None:
+    def _choose(self, place: SourceKind) -> None:
         if place is not self._place:
-            self._ui.sourceSelector.currentIndex = list(Place).index(place)
+            self._ui.sourceSelector.currentIndex = list(SourceKind).index(place)
 
     def _onPlace(self, index: int) -> None:
-        self._place = list(Place)[index]
+        self._place = list(SourceKind)[index]
         self._showRows()
         self.refresh()
 
     def _showRows(self) -> None:
-        ui, isFolder = self._ui, self._place is Place.FOLDER
+        ui, isFolder = self._ui, self._place is SourceKind.FOLDER
         for name in _ALL_ROWS:
             isShown = name in _ROWS[self._place]
             getattr(ui, name).visible = isShown
@@ -141,9 +141,9 @@ class SourceSection:
         kinds = ctk.ctkPathLineEdit
         ui.sourcePathEdit.filters = kinds.Dirs if isFolder else kinds.Files
         ui.sourcePathEditLabel.text = {
-            Place.FOLDER: _("Folder:"),
-            Place.FILES: _("Scan:"),
-            Place.BUNDLE: _("Scene file:"),
+            SourceKind.FOLDER: _("Folder:"),
+            SourceKind.FILES: _("Scan:"),
+            SourceKind.BUNDLE: _("Scene file:"),
         }.get(self._place, _("Folder:"))
 
     def _onPath(self, path: str) -> None:
@@ -165,20 +165,22 @@ class SourceSection:
         ui, place = self._ui, self._place
         if self._logic.parameters is None:
             return _("The scene is changing; wait a moment")
-        if place is Place.SCENE:
+        if place is SourceKind.SCENE:
             isChosen = ui.sceneVolumeSelector.currentNode() and ui.sceneLabelSelector.currentNode()
             if isChosen or self._offered:
                 return ""
             return _("The open scene has no scan with a segmentation that is not in the table yet")
         if not self._path:
-            return _("Choose the folder first") if place is Place.FOLDER else _("Choose it first")
-        if place is Place.FILES and not ui.labelPathEdit.currentPath.strip():
+            return (
+                _("Choose the folder first") if place is SourceKind.FOLDER else _("Choose it first")
+            )
+        if place is SourceKind.FILES and not ui.labelPathEdit.currentPath.strip():
             return _("Choose the file with the annotation, too")
         return ""
 
     def _hint(self) -> str:
         place = self._place
-        if place is Place.SCENE:
+        if place is SourceKind.SCENE:
             if not self._offered and self._logic.cases.rows:
                 return _("Every annotated scan of the scene is in the table.")
             if not self._offered:
@@ -190,12 +192,12 @@ class SourceSection:
             return _("{count} to add: {titles}").format(
                 count=len(self._offered), titles=titles + more
             )
-        if place is Place.FOLDER:
+        if place is SourceKind.FOLDER:
             return self._logic.cases.sourceSentence or _(
                 "Folders of nnU-Net and of the Medical Segmentation Decathlon, images/ and "
                 "labels/, or DICOM series with DICOM-SEG or RTSTRUCT."
             )
-        if place is Place.FILES:
+        if place is SourceKind.FILES:
             return _(
                 "Several channels of one case: their files with ; between. A DICOM folder is a "
                 "scan as well."
@@ -209,7 +211,7 @@ class SourceSection:
         cases = logic.cases
         # One by one as they are added would read the first many times.
         self._wantsReading = False
-        if place is Place.SCENE:
+        if place is SourceKind.SCENE:
             volume = ui.sceneVolumeSelector.currentNode()
             label = ui.sceneLabelSelector.currentNode()
             if volume is not None and label is not None:
@@ -217,27 +219,27 @@ class SourceSection:
                 ui.sceneLabelSelector.setCurrentNode(None)
             else:
                 cases.addAllOffered()
-        elif place is Place.FOLDER and not Path(self._path).exists():
+        elif place is SourceKind.FOLDER and not Path(self._path).exists():
             logic.status.problem(
                 _("There is no folder {path}; choose another one.").format(path=self._path)
             )
-        elif place is Place.FOLDER:
+        elif place is SourceKind.FOLDER:
             cases.setFolder(self._path)
             cases.check()
-        elif place is Place.FILES:
+        elif place is SourceKind.FILES:
             images = [part.strip() for part in self._path.split(_SEPARATOR) if part.strip()]
             cases.addFiles(images, ui.labelPathEdit.currentPath.strip())
             ui.labelPathEdit.currentPath = ""
         else:
             cases.addBundle(self._path)
-        self._wantsReading = place is not Place.FOLDER
+        self._wantsReading = place is not SourceKind.FOLDER
         self.refresh()
 
 
-def _placeTexts() -> dict[Place, str]:
+def _placeTexts() -> dict[SourceKind, str]:
     return {
-        Place.SCENE: _("The open scene"),
-        Place.FOLDER: _("A folder (pairs, nnU-Net, Decathlon, DICOM)"),
-        Place.FILES: _("Files of one case"),
-        Place.BUNDLE: _("A Slicer scene file (.mrb)"),
+        SourceKind.SCENE: _("The open scene"),
+        SourceKind.FOLDER: _("A folder (pairs, nnU-Net, Decathlon, DICOM)"),
+        SourceKind.FILES: _("Files of one case"),
+        SourceKind.BUNDLE: _("A Slicer scene file (.mrb)"),
     }

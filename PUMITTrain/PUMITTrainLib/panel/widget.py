@@ -1,4 +1,4 @@
-"""The panel: loads it, and lets its sections show what the logic says."""
+"""The panel: loads it, and lets its sections show the state of the logic."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from PUMITTrainLib.panel.widgets.help import helpText
 
 
 class TrainWidget:
-    """Everything that the module shows.
+    """Panel of the module.
 
     Args:
         resources: The module's folder `Resources`.
@@ -27,9 +27,9 @@ class TrainWidget:
 
     Attributes:
         widget: The panel, to be placed into a layout.
-        ui: Its named children.
+        ui: Named children of the panel.
         logic: The module's logic.
-        dialogs: Asks for files.
+        dialogs: File dialogs.
     """
 
     def __init__(self, resources: str, logic) -> None:
@@ -84,7 +84,7 @@ class TrainWidget:
         self.logic.close()
 
     def refresh(self) -> None:
-        """Show what the logic says."""
+        """Show the state of the logic."""
         if self._isRefreshing:  # a widget that is filled may set what it shows
             self._isStale = True
             return
@@ -92,7 +92,7 @@ class TrainWidget:
         try:
             if self.logic.parameters is not self._parameters:
                 self._parameters = self.logic.parameters
-                self.casesSection.source.takeUp()
+                self.casesSection.source.showSource()
             for section in (
                 *(self.setupSection, self.casesSection, self.learnSection),
                 *(self.runSection, self.resultSection),

@@ -1,1 +1,1 @@
-"""What is to be trained: the recipe, its plan and its checks."""
+"""The recipe of a training, its plan and its checks."""

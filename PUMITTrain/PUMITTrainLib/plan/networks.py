@@ -12,9 +12,9 @@ class NetworkChoice:
     """A network to choose.
 
     Attributes:
-        name: As a recipe names it.
-        title: For the user.
-        tooltip: What it is good for, and how large it is.
+        name: Name in a recipe.
+        title: Name for the user.
+        tooltip: Purpose and size.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What a training would take and which recipe it would run, asked of `pumit plan`."""
+"""Cost and recipe of a planned training, from `pumit plan`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from slicer.i18n import tr as _
 from PUMITTrainLib.cases.case_row import ClassRow
 from PUMITTrainLib.cases.case_table import CaseTable
 from PUMITTrainLib.cases.checks import CaseCheck
+from PUMITTrainLib.choices import Goal
 from PUMITTrainLib.collaborators import Collaborators
-from PUMITTrainLib.plan.choices import Goal
 from PUMITTrainLib.plan.networks import NetworkChoice, networkChoices
 from PUMITTrainLib.plan.recipe_check import RecipeCheck, RecipeProblem
 
@@ -26,12 +26,12 @@ _LONGEST_NAME = 60
 
 @dataclass(frozen=True)
 class PlanEstimate:
-    """What a training would take.
+    """Estimated cost of a training.
 
     Attributes:
-        seconds: Until the end.
-        memoryGib: Of the machine or the GPU.
-        diskGib: In the folder of the run.
+        seconds: Duration of the training.
+        memoryGib: Memory of the machine or the GPU.
+        diskGib: Disk space in the folder of the run.
         sentence: All of it for a person.
     """
 
@@ -42,20 +42,20 @@ class PlanEstimate:
 
 
 class Planning:
-    """Asks for a plan, and holds the recipe while the user edits it.
+    """Plan of a training, and its recipe while the user edits it.
 
     Args:
-        parts: What it works with.
-        status: Told how it goes on.
-        cases: What is learnt from.
-        check: Writes cases of the scene.
-        parameters: Gives the module's parameters, or None while the scene changes.
-        onChanged: Called after anything changed.
+        parts: Collaborators of the module.
+        status: Status board of the panel.
+        cases: Table of the training cases.
+        check: Writer of the cases of the scene.
+        parameters: Getter of the module's parameters, or None while the scene changes.
+        onChanged: Callback after any change.
 
     Attributes:
-        estimate: Of the last plan.
-        warnings: Of the last plan, a sentence each.
-        recipeText: YAML that would be run, edits included.
+        estimate: Estimate of the last plan.
+        warnings: Warnings of the last plan, a sentence each.
+        recipeText: Recipe of the next run as YAML, edits included.
     """
 
     def __init__(
@@ -100,23 +100,25 @@ class Planning:
     @property
     def isUpToDate(self) -> bool:
         """Whether nothing changed since that the plan depends on."""
-        return bool(self.recipeText) and self._key == self._currentKey()
+        draft = self._check.draft
+        isThere = draft is not None and draft.folder.is_dir()
+        return bool(self.recipeText) and isThere and self._key == self._currentKey()
+
+    @property
+    def isStarted(self) -> bool:
+        """Whether the recipe is that of a run which was started."""
+        return bool(self.recipeText) and not self._key
 
     @property
     def recipeProblem(self) -> RecipeProblem | None:
         """What is wrong with the recipe, as far as it is known."""
         return self._checking.problem
 
-    @property
-    def isCheckingRecipe(self) -> bool:
-        """Whether the recipe is being checked."""
-        return self._checking.isRunning
-
     def make(self, onDone: Callable[[bool], None] = lambda isDone: None) -> None:
         """Ask for a plan, in a process; edits of an earlier recipe are lost.
 
         Args:
-            onDone: Told whether there is one.
+            onDone: Callback with whether there is one.
         """
         parameters = self._parameters()
         if parameters is None or self.isPlanning:
@@ -130,7 +132,7 @@ class Planning:
         self._check.prepare(
             parameters,
             self._cases.config(),
-            lambda data: self._ask(data, parameters, key),
+            lambda data: self._requestPlan(data, parameters, key),
             self._fail,
         )
 
@@ -142,7 +144,7 @@ class Planning:
         self._status.waiting(_("Planning was cancelled."))
 
     def forget(self) -> None:
-        """Ask no more, and say nothing."""
+        """Drop the request and its answer."""
         if self._cancel is not None:
             self._cancel()
         self._check.cancelPreparing()
@@ -166,7 +168,7 @@ class Planning:
         """Take the plan's recipe again."""
         self.setRecipeText(self._planned)
 
-    def startAnew(self) -> None:
+    def reset(self) -> None:
         """The recipe became a run's: the next run needs a plan of its own, for its own folder."""
         self._key, self._planned = "", self.recipeText
 
@@ -179,7 +181,7 @@ class Planning:
         with atomic_path(self._check.draft.recipe) as temporary:
             temporary.write_text(self.recipeText, encoding="utf-8")
 
-    def _ask(self, data: dict[str, Any], parameters: Any, key: str) -> None:
+    def _requestPlan(self, data: dict[str, Any], parameters: Any, key: str) -> None:
         draft = self._check.draft
         config = planConfig(parameters, data, self._cases.classes)
         try:
@@ -190,7 +192,7 @@ class Planning:
             self._fail(str(error))
             return
         self._status.working(_("Planning from the cases and this machine..."), None, self.cancel)
-        told: dict[str, Any] = {}
+        output: dict[str, Any] = {}
 
         def take(line: str) -> None:
             try:
@@ -198,32 +200,32 @@ class Planning:
             except ValueError:
                 return
             if isinstance(record, Mapping):
-                told.update(record)
+                output.update(record)
 
-        def end(status: int, complaint: str) -> None:
+        def end(status: int, message: str) -> None:
             if status != 0:
-                self._fail(complaint or _("No plan could be made."))
+                self._fail(message or _("No plan could be made."))
                 return
             try:
                 text = draft.recipe.read_text(encoding="utf-8")
             except OSError as error:
                 self._fail(_("The plan cannot be read: {r}.").format(r=error.strerror))
                 return
-            self._take(told, text, key)
+            self._take(output, text, key)
 
         arguments = ["plan", str(draft.config), "--preset", parameters.preset.value]
         arguments += ["--goal", parameters.goal.value, "-o", str(draft.recipe), "--json"]
         self._cancel = self._parts.programs.run(arguments, take, end)
 
-    def _take(self, told: Mapping[str, Any], text: str, key: str) -> None:
-        given = told.get("estimate") or {}
+    def _take(self, output: Mapping[str, Any], text: str, key: str) -> None:
+        estimate = output.get("estimate") or {}
         self.estimate = PlanEstimate(
-            _number(given.get("seconds")),
-            _number(given.get("memory_gib")),
-            _number(given.get("disk_gib")),
-            str(given.get("sentence", "")),
+            _number(estimate.get("seconds")),
+            _number(estimate.get("memory_gib")),
+            _number(estimate.get("disk_gib")),
+            str(estimate.get("sentence", "")),
         )
-        self.warnings = tuple(str(warning) for warning in told.get("warnings", ()))
+        self.warnings = tuple(str(warning) for warning in output.get("warnings", ()))
         self.recipeText = self._planned = text
         self._key = key
         self._checking.accept()
@@ -257,7 +259,7 @@ def planConfig(
     Args:
         parameters: The module's.
         data: The key `data` of a recipe.
-        classes: As far as they are known; a model without a name is called after them.
+        classes: Known classes; a model without a name is called after them.
     """
     config: dict[str, Any] = {"data": dict(data)}
     if parameters.folds == 0:
@@ -288,8 +290,8 @@ def nameOf(classes: Sequence[ClassRow], goal: Goal) -> str:
 
 def fileName(text: str) -> str:
     """A text as a file can be called on every system: words joined by underscores, or ""."""
-    kept = "".join(c if c.isalnum() or c in "-_." else " " for c in text[:_LONGEST_NAME])
-    return "_".join(kept.split()).strip("._-")
+    cleaned = "".join(c if c.isalnum() or c in "-_." else " " for c in text[:_LONGEST_NAME])
+    return "_".join(cleaned.split()).strip("._-")
 
 
 def _number(value: Any) -> float | None:

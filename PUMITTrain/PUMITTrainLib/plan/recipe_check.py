@@ -17,11 +17,11 @@ _QUOTED = re.compile(r"'([^']+)'|\"([^\"]+)\"")
 
 @dataclass(frozen=True)
 class RecipeProblem:
-    """What is wrong with a recipe.
+    """A problem of a recipe.
 
     Attributes:
-        line: Where, from 1 on; 0 where nobody knows.
-        sentence: What, and what would be right.
+        line: Line number, from 1 on; 0 where it is not known.
+        sentence: Mistake and correction.
     """
 
     line: int
@@ -29,27 +29,27 @@ class RecipeProblem:
 
 
 class RecipeCheck:
-    """Checks the newest text, and forgets older ones.
+    """Check of the newest text of a recipe; older ones are dropped.
 
     Args:
-        parts: What it works with.
-        onChanged: Called when something is known.
+        parts: Collaborators of the module.
+        onChanged: Callback at each result.
 
     Attributes:
-        problem: What is wrong with the text, as far as it is known.
+        problem: Known problem of the text, or None.
     """
 
     def __init__(self, parts: Collaborators, onChanged: Callable[[], None]) -> None:
         self._parts = parts
         self._onChanged = onChanged
-        self._timer = parts.makeTimer(self._ask, True)
+        self._timer = parts.makeTimer(self._checkText, True)
         self._checker = parts.checker
         self._text = ""
         self.problem: RecipeProblem | None = None
         self.isRunning = False
 
     def check(self, text: str) -> None:
-        """Check a text: what is no YAML is known at once."""
+        """Check a text: invalid YAML is reported at once."""
         self._stop()
         self._text = text
         self.problem = yamlProblem(text)
@@ -70,10 +70,10 @@ class RecipeCheck:
 
     def _stop(self) -> None:
         self._timer.stop()
-        self._checker.forget()
+        self._checker.cancel()
         self.isRunning = False
 
-    def _ask(self) -> None:
+    def _checkText(self) -> None:
         self._timer.stop()
         text = self._text
 
@@ -83,11 +83,11 @@ class RecipeCheck:
                 self.problem = RecipeProblem(lineOf(text, sentence), sentence)
             self._onChanged()
 
-        self._checker.ask(text, take)
+        self._checker.check(text, take)
 
 
 def yamlProblem(text: str) -> RecipeProblem | None:
-    """What is wrong with a text as YAML; None where nothing is, or nobody can tell here."""
+    """Problem of a text as YAML; None where there is none, or YAML is not installed."""
     try:
         import yaml
     except ImportError:  # not installed yet; the process tells

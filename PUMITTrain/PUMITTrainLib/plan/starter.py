@@ -19,11 +19,11 @@ class Starter:
     """Makes the folder of a run ready.
 
     Args:
-        status: Told what goes wrong.
-        setup: Knows what is missing.
-        cases: What is learnt from.
-        check: Has the draft.
-        planning: Has the recipe.
+        status: Status board for problems.
+        setup: State of the installation.
+        cases: Table of the training cases.
+        check: Owner of the draft.
+        planning: Owner of the recipe.
     """
 
     def __init__(
@@ -69,11 +69,18 @@ class Starter:
         """Make a folder ready; it is planned first where there is no plan that holds.
 
         Args:
-            onReady: Given the folder of the run.
+            onReady: Callback with the folder of the run.
         """
         planning = self._planning
         if planning.isUpToDate:
             self._finish(onReady)
+        elif planning.isEdited and planning.isStarted:
+            self._status.problem(
+                _(
+                    "The recipe that was edited is that of a run already: press Plan for the next "
+                    "run, and edit what comes."
+                )
+            )
         elif planning.isEdited:
             self._status.problem(
                 _(
@@ -94,8 +101,8 @@ class Starter:
         except (PumitError, OSError) as error:
             self._status.problem(str(error))
             return
-        self._check.startAnew()
-        self._planning.startAnew()
+        self._check.reset()
+        self._planning.reset()
         onReady(draft.folder)
 
 

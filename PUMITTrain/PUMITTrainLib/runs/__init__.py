@@ -1,1 +1,1 @@
-"""Runs: started, watched, and what came of them."""
+"""Runs: started, watched, and their results."""

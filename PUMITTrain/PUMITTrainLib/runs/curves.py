@@ -23,8 +23,8 @@ class Overlay:
     """A picture of a validation case with what the network finds in it.
 
     Attributes:
-        step: When it was made.
-        case: Which case.
+        step: Training step.
+        case: Name of the case.
         path: The picture.
     """
 
@@ -34,10 +34,10 @@ class Overlay:
 
 
 class Curves:
-    """What the log of one run says.
+    """Training curves from the log of one run.
 
     Attributes:
-        version: Changes whenever there is more to draw.
+        version: Counter that changes whenever there is more to draw.
         loss: (step, loss).
         scores: (step, Dice) for "mean", which is first, and for each class; for "mean" of a model
             for clicks what it forgot is taken off.
@@ -63,8 +63,8 @@ class Curves:
         """Add records of the log; returns whether there were any.
 
         Args:
-            records: In the order of the log.
-            folder: Of the run, where the paths of pictures begin.
+            records: Records in the order of the log.
+            folder: Folder of the run, where the paths of pictures begin.
         """
         isMore = False
         for record in records:

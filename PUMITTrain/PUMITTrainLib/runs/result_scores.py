@@ -16,13 +16,13 @@ FILES = ("cross_validation.json", "validation.json")
 
 @dataclass(frozen=True)
 class CaseScore:
-    """A validation case.
+    """Scores of a validation case.
 
     Attributes:
-        case: Its name.
-        dice: Of each class that it has; of a model for clicks after the first one.
-        picture: Where it goes wrong; None where nobody drew that.
-        before: What the model that the run began with does on the same case, where that is known.
+        case: Name of the case.
+        dice: Dice of each class that it has; of a model for clicks after the first one.
+        picture: Picture of the errors; None where there is none.
+        before: Dice of the initial model on the same case, where that is known.
     """
 
     case: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,13 +25,13 @@ _PICTURE = re.compile(r"!\[[^\]]*\]\(([^)]+)\)")
 
 
 class Results:
-    """The result of the run that is shown.
+    """Result of the run that is shown.
 
     Args:
-        parts: What it works with.
-        status: Told how it goes.
-        runs: Knows the run.
-        onChanged: Called after anything changed.
+        parts: Collaborators of the module.
+        status: Status board of the panel.
+        runs: List of runs and selection.
+        onChanged: Callback after any change.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class Results:
 
     @property
     def isBusy(self) -> bool:
-        """Whether a model is being exported or imported."""
+        """Whether a model is being exported, imported or looked for."""
         return self._cancel is not None
 
     @property
@@ -105,7 +106,7 @@ class Results:
             qt.QDesktopServices.openUrl(qt.QUrl.fromLocalFile(str(self.cardFile)))
 
     def use(self) -> None:
-        """Let PUMITSegment compute with the model, and go there."""
+        """Let PUMITSegment compute with the model, and go there; asks first whether it is there."""
         model, view = self.model, self._runs.selected
         if not model or view is None:
             self._status.problem(_("The run has no finished model."))
@@ -117,8 +118,32 @@ class Results:
                 )
             )
             return
-        self._goToSegment(model, isAutomatic(view.task))
-        self._status.done(_("PUMIT Segment now uses {model}.").format(model=model))
+        states: list[str] = []
+
+        def go() -> None:
+            if "here" in states:
+                self._goToSegment(model, isAutomatic(view.task))
+                self._status.done(_("PUMIT Segment now uses {model}.").format(model=model))
+            else:
+                refuse("")
+
+        def refuse(message: str) -> bool:
+            if message and not message.startswith("Unknown model"):
+                return False  # such as a damaged index, which it names
+            words = _(
+                "The model {model} was deleted from this machine; import it from an exported file, "
+                "or train again."
+            )
+            self._status.problem(words.format(model=model))
+            return True
+
+        self._run(
+            ["models", "list", model, "--json"],
+            _("Looking for the model..."),
+            go,
+            refuse,
+            lambda line: states.extend(_statesIn(line)),
+        )
 
     @staticmethod
     def _goToSegment(model: str, isAutomatic: bool) -> None:
@@ -141,7 +166,7 @@ class Results:
             logic.compute.changeSettings(replace(settings, mode=ComputeMode.LOCAL, model=model))
             words = _("{model} answers the prompts now: choose Point and click.")
         logic.status.done(words.format(model=model))
-        logic.compute.ensureReady(lambda: None, logic.sayError)
+        logic.compute.ensureReady(lambda: None, logic.showError)
 
     def exportModel(self, path: str | Path) -> None:
         """Write model and card as one file, in a process."""
@@ -152,7 +177,9 @@ class Results:
         self._run(
             ["models", "export", self.model, "-o", target],
             _("Exporting the model..."),
-            _("The model is exported to {file}.").format(file=Path(target).name),
+            lambda: self._status.done(
+                _("The model is exported to {file}.").format(file=Path(target).name)
+            ),
         )
 
     def importModel(self, path: str | Path) -> None:
@@ -163,8 +190,8 @@ class Results:
         self._import(str(path), "", 2)
 
     def _import(self, path: str, name: str, number: int) -> None:
-        def rename(complaint: str) -> bool:
-            taken = _TAKEN.search(complaint)
+        def rename(message: str) -> bool:
+            taken = _TAKEN.search(message)
             if taken is None or number > _MOST_NAMES:
                 return False
             base = taken.group(1) if number == 2 else name.rpartition("-")[0]
@@ -175,7 +202,7 @@ class Results:
         self._run(
             ["models", "import", path, *named],
             _("Importing the model..."),
-            _("The model is imported; PUMIT Segment lists it."),
+            lambda: self._status.done(_("The model is imported; PUMIT Segment lists it.")),
             rename,
         )
 
@@ -184,7 +211,7 @@ class Results:
         if self._cancel is not None:
             self._cancel()
             self._cancel = None
-            self._status.waiting(_("Cancelled; nothing was written."))
+            self._status.waiting(_("Cancelled; nothing was changed."))
             self._onChanged()
 
     def close(self) -> None:
@@ -196,24 +223,33 @@ class Results:
         self,
         arguments: list[str],
         doing: str,
-        done: str,
-        repair: Callable[[str], bool] = lambda complaint: False,
+        done: Callable[[], None],
+        repair: Callable[[str], bool] = lambda message: False,
+        onLine: Callable[[str], None] = lambda line: None,
     ) -> None:
         if self.isBusy:
             self._status.problem(_("A model is being exported or imported; wait for that."))
             return
 
-        def end(status: int, complaint: str) -> None:
+        def end(status: int, message: str) -> None:
             self._cancel = None
             if status == 0:
-                self._status.done(done)
-            elif not repair(complaint):
-                self._status.problem(complaint or _("The command failed; see the log."))
+                done()
+            elif not repair(message):
+                self._status.problem(message or _("The command failed; see the log."))
             self._onChanged()
 
         self._status.working(doing, None, self.cancel)
-        self._cancel = self._parts.programs.run(arguments, lambda line: None, end)
+        self._cancel = self._parts.programs.run(arguments, onLine, end)
         self._onChanged()
+
+
+def _statesIn(line: str) -> list[str]:
+    """Whether models are on this machine, out of a line of `pumit models list --json`."""
+    try:
+        return [str(row["state"]) for row in json.loads(line)]
+    except (ValueError, TypeError, KeyError):
+        return []
 
 
 def isAutomatic(task: str) -> bool:

@@ -10,11 +10,11 @@ from pathlib import Path
 from pumit.runs import RunStatus, read_command
 from slicer.i18n import tr as _
 
-from PUMITTrainLib.runs.launching import last_words
+from PUMITTrainLib.processes.launching import last_words
 
 
 class RunState(enum.Enum):
-    """What a run is doing; all but `DIED` are the process's own words."""
+    """State of a run; all but `DIED` are reported by its process."""
 
     PREPARING = "preparing"
     TRAINING = "training"
@@ -28,23 +28,23 @@ class RunState(enum.Enum):
 
 @dataclass(frozen=True)
 class RunView:
-    """A run, as it was when it was last looked at.
+    """Status of a run when its folder was last read.
 
     Attributes:
-        folder: Its folder.
-        name: Of the model that is made.
-        task: What is trained.
-        state: What it is doing.
-        sentence: What a person should read now.
+        folder: Folder of the run.
+        name: Name of the model that is made.
+        task: Task of the training.
+        state: Present state.
+        sentence: Status for the user.
         step: Steps done.
         steps: Steps in all.
-        seconds: Of its time that are used.
-        leftSeconds: Until the end, as far as can be told.
-        updated: When its process last wrote, Unix time.
+        seconds: Time used so far.
+        leftSeconds: Time until the end, as far as it is known.
+        updated: Unix time of the last write of its process.
         model: File name of the best checkpoint.
         bestStep: The step that it was validated at; None before the first validation.
-        registered: Its name in the user's model index.
-        asked: What it is asked for and has not obeyed yet: "pause", "resume", "stop", "finish" or
+        registered: Name in the user's model index.
+        pendingCommand: Command that is not carried out yet: "pause", "resume", "stop", "finish" or
             "".
         isHere: Whether its process is, or was, one of this machine.
     """
@@ -62,7 +62,7 @@ class RunView:
     model: str | None = None
     bestStep: int | None = None
     registered: str | None = None
-    asked: str = ""
+    pendingCommand: str = ""
     isHere: bool = True
 
     @property
@@ -92,29 +92,29 @@ class RunView:
 
     @property
     def isPausing(self) -> bool:
-        """Whether it is asked to pause and has not obeyed yet."""
-        return self.isComputing and self.asked == "pause"
+        """Whether a pause is requested and not reached yet."""
+        return self.isComputing and self.pendingCommand == "pause"
 
     @property
     def isStopping(self) -> bool:
-        """Whether it is asked to stop and has not obeyed yet."""
-        return self.isAlive and self.asked == "stop"
+        """Whether a stop is requested and not reached yet."""
+        return self.isAlive and self.pendingCommand == "stop"
 
     @property
     def canPause(self) -> bool:
-        """Whether it can be asked to pause."""
-        return self.isComputing and not self.asked
+        """Whether a pause can be requested."""
+        return self.isComputing and not self.pendingCommand
 
     @property
     def canResume(self) -> bool:
-        """Whether it pauses, or is about to, and can go on."""
+        """Whether it is paused, or about to be, and can be resumed."""
         isPaused = self.state is RunState.PAUSED or self.isPausing
-        return isPaused and self.asked not in ("resume", "stop", "finish")
+        return isPaused and self.pendingCommand not in ("resume", "stop", "finish")
 
     @property
     def isFinishing(self) -> bool:
         """Whether it ends with its best model."""
-        return self.isAlive and self.asked == "finish"
+        return self.isAlive and self.pendingCommand == "finish"
 
     @property
     def canFinish(self) -> bool:
@@ -124,11 +124,11 @@ class RunView:
 
     @property
     def canStop(self) -> bool:
-        """Whether it can be asked to stop."""
-        return self.isAlive and self.asked != "stop"
+        """Whether a stop can be requested."""
+        return self.isAlive and self.pendingCommand != "stop"
 
     @property
-    def canTakeUp(self) -> bool:
+    def canContinue(self) -> bool:
         """Whether its process is gone and can be started again, to go on where it was saved."""
         return self.state in (RunState.STOPPED, RunState.FAILED, RunState.DIED)
 
@@ -139,7 +139,7 @@ class RunView:
 
 
 def viewOf(folder: Path, status: RunStatus) -> RunView:
-    """Look at a run; reads its folder, and on some systems asks for its process: on a thread."""
+    """Read a run's folder and, on some systems, the state of its process: on a thread."""
     isDead = status.is_interrupted
     state = RunState.DIED if isDead else RunState(status.state)
     return RunView(
@@ -156,7 +156,7 @@ def viewOf(folder: Path, status: RunStatus) -> RunView:
         model=status.model,
         bestStep=status.best_step,
         registered=status.registered,
-        asked=read_command(folder) or "",
+        pendingCommand=read_command(folder) or "",
         isHere=status.host == socket.gethostname(),
     )
 

@@ -1,4 +1,4 @@
-"""Runs of the user: listed, followed by their files, and asked to pause, go on or stop."""
+"""Runs of the user: listed, watched by their files, paused, resumed and stopped."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from pumit.errors import PumitError
-from pumit.runs import RECIPE, TEXT_LOG, RunStatus, read_status, send_command, write_status
+from pumit.errors import PumitError, ServiceError
+from pumit.runs import RECIPE, RunStatus, read_status, send_command, write_status
 from pumit.system.process import process_mark
 from PUMITSlicerLib.computing.background import BackgroundJob
 from PUMITSlicerLib.status import StatusBoard
@@ -19,7 +19,7 @@ from PUMITTrainLib.collaborators import Collaborators
 from PUMITTrainLib.failures import sentenceOf
 from PUMITTrainLib.plan.starter import Starter
 from PUMITTrainLib.runs.curves import Curves, Overlay
-from PUMITTrainLib.runs.run_look import Look, look
+from PUMITTrainLib.runs.run_reading import RunReading, readRuns
 from PUMITTrainLib.runs.run_view import RunView
 
 # While somebody looks: often enough for a curve, seldom enough to go unnoticed.
@@ -33,15 +33,15 @@ class Runs:
     is found again whoever started it.
 
     Args:
-        parts: What it works with.
-        status: Told what goes wrong.
-        starter: Makes the folder of a new run ready.
-        onChanged: Called after anything changed.
-        onSelected: Given the folder of the run that is shown, or None.
+        parts: Collaborators of the module.
+        status: Status board for problems.
+        starter: Preparation of the folder of a new run.
+        onChanged: Callback after any change.
+        onSelected: Callback with the folder of the run that is shown, or None.
 
     Attributes:
         all: Every run, the last that wrote first.
-        curves: Of the run that is shown.
+        curves: Curves of the run that is shown.
         logText: The end of its log, for a person.
     """
 
@@ -58,8 +58,8 @@ class Runs:
         self._starter = starter
         self._onChanged = onChanged
         self._onSelected = onSelected
-        self._timer = parts.makeTimer(self.look, False)
-        self._looking: BackgroundJob | None = None
+        self._timer = parts.makeTimer(self.poll, False)
+        self._reading: BackgroundJob | None = None
         self._folder: Path | None = None
         self._part: Path | None = None
         self._offset = 0
@@ -70,32 +70,35 @@ class Runs:
     # Watching
 
     def watch(self) -> None:
-        """Follow the runs until `rest`."""
+        """Follow the runs until `stopWatching`."""
         self._timer.start(_INTERVAL_MS)
-        self.look()
+        self.poll()
 
-    def rest(self) -> None:
-        """Follow them no more; they go on."""
+    def stopWatching(self) -> None:
+        """Stop watching them; they continue."""
         self._timer.stop()
 
     def close(self) -> None:
-        """Let go of everything; the runs go on."""
-        self.rest()
-        if self._looking is not None:
-            self._looking.cancel()
+        """Release everything; the runs continue."""
+        self.stopWatching()
+        if self._reading is not None:
+            self._reading.cancel()
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Read the folders of the runs, on a thread."""
-        if self._looking is not None and self._looking.isActive:
+        if self._reading is not None and self._reading.isActive:
             return
         root, folder, part, offset = self._parts.root, self._folder, self._part, self._offset
-        self._looking = self._parts.background.submit(
-            lambda: look(root, folder, part, offset), self._take
+        self._reading = self._parts.background.submit(
+            lambda: readRuns(root, folder, part, offset), self._take
         )
 
-    def _take(self, found: Look) -> None:
+    def _take(self, found: RunReading) -> None:
         before = (self.all, self.logText, id(self.curves), self.curves.version)
-        self.all = found.views
+        shown, self.all = self.selected, found.views
+        if shown is not None and found.folder == shown.folder and not found.isThere:
+            self._forgetDeleted(shown)
+            return
         if found.folder == self._folder and found.folder is not None:
             if found.part != self._part or found.offset < self._offset:
                 self.curves = Curves()  # of another log, read from its start
@@ -104,6 +107,14 @@ class Runs:
             self.logText = found.logText
         if before != (self.all, self.logText, id(self.curves), self.curves.version):
             self._onChanged()
+
+    def _forgetDeleted(self, view: RunView) -> None:
+        """Show a run no more whose folder somebody deleted or moved."""
+        words = _("The folder of {name} was deleted or moved: the run is shown no more.")
+        if view.isAlive:
+            words = _("The folder of {name} was deleted or moved: its training ends.")
+        self._status.problem(words.format(name=view.name))
+        self.select(None)
 
     # Which
 
@@ -123,11 +134,11 @@ class Runs:
             return
         self._folder, self._part, self._offset = folder, None, 0
         self.curves, self.logText = Curves(), ""
-        if self._looking is not None:
-            self._looking.cancel()
+        if self._reading is not None:
+            self._reading.cancel()
         self._onSelected(folder)
         self._onChanged()
-        self.look()
+        self.poll()
 
     @property
     def computing(self) -> tuple[RunView, ...]:
@@ -155,11 +166,6 @@ class Runs:
             return _("{rate:.1f} steps a second").format(rate=rate)
         return _("{time:.1f} s for a step").format(time=1.0 / rate)
 
-    @property
-    def logFile(self) -> Path | None:
-        """The log for a person."""
-        return None if self._folder is None else self._folder / TEXT_LOG
-
     # Starting
 
     @property
@@ -168,7 +174,7 @@ class Runs:
         return self._starter.whyNot
 
     @property
-    def needsInsisting(self) -> bool:
+    def needsConfirmation(self) -> bool:
         """Whether another training computes on this machine; `whyBusy` says which."""
         return bool(self.computing)
 
@@ -199,24 +205,24 @@ class Runs:
 
     def pause(self) -> None:
         """Ask the shown run to wait after the step that it is in."""
-        self._ask("pause")
+        self._send("pause")
 
     def resume(self) -> None:
-        """Ask the shown run to go on."""
-        self._ask("resume")
+        """Resume the shown run."""
+        self._send("resume")
 
     def stop(self) -> None:
         """Ask the shown run to save and end; it can be taken up again."""
-        self._ask("stop")
+        self._send("stop")
 
-    def _ask(self, word: str) -> None:
+    def _send(self, word: str) -> None:
         if self._folder is None:
             return
         try:
             send_command(self._folder, word)
         except PumitError as error:
             self._status.problem(str(error))
-        self.look()
+        self.poll()
 
     def finish(self) -> None:
         """End the shown run with its best model, which gets its card and can then be used."""
@@ -224,24 +230,24 @@ class Runs:
         if view is None or not view.canFinish:
             return
         if view.isAlive:
-            self._ask("finish")
+            self._send("finish")
         else:
-            said = _("{name} is being finished with step {step}.")
+            message = _("{name} is being finished with step {step}.")
             self._launch(
-                view.folder, "--finish", said=said.format(name=view.name, step=view.bestStep)
+                view.folder, "--finish", message=message.format(name=view.name, step=view.bestStep)
             )
 
-    def takeUp(self, *, evenIfBusy: bool = False) -> None:
+    def continueRun(self, *, evenIfBusy: bool = False) -> None:
         """Start the process of the shown run again; it goes on where it was saved."""
         view = self.selected
-        if view is None or not view.canTakeUp:
+        if view is None or not view.canContinue:
             return
         if self.computing and not evenIfBusy:
             self._status.problem(self.whyBusy)
             return
         self._launch(view.folder)
 
-    def _launch(self, folder: Path, *options: str, said: str = "") -> None:
+    def _launch(self, folder: Path, *options: str, message: str = "") -> None:
         """Start the process of a run and show it."""
         try:
             pid = self._parts.launcher.launch(folder, ["train", RECIPE, "-o", ".", *options])
@@ -256,33 +262,40 @@ class Runs:
             self._noteFailed(folder, str(error))
             return
         self.select(folder)
-        self._status.done(said or _("Training; it continues when Slicer is closed."))
-        self.look()
+        self._status.done(message or _("Training; it continues when Slicer is closed."))
+        self.poll()
 
     def _noteFailed(self, folder: Path, sentence: str) -> None:
         """A new run that could not be started is listed, to be taken up or deleted."""
         with suppress(PumitError):
             if read_status(folder) is None:
                 write_status(folder, RunStatus("failed", sentence, name=folder.name))
-        self.look()
+        self.poll()
 
     def remove(self, folder: Path) -> None:
         """Delete the folder of a run that has ended; its entry in the model index stays."""
+        running = _("A running training cannot be deleted; stop it first.")
         view = next((view for view in self.all if view.folder == folder), None)
         if view is None or not view.canRemove:
-            self._status.problem(_("A running training cannot be deleted; stop it first."))
+            self._status.problem(running)
             return
         if folder == self._folder:
             self.select(None)
 
+        def delete() -> None:
+            status = read_status(folder)
+            if status is not None and status.is_alive:  # another Slicer resumed it meanwhile
+                raise ServiceError(running)
+            with suppress(FileNotFoundError):
+                shutil.rmtree(folder)
+
         def done(_result: None) -> None:
             self._status.done(_("{name} is deleted.").format(name=view.name))
-            self.look()
+            self.poll()
 
-        self._parts.background.submit(
-            lambda: shutil.rmtree(folder),
-            done,
-            lambda error: self._status.problem(
-                _("{name} cannot be deleted: {why}").format(name=view.name, why=sentenceOf(error))
-            ),
-        )
+        def refuse(error: Exception) -> None:
+            words = _("{name} cannot be deleted: {why}")
+            self._status.problem(words.format(name=view.name, why=sentenceOf(error)))
+            self.poll()
+
+        self._parts.background.submit(delete, done, refuse)

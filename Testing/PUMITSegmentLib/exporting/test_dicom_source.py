@@ -18,7 +18,6 @@ from export_scene import (
     segmentation_of,
 )
 from pumit.errors import ExportError
-from pumit.io.read import read_volume
 from pumit.volume import Volume
 from pydicom import dcmread
 
@@ -106,7 +105,7 @@ def unpacked(archive: Path, folder: Path) -> Path:
 @pytest.mark.parametrize("has_database", [True, False])
 def test_real_ct_in_slicers_reader(tmp_path, scene, shared_data, database, has_database):
     folder = unpacked(shared_data / "dicom" / "chaos_ct" / "dicom.zip", tmp_path / "ct")
-    volume = read_volume(folder)
+    volume = Volume.read(folder)
     known = database if has_database else None
     node = loadSeries(folder, known)
     liver = SimpleITK.GetArrayFromImage(
@@ -129,7 +128,7 @@ def test_real_ct_in_slicers_reader(tmp_path, scene, shared_data, database, has_d
 @pytest.mark.slow
 def test_real_tilted_mr(tmp_path, scene, shared_data, database):
     source = shared_data / "dicom" / "brain_mr" / "Study3" / "11-T1post-18670"
-    volume = read_volume(source)
+    volume = Volume.read(source)
     node = loadSeries(source, database)
     import slicer
 

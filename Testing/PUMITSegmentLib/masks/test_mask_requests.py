@@ -13,29 +13,29 @@ class Wanted:
     """Two segments, and what was written."""
 
     def __init__(self) -> None:
-        from PUMITSegmentLib.masks.question import Question
+        from PUMITSegmentLib.masks.query import MaskQuery
         from PUMITSegmentLib.masks.requests import MaskRequests
         from PUMITSlicerLib.status import StatusBoard
 
         self.worker: Any = ScriptedWorker()
         self.status = StatusBoard()
         self.written: list[str] = []
-        self.questions: dict[str, Any] = {
-            name: Question(name.title(), "scan", lambda: None, [])  # type: ignore[arg-type, return-value]
+        self.queries: dict[str, Any] = {
+            name: MaskQuery(name.title(), "scan", lambda: None, [])  # type: ignore[arg-type, return-value]
             for name in ("liver", "spleen")
         }
         self.requests = MaskRequests(
             *(self.worker, self.worker, self.status),
-            ask=self.ask,
+            makeQuery=self.makeQuery,
             onMask=lambda segmentID, mask: self.written.append(segmentID),
             prepare=lambda mask: mask,
         )
 
-    def ask(self, segmentID: str) -> Any:
-        question = self.questions.get(segmentID)
-        if isinstance(question, Exception):
-            raise question
-        return question
+    def makeQuery(self, segmentID: str) -> Any:
+        query = self.queries.get(segmentID)
+        if isinstance(query, Exception):
+            raise query
+        return query
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_a_segment_that_was_displaced_is_computed_afterwards(wanted: Wanted) -> 
 def test_a_displaced_segment_that_was_removed_is_not_computed(wanted: Wanted) -> None:
     wanted.requests.request("liver")
     wanted.requests.request("spleen")
-    del wanted.questions["liver"]
+    del wanted.queries["liver"]
     wanted.worker.requests[-1].answer()
     assert wanted.worker.segmentIDs == ["liver", "spleen"]
 
@@ -129,7 +129,7 @@ def test_forgetting_the_running_segment_lets_the_next_one_run(wanted: Wanted) ->
 
 
 def test_nothing_is_asked_where_there_is_nothing_to_ask_about(wanted: Wanted) -> None:
-    wanted.questions.clear()
+    wanted.queries.clear()
     wanted.requests.request("liver")
     assert wanted.worker.requests == []
     assert wanted.requests.running is None
@@ -141,7 +141,7 @@ def test_a_segment_that_cannot_be_asked_about_says_why_and_others_go_on(wanted: 
     seen: list[Any] = []
     wanted.status.listeners.append(seen.append)
     wanted.requests.request("liver")
-    wanted.questions["spleen"] = PromptError("A prompt lies beside the image.")
+    wanted.queries["spleen"] = PromptError("A prompt lies beside the image.")
     wanted.requests.request("spleen")
     assert wanted.worker.segmentIDs == ["liver", "liver"]
     assert (Activity.PROBLEM, "A prompt lies beside the image.") in [

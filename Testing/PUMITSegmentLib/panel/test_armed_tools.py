@@ -176,9 +176,9 @@ def test_a_scene_that_was_saved_with_point_pressed_opens_with_nothing_pressed(
     reopen(armed, tmp_path / "scene.mrb")
     assert not armed.isSlicerPlacing
     assert armed.pressed == []
-    asked = len(armed.worker.requests)
+    count = len(armed.worker.requests)
     armed.view.clickAt((14, 12, 10))
-    assert len(armed.worker.requests) == asked
+    assert len(armed.worker.requests) == count
     assert armed.logic.promptCount(armed.logic.segmentID) == 1
     assert np.array_equal(armed.mask(armed.logic.segmentID), A)
 

@@ -26,14 +26,14 @@ class Aiming(Panel):
         self.press(self.ui.pointButton)
         self.view.clickAt((8, 8, 10))
         self.answer(A)
-        self.asked = len(self.worker.requests)
+        self.count = len(self.worker.requests)
 
     @property
     def said(self) -> str:
         return str(self.ui.statusLabel.text)
 
     def assertNothingChanged(self) -> None:
-        assert len(self.worker.requests) == self.asked
+        assert len(self.worker.requests) == self.count
         assert self.logic.promptCount(self.logic.segmentID) == 1
         assert np.array_equal(self.mask(self.logic.segmentID), A)
         assert "image" in self.said
@@ -120,7 +120,7 @@ def test_the_first_click_of_all_beside_the_image_leaves_nothing(aiming: Aiming) 
     aiming.press(aiming.ui.newSegmentButton)
     aiming.view.clickAt(BESIDE)
     assert aiming.logic.promptCount(aiming.logic.segmentID) == 0
-    assert len(aiming.worker.requests) == aiming.asked
+    assert len(aiming.worker.requests) == aiming.count
     aiming.logic.stopPlacing()
     assert len(slicer.util.getNodesByClass("vtkMRMLMarkupsFiducialNode")) == 1
 
@@ -130,8 +130,8 @@ def test_a_prompt_of_a_loaded_scene_that_lies_beside_is_named_in_ras(aiming: Aim
 
     aiming.logic.stopPlacing()
     (points,) = slicer.util.getNodesByClass("vtkMRMLMarkupsFiducialNode")
-    with aiming.logic.working.prompts._watch.quietly():
+    with aiming.logic.working.prompts._watch.muted():
         points.AddControlPoint(40.0, -12.0, 10.0)
     aiming.press(aiming.ui.updateButton)
-    assert len(aiming.worker.requests) == aiming.asked
+    assert len(aiming.worker.requests) == aiming.count
     assert "R 40.0, P 12.0, S 10.0" in aiming.said

@@ -58,12 +58,12 @@ def test_corners_then_depth_and_the_status_says_which_comes_next(
 ) -> None:
     from harness.views.picture import compose
 
-    asked = len(boxes.worker.requests)
+    count = len(boxes.worker.requests)
     boxes.press(boxes.ui.box3dButton)
     assert "two opposite corners" in boxes.status
     boxes.drawCorners()
     assert "set the depth of the box" in boxes.status
-    assert len(boxes.worker.requests) == asked  # it waits for the depth
+    assert len(boxes.worker.requests) == count  # it waits for the depth
     boxes.other.move(*boxes.other.rasToXy((9, 9, 11.5)))  # the box follows the mouse
     compose(boxes.frame, [boxes.view, boxes.other], screenshots / "box_depth.png")
     boxes.other.click(*boxes.other.rasToXy((9, 9, 11.5)))
@@ -82,6 +82,26 @@ def test_a_drag_reaches_from_one_end_to_the_other(boxes: Boxes) -> None:
     boxes.other.drag(*window)
     ((low, high),) = boxes.askedBoxes()
     assert (low[2], high[2]) == pytest.approx((3.0, 10.0), abs=0.1)
+
+
+def test_a_corner_of_a_box_that_is_dragged_asks_again(boxes: Boxes) -> None:
+    boxes.press(boxes.ui.box2dButton)
+    boxes.view.sliceNode.JumpSliceByOffsetting(*CORNERS[0])
+    for corner in CORNERS:
+        boxes.view.click(*boxes.view.rasToXy(corner))
+    boxes.answer(B)
+    boxes.press(boxes.ui.box2dButton)  # nothing is placed now
+    count = len(boxes.worker.requests)
+    boxes.view.render()
+    (x, y), (toX, toY) = (boxes.view.rasToXy(c)[:2] for c in (CORNERS[1], (15.5, 14.5, 8.0)))
+    boxes.view.drag((x - 3, y + 3), (toX - 3, toY + 3))
+    assert len(boxes.worker.requests) == count + 1
+    ((low, high),) = boxes.askedBoxes()
+    np.testing.assert_allclose(low[:2], (6.5, 6.5), atol=0.2)
+    np.testing.assert_allclose(high[:2], (15.5, 14.5), atol=0.2)
+    boxes.answer(A)
+    boxes.press(boxes.ui.undoButton)
+    assert np.array_equal(boxes.mask(boxes.liver), B)
 
 
 def test_the_depth_may_be_given_in_another_slice_of_the_same_view(boxes: Boxes) -> None:

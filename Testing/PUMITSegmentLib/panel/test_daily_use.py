@@ -58,10 +58,10 @@ def test_ctrl_click_is_outside_and_leaves_the_tool_as_it_is(daily: Daily) -> Non
 
 
 def test_ctrl_click_places_nothing_once_placing_ended(daily: Daily) -> None:
-    asked = len(daily.worker.requests)
+    count = len(daily.worker.requests)
     daily.press(daily.ui.pointButton)
     daily.view.clickAt((14, 12, 8), control=True)
-    assert len(daily.worker.requests) == asked
+    assert len(daily.worker.requests) == count
 
 
 # --- choosing and finding segments ----------------------------------------------------------------

@@ -44,8 +44,10 @@ def test_a_deleted_segmentation_takes_its_prompts_and_its_status_along(
     panel.editByHand(panel.logic.segmentID, A | B)
     view.clickAt((10, 12, 10))  # with a mask that was painted as a prompt
     panel.answer(B)
+    assert panel.panel.flash.node is not None
     slicer.mrmlScene.RemoveNode(panel.logic.segmentationNode)
     panel.process()
+    assert panel.panel.flash.node is None  # what the click changed
     assert slicer.util.getNodesByClass("vtkMRMLMarkupsNode") == []
     priors = slicer.util.getNodesByClass("vtkMRMLScriptedModuleNode")
     assert [node for node in priors if node.GetAttribute("PUMITSegment.PromptKind")] == []

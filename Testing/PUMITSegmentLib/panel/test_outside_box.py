@@ -63,9 +63,9 @@ CUT_3D = (slice(6, 11), slice(6, 10), slice(8, 12))
 
 
 def test_a_2d_box_outside_takes_its_slice_out_and_asks_nobody(drawing: Drawing) -> None:
-    asked = len(drawing.worker.requests)
+    count = len(drawing.worker.requests)
     drawing.outside(drawing.ui.box2dButton)
-    assert len(drawing.worker.requests) == asked
+    assert len(drawing.worker.requests) == count
     assert np.array_equal(drawing.segment, without(A, *CUT_2D))
 
 
@@ -127,9 +127,9 @@ def test_a_painted_segment_loses_only_what_the_box_holds(drawing: Drawing) -> No
     painted = drawing.logic.newSegment()
     drawing.logic.stopPlacing()
     drawing.editByHand(painted, A | B)
-    asked = len(drawing.worker.requests)
+    count = len(drawing.worker.requests)
     drawing.outside(drawing.ui.box2dButton)
-    assert len(drawing.worker.requests) == asked
+    assert len(drawing.worker.requests) == count
     assert np.array_equal(drawing.mask(painted), without(A | B, *CUT_2D))
 
 

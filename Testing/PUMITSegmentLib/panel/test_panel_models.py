@@ -34,7 +34,7 @@ def test_the_chosen_model_stays_chosen_when_the_worker_starts_anew(panel: ModelP
     panel.logic.parameters.automaticModel = "organs"
     panel.logic.compute.stop()
     panel.wait(lambda: not panel.ui.automaticModelSelector.count)
-    panel.logic.compute.ensureReady(lambda: None, panel.logic.sayError)
+    panel.logic.compute.ensureReady(lambda: None, panel.logic.showError)
     panel.wait(lambda: panel.ui.automaticModelSelector.count)
     assert panel.ui.automaticModelSelector.currentText == "organs"
     assert panel.logic.parameters.automaticModel == "organs"

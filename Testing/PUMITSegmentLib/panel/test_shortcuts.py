@@ -117,10 +117,10 @@ def test_segments_polarity_and_steps_by_keys(panel: OpenModule) -> None:
     panel.logic.selectSegment(first)
     panel.key("Ctrl+Backspace")
     assert panel.logic.promptCount(first) == 0
-    asked = len(panel.worker.requests)
+    count = len(panel.worker.requests)
     panel.key("Ctrl+Z")
     panel.key("U")
-    assert len(panel.worker.requests) > asked
+    assert len(panel.worker.requests) > count
 
 
 def test_keys_act_in_views_of_a_second_window(panel: OpenModule) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PUMITSegmentLib.prompts.drawing.lasso import middle_line
+from PUMITSegmentLib.prompts.lasso import middle_line
 
 
 def inSpace(flat: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

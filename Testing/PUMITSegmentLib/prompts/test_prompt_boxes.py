@@ -122,6 +122,8 @@ def test_a_2d_box_is_seen_in_its_slice_only(prompted, view) -> None:
 def test_a_rotated_box_under_a_transform_has_eight_right_corners(prompted) -> None:
     import slicer
     from prompt_scene import OBLIQUE, markups, rotation
+    from PUMITSegmentLib.prompts.kinds import PromptKind
+    from PUMITSegmentLib.prompts.tag import PromptTag
 
     prompted.place("BOX_3D")
     prompted.prompts.stopPlacing()
@@ -135,7 +137,7 @@ def test_a_rotated_box_under_a_transform_has_eight_right_corners(prompted) -> No
     node.SetSize(10, 20, 30)
     node.SetAndObserveObjectToNodeMatrix(slicer.util.vtkMatrixFromArray(own))
     node.SetAndObserveTransformNodeID(transform.GetID())
-    prompted.prompts.adopt(node, "liver", True)
+    PromptTag("liver", PromptKind.BOX_3D, True).write(node, prompted.segmentationNode)
 
     (box,) = prompted.of()
     halves = np.array(list(product((-5, 5), (-10, 10), (-15, 15), (1,))))

@@ -194,31 +194,6 @@ def test_a_cloned_list_counts_as_further_prompts(prompted, axial) -> None:
     assert len(prompted.prompts.snapshot("liver").nodes) == 2
 
 
-def test_a_list_of_the_users_own_becomes_prompts(prompted, axial) -> None:
-    import slicer
-
-    own = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLMarkupsFiducialNode", "F")
-    for xy in CLICKS:
-        own.AddControlPointWorld(axial.xyToRas(*xy))
-    prompted.prompts.adopt(own, "liver", False)
-    assert [p.point_lps for p in prompted.of()] == [
-        pytest.approx(lps(axial.xyToRas(*xy)), abs=1e-3) for xy in CLICKS
-    ]
-    assert not any(p.is_positive for p in prompted.of())
-    assert own.GetName() == "F"
-    own.RemoveNthControlPoint(0)
-    assert prompted.changed == ["liver"]
-
-
-def test_what_cannot_be_a_prompt_is_refused(prompted) -> None:
-    import slicer
-    from pumit.errors import PromptError
-
-    angle = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLMarkupsAngleNode", "A")
-    with pytest.raises(PromptError, match="A is no list of points"):
-        prompted.prompts.adopt(angle, "liver")
-
-
 def test_prompts_follow_a_scan_that_is_moved(prompted, axial) -> None:
     import slicer
     from prompt_scene import rotation

@@ -128,6 +128,8 @@ def test_a_frame_starts_from_the_last_ones_mask(cine: Cine) -> None:
 
     cine.view.clickAt((8, 8, 8))
     cine.answer(A)
+    cine.view.clickAt((6, 6, 6))
+    cine.answer(A)
     assert not cine.ui.continueButton.enabled
     cine.goTo(1)
     assert cine.ui.continueButton.text == "Continue from 1"
@@ -147,6 +149,54 @@ def test_a_frame_starts_from_the_last_ones_mask(cine: Cine) -> None:
     cine.press(cine.ui.undoButton)
     assert all(word in cine.status for word in ("Undone", "frame", "Ventricle"))
     assert not cine.now().any()
+
+
+def test_what_one_click_made_is_clicked_again(cine: Cine) -> None:
+    """A network that is given a mask keeps most of it, also of what has contracted."""
+    from pumit.prompts import MaskPrompt, PointPrompt
+
+    def asked() -> list[Any]:
+        return [type(prompt) for prompts in cine.worker.answered for prompt in prompts]
+
+    cine.view.clickAt((8, 8, 8))
+    cine.answer(A)
+    cine.press(cine.ui.continueAllButton)
+    (click,) = cine.prompts
+    # Its innermost voxel, LPS.
+    assert click == PointPrompt((-8.0, -8.0, 8.0))
+    cine.worker.answered.clear()
+    cine.answer(B)
+    assert asked() == [PointPrompt, MaskPrompt]
+    np.testing.assert_array_equal(cine.worker.answered[1][0].mask, B)
+    np.testing.assert_array_equal(cine.now(), B)
+    cine.process()
+    # So is what followed it, for as long as nobody corrects it.
+    assert cine.browser.GetSelectedItemNumber() == 2
+    assert cine.prompts == [PointPrompt((-9.0, -9.0, 9.0))]
+    cine.logic.cancel()
+    cine.goTo(1)
+    cine.view.clickAt((12, 12, 12))
+    assert [type(prompt) for prompt in cine.prompts] == [MaskPrompt, PointPrompt]
+    cine.answer(A | B)
+    cine.goTo(2)
+    cine.press(cine.ui.resetSegmentButton)
+    cine.press(cine.ui.continueButton)
+    (prior,) = cine.prompts
+    np.testing.assert_array_equal(prior.mask, A | B)
+
+
+def test_a_click_that_finds_another_structure_is_not_believed(cine: Cine) -> None:
+    from pumit.prompts import MaskPrompt
+
+    cine.view.clickAt((8, 8, 8))
+    cine.answer(A)
+    cine.goTo(1)
+    cine.press(cine.ui.continueButton)
+    cine.worker.answered.clear()
+    cine.answer(box((11, 11, 11), (17, 17, 17)))
+    ((_click,), (prior,)) = cine.worker.answered
+    assert isinstance(prior, MaskPrompt)
+    np.testing.assert_array_equal(prior.mask, A)
 
 
 def test_all_frames_that_follow_are_segmented(cine: Cine) -> None:
@@ -171,12 +221,12 @@ def test_a_run_through_the_frames_stops_where_nothing_is_found(cine: Cine) -> No
     cine.process()
     assert cine.browser.GetSelectedItemNumber() == 1
     assert "nothing was found" in cine.status
-    asked = len(cine.worker.requests)
+    count = len(cine.worker.requests)
     cine.view.clickAt((9, 9, 9))
     cine.answer(B)
     cine.process()
     assert cine.browser.GetSelectedItemNumber() == 1
-    assert len(cine.worker.requests) == asked + 1
+    assert len(cine.worker.requests) == count + 1
 
 
 def test_a_run_through_the_frames_is_cancelled(cine: Cine) -> None:

@@ -304,10 +304,10 @@ def test_a_prompt_that_is_moved_computes_nothing_for_another_scan(
     import slicer
 
     onTheFirstOnes(patients)
-    asked = len(patients.worker.requests)
+    count = len(patients.worker.requests)
     (points,) = slicer.util.getNodesByClass("vtkMRMLMarkupsFiducialNode")
     points.SetNthControlPointPosition(0, 10, 10, 10)
-    assert len(patients.worker.requests) == asked
+    assert len(patients.worker.requests) == count
     assert yes.asked == []  # no question while the mouse drags something
     assert "CT abdomen" in patients.ui.statusLabel.text
 

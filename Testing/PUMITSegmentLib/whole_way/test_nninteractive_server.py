@@ -9,13 +9,13 @@ from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
-from asker import FIRST, NEGATIVE, SECOND, Asker, point
-from fake_compute import FakeWorkers, scan, wait_for
+from fake_compute import FakeWorkers, MemoryStore, scan, wait_for
+from mask_requester import FIRST, NEGATIVE, SECOND, MaskRequester, point
 from nninteractive_server import KEY, NNInteractiveServer, serve_nninteractive, start_nninteractive
 from painting_session import painted
 from pumit.prompts import MaskPrompt
 from PUMITSlicerLib.computing.compute import Compute, ComputeState
-from PUMITSlicerLib.computing.settings import ComputeMode, ComputeSettings, MemoryStore
+from PUMITSlicerLib.computing.settings import ComputeMode, ComputeSettings
 from scripted_worker import LogicScene
 
 FIRST_AT, SECOND_AT = ((4, 10, 10), True), ((4, 20, 20), True)
@@ -35,8 +35,8 @@ def compute(background: Any, server: NNInteractiveServer) -> Iterator[Compute]:
 
 
 @pytest.fixture
-def asker(compute: Compute, background: Any) -> Iterator[Asker]:
-    made = Asker(compute, background)
+def requester(compute: Compute, background: Any) -> Iterator[MaskRequester]:
+    made = MaskRequester(compute, background)
     yield made
     made.requests.close()
 
@@ -54,47 +54,47 @@ def remote(background: Any, server: NNInteractiveServer) -> Compute:
 # --- predictions ----------------------------------------------------------------------------------
 
 
-def test_prompts_are_answered_without_an_estimate(asker: Asker) -> None:
-    mask = asker.answer([FIRST, NEGATIVE])
+def test_prompts_are_answered_without_an_estimate(requester: MaskRequester) -> None:
+    mask = requester.answer([FIRST, NEGATIVE])
     expected = painted(scan(), FIRST_AT, ((4, 11, 11), False))
     np.testing.assert_array_equal(mask, expected)
-    assert "overlap" not in asker.status.current.text
-    assert asker.places([FIRST, NEGATIVE]) == []
+    assert "overlap" not in requester.status.current.text
+    assert requester.places([FIRST, NEGATIVE]) == []
 
 
 def test_segments_corrections_and_undone_prompts_share_one_session(
-    asker: Asker, server: NNInteractiveServer
+    requester: MaskRequester, server: NNInteractiveServer
 ) -> None:
-    asker.answer([FIRST], segment="1")
-    asker.answer([SECOND], segment="2")
+    requester.answer([FIRST], segment="1")
+    requester.answer([SECOND], segment="2")
     both = painted(scan(), FIRST_AT, SECOND_AT)
-    np.testing.assert_array_equal(asker.answer([FIRST, SECOND], segment="1"), both)
+    np.testing.assert_array_equal(requester.answer([FIRST, SECOND], segment="1"), both)
     # Undone in the panel: the prompt is gone from the scene, and another one comes.
     other = point((2, 5, 5))
     expected = painted(scan(), FIRST_AT, ((2, 5, 5), True))
-    np.testing.assert_array_equal(asker.answer([FIRST, other], segment="1"), expected)
+    np.testing.assert_array_equal(requester.answer([FIRST, other], segment="1"), expected)
     drawn = MaskPrompt(both)
-    np.testing.assert_array_equal(asker.answer([FIRST, drawn], segment="1"), both)
-    assert asker.reads == ["scan"]
+    np.testing.assert_array_equal(requester.answer([FIRST, drawn], segment="1"), both)
+    assert requester.reads == ["scan"]
     assert len(server.sessions) == 2
     kinds = [entry[0] for entry in server.said]
     assert kinds[-4:] == ["undo", "point", "undo", "mask"]
 
 
 def test_the_newest_request_wins_while_the_server_is_at_an_older_one(
-    asker: Asker, server: NNInteractiveServer
+    requester: MaskRequester, server: NNInteractiveServer
 ) -> None:
-    asker.answer([FIRST])
+    requester.answer([FIRST])
     server.gate.clear()
-    asker.ask([FIRST, SECOND], segment="2")
-    assert wait_for(asker.background, lambda: ("Segmenting", None) in asker.progress[2:])
-    asker.ask([SECOND], segment="3")
+    requester.request([FIRST, SECOND], segment="2")
+    assert wait_for(requester.background, lambda: ("Segmenting", None) in requester.progress[2:])
+    requester.request([SECOND], segment="3")
     threading.Timer(0.3, server.gate.set).start()
-    asker.wait()
+    requester.wait()
     # The displaced one comes afterwards.
-    assert [segment for segment, _mask in asker.answers] == ["1", "3", "2"]
-    np.testing.assert_array_equal(asker.answers[1][1], painted(scan(), SECOND_AT))
-    assert asker.errors == []
+    assert [segment for segment, _mask in requester.answers] == ["1", "3", "2"]
+    np.testing.assert_array_equal(requester.answers[1][1], painted(scan(), SECOND_AT))
+    assert requester.errors == []
 
 
 def test_a_server_that_was_started_again_answers_the_next_click_with_all_prompts(
@@ -102,21 +102,21 @@ def test_a_server_that_was_started_again_answers_the_next_click_with_all_prompts
 ) -> None:
     first = start_nninteractive()
     compute = remote(background, first)
-    asker = Asker(compute, background)
+    requester = MaskRequester(compute, background)
     try:
-        asker.answer([FIRST])
+        requester.answer([FIRST])
         first.stop()
-        asker.ask([FIRST, SECOND])
-        asker.wait()
-        assert "Nothing answers" in asker.errors.pop()
+        requester.request([FIRST, SECOND])
+        requester.wait()
+        assert "Nothing answers" in requester.errors.pop()
         with serve_nninteractive(port=urlsplit(first.url).port) as second:
-            mask = asker.answer([FIRST, SECOND])
+            mask = requester.answer([FIRST, SECOND])
             np.testing.assert_array_equal(mask, painted(scan(), FIRST_AT, SECOND_AT))
             assert len(second.sessions) == 2
             compute.close()
             assert background.drain()
     finally:
-        asker.requests.close()
+        requester.requests.close()
         first.stop()
 
 
@@ -124,8 +124,8 @@ def test_a_full_server_is_told_and_the_next_click_tries_again(background: Any) -
     with serve_nninteractive(max_sessions=1) as full:
         other = full.client().call_json("POST", "/claim")["lease_token"]
         compute = remote(background, full)
-        waiting = Asker(compute, background)
-        waiting.ask([FIRST])
+        waiting = MaskRequester(compute, background)
+        waiting.request([FIRST])
         waiting.wait()
         (error,) = waiting.errors
         assert "no free session" in error

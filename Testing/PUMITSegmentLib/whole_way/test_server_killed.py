@@ -12,12 +12,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from asker import FIRST, NEGATIVE, SECOND, Asker, ball
-from fake_compute import FakeWorkers, wait_for
+from fake_compute import FakeWorkers, MemoryStore, wait_for
 from loopback_server import TOKEN
+from mask_requester import FIRST, NEGATIVE, SECOND, MaskRequester, ball
 from pumit.client.http_client import Client
 from PUMITSlicerLib.computing.compute import Compute, ComputeState
-from PUMITSlicerLib.computing.settings import ComputeMode, ComputeSettings, MemoryStore
+from PUMITSlicerLib.computing.settings import ComputeMode, ComputeSettings
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="kill -9 is POSIX")
 
@@ -58,14 +58,14 @@ def server():
 
 
 @pytest.fixture
-def asker(background, server):
+def requester(background, server):
     compute = Compute(
         *(background, MemoryStore()),
         makeWorker=FakeWorkers(),
         whyNotInstalled=lambda mode: "",
     )
     compute.changeSettings(ComputeSettings(ComputeMode.REMOTE, url=server.url, token=TOKEN))
-    made = Asker(compute, background)
+    made = MaskRequester(compute, background)
     made.compute = compute
     yield made
     made.requests.close()
@@ -73,32 +73,32 @@ def asker(background, server):
 
 
 @pytest.mark.slow
-def test_a_server_killed_at_any_time_loses_no_prompt(asker, server):
+def test_a_server_killed_at_any_time_loses_no_prompt(requester, server):
     """One test, since every start of a server takes seconds."""
     first, both = ball((4, 10, 10)), ball((4, 10, 10), (4, 20, 20))
-    asker.answer([FIRST])
-    asker.answer([SECOND], segment="2")
+    requester.answer([FIRST])
+    requester.answer([SECOND], segment="2")
 
     # Between two clicks: nobody notices, and not even the scan is read again.
     server.kill()
     server.start()
     corrected = both.copy()
     corrected[2:7, 9:14, 9:14] = False
-    np.testing.assert_array_equal(asker.answer([FIRST, SECOND, NEGATIVE]), corrected)
-    np.testing.assert_array_equal(asker.answer([SECOND], segment="2"), ball((4, 20, 20)))
-    assert asker.reads == ["scan"]
+    np.testing.assert_array_equal(requester.answer([FIRST, SECOND, NEGATIVE]), corrected)
+    np.testing.assert_array_equal(requester.answer([SECOND], segment="2"), ball((4, 20, 20)))
+    assert requester.reads == ["scan"]
 
     # While it computes, and gone for a while: one sentence for each try.
-    asker.ask([FIRST], segment="slow")
-    assert wait_for(asker.background, lambda: ("Segmenting", 0.9) in asker.progress)
+    requester.request([FIRST], segment="slow")
+    assert wait_for(requester.background, lambda: ("Segmenting", 0.9) in requester.progress)
     server.kill()
-    asker.wait()
-    assert "Nothing answers" in asker.errors.pop()
-    assert asker.compute.state is ComputeState.FAILED
-    asker.ask([FIRST, SECOND])
-    asker.wait()
-    assert "Nothing answers" in asker.errors.pop()
+    requester.wait()
+    assert "Nothing answers" in requester.errors.pop()
+    assert requester.compute.state is ComputeState.FAILED
+    requester.request([FIRST, SECOND])
+    requester.wait()
+    assert "Nothing answers" in requester.errors.pop()
     server.start()
-    np.testing.assert_array_equal(asker.answer([FIRST, SECOND]), both)
-    np.testing.assert_array_equal(asker.answer([FIRST]), first)
-    assert asker.errors == []
+    np.testing.assert_array_equal(requester.answer([FIRST, SECOND]), both)
+    np.testing.assert_array_equal(requester.answer([FIRST]), first)
+    assert requester.errors == []

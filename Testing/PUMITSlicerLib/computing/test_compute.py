@@ -12,7 +12,7 @@ import time
 from dataclasses import replace
 
 import pytest
-from fake_compute import FakeWorkers, wait_for
+from fake_compute import FakeWorkers, MemoryStore, wait_for
 from loopback_server import TOKEN, start_server
 from pumit.client.remote_session import RemoteSession
 from pumit.errors import ServiceError
@@ -21,7 +21,6 @@ from PUMITSlicerLib.computing.compute import Compute, ComputeState
 from PUMITSlicerLib.computing.settings import (
     ComputeMode,
     ComputeSettings,
-    MemoryStore,
     save_settings,
 )
 

@@ -6,13 +6,12 @@ import subprocess
 import sys
 
 import pytest
-from fake_compute import wait_for
+from fake_compute import MemoryStore, wait_for
 from pumit.errors import ServiceError
 from PUMITSlicerLib.computing import availability as compute_offer
 from PUMITSlicerLib.computing.availability import Availability, AvailableDevice, read_availability
 from PUMITSlicerLib.computing.background import Background
 from PUMITSlicerLib.computing.compute import Compute
-from PUMITSlicerLib.computing.settings import MemoryStore
 
 
 @pytest.mark.slow

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from fake_compute import FakeWorkers, wait_for
+from fake_compute import FakeWorkers, MemoryStore, wait_for
 from nninteractive_server import KEY, serve_nninteractive
 from pumit.errors import ServiceError
 from pumit.nninteractive.client.session import NNInteractiveSession
 from PUMITSlicerLib.computing.compute import Compute, ComputeState
 from PUMITSlicerLib.computing.connection import describe, is_in_the_clear, is_nninteractive
-from PUMITSlicerLib.computing.settings import ComputeMode, ComputeSettings, MemoryStore
+from PUMITSlicerLib.computing.settings import ComputeMode, ComputeSettings
 
 SENTENCE = "nnInteractive 2.6.0 computes; the licence of its model: CC BY-NC-SA 4.0."
 

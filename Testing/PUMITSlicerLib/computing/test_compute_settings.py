@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from fake_compute import MemoryStore
 from PUMITSlicerLib.computing.settings import (
     ComputeMode,
     ComputeSettings,
-    MemoryStore,
     load_settings,
     save_settings,
     slicer_settings,

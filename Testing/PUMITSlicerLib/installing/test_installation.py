@@ -12,10 +12,11 @@ from fake_compute import wait_for
 from made_wheels import make_wheel
 from packaging.requirements import Requirement
 from pumit.errors import Cancelled, ServiceError
+from PUMITSlicerLib.computing import dependencies
+from PUMITSlicerLib.computing.python_executable import program_environment
 from PUMITSlicerLib.computing.settings import ComputeMode
-from PUMITSlicerLib.installing import dependencies, installation
+from PUMITSlicerLib.installing import installation
 from PUMITSlicerLib.installing.installation import InstallationPlan, Installer, make_plan
-from PUMITSlicerLib.installing.python_executable import program_environment
 from PUMITSlicerLib.installing.steps import InstallStep, ProgramRunner
 
 LOCAL = ComputeMode.LOCAL

@@ -104,7 +104,7 @@ def test_folder_knows_what_is_left_out_and_whose_a_scan_is(train: Any, tmp_path:
     assert data == {"folders": [{"folder": folder, "images": "images/{case}.nii.gz"}]}
     call = train.programs.last
     for name in ("a", "b", "c"):
-        call.say({**goodCase(name), "folder": folder, "in_folder": name})
+        call.emit({**goodCase(name), "folder": folder, "in_folder": name})
     call.end()
     assert names(train) == ["a", "b", "c"]
     train.logic.cases.remove((folder, "a"))
@@ -119,12 +119,12 @@ def test_problems_are_shown_by_case_and_of_all(train: Any) -> None:
     train.addCases(2)
     asked(train)
     call = train.programs.last
-    call.say({**goodCase("scan0"), "problems": ["The label is empty."]})
-    call.say({**goodCase("scan1"), "doubts": ["Its voxels are ten times as large."]})
+    call.emit({**goodCase("scan0"), "problems": ["The label is empty."]})
+    call.emit({**goodCase("scan1"), "doubts": ["Its voxels are ten times as large."]})
     problems = ["scan0: The label is empty.", "Nothing can be learnt."]
     late = {"scan1": {"problems": [], "doubts": ["It has no spleen."]}}
     summary = {"classes": [], "problems": problems, "doubts": ["Few."], "found_late": late}
-    call.say({"summary": summary})
+    call.emit({"summary": summary})
     call.end()
     cases = train.logic.cases
     assert [row.state.value for row in cases.rows] == ["bad", "doubtful"]
@@ -174,8 +174,8 @@ def test_a_value_that_had_no_name_leaves_none_behind(train: Any) -> None:
     train.addCases(1)
     asked(train)
     call = train.programs.last
-    call.say({**goodCase("scan0"), "classes": {"class 1": 48}})
-    call.say({"summary": {"classes": [{"name": "class 1", "value": 1}]}})
+    call.emit({**goodCase("scan0"), "classes": {"class 1": 48}})
+    call.emit({"summary": {"classes": [{"name": "class 1", "value": 1}]}})
     call.end()
     train.logic.cases.setClass(0, ClassRow("liver", (1,)))
     assert train.logic.cases.classes == (ClassRow("liver", (1,)),)

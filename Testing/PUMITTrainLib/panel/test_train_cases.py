@@ -16,12 +16,12 @@ COLOR, NAME, VALUES, SEGMENTS, CODE, IN_CASES = range(6)
 
 def addRows(shown: ShownPanel, *rows: Any) -> None:
     shown.logic.cases.rows = rows
-    shown.tell()
+    shown.refresh()
 
 
 def addClasses(shown: ShownPanel, *classes: Any) -> None:
     shown.logic.cases.classes = classes
-    shown.tell()
+    shown.refresh()
 
 
 # --- where cases come from ------------------------------------------------------------------------
@@ -52,15 +52,15 @@ def test_everything_annotated_in_the_scene_is_added_and_read_by_one_click(
     shown: ShownPanel,
 ) -> None:
     shown.logic.cases.offered = (SimpleNamespace(title="CT1 + Segmentation"),)
-    shown.tell()
+    shown.refresh()
     assert "CT1 + Segmentation" in shown.ui.sourceHintLabel.text
     shown.press(shown.ui.addCasesButton)
-    assert shown.logic.askedFor("addAllOffered") == [()]
+    assert shown.logic.callsOf("addAllOffered") == [()]
     from PUMITTrainLib.cases.case_row import CaseRow
 
     addRows(shown, CaseRow("CT1"))
-    shown.tell()
-    assert shown.logic.askedFor("check") == [()]
+    shown.refresh()
+    assert shown.logic.callsOf("check") == [()]
 
 
 def test_a_scan_and_a_segmentation_that_are_chosen_are_added_alone(shown: ShownPanel) -> None:
@@ -72,8 +72,8 @@ def test_a_scan_and_a_segmentation_that_are_chosen_are_added_alone(shown: ShownP
     shown.ui.sceneVolumeSelector.setCurrentNode(volume)
     shown.ui.sceneLabelSelector.setCurrentNode(label)
     shown.press(shown.ui.addCasesButton)
-    assert shown.logic.askedFor("addScenePair") == [((volume,), label)]
-    assert shown.logic.askedFor("addAllOffered") == []
+    assert shown.logic.callsOf("addScenePair") == [((volume,), label)]
+    assert shown.logic.callsOf("addAllOffered") == []
 
 
 def test_a_folder_is_read_with_the_patterns_that_are_shown(
@@ -81,13 +81,13 @@ def test_a_folder_is_read_with_the_patterns_that_are_shown(
 ) -> None:
     shown.choose(shown.ui.sourceSelector, "folder")
     shown.ui.sourcePathEdit.currentPath = str(tmp_path)
-    shown.tell()
+    shown.refresh()
     assert shown.ui.imagePatternEdit.placeholderText == "found automatically"
     shown.type(shown.ui.imagePatternEdit, "scans/{case}.nrrd")
     assert shown.logic.parameters.imagePattern == "scans/{case}.nrrd"
     shown.press(shown.ui.addCasesButton)
-    assert shown.logic.askedFor("setFolder") == [(str(tmp_path),)]
-    assert shown.logic.askedFor("check") == [()]
+    assert shown.logic.callsOf("setFolder") == [(str(tmp_path),)]
+    assert shown.logic.callsOf("check") == [()]
 
 
 def test_channels_of_one_case_are_several_files(shown: ShownPanel, tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_channels_of_one_case_are_several_files(shown: ShownPanel, tmp_path: Pat
     assert "annotation" in shown.ui.addCasesButton.toolTip
     shown.ui.labelPathEdit.currentPath = "label.seg.nrrd"
     shown.press(shown.ui.addCasesButton)
-    assert shown.logic.askedFor("addFiles") == [(["t1.nii.gz", "t2.nii.gz"], "label.seg.nrrd")]
+    assert shown.logic.callsOf("addFiles") == [(["t1.nii.gz", "t2.nii.gz"], "label.seg.nrrd")]
 
 
 def test_a_scene_file_is_read_when_it_is_known_what_it_holds(shown: ShownPanel) -> None:
@@ -105,19 +105,19 @@ def test_a_scene_file_is_read_when_it_is_known_what_it_holds(shown: ShownPanel) 
     shown.choose(shown.ui.sourceSelector, "bundle")
     shown.ui.sourcePathEdit.currentPath = "lab.mrb"
     shown.press(shown.ui.addCasesButton)
-    assert shown.logic.askedFor("addBundle") == [("lab.mrb",)]
-    assert shown.logic.askedFor("check") == []
+    assert shown.logic.callsOf("addBundle") == [("lab.mrb",)]
+    assert shown.logic.callsOf("check") == []
     addRows(shown, CaseRow("CT1"))
-    assert shown.logic.askedFor("check") == [()]
+    assert shown.logic.callsOf("check") == [()]
 
 
 def test_the_place_that_the_scene_remembers_is_shown(shown: ShownPanel, tmp_path: Path) -> None:
-    from PUMITTrainLib.plan.choices import CaseSource
+    from PUMITTrainLib.choices import CaseSource
 
     shown.logic.parameters.folder = str(tmp_path)
     shown.logic.parameters.source = CaseSource.FOLDER
-    shown.panel.casesSection.source.takeUp()
-    shown.tell()
+    shown.panel.casesSection.source.showSource()
+    shown.refresh()
     assert shown.ui.sourcePathEdit.isVisible()
     assert shown.ui.sourcePathEdit.currentPath == str(tmp_path)
 
@@ -172,7 +172,7 @@ def test_a_case_that_is_unticked_is_left_out(shown: ShownPanel) -> None:
 
     addRows(shown, goodRow("one"), goodRow("two"))
     shown.cell(shown.ui.caseTable, 1, CASE).setCheckState(QtCore.Qt.Unchecked)
-    assert shown.logic.askedFor("setExcluded") == [(("", "two"), True)]
+    assert shown.logic.callsOf("setExcluded") == [(("", "two"), True)]
     addRows(shown, goodRow("one"), goodRow("two", isExcluded=True))
     assert shown.cell(shown.ui.caseTable, 1, REMARKS).text() == "left out"
 
@@ -180,14 +180,14 @@ def test_a_case_that_is_unticked_is_left_out(shown: ShownPanel) -> None:
 def test_a_patient_is_written_into_its_cell(shown: ShownPanel) -> None:
     addRows(shown, goodRow("one"))
     shown.edit(shown.ui.caseTable, 0, PATIENT, " P7 ")
-    assert shown.logic.askedFor("setPatient") == [(("", "one"), "P7")]
+    assert shown.logic.callsOf("setPatient") == [(("", "one"), "P7")]
 
 
 def test_a_table_that_is_filled_asks_for_nothing(shown: ShownPanel) -> None:
     addRows(shown, goodRow("one"), goodRow("two"))
     addRows(shown, goodRow("two", isExcluded=True))
-    assert shown.logic.askedFor("setExcluded") == []
-    assert shown.logic.askedFor("setPatient") == []
+    assert shown.logic.callsOf("setExcluded") == []
+    assert shown.logic.callsOf("setPatient") == []
 
 
 def test_a_cell_that_is_edited_stays_open_while_other_cases_are_read(shown: ShownPanel) -> None:
@@ -205,26 +205,26 @@ def test_a_cell_that_is_edited_stays_open_while_other_cases_are_read(shown: Show
 def test_selected_cases_are_removed(shown: ShownPanel) -> None:
     addRows(shown, goodRow("one"), goodRow("two"), goodRow("three"))
     shown.press(shown.ui.removeCasesButton)
-    assert shown.logic.askedFor("remove") == []
+    assert shown.logic.callsOf("remove") == []
     assert "Select" in shown.ui.statusLabel.text
     shown.ui.caseTable.selectRow(1)
     shown.press(shown.ui.removeCasesButton)
-    assert shown.logic.askedFor("remove") == [(("", "two"),)]
+    assert shown.logic.callsOf("remove") == [(("", "two"),)]
 
 
 def test_reading_can_be_stopped_and_tells_how_far_it_is(shown: ShownPanel) -> None:
     from PUMITTrainLib.cases.case_folders import SourceRow
-    from PUMITTrainLib.plan.choices import CaseSource
+    from PUMITTrainLib.choices import CaseSource
 
     shown.logic.cases.sources = (SourceRow(CaseSource.SCENE, 1),)
     addRows(shown, goodRow("one"))
     shown.press(shown.ui.checkCasesButton)
-    assert shown.logic.askedFor("check") == [()]
+    assert shown.logic.callsOf("check") == [()]
     shown.logic.cases.isChecking, shown.logic.cases.progress = True, (3, 16)
-    shown.tell()
+    shown.refresh()
     assert shown.ui.casesSection.text == "1. Cases: reading 3 of 16"
     shown.press(shown.ui.checkCasesButton)
-    assert shown.logic.askedFor("cancelCheck") == [()]
+    assert shown.logic.callsOf("cancelCheck") == [()]
 
 
 def test_what_concerns_the_whole_set_is_told_above_the_table(shown: ShownPanel) -> None:
@@ -257,7 +257,7 @@ def test_names_values_and_other_names_are_edited_in_the_table(shown: ShownPanel)
     shown.edit(table, 0, NAME, "Liver")
     shown.edit(table, 0, SEGMENTS, "foie, hepar")
     shown.edit(table, 0, VALUES, "1, 2")
-    assert [row for _index, row in shown.logic.askedFor("setClass")] == [
+    assert [row for _index, row in shown.logic.callsOf("setClass")] == [
         ClassRow("Liver", (1,)),
         ClassRow("liver", (1,), ("foie", "hepar")),
         ClassRow("liver", (1, 2)),
@@ -271,7 +271,7 @@ def test_what_no_class_can_have_is_taken_back(shown: ShownPanel, column: int, te
     addClasses(shown, ClassRow("liver", (1,)))
     before = shown.cell(shown.ui.classTable, 0, column).text()
     shown.edit(shown.ui.classTable, 0, column, text)
-    assert shown.logic.askedFor("setClass") == []
+    assert shown.logic.callsOf("setClass") == []
     assert shown.cell(shown.ui.classTable, 0, column).text() == before
 
 
@@ -282,7 +282,7 @@ def test_a_structure_that_is_typed_becomes_the_code_of_the_class(shown: ShownPan
     assert not shown.ui.classTermEdit.enabled
     shown.ui.classTable.selectRow(1)
     shown.type(shown.ui.classTermEdit, "left kidney")
-    ((index, row),) = shown.logic.askedFor("setClass")
+    ((index, row),) = shown.logic.callsOf("setClass")
     assert index == 1
     assert "Kidney" in row.terminology
     assert "Left" in row.terminology
@@ -295,7 +295,7 @@ def test_a_structure_that_nobody_knows_is_said_to_be_so(shown: ShownPanel) -> No
 
     addClasses(shown, ClassRow("a", (1,)))
     shown.type(shown.ui.classTermEdit, "xyzzy")
-    assert shown.logic.askedFor("setClass") == []
+    assert shown.logic.callsOf("setClass") == []
     assert "xyzzy" in shown.ui.statusLabel.text
 
 
@@ -305,7 +305,7 @@ def test_a_colour_is_chosen_by_its_button(shown: ShownPanel) -> None:
 
     addClasses(shown, ClassRow("a", (1,)), ClassRow("b", (2,)))
     shown.ui.classTable.cellWidget(1, COLOR).color = QtGui.QColor(255, 0, 51)
-    ((index, row),) = shown.logic.askedFor("setClass")
+    ((index, row),) = shown.logic.callsOf("setClass")
     assert (index, row.colorRgb) == (1, (1.0, 0.0, 0.2))
 
 
@@ -315,9 +315,9 @@ def test_classes_are_added_removed_and_taken_as_found(shown: ShownPanel) -> None
     addClasses(shown, ClassRow("new class", (1,)), ClassRow("b", (2,)))
     assert not shown.ui.removeClassButton.enabled
     shown.press(shown.ui.addClassButton)
-    assert shown.logic.askedFor("addClass") == [(ClassRow("new class 2"),)]
+    assert shown.logic.callsOf("addClass") == [(ClassRow("new class 2"),)]
     shown.ui.classTable.selectRow(0)
     shown.press(shown.ui.removeClassButton)
-    assert shown.logic.askedFor("removeClass") == [(0,)]
+    assert shown.logic.callsOf("removeClass") == [(0,)]
     shown.press(shown.ui.resetClassesButton)
-    assert shown.logic.askedFor("resetClasses") == [()]
+    assert shown.logic.callsOf("resetClasses") == [()]

@@ -46,7 +46,7 @@ def test_the_example_is_offered_on_an_empty_scene_and_becomes_pairs(shown: Shown
     assert sizes == [4 * 4] * 4
     assert [bool(pair.label.GetDisplayVisibility()) for pair in pairs] == [True] + [False] * 5
     shown.logic.cases.offered = pairs
-    shown.tell()
+    shown.refresh()
     assert not shown.ui.exampleButton.isVisible()
     assert shown.ui.addCasesButton.enabled
 
@@ -60,7 +60,7 @@ def test_the_example_can_be_cancelled(shown: ShownPanel) -> None:
     shown.logic.status.cancel()
     assert shown.logic.background.drain(60)
     assert len(slicer.util.getNodesByClass("vtkMRMLScalarVolumeNode")) == 0
-    shown.tell()
+    shown.refresh()
     assert shown.ui.exampleButton.enabled
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from pumit.runs import read_command, send_command
-from train_module import TrainModule, addToTable, say, start
+from train_module import TrainModule, addToTable, start, writeRun
 
 BEST = {"model": "mine.safetensors", "best_step": 148}
 
@@ -18,7 +18,7 @@ def validated(module: TrainModule, folder: Path) -> None:
     record = {"step": 148, "validation": {"score": 0.71, "dice_liver": 0.71}}
     with (folder / "log.jsonl").open("a", encoding="utf-8") as log:
         log.write(json.dumps(record) + "\n")
-    say(module, folder, step=160, steps=1000, **BEST)
+    writeRun(module, folder, step=160, steps=1000, **BEST)
 
 
 def test_a_run_that_goes_on_is_finished_with_its_best_step(module: TrainModule) -> None:
@@ -40,7 +40,7 @@ def test_a_run_that_goes_on_is_finished_with_its_best_step(module: TrainModule) 
     assert ui.runSection.text == "3. Run: finishing"
     assert not ui.finishButton.enabled
     assert not ui.pauseButton.enabled
-    say(module, folder, "finished", step=160, steps=1000, registered="mine", **BEST)
+    writeRun(module, folder, "finished", step=160, steps=1000, registered="mine", **BEST)
     assert ui.useButton.enabled
     assert not ui.finishButton.isVisible()
 
@@ -51,7 +51,7 @@ def test_a_run_that_ended_early_is_finished_by_a_process(module: TrainModule, st
     folder = start(module)
     validated(module, folder)
     sentence = "Step 160 is saved."
-    say(module, folder, state, step=160, steps=1000, sentence=sentence, **BEST)
+    writeRun(module, folder, state, step=160, steps=1000, sentence=sentence, **BEST)
     ui = module.ui
     assert sentence in ui.statusLabel.text
     assert ui.pauseButton.text == "Resume"
@@ -67,7 +67,7 @@ def test_a_paused_run_is_finished(module: TrainModule) -> None:
     addToTable(module)
     folder = start(module)
     validated(module, folder)
-    say(module, folder, "paused", step=160, steps=1000, **BEST)
+    writeRun(module, folder, "paused", step=160, steps=1000, **BEST)
     module.press(module.ui.finishButton)
     module.settle()
     assert read_command(folder) == "finish"
@@ -79,14 +79,14 @@ def test_a_run_that_is_stopping_is_not_finished_too(module: TrainModule) -> None
     folder = start(module)
     validated(module, folder)
     send_command(folder, "stop")
-    say(module, folder, step=160, steps=1000, **BEST)
+    writeRun(module, folder, step=160, steps=1000, **BEST)
     assert not module.ui.finishButton.enabled
 
 
 def test_a_run_stopped_before_its_first_validation_says_so(module: TrainModule) -> None:
     addToTable(module)
     folder = start(module)
-    say(module, folder, "stopped", sentence="Stopped. Nothing of it is saved yet.")
+    writeRun(module, folder, "stopped", sentence="Stopped. Nothing of it is saved yet.")
     ui = module.ui
     assert "Nothing of it is saved yet" in ui.statusLabel.text
     assert not ui.finishButton.enabled

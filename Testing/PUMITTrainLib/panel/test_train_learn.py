@@ -10,7 +10,7 @@ from shown_panel import ShownPanel
 
 
 def test_the_goal_shows_the_choices_that_belong_to_it(shown: ShownPanel) -> None:
-    from PUMITTrainLib.plan.choices import Goal
+    from PUMITTrainLib.choices import Goal
 
     ui = shown.ui
     assert ui.clicksRadio.checked
@@ -19,14 +19,14 @@ def test_the_goal_shows_the_choices_that_belong_to_it(shown: ShownPanel) -> None
     before = ui.goalLabel.text
     shown.press(ui.automaticRadio)
     assert shown.logic.parameters.goal is Goal.AUTOMATIC
-    shown.tell()
+    shown.refresh()
     assert ui.networkSelector.isVisible()
     assert not ui.adaptSelector.isVisible()
     assert ui.goalLabel.text != before
 
 
 def test_what_is_chosen_is_remembered_in_the_scene(shown: ShownPanel) -> None:
-    from PUMITTrainLib.plan.choices import ClickPart, PresetName
+    from PUMITTrainLib.choices import ClickPart, PresetName
 
     parameters = shown.logic.parameters
     shown.choose(shown.ui.presetSelector, "thorough")
@@ -43,12 +43,12 @@ def test_what_is_chosen_is_remembered_in_the_scene(shown: ShownPanel) -> None:
 
 
 def test_what_another_hand_chose_is_shown(shown: ShownPanel) -> None:
-    from PUMITTrainLib.plan.choices import PresetName
+    from PUMITTrainLib.choices import PresetName
 
     shown.logic.parameters.preset = PresetName.QUICK
     shown.logic.parameters.folds = 7
     shown.logic.parameters.device = "cuda:3"
-    shown.tell()
+    shown.refresh()
     ui = shown.ui
     assert ui.presetSelector.itemData(ui.presetSelector.currentIndex) == "quick"
     assert ui.validationSelector.currentText == "Cross-validation in 7 parts"
@@ -64,10 +64,10 @@ def test_networks_and_devices_are_listed_when_they_become_known(shown: ShownPane
         SimpleNamespace(name="swin_unetr", title="Swin UNETR (MONAI)", tooltip="A large one."),
     )
     shown.logic.devices = (("cuda:0", "A GPU, 80 GB"),)
-    shown.tell()
+    shown.refresh()
     shown.choose(shown.ui.networkSelector, "swin_unetr")
     assert shown.logic.parameters.network == "swin_unetr"
-    shown.tell()
+    shown.refresh()
     assert shown.ui.networkSelector.toolTip == "A large one."
     shown.choose(shown.ui.deviceSelector, "cuda:0")
     assert shown.logic.parameters.device == "cuda:0"
@@ -78,19 +78,19 @@ def test_a_plan_tells_time_and_memory_before_anything_starts(shown: ShownPanel) 
     assert not shown.ui.planButton.enabled
     assert "Add cases" in shown.ui.planButton.toolTip
     shown.logic.cases.rows = (goodRow("one"),)
-    shown.tell()
+    shown.refresh()
     shown.press(shown.ui.planButton)
-    assert shown.logic.askedFor("make") == [()]
+    assert shown.logic.callsOf("make") == [()]
     planning.isPlanning = True
-    shown.tell()
+    shown.refresh()
     shown.press(shown.ui.planButton)
-    assert shown.logic.askedFor("cancel") == [()]
+    assert shown.logic.callsOf("cancel") == [()]
     planning.isPlanning = False
     planning.estimate = SimpleNamespace(
         sentence="About 11 minutes, 1.8 GiB of memory.", seconds=660.0
     )
     planning.warnings = ("Only three patients.",)
-    shown.tell()
+    shown.refresh()
     assert "About 11 minutes" in shown.ui.estimateLabel.text
     assert "Only three patients." in shown.ui.estimateLabel.text
     assert shown.ui.learnSection.toolTip.endswith("better clicks, balanced, 11 minutes")
@@ -99,7 +99,7 @@ def test_a_plan_tells_time_and_memory_before_anything_starts(shown: ShownPanel) 
 def test_an_estimate_that_is_out_of_date_is_not_shown_as_if_it_held(shown: ShownPanel) -> None:
     shown.logic.planning.estimate = SimpleNamespace(sentence="About 11 minutes.", seconds=660.0)
     shown.logic.planning.isUpToDate = False
-    shown.tell()
+    shown.refresh()
     assert "About 11 minutes" not in shown.ui.estimateLabel.text
     assert "plan again" in shown.ui.estimateLabel.text
 
@@ -110,7 +110,7 @@ def recipe(shown: ShownPanel) -> ShownPanel:
     shown.logic.cases.rows = (goodRow("one"),)
     shown.logic.planning.recipeText = "name: liver\nschedule:\n  steps: 400\n"
     shown.press(shown.ui.showValuesButton)
-    shown.tell()
+    shown.refresh()
     return shown
 
 
@@ -119,7 +119,7 @@ def test_values_are_planned_when_they_are_first_looked_at(shown: ShownPanel) -> 
     shown.logic.cases.rows = (goodRow("one"),)
     shown.press(shown.ui.showValuesButton)
     assert shown.ui.recipeEdit.isVisible()
-    assert shown.logic.askedFor("make") == [()]
+    assert shown.logic.callsOf("make") == [()]
 
 
 def test_what_is_typed_is_handed_over_when_the_user_pauses(recipe: ShownPanel) -> None:
@@ -128,16 +128,16 @@ def test_what_is_typed_is_handed_over_when_the_user_pauses(recipe: ShownPanel) -
     edit = recipe.ui.recipeEdit
     edit.setFocus()
     QtTest.QTest.keyClicks(edit, "# mine")
-    recipe.tell()  # what the logic knows is older than what is being typed
+    recipe.refresh()  # what the logic knows is older than what is being typed
     assert edit.plainText.startswith("# mine")
-    assert recipe.logic.askedFor("setRecipeText") == []
+    assert recipe.logic.callsOf("setRecipeText") == []
     for _ in range(40):
-        if recipe.logic.askedFor("setRecipeText"):
+        if recipe.logic.callsOf("setRecipeText"):
             break
         QtTest.QTest.qWait(50)
-    ((text,),) = recipe.logic.askedFor("setRecipeText")
+    ((text,),) = recipe.logic.callsOf("setRecipeText")
     assert text.startswith("# mine")
-    recipe.tell()
+    recipe.refresh()
     assert "edited" in recipe.ui.learnSection.toolTip
 
 
@@ -146,7 +146,7 @@ def test_the_line_that_is_wrong_is_named_and_selected(recipe: ShownPanel) -> Non
     recipe.logic.planning.recipeProblem = SimpleNamespace(
         line=3, sentence="'stpes' is no key of schedule; did you mean 'steps'?"
     )
-    recipe.tell()
+    recipe.refresh()
     assert "Line 3: 'stpes' is no key" in recipe.ui.recipeProblemLabel.text
     assert recipe.ui.recipeEdit.textCursor().selectedText() == "  steps: 400"
     cursor = recipe.ui.recipeEdit.textCursor()
@@ -155,13 +155,13 @@ def test_the_line_that_is_wrong_is_named_and_selected(recipe: ShownPanel) -> Non
     recipe.press(recipe.ui.goToLineButton)
     assert recipe.ui.recipeEdit.textCursor().selectedText() == "  steps: 400"
     recipe.logic.planning.recipeProblem = None
-    recipe.tell()
+    recipe.refresh()
     assert not recipe.ui.goToLineButton.isVisible()
 
 
 def test_edits_can_be_taken_back(recipe: ShownPanel) -> None:
     assert not recipe.ui.resetRecipeButton.enabled
     recipe.logic.planning.isEdited = True
-    recipe.tell()
+    recipe.refresh()
     recipe.press(recipe.ui.resetRecipeButton)
-    assert recipe.logic.askedFor("resetRecipe") == [()]
+    assert recipe.logic.callsOf("resetRecipe") == [()]

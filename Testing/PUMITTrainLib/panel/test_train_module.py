@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from pumit.runs import RunStatus, write_status
-from train_module import TrainModule, addToTable, say, start
+from train_module import TrainModule, addToTable, start, writeRun
 
 CASE, REMARKS = range(2)
 
@@ -31,9 +31,9 @@ def test_from_the_scene_to_a_training_that_runs(module: TrainModule) -> None:
     module.press(ui.startButton)
     module.settle()
     (launched,) = module.launcher.launched
-    say(module, launched[0])
+    writeRun(module, launched[0])
     assert ui.runSection.text == "3. Run: training, 25 %"
-    say(module, launched[0], "finished", step=40, model="mine.safetensors", registered="mine")
+    writeRun(module, launched[0], "finished", step=40, model="mine.safetensors", registered="mine")
     assert ui.resultSection.text.startswith("4. Result: mine")
     assert ui.useButton.enabled
 
@@ -73,7 +73,7 @@ def test_the_run_goes_on_when_its_scene_is_closed(module: TrainModule) -> None:
     module.settle()
     assert module.ui.casesSection.text == "1. Cases: none yet"
     module.logic.runs.select(folder)
-    say(module, folder, step=20)
+    writeRun(module, folder, step=20)
     assert module.ui.runSection.text == "3. Run: training, 50 %"
 
 
@@ -81,7 +81,7 @@ def test_a_module_that_is_closed_and_opened_again_finds_its_run(module: TrainMod
     addToTable(module)
     folder = start(module)
     module.reopen()
-    say(module, folder, step=20)
+    writeRun(module, folder, step=20)
     assert module.logic.runs.selected.folder == folder
     assert module.ui.runSection.text == "3. Run: training, 50 %"
     assert module.ui.stopButton.enabled
@@ -94,7 +94,7 @@ def test_a_slicer_that_was_closed_shows_the_run_that_went_on(module: TrainModule
     folder = start(module)
     slicer.mrmlScene.Clear()  # as a new Slicer's: nothing of it names the run
     module.reopen()
-    say(module, folder, step=20)
+    writeRun(module, folder, step=20)
     assert module.ui.runSection.text == "3. Run: training, 50 %"
 
 

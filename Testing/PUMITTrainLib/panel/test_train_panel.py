@@ -26,7 +26,7 @@ def fill(shown: ShownPanel, tmp_path: Path) -> None:
     """Let there be something of everything."""
     from PUMITTrainLib.cases.case_folders import SourceRow
     from PUMITTrainLib.cases.case_row import ClassRow
-    from PUMITTrainLib.plan.choices import CaseSource
+    from PUMITTrainLib.choices import CaseSource
 
     logic = shown.logic
     logic.cases.sources = (SourceRow(CaseSource.FOLDER, 4, "/scans/liver"),)
@@ -96,7 +96,7 @@ def test_every_control_has_a_tooltip_whatever_is_shown(shown: ShownPanel, tmp_pa
     shown.ui.showValuesButton.checked = True
     assert missing() == []
     fill(shown, tmp_path)
-    shown.tell()
+    shown.refresh()
     assert missing() == []
 
 
@@ -129,7 +129,7 @@ def test_nothing_is_cut_at_a_narrow_width(
         shown.ui.sourceSelector.currentIndex = place
         shown.panel.widget.resize(WIDTH, 2600)
         for _ in range(4):
-            shown.tell()
+            shown.refresh()
         assert shown.panel.widget.width == WIDTH
         cut = []
         for child in shown.panel.widget.findChildren(QtWidgets.QWidget):
@@ -145,7 +145,7 @@ def test_nothing_is_cut_at_a_narrow_width(
 
 def test_headings_say_how_things_stand(shown: ShownPanel, tmp_path: Path) -> None:
     fill(shown, tmp_path)
-    shown.tell()
+    shown.refresh()
     assert "2 to train on, 1 with problems" in shown.ui.casesSection.toolTip
     assert "better clicks, balanced, a value is wrong" in shown.ui.learnSection.toolTip
     assert shown.ui.runSection.text == "3. Run: training, 25 %"
@@ -155,27 +155,27 @@ def test_headings_say_how_things_stand(shown: ShownPanel, tmp_path: Path) -> Non
 def test_what_is_missing_is_explained_before_anything_can_be_pressed(shown: ShownPanel) -> None:
     assert not shown.ui.setupFrame.isVisible()
     shown.logic.setup.isMissing, shown.logic.setup.sentence = True, "torch is not installed."
-    shown.tell()
+    shown.refresh()
     assert shown.ui.setupFrame.isVisible()
     assert "torch" in shown.ui.setupLabel.text
     assert shown.logic.background.drain(30)
     shown.logic.setup.isMissing = False
-    shown.tell()
+    shown.refresh()
     assert not shown.ui.setupFrame.isVisible()
 
 
 def test_while_the_scene_changes_nothing_can_be_chosen(shown: ShownPanel) -> None:
     parameters, shown.logic.parameters = shown.logic.parameters, None
-    shown.tell()
+    shown.refresh()
     assert not shown.ui.learnFrame.enabled
     assert not shown.ui.addCasesButton.enabled
     shown.logic.parameters = parameters
-    shown.tell()
+    shown.refresh()
     assert shown.ui.learnFrame.enabled
 
 
 def test_a_panel_that_is_closed_is_told_nothing_more(shown: ShownPanel) -> None:
     shown.panel.close()
     assert shown.logic.listeners == []
-    assert shown.logic.askedFor("close")
+    assert shown.logic.callsOf("close")
     assert shown.logic.status.listeners == []

@@ -55,7 +55,7 @@ def learn(shown: ShownPanel, steps: int) -> None:
     points = [(step, step / 1000) for step in range(50, steps + 1, 50)]
     curves.scores = {"mean": points, "liver": points, "tumour": points}
     curves.version += 1
-    shown.tell()
+    shown.refresh()
 
 
 def test_nothing_is_in_the_scene_before_plots_are_asked_for(learning: ShownPanel) -> None:
@@ -86,6 +86,28 @@ def test_plots_follow_the_run(learning: ShownPanel) -> None:
     assert {kind: len(nodes(kind)) for kind in KINDS} == before
 
 
+def test_the_legend_lies_on_no_curve(learning: ShownPanel) -> None:
+    from harness.views.plot_view import PlotView
+
+    curves = learning.logic.runs.curves
+    points = [(step, 0.97 - step / 20000) for step in range(50, 1001, 50)]
+    curves.scores = {"mean": points, "right kidney": points, "left kidney": points}
+    curves.version += 1
+    learning.press(learning.ui.showPlotsButton)
+    plot = PlotView("PUMITDice")
+    chartOf("PUMITDice").SetLegendVisibility(False)
+    bare = isRed(plot.image())
+    chartOf("PUMITDice").SetLegendVisibility(True)
+    assert bare.sum() > 200
+    assert isRed(plot.image())[bare].all()
+    plot.close()
+
+
+def isRed(image: np.ndarray) -> np.ndarray:
+    """Where the mean is drawn."""
+    return (image[..., 0] > 180) & (image[..., 1:] < 90).all(axis=-1)
+
+
 def test_pressing_again_brings_the_layout_before(learning: ShownPanel) -> None:
     import slicer
 
@@ -102,7 +124,7 @@ def test_another_layout_that_is_chosen_releases_the_button(learning: ShownPanel)
 
     learning.press(learning.ui.showPlotsButton)
     slicer.app.layoutManager().setLayout(slicer.vtkMRMLLayoutNode.SlicerLayoutOneUpRedSliceView)
-    learning.tell()
+    learning.refresh()
     assert not learning.ui.showPlotsButton.checked
     assert (
         slicer.app.layoutManager().layout == slicer.vtkMRMLLayoutNode.SlicerLayoutOneUpRedSliceView

@@ -32,7 +32,7 @@ def finished(shown: ShownPanel, tmp_path: Path) -> None:
         FakeScore("case_07", {"liver": 0.8, "tumour": 0.31}),
         FakeScore("case_02", {"liver": 0.9}),
     )
-    shown.tell()
+    shown.refresh()
 
 
 def figures(shown: ShownPanel) -> list[str]:
@@ -58,7 +58,7 @@ def test_a_finished_run_opens_its_result(shown: ShownPanel, tmp_path: Path) -> N
     rows = [[shown.cell(table, row, column).text() for column in range(3)] for row in range(2)]
     assert rows == [["case_07", "0.80", "0.31"], ["case_02", "0.90", ""]]
     shown.ui.resultSection.collapsed = True
-    shown.tell()
+    shown.refresh()
     assert shown.ui.resultSection.collapsed
 
 
@@ -68,7 +68,7 @@ def test_one_sentence_says_what_the_run_brought(shown: ShownPanel, tmp_path: Pat
     assert figures(shown) == ["0.71", "0.85", "0.57", "50", "0.31"]
     # Of better clicks it is known what the model did before.
     shown.logic.results.scores = (FakeScore("case_07", {"liver": 0.8}, before={"liver": 0.62}),)
-    shown.tell()
+    shown.refresh()
     assert figures(shown) == ["0.71", "0.85", "0.57", "0.62"]
 
 
@@ -87,7 +87,7 @@ def test_a_picture_has_a_caption_and_opens_in_full_size(
     finished(shown, tmp_path)
     assert not shown.ui.worstCaptionLabel.isVisible()
     shown.logic.results.scores = (FakeScore("case_07", {"liver": 0.8, "tumour": 0.31}, picture),)
-    shown.tell()
+    shown.refresh()
     caption = shown.ui.worstCaptionLabel
     assert caption.isVisible()
     assert caption.text == (
@@ -105,7 +105,7 @@ def test_the_picture_of_the_selected_case_is_shown(shown: ShownPanel, tmp_path: 
     finished(shown, tmp_path)
     worst = FakeScore("case_07", {"liver": 0.8}, tmp_path / "worst.png")
     shown.logic.results.scores = (worst, FakeScore("case_02", {"liver": 0.9}))
-    shown.tell()
+    shown.refresh()
     assert shown.ui.worstLabel.isVisible()
     shown.ui.scoreTable.selectRow(1)
     assert not shown.ui.worstLabel.isVisible()
@@ -114,7 +114,7 @@ def test_the_picture_of_the_selected_case_is_shown(shown: ShownPanel, tmp_path: 
 def test_the_model_is_used_by_one_click(shown: ShownPanel, tmp_path: Path) -> None:
     finished(shown, tmp_path)
     shown.press(shown.ui.useButton)
-    assert shown.logic.askedFor("use") == [()]
+    assert shown.logic.callsOf("use") == [()]
 
 
 def test_a_model_is_exported_and_imported_as_one_file(shown: ShownPanel, tmp_path: Path) -> None:
@@ -123,13 +123,13 @@ def test_a_model_is_exported_and_imported_as_one_file(shown: ShownPanel, tmp_pat
     shown.panel.resultSection._dialogs = Answers(str(file))
     shown.press(shown.ui.exportButton)
     shown.press(shown.ui.importButton)
-    assert shown.logic.askedFor("exportModel") == [(file,)]
-    assert shown.logic.askedFor("importModel") == [(file,)]
+    assert shown.logic.callsOf("exportModel") == [(file,)]
+    assert shown.logic.callsOf("importModel") == [(file,)]
     shown.panel.resultSection._dialogs = Answers("")
     shown.press(shown.ui.exportButton)
-    assert len(shown.logic.askedFor("exportModel")) == 1
+    assert len(shown.logic.callsOf("exportModel")) == 1
     shown.logic.results.isBusy = True
-    shown.tell()
+    shown.refresh()
     assert not shown.ui.exportButton.enabled
     assert not shown.ui.importButton.enabled
 
@@ -138,6 +138,6 @@ def test_the_card_can_be_opened_when_it_is_written(shown: ShownPanel, tmp_path: 
     finished(shown, tmp_path)
     assert not shown.ui.cardButton.enabled
     shown.logic.results.cardFile = tmp_path / "card.md"
-    shown.tell()
+    shown.refresh()
     shown.press(shown.ui.cardButton)
-    assert shown.logic.askedFor("openCard") == [()]
+    assert shown.logic.callsOf("openCard") == [()]

@@ -16,7 +16,7 @@ from shown_panel import ShownPanel
 def ready(shown: ShownPanel) -> ShownPanel:
     """A panel on which Start can be pressed."""
     shown.logic.runs.whyNoStart = ""
-    shown.tell()
+    shown.refresh()
     return shown
 
 
@@ -39,23 +39,23 @@ def test_start_starts_once_however_often_it_is_pressed(ready: ShownPanel) -> Non
     ready.press(ready.ui.startButton)
     ready.logic.runs.whyNoStart = "The plan is still being made."
     ready.press(ready.ui.startButton)
-    ready.tell()
+    ready.refresh()
     ready.press(ready.ui.startButton)
-    assert ready.logic.askedFor("start") == [()]
+    assert ready.logic.callsOf("start") == [()]
     assert ready.ui.startButton.toolTip == "The plan is still being made."
 
 
 def test_a_second_training_is_started_only_by_who_insists(ready: ShownPanel) -> None:
     runs = ready.logic.runs
-    runs.needsInsisting, runs.whyBusy = True, "liver-mr is being trained on this machine."
+    runs.needsConfirmation, runs.whyBusy = True, "liver-mr is being trained on this machine."
     ready.press(ready.ui.startButton)
-    assert ready.logic.askedFor("start") == []
+    assert ready.logic.callsOf("start") == []
     assert "liver-mr" in ready.ui.questionLabel.text
     ready.press(ready.ui.noButton)
     assert not ready.ui.questionFrame.isVisible()
     ready.press(ready.ui.startButton)
     ready.press(ready.ui.yesButton)
-    assert ready.logic.askedFor("start") == [(("evenIfBusy", True),)]
+    assert ready.logic.callsOf("start") == [(("evenIfBusy", True),)]
     assert not ready.ui.questionFrame.isVisible()
 
 
@@ -63,16 +63,16 @@ def test_pausing_and_resuming_is_one_button(ready: ShownPanel, tmp_path: Path) -
     ui, runs = ready.ui, ready.logic.runs
     assert not ui.pauseButton.enabled
     runs.show(runView(tmp_path / "one"))
-    ready.tell()
+    ready.refresh()
     assert ui.pauseButton.text == "Pause"
     ready.press(ui.pauseButton)
-    assert ready.logic.askedFor("pause") == [()]
+    assert ready.logic.callsOf("pause") == [()]
     runs.show(runView(tmp_path / "one", "paused"))
-    ready.tell()
+    ready.refresh()
     assert ui.pauseButton.text == "Resume"
     assert ui.runSection.text == "3. Run: paused at 25 %"
     ready.press(ui.pauseButton)
-    assert ready.logic.askedFor("resume") == [()]
+    assert ready.logic.callsOf("resume") == [()]
 
 
 @pytest.mark.parametrize("state", ["stopped", "failed", "died"])
@@ -80,19 +80,19 @@ def test_a_run_whose_process_is_gone_is_taken_up_again(
     ready: ShownPanel, tmp_path: Path, state: str
 ) -> None:
     ready.logic.runs.show(runView(tmp_path / "one", state))
-    ready.tell()
+    ready.refresh()
     assert not ready.ui.stopButton.enabled
     ready.press(ready.ui.pauseButton)
-    assert ready.logic.askedFor("takeUp") == [()]
+    assert ready.logic.callsOf("continueRun") == [()]
 
 
 def test_stopping_is_asked_and_told_until_it_is_obeyed(ready: ShownPanel, tmp_path: Path) -> None:
     ready.logic.runs.show(runView(tmp_path / "one"))
-    ready.tell()
+    ready.refresh()
     ready.press(ready.ui.stopButton)
-    assert ready.logic.askedFor("stop") == [()]
-    ready.logic.runs.show(runView(tmp_path / "one", asked="stop"))
-    ready.tell()
+    assert ready.logic.callsOf("stop") == [()]
+    ready.logic.runs.show(runView(tmp_path / "one", pendingCommand="stop"))
+    ready.refresh()
     assert ready.ui.runSection.text == "3. Run: stopping"
     assert not ready.ui.stopButton.enabled
 
@@ -103,25 +103,25 @@ def test_stopping_is_asked_and_told_until_it_is_obeyed(ready: ShownPanel, tmp_pa
 def test_progress_is_told_in_words_and_by_a_bar(ready: ShownPanel, tmp_path: Path) -> None:
     ready.logic.runs.show(runView(tmp_path / "liver-mr", sentence="It learns."))
     ready.logic.runs.speed, ready.logic.runs.memory = "3.1 steps a second", "1.2 GiB"
-    ready.tell()
+    ready.refresh()
     assert ready.ui.runSentenceLabel.text == "liver-mr: It learns."
     assert ready.ui.runProgressBar.value == 250
     assert ready.ui.runNumbersLabel.text == (
         "step 250 of 1000, 2 minutes used, about 8 minutes left, 3.1 steps a second, 1.2 GiB"
     )
     ready.logic.runs.show(runView(tmp_path / "liver-mr", "preparing", step=0, leftSeconds=None))
-    ready.tell()
+    ready.refresh()
     assert ready.ui.runProgressBar.maximum == 0
 
 
 def test_why_a_run_failed_stands_in_the_panel(ready: ShownPanel, tmp_path: Path) -> None:
     sentence = "The disk is full: 0.1 GiB are free, a checkpoint needs 0.3 GiB."
     ready.logic.runs.show(runView(tmp_path / "one", "failed", sentence=sentence))
-    ready.tell()
+    ready.refresh()
     assert sentence in ready.ui.runSentenceLabel.text
     assert "color" in ready.ui.runSentenceLabel.styleSheet
     ready.logic.runs.show(runView(tmp_path / "one"))
-    ready.tell()
+    ready.refresh()
     assert ready.ui.runSentenceLabel.styleSheet == ""
 
 
@@ -133,12 +133,12 @@ def test_the_end_of_a_run_is_said_at_the_top(
     ready: ShownPanel, tmp_path: Path, state: str, word: str
 ) -> None:
     ready.logic.runs.show(runView(tmp_path / "one"))
-    ready.tell()
+    ready.refresh()
     ready.logic.runs.show(runView(tmp_path / "one", state))
-    ready.tell()
+    ready.refresh()
     assert word in ready.ui.statusLabel.text
     ready.logic.status.waiting("Something else.")
-    ready.tell()
+    ready.refresh()
     assert ready.ui.statusLabel.text == "Something else."
 
 
@@ -155,13 +155,13 @@ def test_curves_are_drawn_in_the_panel_as_the_run_goes_on(
     assert not ready.ui.lossCurveLabel.isVisible()
     ready.logic.runs.show(runView(tmp_path / "one"))
     learnt(ready)
-    ready.tell()
+    ready.refresh()
     assert ready.ui.lossCurveLabel.isVisible()
     before = picture(ready.ui.diceCurveLabel)
-    ready.tell()
+    ready.refresh()
     assert np.array_equal(before, picture(ready.ui.diceCurveLabel))
     learnt(ready, steps=300)
-    ready.tell()
+    ready.refresh()
     assert not np.array_equal(before, picture(ready.ui.diceCurveLabel))
 
 
@@ -176,7 +176,7 @@ def test_odd_losses_are_drawn_or_left_out(
     ready.logic.runs.show(runView(tmp_path / "one"))
     ready.logic.runs.curves.loss = loss
     ready.logic.runs.curves.version = 1
-    ready.tell()
+    ready.refresh()
     assert ready.ui.lossCurveLabel.isVisible() == (len(loss) > 1)
 
 
@@ -191,29 +191,29 @@ def test_the_newest_picture_of_a_kept_back_case_is_shown(ready: ShownPanel, tmp_
         picture.save(str(tmp_path / f"{step}.png"))
         overlay = Overlay(step, f"case_{step}", tmp_path / f"{step}.png")
         ready.logic.runs.curves.overlays.append(overlay)
-        ready.tell()
+        ready.refresh()
         caption = ready.ui.overlayCaptionLabel.text
         assert caption.startswith(f"case_{step}, kept back, after step {step}.")
         assert "Dashed: labels" in caption  # as words: the picture's own are too small to read
     assert ready.ui.overlayLabel.isVisible()
     assert ready.ui.overlayLabel.pixmap.width() < 380
     (tmp_path / "200.png").unlink()
-    ready.tell()
+    ready.refresh()
     assert not ready.ui.overlayLabel.isVisible()
 
 
 def test_the_log_grows_without_being_written_anew(ready: ShownPanel, tmp_path: Path) -> None:
     ready.logic.runs.show(runView(tmp_path / "one"))
     ready.logic.runs.logText = "20:31:12 It reads 4 cases.\n"
-    ready.tell()
+    ready.refresh()
     ready.logic.runs.logText += "2026-11-21 20:31:14  Step 3 of 40: loss 2.49, 1 minute left.\n"
     ready.logic.runs.logText += "20:31:15 Training starts.\n"
-    ready.tell()
+    ready.refresh()
     assert ready.ui.logView.plainText.splitlines() == [
         *("20:31:12 It reads 4 cases.", "20:31:15 Training starts.")
     ]
     ready.logic.runs.logText = "21:00:00 Another run.\n"
-    ready.tell()
+    ready.refresh()
     assert "Another run" in ready.ui.logView.plainText
     assert "Training starts" not in ready.ui.logView.plainText
 
@@ -229,14 +229,14 @@ def test_every_run_is_listed_and_the_one_that_is_clicked_is_shown(
     ready.logic.runs.show(
         runView(tmp_path / "new"), runView(tmp_path / "old", "finished", updated=hour)
     )
-    ready.tell()
+    ready.refresh()
     table = ready.ui.runTable
     shown = [[ready.cell(table, row, column).text() for column in range(3)] for row in (0, 1)]
     assert shown == [["new", "training, 25 %", "now"], ["old", "finished", "1 h ago"]]
-    assert ready.logic.askedFor("select") == []
+    assert ready.logic.callsOf("select") == []
     table.selectRow(1)
-    assert ready.logic.askedFor("select") == [(tmp_path / "old",)]
-    ready.tell()
+    assert ready.logic.callsOf("select") == [(tmp_path / "old",)]
+    ready.refresh()
     assert ready.ui.runSection.text == "3. Run: finished"
 
 
@@ -245,24 +245,24 @@ def test_a_run_that_goes_on_is_shown_when_the_panel_is_opened(
 ) -> None:
     runs = ready.logic.runs
     runs.all = (runView(tmp_path / "done", "finished"), runView(tmp_path / "live"))
-    ready.tell()
-    assert ready.logic.askedFor("select") == [(tmp_path / "live",)]
+    ready.refresh()
+    assert ready.logic.callsOf("select") == [(tmp_path / "live",)]
     assert ready.ui.runSection.text == "3. Run: training, 25 %"
     runs.selected = None
-    ready.tell()
-    assert len(ready.logic.askedFor("select")) == 1
+    ready.refresh()
+    assert len(ready.logic.callsOf("select")) == 1
 
 
 def test_a_run_is_deleted_only_after_a_question(ready: ShownPanel, tmp_path: Path) -> None:
     ready.logic.runs.show(runView(tmp_path / "old", "stopped"), runView(tmp_path / "new"))
-    ready.tell()
+    ready.refresh()
     ready.press(ready.ui.removeRunButton)
-    assert ready.logic.askedFor("remove") == []
+    assert ready.logic.callsOf("remove") == []
     assert "old" in ready.ui.questionLabel.text
     ready.press(ready.ui.yesButton)
-    assert ready.logic.askedFor("remove") == [(tmp_path / "old",)]
+    assert ready.logic.callsOf("remove") == [(tmp_path / "old",)]
     ready.logic.runs.selected = ready.logic.runs.all[1]
-    ready.tell()
+    ready.refresh()
     assert not ready.ui.removeRunButton.enabled
 
 
@@ -270,7 +270,7 @@ def test_a_question_about_one_run_is_withdrawn_with_the_run(
     ready: ShownPanel, tmp_path: Path
 ) -> None:
     ready.logic.runs.show(runView(tmp_path / "a", "stopped"), runView(tmp_path / "b", "stopped"))
-    ready.tell()
+    ready.refresh()
     ready.press(ready.ui.removeRunButton)
     ready.ui.runTable.selectRow(1)
     assert not ready.ui.questionFrame.isVisible()

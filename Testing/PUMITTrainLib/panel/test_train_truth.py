@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
-from train_module import TrainModule, addFolder, addToTable, say, site, start
+from train_module import TrainModule, addFolder, addToTable, site, start, writeRun
 from train_scene import goodCase
 
 LABELLED = 2
@@ -23,9 +24,9 @@ def readTwoClasses(module: TrainModule) -> None:
     module.settle()
     call = module.programs.last
     for name in ("scan0", "scan1"):
-        call.say({**goodCase(name), "classes": {"liver": 48, "spleen": 12}})
+        call.emit({**goodCase(name), "classes": {"liver": 48, "spleen": 12}})
     classes = [{"name": "liver", "value": 1}, {"name": "spleen", "value": 2}]
-    call.say({"summary": {"classes": classes}})
+    call.emit({"summary": {"classes": classes}})
     call.end()
     module.settle()
 
@@ -97,6 +98,7 @@ def test_table_and_pictures_have_the_same_colours(module: TrainModule) -> None:
         module.edit(module.ui.classTable, row, VALUES, str(row + 1))
     classes = classes_from(module.logic.cases.config()["classes"])
     pictured = class_terminology([c.label for c in classes])
+    assert module.cell(module.ui.classTable, 1, SEGMENTS).text() == ""  # no case says "new class"
     wanted = [tuple(round(255 * part) for part in meaning.color_rgb) for meaning in pictured]
     assert [shownColor(module, row) for row in range(3)] == wanted
 
@@ -111,9 +113,9 @@ def test_the_legend_has_the_colours_of_the_run_that_is_shown(module: TrainModule
     ]
     lines = "".join(json.dumps(record) + "\n" for record in records)
     (folder / "log.jsonl").write_text(lines, encoding="utf-8")
-    say(module, folder)
+    writeRun(module, folder)
     module.logic.runs.select(folder)
-    module.look()
+    module.poll()
     assert module.panel.runSection._colors()["thing"] == (0.25, 0.5, 0.75)
 
 
@@ -182,10 +184,29 @@ def test_while_a_run_pauses_nobody_says_that_it_runs(module: TrainModule) -> Non
     addToTable(module)
     folder = start(module)
     assert module.ui.statusLabel.text.startswith("Training;")
-    say(module, folder, "paused", sentence="Paused; resume it to go on.")
+    writeRun(module, folder, "paused", sentence="Paused; resume it to go on.")
     assert module.ui.statusLabel.text.startswith("mine: Paused")
-    say(module, folder, step=11)
+    writeRun(module, folder, step=11)
     assert module.ui.statusLabel.text.startswith("Training;")
+
+
+def test_a_run_whose_folder_is_deleted_leaves_the_panel_ready(module: TrainModule) -> None:
+    addToTable(module)
+    folder = start(module)
+    assert module.ui.statusLabel.text.startswith("Training;")
+    shutil.rmtree(folder)
+    module.poll()
+    module.process()
+    ui = module.ui
+    assert ui.statusLabel.text == "The folder of mine was deleted or moved: its training ends."
+    assert ui.startButton.enabled
+    assert ui.runSentenceLabel.text == "Everything is ready: press Start."
+    assert ui.runSection.text == "3. Run"
+    assert not ui.stopButton.enabled
+    assert not ui.runProgressBar.isVisible()
+    assert not ui.runTable.isVisible()
+    start(module)
+    assert ui.statusLabel.text.startswith("Training;")
 
 
 def test_the_panel_says_on_opening_what_to_do(module: TrainModule) -> None:
@@ -196,6 +217,6 @@ def test_the_panel_says_on_opening_what_to_do(module: TrainModule) -> None:
     folder = start(module)
     module.reopen()
     assert module.ui.statusLabel.text == "mine: Step 10 of 40."
-    say(module, folder, "finished", step=40)
+    writeRun(module, folder, "finished", step=40)
     module.reopen()
     assert module.ui.statusLabel.text

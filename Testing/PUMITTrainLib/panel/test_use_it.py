@@ -31,7 +31,7 @@ def finish(module: TrainModule, task: str) -> None:
     )
     write_status(folder, status)
     module.logic.runs.select(folder)
-    module.look()
+    module.poll()
     module.process()
 
 
@@ -42,6 +42,7 @@ def test_a_model_for_better_clicks_answers_the_next_click(
 
     finish(module, "promptable")
     module.press(module.ui.useButton)
+    module.answerModels()
     assert slicer.util.selectedModule() == "PUMITSegment"
     assert segment.logic.compute.settings.model == "hearts-2"
     selector = segment.ui.modelSelector
@@ -56,7 +57,25 @@ def test_a_model_that_segments_by_itself_is_chosen_where_it_runs(
 
     finish(module, "segmentation")
     module.press(module.ui.useButton)
+    module.answerModels()
     assert slicer.util.selectedModule() == "PUMITSegment"
     assert not segment.ui.automaticSection.collapsed
     assert segment.logic.parameters.automaticModel == "hearts-2"
     assert segment.status == "hearts-2 is chosen in section 4: press Segment to run it."
+
+
+@pytest.mark.parametrize("answer", [{"state": "lost"}, {"status": 2}], ids=["file", "index"])
+def test_a_model_that_was_deleted_is_not_said_to_answer(
+    segment: Panel, module: TrainModule, answer: dict[str, Any]
+) -> None:
+    finish(module, "promptable")
+    before = segment.status
+    module.press(module.ui.useButton)
+    module.answerModels(**answer)
+    assert segment.logic.compute.settings.model == "default"
+    assert segment.status == before
+    assert module.status == (
+        "The model hearts-2 was deleted from this machine; import it from an exported file, or "
+        "train again."
+    )
+    assert module.ui.useButton.enabled

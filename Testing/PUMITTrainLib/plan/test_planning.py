@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,7 @@ def test_second_run_gets_a_folder_and_files_of_its_own(planned: Any) -> None:
 
 
 def test_choices_reach_the_plan(train: Any) -> None:
-    from PUMITTrainLib.plan.choices import ClickPart, Goal, PresetName
+    from PUMITTrainLib.choices import ClickPart, Goal, PresetName
 
     train.addCases(1)
     parameters = train.logic.parameters
@@ -108,7 +109,7 @@ def test_choices_reach_the_plan(train: Any) -> None:
 def test_core_knows_every_key_of_the_request(train: Any, tmp_path: Path) -> None:
     from pumit.training.validate import read_recipe
     from PUMITTrainLib.cases.case_row import ClassRow
-    from PUMITTrainLib.plan.choices import Goal
+    from PUMITTrainLib.choices import Goal
 
     train.addCases(1)
     cases, parameters = train.logic.cases, train.logic.parameters
@@ -126,7 +127,7 @@ def test_core_knows_every_key_of_the_request(train: Any, tmp_path: Path) -> None
 
 def test_model_without_a_name_is_called_after_its_classes(train: Any) -> None:
     from PUMITTrainLib.cases.case_row import ClassRow
-    from PUMITTrainLib.plan.choices import Goal
+    from PUMITTrainLib.choices import Goal
     from PUMITTrainLib.plan.planning import fileName, nameOf
 
     rows = [ClassRow("left atrium"), ClassRow("aorta"), ClassRow("vein")]
@@ -188,7 +189,7 @@ def test_sizes_that_are_told_are_those_of_the_networks(train: Any) -> None:
 
 
 def test_devices_are_asked_for_once(train: Any) -> None:
-    train.logic.setup.askDevices()
+    train.logic.setup.requestDevices()
     train.settle()
     assert train.logic.devices == (("cpu", "Processor"),)
 
@@ -220,3 +221,67 @@ def test_line_of_a_sentence(train: Any, sentence: str, line: int) -> None:
 
     text = RECIPE.replace("folder", "foldr")
     assert lineOf(text, sentence) == line
+
+
+def test_edits_after_a_start_are_known_to_belong_to_that_run(planned: Any) -> None:
+    planned.logic.runs.start()
+    planned.settle()
+    planned.logic.planning.setRecipeText(RECIPE.replace("40", "50"))
+    planned.logic.runs.start(evenIfBusy=True)
+    planned.settle()
+    assert len(planned.launcher.launched) == 1
+    assert "that of a run already" in planned.status
+    assert "Cases or settings changed" not in planned.status
+
+
+def test_a_draft_that_somebody_deleted_is_made_again(planned: Any) -> None:
+    shutil.rmtree(planned.root)
+    assert not planned.logic.planning.isUpToDate
+    planned.logic.runs.start()
+    planned.settle()
+    planned.answerPlan(RECIPE)
+    planned.settle()
+    ((folder, _arguments),) = planned.launcher.launched
+    assert (folder / "recipe.yaml").read_text() == RECIPE
+    assert len(list((folder / "data").iterdir())) == 2  # image and label were written again
+
+
+def test_a_folder_of_runs_that_cannot_be_written_is_said(train: Any) -> None:
+    train.root.write_text("a file", encoding="utf-8")
+    train.addCases(1)
+    train.logic.cases.check()
+    train.settle()
+    assert "No folder for the run can be made" in train.status
+    train.root.unlink()
+    train.logic.cases.check()
+    train.settle()
+    train.answerCheck()
+    assert train.logic.runs.whyNoStart == ""
+
+
+def test_a_case_that_cannot_be_written_is_not_silently_left_out(
+    train: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pumit.errors import DiskFullError
+    from PUMITTrainLib.cases.scene_snapshot import SceneSnapshot
+
+    write = SceneSnapshot.write
+
+    def full(taken: Any, folder: Path) -> Any:
+        if taken.name == "scan1":
+            raise DiskFullError("The result cannot be written: the disk is full; make room.")
+        return write(taken, folder)
+
+    monkeypatch.setattr(SceneSnapshot, "write", full)
+    train.addCases(2)
+    train.logic.runs.start()
+    train.settle()
+    assert not train.programs.calls
+    assert train.status == "scan1: The result cannot be written: the disk is full; make room."
+    assert train.logic.runs.whyNoStart.startswith("scan1: ")
+    monkeypatch.undo()
+    train.logic.cases.check()
+    train.settle()
+    train.answerCheck()
+    folder = train.startRun()
+    assert len(list((folder / "data").iterdir())) == 4

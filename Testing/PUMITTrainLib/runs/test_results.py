@@ -22,14 +22,14 @@ def finished(train: Any) -> Any:
     )
     train.folder = folder
     train.logic.runs.select(folder)
-    train.look()
+    train.poll()
     return train
 
 
 def again(train: Any, **changes: Any) -> None:
     given = {"name": "hearts", "model": "hearts.safetensors", "registered": "hearts-2"}
     write_status(train.folder, RunStatus("finished", **{**given, **changes}))
-    train.look()
+    train.poll()
 
 
 class PlayedSegment:
@@ -45,7 +45,7 @@ class PlayedSegment:
         self.logic = SimpleNamespace(
             parameters=SimpleNamespace(automaticModel=""),
             compute=self,
-            sayError=print,
+            showError=print,
             status=SimpleNamespace(done=print),
         )
         monkeypatch.setattr(slicer.util, "selectModule", self.selected.append, raising=False)
@@ -107,6 +107,7 @@ def test_automatic_model_is_chosen_in_pumit_segment(
     segment = PlayedSegment(monkeypatch)
     again(finished, task="segmentation")
     finished.logic.results.use()
+    finished.answerModels()
     assert segment.selected == ["PUMITSegment"]
     assert segment.logic.parameters.automaticModel == "hearts-2"
     assert not segment.section.collapsed  # where its button is
@@ -120,6 +121,7 @@ def test_model_for_clicks_becomes_the_worker(
     segment = PlayedSegment(monkeypatch)
     again(finished, task="promptable")
     finished.logic.results.use()
+    finished.answerModels()
     assert (segment.settings.mode.value, segment.settings.model) == ("local", "hearts-2")
     assert segment.settings.url == "https://far"
     assert segment.started == 1
@@ -136,6 +138,12 @@ def test_model_that_is_not_there_is_not_used(
     finished.logic.results.use()
     assert not segment.selected
     assert "no finished model" in finished.status
+
+
+def test_a_damaged_index_is_not_taken_for_a_deleted_model(finished: Any) -> None:
+    finished.logic.results.use()
+    finished.programs.last.end(2, "The model index index.yaml is damaged; repair it.")
+    assert finished.status == "The model index index.yaml is damaged; repair it."
 
 
 def test_export_and_import_are_processes(finished: Any, tmp_path: Path) -> None:

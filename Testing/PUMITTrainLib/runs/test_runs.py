@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import socket
 import time
 from pathlib import Path
@@ -15,7 +16,7 @@ from pumit.runs import RunStatus, read_command, write_status
 GONE = 2**22 + 1
 
 
-def tell(folder: Path, state: str = "training", **more: Any) -> None:
+def writeRun(folder: Path, state: str = "training", **more: Any) -> None:
     """Write what a process writes about itself; this one's, where a test says no other."""
     folder.mkdir(parents=True, exist_ok=True)
     given = {"sentence": "Step 20 of 40.", "name": folder.name, "step": 20, "steps": 40}
@@ -29,13 +30,13 @@ def log(folder: Path, *records: dict[str, Any]) -> None:
 
 def gone(folder: Path, **more: Any) -> None:
     """A process that was killed while it trained."""
-    tell(folder, pid=GONE, host=socket.gethostname(), mark=f"{GONE} then", **more)
+    writeRun(folder, pid=GONE, host=socket.gethostname(), mark=f"{GONE} then", **more)
 
 
 def test_runs_of_the_user_are_found_and_a_live_one_is_followed(train: Any) -> None:
-    tell(train.root / "old", "finished", model="old.safetensors", registered="old")
-    tell(train.root / "new")
-    train.look()
+    writeRun(train.root / "old", "finished", model="old.safetensors", registered="old")
+    writeRun(train.root / "new")
+    train.poll()
     runs = train.logic.runs
     assert [(view.name, view.state.value) for view in runs.all] == [
         ("new", "training"),
@@ -45,44 +46,44 @@ def test_runs_of_the_user_are_found_and_a_live_one_is_followed(train: Any) -> No
     log(train.root / "new", {"step": 10, "seconds": 5.0, "loss": 0.9})
     log(train.root / "new", {"step": 20, "seconds": 10.0, "loss": 0.5, "memory_gib": 1.25})
     log(train.root / "new", {"step": 20, "validation": {"score": 0.7, "dice_liver": 0.7}})
-    train.look()
+    train.poll()
     assert runs.curves.loss == [(10, 0.9), (20, 0.5)]
     assert runs.curves.scores == {"mean": [(20, 0.7)], "liver": [(20, 0.7)]}
     assert (runs.speed, runs.memory) == ("2.0 steps a second", "1.2 GiB")
     assert runs.selected.fraction == 0.5
     log(train.root / "new", {"step": 30, "seconds": 15.0, "loss": 0.4})
-    train.look()
+    train.poll()
     assert [step for step, _loss in runs.curves.loss] == [10, 20, 30]
 
 
 def test_scores_of_clicks_have_names_of_their_own(train: Any) -> None:
     folder = train.root / "run"
-    tell(folder)
+    writeRun(folder)
     found = {"score": 0.5, "dice_1": 0.6, "dice_3": 0.7, "dice_generated": 0.9, "dice_liver": 0.6}
     log(folder, {"step": 0, "validation": {**found, "forgotten": 0.1}})
     train.logic.runs.select(folder)
-    train.look()
+    train.poll()
     names = ["mean", "1 click", "3 clicks", "other anatomy, 1 click", "liver"]
     assert list(train.logic.runs.curves.scores) == names
 
 
 def test_only_a_change_is_told(train: Any) -> None:
-    tell(train.root / "one")
-    train.look()
+    writeRun(train.root / "one")
+    train.poll()
     told: list[int] = []
     train.logic.listeners.append(lambda: told.append(1))
-    train.look()
+    train.poll()
     assert not told
-    tell(train.root / "one", step=30)
-    train.look()
+    writeRun(train.root / "one", step=30)
+    train.poll()
     assert told
 
 
 def test_pause_resume_and_stop_are_asked_in_the_folder(train: Any) -> None:
     folder = train.root / "run"
-    tell(folder)
+    writeRun(folder)
     train.logic.runs.select(folder)
-    train.look()
+    train.poll()
     runs = train.logic.runs
     assert runs.selected.canPause
     runs.pause()
@@ -91,10 +92,10 @@ def test_pause_resume_and_stop_are_asked_in_the_folder(train: Any) -> None:
     assert runs.selected.isPausing
     assert not runs.selected.canPause
     (folder / "control").unlink()
-    tell(folder, "paused")
-    train.look()
+    writeRun(folder, "paused")
+    train.poll()
     assert runs.selected.canResume
-    assert not runs.needsInsisting
+    assert not runs.needsConfirmation
     runs.resume()
     train.settle()
     assert read_command(folder) == "resume"
@@ -108,13 +109,13 @@ def test_killed_run_is_offered_with_the_reason_and_taken_up(train: Any) -> None:
     gone(folder)
     (folder / "output.txt").write_text('{"step": 1}\nKilled\n', encoding="utf-8")
     train.logic.runs.select(folder)
-    train.look()
+    train.poll()
     view = train.logic.runs.selected
     assert view.state.value == "died"
-    assert view.canTakeUp
+    assert view.canContinue
     assert "step 20" in view.sentence
     assert "Killed" in view.sentence
-    train.logic.runs.takeUp()
+    train.logic.runs.continueRun()
     train.settle()
     assert train.launcher.launched == [(folder, ["train", "recipe.yaml", "-o", "."])]
     assert train.logic.runs.selected.state.value == "preparing"
@@ -122,58 +123,58 @@ def test_killed_run_is_offered_with_the_reason_and_taken_up(train: Any) -> None:
 
 
 def test_second_run_waits_unless_the_user_insists(train: Any) -> None:
-    tell(train.root / "busy")
+    writeRun(train.root / "busy")
     gone(train.root / "dead")
     train.logic.runs.select(train.root / "dead")
-    train.look()
+    train.poll()
     runs = train.logic.runs
-    assert runs.needsInsisting
-    runs.takeUp()
+    assert runs.needsConfirmation
+    runs.continueRun()
     train.settle()
     assert not train.launcher.launched
     assert "busy is being trained" in train.status
-    runs.takeUp(evenIfBusy=True)
+    runs.continueRun(evenIfBusy=True)
     train.settle()
     assert len(train.launcher.launched) == 1
 
 
 def test_run_of_another_machine_is_no_reason_to_wait(train: Any) -> None:
-    tell(train.root / "far", pid=5, host="another-machine", mark="5 then")
-    train.look()
+    writeRun(train.root / "far", pid=5, host="another-machine", mark="5 then")
+    train.poll()
     (view,) = train.logic.runs.all
     assert view.isAlive
-    assert not train.logic.runs.needsInsisting
+    assert not train.logic.runs.needsConfirmation
 
 
 def test_curves_go_back_where_a_run_was_taken_up_earlier(train: Any) -> None:
     folder = train.root / "run"
-    tell(folder)
+    writeRun(folder)
     log(folder, *({"step": n, "seconds": n, "loss": 1.0} for n in (10, 20, 30)))
     log(folder, {"step": 30, "overlay": "pictures/a.png", "case": "a"})
     log(folder, {"event": "resumed", "sentence": "Taken up."})
     log(folder, {"step": 20, "seconds": 20, "loss": 2.0})
     train.logic.runs.select(folder)
-    train.look()
+    train.poll()
     assert train.logic.runs.curves.loss == [(10, 1.0), (20, 2.0)]
     assert not train.logic.runs.overlays
 
 
 def test_cross_validation_shows_the_part_that_trains(train: Any) -> None:
     folder = train.root / "run"
-    tell(folder, sentence="Fold 1 of 3: Step 10 of 40.")
-    tell(folder / "fold_1")
+    writeRun(folder, sentence="Fold 1 of 3: Step 10 of 40.")
+    writeRun(folder / "fold_1")
     log(folder / "fold_1", *({"step": n, "loss": 1.0} for n in (10, 20)))
     train.logic.runs.select(folder)
-    train.look()
+    train.poll()
     assert len(train.logic.runs.all) == 1
     assert train.logic.runs.curves.loss == [(10, 1.0), (20, 1.0)]
-    tell(folder / "fold_1", "finished")
+    writeRun(folder / "fold_1", "finished")
     (folder / "fold_2").mkdir()
     log(folder / "fold_2", {"step": 10, "loss": 0.5})
     log(folder / "fold_2", {"step": 10, "overlay": "pictures/a.png", "case": "a"})
     time.sleep(0.11)  # the status tells tenths of a second
-    tell(folder / "fold_2")
-    train.look()
+    writeRun(folder / "fold_2")
+    train.poll()
     assert train.logic.runs.curves.loss == [(10, 0.5)]
     assert train.logic.runs.overlays[0].path == folder / "fold_2" / "pictures" / "a.png"
 
@@ -191,29 +192,29 @@ def test_run_that_cannot_be_started_is_listed(train: Any) -> None:
     train.answerPlan()
     train.settle()
     (view,) = train.logic.runs.all
-    assert (view.state.value, view.canTakeUp, view.canRemove) == ("failed", True, True)
+    assert (view.state.value, view.canContinue, view.canRemove) == ("failed", True, True)
     assert "was not found" in view.sentence
 
 
 def test_half_written_files_are_left_for_the_next_look(train: Any) -> None:
     folder = train.root / "run"
-    tell(folder)
+    writeRun(folder)
     (folder / "log.jsonl").write_text('{"step": 10, "loss": 1.0}\n{"step": 2', encoding="utf-8")
     train.logic.runs.select(folder)
-    train.look()
+    train.poll()
     assert train.logic.runs.curves.loss == [(10, 1.0)]
     with (folder / "log.jsonl").open("a", encoding="utf-8") as file:
         file.write('0, "loss": 0.5}\n')
     (folder / "status.json").write_text("{", encoding="utf-8")
-    train.look()
+    train.poll()
     assert train.logic.runs.curves.loss == [(10, 1.0), (20, 0.5)]
 
 
 def test_only_a_run_that_ended_is_deleted(train: Any) -> None:
-    tell(train.root / "live")
-    tell(train.root / "ended", "finished")
+    writeRun(train.root / "live")
+    writeRun(train.root / "ended", "finished")
     train.logic.runs.select(train.root / "ended")
-    train.look()
+    train.poll()
     train.logic.runs.remove(train.root / "live")
     train.settle()
     assert (train.root / "live").is_dir()
@@ -225,7 +226,7 @@ def test_only_a_run_that_ended_is_deleted(train: Any) -> None:
 
 def test_chosen_run_is_found_again_by_another_logic(train: Any) -> None:
     folder = train.root / "run"
-    tell(folder)
+    writeRun(folder)
     train.logic.runs.select(folder)
     train.reopen()
     assert train.logic.runs.selected.folder == folder
@@ -233,11 +234,11 @@ def test_chosen_run_is_found_again_by_another_logic(train: Any) -> None:
 
 def test_log_for_a_person_is_shown_to_its_end(train: Any) -> None:
     folder = train.root / "run"
-    tell(folder)
+    writeRun(folder)
     line = "12:00:00 A sentence of some length about what happens.\n"
     (folder / "log.txt").write_text(line * 3000 + "12:00:01 The end.\n", encoding="utf-8")
     train.logic.runs.select(folder)
-    train.look()
+    train.poll()
     text = train.logic.runs.logText
     assert text.startswith("12:00:00 A")
     assert text.endswith("The end.\n")
@@ -252,3 +253,49 @@ def test_fraction_counts_time_where_it_ends_a_run(seconds: float) -> None:
     status.updated = time.time()
     view = viewOf(Path("run"), status)
     assert view.fraction == (0.5 if seconds else 0.1)
+
+
+def test_a_run_whose_folder_is_deleted_is_shown_no_more(train: Any) -> None:
+    folder = train.root / "mine"
+    writeRun(folder)
+    train.logic.runs.select(folder)
+    train.poll()
+    assert train.logic.runs.selected.isAlive
+    shutil.rmtree(folder)
+    train.poll()
+    assert train.logic.runs.selected is None
+    assert train.logic.runs.folder is None
+    assert train.status == "The folder of mine was deleted or moved: its training ends."
+    writeRun(train.root / "done", "finished")
+    train.logic.runs.select(train.root / "done")
+    train.poll()
+    shutil.rmtree(train.root / "done")
+    train.poll()
+    assert train.status == "The folder of done was deleted or moved: the run is shown no more."
+
+
+def test_a_status_that_is_missing_for_a_moment_ends_nothing(train: Any) -> None:
+    folder = train.root / "mine"
+    writeRun(folder)
+    train.logic.runs.select(folder)
+    train.poll()
+    before = train.status
+    (folder / "status.json").unlink()
+    train.poll()
+    assert (train.status, train.logic.runs.folder) == (before, folder)
+    writeRun(folder)
+    train.poll()
+    assert train.logic.runs.selected.isAlive
+
+
+def test_a_run_that_another_slicer_resumed_meanwhile_is_not_deleted(train: Any) -> None:
+    folder = train.root / "mine"
+    gone(folder)
+    train.logic.runs.select(folder)
+    train.poll()
+    assert train.logic.runs.selected.canRemove
+    writeRun(folder)
+    train.logic.runs.remove(folder)
+    train.settle()
+    assert folder.is_dir()
+    assert "stop it first" in train.status

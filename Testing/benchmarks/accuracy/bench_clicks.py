@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 import yaml
 from pumit.evaluation.click_scores import group_of
-from pumit.evaluation.simulated_user import click_until, labels_on, read_case, targets_of
+from pumit.evaluation.simulated_user import dice_after_clicks, labels_on, read_case, targets_of
 from pumit.inference.interactive.segmenter import Segmenter, load_segmenter
 from pumit.inference.interactive.session import InteractiveSession
 from pumit.training.train import finetune
@@ -101,7 +101,7 @@ def clicks_on(segmenter: Segmenter, cases: Iterator[Case], clicks: int) -> list[
         session.set_volume(volume)
         for label in targets_of(labels, TARGETS):
             session.reset()
-            scores, _ = click_until(session, labels == label, clicks)
+            scores, _ = dice_after_clicks(session, labels == label, clicks)
             rows.append({"case": name, "label": label, "clicks": [round(s, 4) for s in scores]})
     return rows
 

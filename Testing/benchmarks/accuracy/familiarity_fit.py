@@ -89,7 +89,7 @@ def scores(reference: dict[str, Any], rows: Sequence[Row]) -> Floats:
     """Scores of images by a fitted scale, %."""
     scale = FamiliarityScale.from_reference(reference, len(rows[0].shares))
     assert scale is not None
-    return np.array([scale.judge(all_figures(row, scale.usual_shares)).score for row in rows])
+    return np.array([scale.rate(all_figures(row, scale.usual_shares)).score for row in rows])
 
 
 def cross_validated(rows: Sequence[Row], names: Sequence[str] = tuple(SAYINGS)) -> Floats:

@@ -15,9 +15,10 @@ import numpy as np
 import numpy.typing as npt
 import skimage
 import torch
+from pumit.geometry import PLANAR_SLICE_SPACING_MM
 from pumit.preprocessing.fields import depth_first
 from pumit.training.synthesis.scene import draw_scene
-from pumit.volume import PLANAR_SLICE_SPACING_MM, Volume
+from pumit.volume import Volume
 from scipy import ndimage
 
 Role = Literal["known", "odd", "measured", "measured odd"]

@@ -25,7 +25,7 @@ from pumit.evaluation.click_scores import group_of
 from pumit.evaluation.disturbance import AS_IT_IS, DISTURBANCES, Disturbance, DisturbedSession
 from pumit.evaluation.simulated_user import (
     box_score,
-    click_until,
+    dice_after_clicks,
     read_case,
     targets_of,
 )
@@ -68,7 +68,7 @@ def scores(
     session = DisturbedSession(segmenter, scene, disturbance.jitter_mm, rng)
     box = box_score(session, scene.target)
     session.reset()
-    clicks, _ = click_until(session, scene.target, CLICKS)
+    clicks, _ = dice_after_clicks(session, scene.target, CLICKS)
     return [box, clicks[0], clicks[2], clicks[4]]
 
 

@@ -27,6 +27,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -35,7 +36,7 @@ import psutil
 import torch
 from pumit.batch.dask_cluster import run_on_dask
 from pumit.batch.processes import run_in_processes
-from pumit.batch.task import BatchSettings, Outcome, ScanTask, do
+from pumit.batch.task import BatchSettings, Outcome, ScanTask, predict_scan
 from pumit.export.volume_file import write_volume_file
 from pumit.io.scans import Scan
 from pumit.models.checkpoint import save_checkpoint
@@ -88,12 +89,12 @@ def processor_s() -> float:
 def share(tasks: list[ScanTask], ready: object, go: object, used: object) -> None:
     """One plain process of the ideal: its first task warms it up."""
     torch.set_num_threads(1)
-    do(tasks[0])
+    predict_scan(tasks[0])
     ready.release()  # type: ignore[attr-defined]
     go.wait()  # type: ignore[attr-defined]
     before = time.process_time()
     for task in tasks:
-        do(task)
+        predict_scan(task)
     used.put(time.process_time() - before)  # type: ignore[attr-defined]
 
 
@@ -138,7 +139,11 @@ def main() -> int:
     parser.add_argument("--scans", type=int, default=40)
     parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
-    os.environ["OMP_NUM_THREADS"] = "1"
+    if find_spec("distributed") is None:
+        parser.error("Dask is not installed; install it by pip install 'pumit[dask]'.")
+    # Every process computes, reads and writes in one thread, whoever starts it.
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "ITK_GLOBAL_DEFAULT_NUMBER_OF_THREADS"):
+        os.environ[name] = "1"
     with tempfile.TemporaryDirectory() as text:
         folder = Path(text)
         settings = BatchSettings(model=str(make_model(folder)), device="cpu", overlap=0.5)

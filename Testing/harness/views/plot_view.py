@@ -94,11 +94,14 @@ class PlotView:
         for index in range(node.GetNumberOfPlotSeriesNodes()):
             self._draw(slicer.mrmlScene.GetNodeByID(node.GetNthPlotSeriesNodeID(index)))
         self._chart.RecalculateBounds()
-        left = self._chart.GetAxis(vtk.vtkAxis.LEFT)
-        left.SetBehavior(vtk.vtkAxis.AUTO)
-        if not node.GetYAxisRangeAuto():
-            left.SetBehavior(vtk.vtkAxis.FIXED)
-            left.SetRange(*node.GetYAxisRange())
+        for axis, isAuto, bounds in (
+            (vtk.vtkAxis.BOTTOM, node.GetXAxisRangeAuto(), node.GetXAxisRange()),
+            (vtk.vtkAxis.LEFT, node.GetYAxisRangeAuto(), node.GetYAxisRange()),
+        ):
+            drawn = self._chart.GetAxis(axis)
+            drawn.SetBehavior(vtk.vtkAxis.AUTO if isAuto else vtk.vtkAxis.FIXED)
+            if not isAuto:
+                drawn.SetRange(*bounds)
 
     def _draw(self, series: Any) -> None:
         tableNode = series.GetTableNode() if series is not None else None

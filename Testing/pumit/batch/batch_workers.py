@@ -31,14 +31,14 @@ def answer(volume: Volume, progress: Any) -> tuple[LabelMap, Algorithm]:
 
 
 def work(task: ScanTask) -> Outcome:
-    """As `pumit.batch.task.do`; a scan called `killer` ends its worker, `full` finds no room."""
+    """As `predict_scan`; a scan called `killer` ends its worker, `full` finds no room."""
     note(task, "start")
     if "killer" in task.scan.name:
         os.kill(os.getpid(), signal.SIGKILL)
     if "full" in task.scan.name:
         return Outcome(task.scan.name, "stopped", str(DiskFullError("The disk is full.")))
-    with patch.object(batch_task, "answerer_for", lambda settings: answer):
-        outcome = batch_task.do(task)
+    with patch.object(batch_task, "predictor_for", lambda settings: answer):
+        outcome = batch_task.predict_scan(task)
     note(task, outcome.state)
     return outcome
 

@@ -12,7 +12,7 @@ import pytest
 import SimpleITK
 from hypothesis import given
 from hypothesis import strategies as st
-from pumit.cli.segment import numbers, ras_to_lps
+from pumit.cli.segment import parse_numbers, ras_to_lps
 from pumit.errors import PromptError
 from pumit.evaluation.metrics import dice
 from pumit.export.dicom_series import write_dicom_series
@@ -320,13 +320,13 @@ def test_a_failed_write_keeps_the_earlier_result(
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=6))
 def test_numbers_that_were_written_are_read(values: list[float]) -> None:
     text = ",".join(map(repr, values))
-    assert numbers(text, len(values), "--x") == values
+    assert parse_numbers(text, len(values), "--x") == values
 
 
 @given(st.text(max_size=30), st.integers(1, 6))
 def test_any_text_gives_numbers_or_a_prompt_error(text: str, count: int) -> None:
     try:
-        values = numbers(text, count, "--x")
+        values = parse_numbers(text, count, "--x")
     except PromptError as error:
         message = str(error)
     else:

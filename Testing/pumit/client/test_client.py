@@ -146,6 +146,27 @@ def test_a_silent_server_is_one_sentence():
             client.capabilities()
 
 
+def test_an_answer_that_stops_after_its_first_line_is_late_and_not_the_end():
+    """A starved server may be interrupted between the headers of an answer and the rest."""
+    may_end = threading.Event()
+
+    def answer_half(listener):
+        connection, _ = listener.accept()
+        with connection:
+            connection.recv(65536)
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n")
+            may_end.wait(60)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = threading.Thread(target=answer_half, args=(listener,))
+        server.start()
+        client = Client(f"http://127.0.0.1:{listener.getsockname()[1]}", TOKEN)
+        with pytest.raises(TimedOut, match="does not answer in time"):
+            client.call("GET", protocol.PATH_HEALTHZ, timeout_s=0.2)
+        may_end.set()
+        server.join()
+
+
 @pytest.mark.parametrize(
     ("status", "body"),
     [(502, b"<html>Bad Gateway</html>"), (404, b"{}"), (200, b"hello"), (200, b"[]"), (500, b"")],

@@ -129,8 +129,8 @@ def test_closing_ends_the_whole_process_tree_even_while_it_computes(fake_worker,
     session.add_point(tuple(volume.index_to_world((4, 10, 10))), segment="slow")
     asking = threading.Thread(target=pytest.raises, args=(ServiceError, session.predict, "slow"))
     asking.start()
-    assert wait_until(lambda: "child" in worker.complaints, 5)
-    child = int(worker.complaints.split()[1])
+    assert wait_until(lambda: "child" in worker.error_output, 5)
+    child = int(worker.error_output.split()[1])
     assert is_running(child)
     worker.close()
     worker.close()
@@ -145,8 +145,8 @@ def test_closing_ends_the_whole_process_tree_even_while_it_computes(fake_worker,
 def test_what_a_killed_worker_started_ends_with_it(fake_worker):
     worker = fake_worker("--with-child")
     worker.start()
-    assert wait_until(lambda: "child" in worker.complaints, 5)
-    child = int(worker.complaints.split()[1])
+    assert wait_until(lambda: "child" in worker.error_output, 5)
+    child = int(worker.error_output.split()[1])
     os.kill(worker.pid, signal.SIGKILL)
     assert wait_until(lambda: not is_running(child), 2)
 
@@ -161,9 +161,9 @@ def test_a_killed_client_leaves_no_process_behind():
         from pumit.client.worker import LocalWorker
         worker = LocalWorker(command=[sys.executable, sys.argv[1], "--with-child"])
         worker.start()
-        while "child" not in worker.complaints:
+        while "child" not in worker.error_output:
             time.sleep(0.01)
-        print(worker.pid, worker.complaints.split()[1], flush=True)
+        print(worker.pid, worker.error_output.split()[1], flush=True)
         time.sleep(600)
         """
     )
@@ -216,7 +216,7 @@ def test_nothing_of_a_session_is_in_the_log(shared_worker, volume):
         for segment in ("broken", "exhausted", "empty"):
             with pytest.raises(Exception, match=r"failed|memory|no prompts"):
                 session.predict(segment)
-        lease, log = session._lease, shared_worker.complaints
+        lease, log = session._lease, shared_worker.error_output
     assert "session opened" in log
     assert "request failed: RuntimeError" in log
     for secret in (

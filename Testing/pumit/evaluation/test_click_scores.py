@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from pumit.evaluation.click_scores import (
     clicks_to,
-    harmful,
+    harmful_clicks,
     mean_over_clicks,
     means,
     means_of_groups,
-    size_of,
+    size_class,
     worst,
 )
 
@@ -21,14 +21,14 @@ def test_the_click_that_reaches_a_goal() -> None:
 
 
 def test_clicks_that_harm_are_those_that_lower_dice_by_more_than_a_fiftieth() -> None:
-    assert harmful([0.5, 0.49, 0.46, 0.9, 0.87]) == 2
+    assert harmful_clicks([0.5, 0.49, 0.46, 0.9, 0.87]) == 2
 
 
 @pytest.mark.parametrize(
     ("voxels", "size"), [(200, "small"), (2000, "medium"), (19_999, "medium"), (20_000, "large")]
 )
 def test_sizes(voxels: int, size: str) -> None:
-    assert size_of(voxels) == size
+    assert size_class(voxels) == size
 
 
 def test_means_tell_every_figure_and_each_case_weighs_the_same() -> None:
@@ -47,7 +47,7 @@ def test_means_tell_every_figure_and_each_case_weighs_the_same() -> None:
     assert found["nsd_mean_2"] == pytest.approx(0.5)
     assert found["clicks_to_0.85"] == pytest.approx(1.5)
     assert found["harmful_clicks"] == pytest.approx(1 / 3, abs=1e-4)
-    assert means_of_groups(rows, lambda r: size_of(r["voxels"])).keys() == {"small", "medium"}
+    assert means_of_groups(rows, lambda r: size_class(r["voxels"])).keys() == {"small", "medium"}
 
 
 def test_the_mean_of_five_clicks_is_the_area_that_the_challenge_takes() -> None:

@@ -16,7 +16,7 @@ from pumit.evaluation.disturbance import (
     with_gamma,
     with_slices,
 )
-from pumit.evaluation.simulated_user import box_score, click_until
+from pumit.evaluation.simulated_user import box_score, dice_after_clicks
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.volume import Volume
 from tilted_ball import ball_scan
@@ -154,7 +154,7 @@ def test_a_model_that_takes_what_is_bright_loses_nothing(
     session = DisturbedSession(bright_segmenter, scene, disturbance.jitter_mm, random)
     assert box_score(session, scene.target) > 0.9
     session.reset()
-    scores, _ = click_until(session, scene.target, 2)
+    scores, _ = dice_after_clicks(session, scene.target, 2)
     assert min(scores) > 0.9
 
 

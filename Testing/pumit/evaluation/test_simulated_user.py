@@ -13,12 +13,12 @@ from pumit.errors import VolumeError
 from pumit.evaluation.click_scores import means, means_of_groups
 from pumit.evaluation.simulated_user import (
     box_score,
-    click_until,
-    clicked,
     deepest,
+    dice_after_clicks,
     evaluate_case,
     labels_on,
     largest,
+    simulate_clicks,
     targets_of,
 )
 from pumit.inference.interactive.segmenter import Segmenter
@@ -103,7 +103,7 @@ def test_clicks_go_into_the_larger_error() -> None:
     excess = target | block((4, 20, 20), (0, 4), (14, 20), (0, 20))
     missing = target & ~block((4, 20, 20), (0, 4), (2, 12), (8, 12))
     session = ScriptedSession(volume, [excess, missing, target, target])
-    scores, seconds = click_until(session, target, 5)
+    scores, seconds = dice_after_clicks(session, target, 5)
     points = [p for p in session.prompts if isinstance(p, PointPrompt)]
     assert [p.is_positive for p in points] == [True, False, True]
     places = [tuple(np.round(volume.world_to_index(p.point_lps)).astype(int)) for p in points]
@@ -119,7 +119,7 @@ def test_no_mask_comes_where_nothing_is_left_to_click_at() -> None:
     volume = Volume(np.zeros((4, 20, 20), np.int16), (1, 1, 1))
     target = block((4, 20, 20), (0, 4), (2, 12), (2, 12))
     session = ScriptedSession(volume, [target[:, ::-1], target, target])
-    masks = [mask for mask, _ in clicked(session, target, 5)]
+    masks = [mask for mask, _ in simulate_clicks(session, target, 5)]
     assert len(masks) == 2
     np.testing.assert_array_equal(masks[-1], target)
 

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 import SimpleITK
 from pumit.export.terminology import concept_for
+from pumit.file_image import DicomSource
 from pumit.segmentation import Algorithm, Segment, Segmentation
-from pumit.volume import DicomSource, Volume
+from pumit.volume import Volume
 from scipy.spatial.transform import Rotation
 
 ALGORITHM = Algorithm("pumit default", "0.1.0")

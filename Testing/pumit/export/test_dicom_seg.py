@@ -21,8 +21,9 @@ from pumit.errors import ExportError
 from pumit.export.dicom_seg import write_dicom_seg
 from pumit.export.dicom_series import write_dicom_series
 from pumit.export.terminology import concept_for
+from pumit.file_image import DicomSource
 from pumit.segmentation import Segment, Segmentation
-from pumit.volume import DicomSource, Volume
+from pumit.volume import Volume
 from pydicom import dcmread
 
 DIRECTIONS = {

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pumit.errors import PromptError
+from pumit.geometry import PLANAR_SLICE_SPACING_MM
 from pumit.gestures.prompts import (
     MAX_POINTS,
     MAX_PROMPTS,
@@ -19,7 +20,7 @@ from pumit.gestures.prompts import (
 )
 from pumit.inference.interactive.index_prompts import check_prompt, to_index
 from pumit.prompts import BoxPrompt, PointPrompt, Prompt, ScribblePrompt
-from pumit.volume import PLANAR_SLICE_SPACING_MM, Volume
+from pumit.volume import Volume
 from scipy import ndimage
 
 ORDER = (0, 1, 2)

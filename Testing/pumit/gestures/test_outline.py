@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from pumit.gestures.outline import Outline, as_drawn
+from pumit.gestures.outline import Outline, apply_outlines
 
 SHAPE = (9, 30, 40)
 
@@ -38,7 +38,7 @@ def test_in_its_slice_the_outline_is_the_border_and_others_follow_the_network(
     answer: np.ndarray, axis: int, at: int, middle: tuple[float, float]
 ) -> None:
     radius = 7.3 if axis == 0 else 3.3
-    drawn = as_drawn(answer, [Outline(ring(axis, at, middle, radius))])
+    drawn = apply_outlines(answer, [Outline(ring(axis, at, middle, radius))])
     here = np.take(drawn, at, axis)
     expected = disk(middle, radius, here.shape)
     assert (here != expected).sum() <= 0.03 * expected.sum()  # 40 corners are no circle
@@ -48,28 +48,28 @@ def test_in_its_slice_the_outline_is_the_border_and_others_follow_the_network(
 def test_an_oblique_slice_has_one_voxel_in_each_column(answer: np.ndarray) -> None:
     points = ring(0, 0, (14, 15), 7.3)
     points[:, 0] = 4 + 0.1 * (points[:, 1] - 14) + 0.05 * (points[:, 2] - 15)
-    drawn = as_drawn(np.zeros_like(answer), [Outline(points)])
+    drawn = apply_outlines(np.zeros_like(answer), [Outline(points)])
     assert drawn.sum(axis=0).max() == 1
     assert abs(int(drawn.sum()) - np.pi * 7.3**2) < 13
     assert len(np.unique(np.nonzero(drawn)[0])) > 1
 
 
 def test_a_lasso_outside_takes_its_area_and_nothing_else(answer: np.ndarray) -> None:
-    drawn = as_drawn(answer, [Outline(ring(0, 4, (14, 25), 3.3), is_positive=False)])
+    drawn = apply_outlines(answer, [Outline(ring(0, 4, (14, 25), 3.3), is_positive=False)])
     expected = answer.copy()
     expected[4][disk((14, 25), 3.3, SHAPE[1:])] = False
     assert (drawn != expected).sum() <= 3
 
 
 def test_a_lasso_that_adds_leaves_what_was_there(answer: np.ndarray) -> None:
-    drawn = as_drawn(answer, [Outline(ring(0, 4, (14, 10), 4.3), is_whole=False)])
+    drawn = apply_outlines(answer, [Outline(ring(0, 4, (14, 10), 4.3), is_whole=False)])
     assert drawn[4][answer[4]].all()
     assert drawn[4, 14, 10]
 
 
 def test_two_areas_on_one_slice_both_belong(answer: np.ndarray) -> None:
     rings = [Outline(ring(0, 4, (14, x), 4.3)) for x in (8, 30)]
-    drawn = as_drawn(answer, rings)
+    drawn = apply_outlines(answer, rings)
     assert drawn[4, 14, 8]
     assert drawn[4, 14, 30]
     assert not drawn[4, 14, 19]
@@ -79,25 +79,25 @@ def test_a_later_click_has_what_it_changed_of_the_slice(answer: np.ndarray) -> N
     points = ring(0, 4, (14, 12), 4.3)
     said = answer.copy()
     said[4, 2:5, 2:5] = True  # another piece that the network holds for the structure
-    drawn = as_drawn(said, [Outline(points, later=[(4, 14, 30, True)])])
+    drawn = apply_outlines(said, [Outline(points, later=[(4, 14, 30, True)])])
     assert drawn[4, 14, 30]  # where the click asks for it
     assert drawn[4, 14, 12]
     assert not drawn[4, 3, 3]
-    beside = as_drawn(said, [Outline(points, later=[(7, 14, 30, True), (4, 14, 30, False)])])
+    beside = apply_outlines(said, [Outline(points, later=[(7, 14, 30, True), (4, 14, 30, False)])])
     assert not beside[4, 14, 30]
 
 
 def test_what_encloses_nothing_or_leaves_the_scan_does_no_harm(answer: np.ndarray) -> None:
     line = np.array([[4, 5, 5], [4, 6, 6], [4, 9, 9]], dtype=float)
-    assert as_drawn(answer, []) is answer
+    assert apply_outlines(answer, []) is answer
     for outline in (Outline(line), Outline(line[:2]), Outline(ring(0, 30, (14, 15), 5))):
-        np.testing.assert_array_equal(as_drawn(answer, [outline]), answer)
-    over = as_drawn(np.zeros_like(answer), [Outline(ring(0, 4, (0, 0), 6.3))])
+        np.testing.assert_array_equal(apply_outlines(answer, [outline]), answer)
+    over = apply_outlines(np.zeros_like(answer), [Outline(ring(0, 4, (0, 0), 6.3))])
     assert over[4, 0, 0]
     assert over.sum() < 60
 
 
 def test_one_slice_image() -> None:
     mask = np.zeros((1, 30, 40), dtype=bool)
-    drawn = as_drawn(mask, [Outline(ring(0, 0.3, (14, 15), 5.3))])
+    drawn = apply_outlines(mask, [Outline(ring(0, 0.3, (14, 15), 5.3))])
     assert abs(int(drawn.sum()) - np.pi * 5.3**2) < 8

@@ -51,10 +51,10 @@ def test_one_box_with_the_default_model(
 def test_corrections_do_not_make_it_worse_with_the_default_model(
     phantom_session: tuple[InteractiveSession, Any],
 ) -> None:
-    from pumit.evaluation.simulated_user import click_until
+    from pumit.evaluation.simulated_user import dice_after_clicks
 
     session, phantom = phantom_session
     session.reset()
-    scores, _ = click_until(session, phantom.masks["spleen"], 5)
+    scores, _ = dice_after_clicks(session, phantom.masks["spleen"], 5)
     assert max(scores[1:]) >= scores[0]
     assert scores[-1] > 0.6

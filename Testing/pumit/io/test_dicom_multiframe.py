@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from generated_scans import AXIAL, dicom_slice, rotation
 from pumit.errors import AmbiguousSeriesError, VolumeError
-from pumit.io.read import read_volume
+from pumit.volume import Volume
 from pydicom.dataset import Dataset
 from pydicom.uid import EnhancedCTImageStorage
 
@@ -65,7 +65,7 @@ def test_frames_are_sorted_into_a_volume(
     order = [3, 0, 4, 1, 2]
     positions = [np.array([1.0, 2, 3]) + 2.0 * k * normal for k in order]
     stored = write_enhanced(tmp_path / "e.dcm", positions, orientation=orientation)
-    volume = read_volume(tmp_path / "e.dcm" if as_file else tmp_path)
+    volume = Volume.read(tmp_path / "e.dcm" if as_file else tmp_path)
     np.testing.assert_array_equal(volume.array, stored[np.argsort(order)].astype(int) - 1024)
     np.testing.assert_allclose(volume.origin_lps, (1, 2, 3), atol=1e-5)
     assert volume.spacing_mm == pytest.approx((2.0, 0.9, 0.7), abs=1e-5)
@@ -78,15 +78,15 @@ def test_every_frame_has_its_own_rescale(tmp_path: Path) -> None:
     slopes = [0.5, 1.0, 2.0]
     stored = write_enhanced(tmp_path / "e.dcm", positions, slopes=slopes)
     expected = stored * np.reshape(slopes, (3, 1, 1)) - 1024
-    np.testing.assert_allclose(read_volume(tmp_path / "e.dcm").array, expected)
+    np.testing.assert_allclose(Volume.read(tmp_path / "e.dcm").array, expected)
 
 
 def test_times_in_one_object_are_a_question(tmp_path: Path) -> None:
     positions = [np.array([0.0, 0, 2 * (k % 3)]) for k in range(6)]
     stored = write_enhanced(tmp_path / "e.dcm", positions, times=[1, 1, 1, 2, 2, 2])
     with pytest.raises(AmbiguousSeriesError, match="TemporalPositionIndex 2, 3 slices"):
-        read_volume(tmp_path / "e.dcm")
-    volume = read_volume(tmp_path / "e.dcm", series="1.2.3#2")
+        Volume.read(tmp_path / "e.dcm")
+    volume = Volume.read(tmp_path / "e.dcm", series="1.2.3#2")
     np.testing.assert_array_equal(volume.array, stored[3:].astype(int) - 1024)
 
 
@@ -94,7 +94,7 @@ def test_missing_frame_is_named(tmp_path: Path) -> None:
     positions = [np.array([0.0, 0, 2 * k]) for k in (0, 1, 2, 4, 5)]
     write_enhanced(tmp_path / "e.dcm", positions)
     with pytest.raises(VolumeError, match="between slices 3 and 4"):
-        read_volume(tmp_path / "e.dcm")
+        Volume.read(tmp_path / "e.dcm")
 
 
 def test_fewer_frames_than_promised_are_refused(tmp_path: Path) -> None:
@@ -105,4 +105,4 @@ def test_fewer_frames_than_promised_are_refused(tmp_path: Path) -> None:
     ds.NumberOfFrames, ds.PixelData = 2, ds.PixelData[: 2 * 42 * 2]
     ds.save_as(tmp_path / "e.dcm")
     with pytest.raises(VolumeError, match="holds 2 frames"):
-        read_volume(tmp_path / "e.dcm")
+        Volume.read(tmp_path / "e.dcm")

@@ -15,7 +15,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 from pumit.errors import VolumeError
-from pumit.io.read import read_volume
 from pumit.volume import Volume
 
 FUZZ = settings(
@@ -52,7 +51,7 @@ def read(path: Path) -> None:
     """A volume, or one line."""
     message = "reason"
     try:
-        volume = read_volume(path)
+        volume = Volume.read(path)
     except VolumeError as error:
         message = str(error)
     else:

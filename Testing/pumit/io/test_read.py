@@ -13,8 +13,8 @@ import pytest
 import SimpleITK
 from generated_scans import itk_image, pattern, rotation
 from pumit.errors import VolumeError
-from pumit.io.read import read_volume
-from pumit.volume import PLANAR_SLICE_SPACING_MM, Volume
+from pumit.geometry import PLANAR_SLICE_SPACING_MM
+from pumit.volume import Volume
 
 FORMATS = ["nii", "nii.gz", "nrrd", "nhdr", "mha", "mhd"]
 FLIP = np.diag([1.0, 1.0, -1.0])
@@ -38,7 +38,7 @@ def assert_is_image(volume: Volume, image: SimpleITK.Image) -> None:
 
 def assert_refused(path: Path, reason: str) -> None:
     with pytest.raises(VolumeError, match=reason) as caught:
-        read_volume(path)
+        Volume.read(path)
     message = str(caught.value)
     assert "\n" not in message
     assert str(path.parent) not in message
@@ -52,7 +52,7 @@ def test_voxels_keep_their_world_position(
     image = itk_image(pattern(), direction=direction)
     path = tmp_path / f"scan.{extension}"
     SimpleITK.WriteImage(image, str(path))
-    volume = read_volume(path)
+    volume = Volume.read(path)
     assert_is_image(volume, image)
     np.testing.assert_allclose(volume.direction, direction, atol=1e-6)
     assert volume.source is None
@@ -64,7 +64,7 @@ def test_intensities_and_type_are_kept(tmp_path: Path, extension: str, dtype: ty
     array = (pattern() % 251).astype(dtype)
     path = tmp_path / f"scan.{extension}"
     SimpleITK.WriteImage(itk_image(array), str(path))
-    volume = read_volume(path)
+    volume = Volume.read(path)
     assert volume.array.dtype == dtype
     np.testing.assert_array_equal(volume.array, array)
 
@@ -75,7 +75,7 @@ def test_time_axis_becomes_channels(tmp_path: Path, extension: str) -> None:
     direction = rotation(10, 20, 30)
     path = tmp_path / f"scan.{extension}"
     SimpleITK.WriteImage(itk_image(array, direction=direction), str(path))
-    volume = read_volume(path)
+    volume = Volume.read(path)
     np.testing.assert_array_equal(volume.array, array)
     np.testing.assert_allclose(volume.direction, direction, atol=1e-6)
     assert volume.spacing_mm == pytest.approx((2.5, 0.9, 0.7))
@@ -86,14 +86,14 @@ def test_vector_components_become_channels(tmp_path: Path, extension: str) -> No
     array = pattern((5, 6, 7, 3)).astype(np.float32)
     path = tmp_path / f"scan.{extension}"
     SimpleITK.WriteImage(itk_image(array, is_vector=True), str(path))
-    np.testing.assert_array_equal(read_volume(path).array, np.moveaxis(array, -1, 0))
+    np.testing.assert_array_equal(Volume.read(path).array, np.moveaxis(array, -1, 0))
 
 
 @pytest.mark.parametrize("extension", ["nii.gz", "nrrd", "mha"])
 def test_single_time_point_is_an_ordinary_volume(tmp_path: Path, extension: str) -> None:
     path = tmp_path / f"scan.{extension}"
     SimpleITK.WriteImage(itk_image(pattern((1, 5, 6, 7))), str(path))
-    assert read_volume(path).array.shape == (5, 6, 7)
+    assert Volume.read(path).array.shape == (5, 6, 7)
 
 
 @pytest.mark.parametrize("extension", ["nii.gz", "nrrd", "mha"])
@@ -101,7 +101,7 @@ def test_single_time_point_is_an_ordinary_volume(tmp_path: Path, extension: str)
 def test_single_slice_is_planar(tmp_path: Path, extension: str, shape: tuple[int, ...]) -> None:
     path = tmp_path / f"scan.{extension}"
     SimpleITK.WriteImage(itk_image(pattern(shape)), str(path))
-    volume = read_volume(path)
+    volume = Volume.read(path)
     assert volume.shape == (1, 6, 7)
     assert volume.is_planar
     assert volume.spacing_mm == pytest.approx((PLANAR_SLICE_SPACING_MM, 0.9, 0.7))
@@ -113,13 +113,13 @@ def test_content_decides_not_the_extension(tmp_path: Path, extension: str) -> No
     SimpleITK.WriteImage(image, str(tmp_path / f"scan.{extension}"))
     for name in ("upload", "upload.nii.gz", "upload.png"):
         shutil.copy(tmp_path / f"scan.{extension}", tmp_path / name)
-        assert_is_image(read_volume(tmp_path / name), image)
+        assert_is_image(Volume.read(tmp_path / name), image)
 
 
 def test_constant_scan_is_readable(tmp_path: Path) -> None:
     path = tmp_path / "scan.nrrd"
     SimpleITK.WriteImage(itk_image(np.zeros((3, 4, 5), np.int16)), str(path))
-    assert read_volume(path).array.max() == 0
+    assert Volume.read(path).array.max() == 0
 
 
 def test_name_with_spaces_and_letters_beyond_ascii(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_name_with_spaces_and_letters_beyond_ascii(tmp_path: Path) -> None:
         path = tmp_path / f"Aufnahme äöü 中 {extension}.{extension}"
         SimpleITK.WriteImage(itk_image(pattern()), str(tmp_path / f"a.{extension}"))
         (tmp_path / f"a.{extension}").rename(path)
-        assert read_volume(path).shape == (5, 6, 7)
+        assert Volume.read(path).shape == (5, 6, 7)
 
 
 @pytest.mark.parametrize("extension", ["nii.gz", "nrrd", "mha"])
@@ -140,7 +140,7 @@ def test_few_nonfinite_voxels_get_the_smallest_value(
     path = tmp_path / f"scan.{extension}"
     SimpleITK.WriteImage(itk_image(damaged), str(path))
     with caplog.at_level(logging.WARNING):
-        volume = read_volume(path)
+        volume = Volume.read(path)
     (warning,) = [r.getMessage() for r in caplog.records if r.name.startswith("pumit")]
     assert warning.startswith("3 voxels ")
     assert "-91" in warning
@@ -275,7 +275,7 @@ def test_sheared_header_becomes_a_perpendicular_grid(tmp_path: Path, extension: 
     content = path.read_bytes().replace(b"(0,0,2)", b"(0,0.5,2)")
     content = content.replace(b"0 1 0 0 0 1\n", b"0 1 0 0 0.2425356 0.9701425\n")
     path.write_bytes(content)
-    volume = read_volume(path)
+    volume = Volume.read(path)
     assert volume.shape[0] == 5
     assert volume.shape[1] == 8
     assert np.abs(volume.direction.T @ volume.direction - np.eye(3)).max() < 1e-9

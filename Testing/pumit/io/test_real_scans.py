@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import SimpleITK
 from pumit.errors import AmbiguousSeriesError, VolumeError
-from pumit.io.read import read_volume
 from pumit.volume import Volume
 
 
@@ -26,7 +25,7 @@ def test_every_case_is_what_itk_reads(shared_data: Path) -> None:
     assert len(cases) == 37
     for case in cases:
         image = SimpleITK.ReadImage(str(case / "image.nii.gz"))
-        volume = read_volume(case / "image.nii.gz")
+        volume = Volume.read(case / "image.nii.gz")
         array = SimpleITK.GetArrayViewFromImage(image)
         assert volume.array.dtype == array.dtype, case.name
         np.testing.assert_array_equal(volume.array, array, err_msg=case.name)
@@ -37,8 +36,8 @@ def test_every_case_is_what_itk_reads(shared_data: Path) -> None:
 
 
 def test_chaos_zip_is_the_case_of_the_same_scan(shared_data: Path) -> None:
-    volume = read_volume(shared_data / "dicom" / "chaos_ct" / "dicom.zip")
-    case = read_volume(shared_data / "cases" / "ct_chaos_liver" / "image.nii.gz")
+    volume = Volume.read(shared_data / "dicom" / "chaos_ct" / "dicom.zip")
+    case = Volume.read(shared_data / "cases" / "ct_chaos_liver" / "image.nii.gz")
     assert_same_grid(volume, case)
     np.testing.assert_array_equal(volume.array, case.array)
     assert volume.array.dtype == np.int16
@@ -49,7 +48,7 @@ def test_chaos_zip_is_the_case_of_the_same_scan(shared_data: Path) -> None:
 
 def test_tilted_brain_series_has_itks_positions(shared_data: Path) -> None:
     folder = shared_data / "dicom" / "brain_mr" / "Study3" / "11-T1post-18670"
-    volume = read_volume(folder)
+    volume = Volume.read(folder)
     reader = SimpleITK.ImageSeriesReader()
     reader.SetFileNames(reader.GetGDCMSeriesFileNames(str(folder)))
     image = reader.Execute()
@@ -65,18 +64,18 @@ def test_tilted_brain_series_has_itks_positions(shared_data: Path) -> None:
 def test_study_with_several_series_is_a_question(shared_data: Path) -> None:
     folder = shared_data / "dicom" / "brain_mr" / "Study3"
     with pytest.raises(AmbiguousSeriesError) as caught:
-        read_volume(folder)
+        Volume.read(folder)
     assert "\n" not in str(caught.value)
     slices = {text.rsplit(", ", 1)[1]: uid for uid, text in caught.value.series}
     assert "22 slices" in slices
-    volume = read_volume(folder, series=slices["22 slices"])
+    volume = Volume.read(folder, series=slices["22 slices"])
     assert volume.shape == (22, 320, 280)
 
 
 def test_breast_series_is_read_past_its_segmentation(shared_data: Path) -> None:
-    volume = read_volume(shared_data / "dicom" / "breast_ucsf_br06")
+    volume = Volume.read(shared_data / "dicom" / "breast_ucsf_br06")
     assert volume.shape == (60, 256, 256)
-    case = read_volume(shared_data / "cases" / "mr_breast_br06_dce" / "image.nii.gz")
+    case = Volume.read(shared_data / "cases" / "mr_breast_br06_dce" / "image.nii.gz")
     index = volume.world_to_index(case.index_to_world((20, 100, 50)))
     np.testing.assert_allclose(index, np.round(index), atol=0.01)
     k, j, i = np.round(index).astype(int)
@@ -84,9 +83,9 @@ def test_breast_series_is_read_past_its_segmentation(shared_data: Path) -> None:
 
 
 def test_three_slices_among_segmentations_are_the_scan(shared_data: Path) -> None:
-    volume = read_volume(shared_data / "dicom" / "dcmqi")
+    volume = Volume.read(shared_data / "dicom" / "dcmqi")
     assert volume.shape == (3, 512, 512)
-    reference = read_volume(shared_data / "dicom" / "dcmqi" / "liver_seg.nrrd")
+    reference = Volume.read(shared_data / "dicom" / "dcmqi" / "liver_seg.nrrd")
     assert_same_grid(volume, reference)
     # The scanner's own value outside its round field.
     assert volume.array.min() == -3024
@@ -94,7 +93,7 @@ def test_three_slices_among_segmentations_are_the_scan(shared_data: Path) -> Non
 
 def test_segmentation_alone_is_no_scan(shared_data: Path) -> None:
     with pytest.raises(VolumeError, match="only segmentation"):
-        read_volume(shared_data / "dicom" / "dcmqi" / "liver.dcm")
+        Volume.read(shared_data / "dicom" / "dcmqi" / "liver.dcm")
 
 
 def test_sheared_scan_lies_where_its_sform_says(
@@ -108,7 +107,7 @@ def test_sheared_scan_lies_where_its_sform_says(
     stored = SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(str(path)))
     d = len(stored)
     with caplog.at_level(logging.INFO):
-        volume = read_volume(path)
+        volume = Volume.read(path)
     assert len([r for r in caplog.records if "Sheared" in r.getMessage()]) == 1
     assert volume.shape[0] == d
     brightest = np.argsort(stored.ravel())[-200:]
@@ -125,8 +124,8 @@ def test_sheared_scan_lies_where_its_sform_says(
     ("name", "channels"), [("isic/ISIC_0000000.jpg", 3), ("covid_cxr/cxr_00.png", None)]
 )
 def test_pictures_are_read(shared_data: Path, name: str, channels: int | None) -> None:
-    volume = read_volume(shared_data / "images2d" / name)
+    volume = Volume.read(shared_data / "images2d" / name)
     assert volume.is_planar
     assert channels is None or volume.channels == channels
     for mask in sorted((shared_data / "images2d").glob("*/*_label.png")):
-        assert read_volume(mask).is_planar
+        assert Volume.read(mask).is_planar

@@ -18,7 +18,7 @@ from pumit.models.swin_unetr_file import (
     read_swin_unetr_file,
 )
 from pumit.networks.build import build_network
-from pumit.training.segmentation.initial_weights import begin_with, sizes_of_initial
+from pumit.training.segmentation.initial_weights import load_initial_weights, sizes_of_initial
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.torch_version import TorchVersion
@@ -114,7 +114,7 @@ def test_a_pretrained_encoder_begins_exactly_the_encoder(
     torch.save({"state_dict": encoder_file(state)}, tmp_path / "model_swinvit.pt")
     network = tiny(merging="before_2025")
     before = {k: v.clone() for k, v in network.network.state_dict().items()}
-    begin_with(network, str(tmp_path / "model_swinvit.pt"))
+    load_initial_weights(network, str(tmp_path / "model_swinvit.pt"))
     encoder = [k for k in before if k.startswith("swinViT.")]
     assert same(network, state, "swinViT.") == encoder
     assert set(same(network, before)) >= {k for k in before if not k.startswith("swinViT.")}

@@ -11,9 +11,10 @@ import pytest
 import SimpleITK
 from PIL import Image
 from pumit.errors import VolumeError
+from pumit.geometry import PLANAR_SLICE_SPACING_MM
 from pumit.networks.pumit import Anisotropy
 from pumit.preprocessing.pretraining_image import PreparedImage, prepare, prepare_file
-from pumit.volume import PLANAR_SLICE_SPACING_MM, Volume
+from pumit.volume import Volume
 from scipy.spatial.transform import Rotation
 
 ORDERS = list(permutations(range(3)))

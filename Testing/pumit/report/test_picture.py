@@ -9,8 +9,8 @@ import pytest
 import SimpleITK
 from PIL import Image
 from pumit.errors import VolumeError
-from pumit.io.read import read_volume
-from pumit.volume import PLANAR_SLICE_SPACING_MM
+from pumit.geometry import PLANAR_SLICE_SPACING_MM
+from pumit.volume import Volume
 
 GRAY = (np.arange(30 * 20).reshape(30, 20) % 256).astype(np.uint8)
 COLOUR = np.stack([GRAY, 255 - GRAY, GRAY // 2], axis=-1)
@@ -23,32 +23,32 @@ def save(tmp_path: Path, image: Image.Image, name: str = "a.png", **more: object
 
 
 def test_gray_is_one_slice(tmp_path: Path) -> None:
-    volume = read_volume(save(tmp_path, Image.fromarray(GRAY)))
+    volume = Volume.read(save(tmp_path, Image.fromarray(GRAY)))
     np.testing.assert_array_equal(volume.array, GRAY[None])
     assert volume.array.dtype == np.uint8
     assert volume.is_planar
 
 
 def test_resolution_of_the_file_is_not_trusted(tmp_path: Path) -> None:
-    volume = read_volume(save(tmp_path, Image.fromarray(GRAY), dpi=(300, 300)))
+    volume = Volume.read(save(tmp_path, Image.fromarray(GRAY), dpi=(300, 300)))
     assert volume.spacing_mm == (PLANAR_SLICE_SPACING_MM, 1.0, 1.0)
 
 
 def test_colour_is_three_channels(tmp_path: Path) -> None:
-    volume = read_volume(save(tmp_path, Image.fromarray(COLOUR)))
+    volume = Volume.read(save(tmp_path, Image.fromarray(COLOUR)))
     np.testing.assert_array_equal(volume.array, np.moveaxis(COLOUR, -1, 0)[:, None])
 
 
 @pytest.mark.parametrize("mode", ["L", "RGB", "CMYK"])
 def test_jpeg_is_read(tmp_path: Path, mode: str) -> None:
     image = Image.fromarray(COLOUR).convert(mode)
-    volume = read_volume(save(tmp_path, image, "a.jpg", quality=95))
+    volume = Volume.read(save(tmp_path, image, "a.jpg", quality=95))
     assert volume.array.shape == ((1, 30, 20) if mode == "L" else (3, 1, 30, 20))
 
 
 def test_16_bit_gray_is_kept(tmp_path: Path) -> None:
     deep = GRAY.astype(np.uint16) * 257
-    volume = read_volume(save(tmp_path, Image.fromarray(deep)))
+    volume = Volume.read(save(tmp_path, Image.fromarray(deep)))
     assert volume.array.dtype == np.uint16
     np.testing.assert_array_equal(volume.array[0], deep)
 
@@ -56,30 +56,30 @@ def test_16_bit_gray_is_kept(tmp_path: Path) -> None:
 def test_16_bit_colour_is_kept(tmp_path: Path) -> None:
     deep = COLOUR.astype(np.uint16) * 256 + 17
     SimpleITK.WriteImage(SimpleITK.GetImageFromArray(deep, isVector=True), str(tmp_path / "a.png"))
-    volume = read_volume(tmp_path / "a.png")
+    volume = Volume.read(tmp_path / "a.png")
     assert volume.array.dtype == np.uint16
     np.testing.assert_array_equal(volume.array[:, 0], np.moveaxis(deep, -1, 0))
 
 
 def test_black_and_white_is_read(tmp_path: Path) -> None:
-    volume = read_volume(save(tmp_path, Image.fromarray(GRAY > 100)))
+    volume = Volume.read(save(tmp_path, Image.fromarray(GRAY > 100)))
     np.testing.assert_array_equal(volume.array[0] > 0, GRAY > 100)
 
 
 def test_palette_becomes_its_colours(tmp_path: Path) -> None:
     image = Image.fromarray(COLOUR).quantize(16)
     expected = np.moveaxis(np.asarray(image.convert("RGB")), -1, 0)
-    np.testing.assert_array_equal(read_volume(save(tmp_path, image)).array[:, 0], expected)
+    np.testing.assert_array_equal(Volume.read(save(tmp_path, image)).array[:, 0], expected)
 
 
 def test_gray_palette_becomes_gray(tmp_path: Path) -> None:
     image = Image.fromarray(GRAY).convert("P")
-    np.testing.assert_array_equal(read_volume(save(tmp_path, image)).array, GRAY[None])
+    np.testing.assert_array_equal(Volume.read(save(tmp_path, image)).array, GRAY[None])
 
 
 def test_opaque_alpha_is_dropped(tmp_path: Path) -> None:
     image = Image.fromarray(COLOUR).convert("RGBA")
-    volume = read_volume(save(tmp_path, image))
+    volume = Volume.read(save(tmp_path, image))
     np.testing.assert_array_equal(volume.array[:, 0], np.moveaxis(COLOUR, -1, 0))
 
 
@@ -93,7 +93,7 @@ def test_transparent_parts_are_black(tmp_path: Path, mode: str) -> None:
         image = image.quantize(32)
     elif mode == "LA":
         image = image.convert("LA")
-    volume = read_volume(save(tmp_path, image))
+    volume = Volume.read(save(tmp_path, image))
     assert volume.array[..., :10, :].max() == 0
     assert volume.array[..., 10:, :].max() > 0
 
@@ -124,7 +124,7 @@ def test_exif_orientation_is_honoured(tmp_path: Path, orientation: int, name: st
         upright = upright.astype(np.uint16) * 256
     else:
         path = save(tmp_path, stored, name, exif=exif)
-    array = read_volume(path).array[:, 0].astype(int)
+    array = Volume.read(path).array[:, 0].astype(int)
     assert array.shape == (3, 40, 24)
     scale = int(upright.max()) / 250
     assert np.abs(array - np.moveaxis(upright, -1, 0)).max() < 30 * scale
@@ -151,11 +151,11 @@ def test_truncated_picture_is_refused(tmp_path: Path, name: str, part: float) ->
     path = save(tmp_path, Image.fromarray(noise), name)
     path.write_bytes(path.read_bytes()[: int(part * path.stat().st_size)])
     with pytest.raises(VolumeError, match="damaged") as caught:
-        read_volume(path)
+        Volume.read(path)
     assert "\n" not in str(caught.value)
 
 
 def test_absurdly_large_picture_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
     with pytest.raises(VolumeError, match="more than 200 pixels"):
-        read_volume(save(tmp_path, Image.fromarray(GRAY)))
+        Volume.read(save(tmp_path, Image.fromarray(GRAY)))

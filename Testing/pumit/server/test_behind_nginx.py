@@ -84,24 +84,24 @@ class Site:
     def client(self):
         return Client(self.url, TOKEN, verify=self.certificate)
 
-    def ask(self, method, path, **options):
+    def request(self, method, path, **options):
         options.setdefault("headers", AUTH)
         options.setdefault("timeout", 20)
         return requests.request(method, self.url + path, verify=self.certificate, **options)
 
     def claim(self):
-        answer = self.ask("POST", "/claim")
+        answer = self.request("POST", "/claim")
         if answer.status_code == 200:
             self.leases.append(answer.json()["lease_token"])
         return answer
 
     def release(self, *leases):
         for lease in leases:
-            self.ask("POST", "/release", headers=AUTH | {protocol.LEASE_HEADER: lease})
+            self.request("POST", "/release", headers=AUTH | {protocol.LEASE_HEADER: lease})
 
     def status(self, lease):
         headers = AUTH | {protocol.LEASE_HEADER: lease}
-        return self.ask("GET", "/lease_status", headers=headers).status_code
+        return self.request("GET", "/lease_status", headers=headers).status_code
 
 
 @pytest.fixture(scope="module")
@@ -163,10 +163,10 @@ def test_sessions_stay_where_they_are_and_spread_until_all_are_taken(site):
     assert refused.status_code == 503
     assert "taken" in refused.json()["detail"]
     assert int(refused.headers["Retry-After"]) > 0
-    assert site.ask("GET", "/readyz").status_code == 503
+    assert site.request("GET", "/readyz").status_code == 503
     in_first = next(lease for lease in leases if lease.startswith("0."))
     site.release(in_first)
-    assert site.ask("GET", "/readyz").status_code == 200
+    assert site.request("GET", "/readyz").status_code == 200
     # Whichever is asked first, the one with room answers.
     for _ in range(4):
         again = site.claim().json()["lease_token"]
@@ -181,7 +181,7 @@ def test_a_lease_that_nobody_holds_is_gone(site, lease):
 
 
 def test_headers_guard_the_answers(site):
-    headers = site.ask("GET", "/capabilities").headers
+    headers = site.request("GET", "/capabilities").headers
     assert headers["Strict-Transport-Security"]
     assert headers["X-Content-Type-Options"] == "nosniff"
     assert headers["Cache-Control"] == "no-store"
@@ -191,14 +191,14 @@ def test_headers_guard_the_answers(site):
 def test_a_large_header_passes_and_a_large_body_gets_the_servers_own_sentence(site):
     lease = site.claim().json()["lease_token"]
     headers = AUTH | {protocol.LEASE_HEADER: lease, protocol.META_HEADER: "x" * 20_000}
-    answer = site.ask("POST", protocol.PATH_VOLUME, headers=headers, data=b"1")
+    answer = site.request("POST", protocol.PATH_VOLUME, headers=headers, data=b"1")
     assert answer.status_code in (400, 422), answer.text
     for path, authorization, status in (
         (protocol.PATH_PREDICT, AUTH, 413),
         (protocol.PATH_VOLUME, {}, 401),
     ):
         sent = authorization | {protocol.LEASE_HEADER: lease}
-        answer = site.ask("POST", path, headers=sent, data=bytes(8 << 20))
+        answer = site.request("POST", path, headers=sent, data=bytes(8 << 20))
         assert answer.status_code == status, answer.text
         assert answer.json()["detail"]
     site.release(lease)
@@ -207,11 +207,11 @@ def test_a_large_header_passes_and_a_large_body_gets_the_servers_own_sentence(si
 def test_the_metrics_of_each_server_are_for_the_monitoring(site):
     monitoring = {"Authorization": f"Bearer {METRICS_TOKEN}"}
     for name in "01":
-        text = site.ask("GET", f"/metrics/{name}", headers=monitoring).text
+        text = site.request("GET", f"/metrics/{name}", headers=monitoring).text
         assert "pumit_sessions_limit 2.0" in text
-        assert site.ask("GET", f"/metrics/{name}", headers={}).status_code == 401
+        assert site.request("GET", f"/metrics/{name}", headers={}).status_code == 401
     for path in ("/metrics", "/metrics/2", "/metrics/0/"):
-        assert site.ask("GET", path, headers=monitoring).status_code == 404
+        assert site.request("GET", path, headers=monitoring).status_code == 404
 
 
 def test_a_client_that_goes_stops_its_prediction(site):
@@ -219,15 +219,15 @@ def test_a_client_that_goes_stops_its_prediction(site):
     name = lease[protocol.LEASE_HEADER][0]
     geometry = {protocol.META_HEADER: json.dumps({"spacing_mm": [1, 1, 1]})}
     scan = pack_array(np.arange(1000, dtype=np.int16).reshape(10, 10, 10))
-    site.ask("POST", protocol.PATH_VOLUME, headers=lease | geometry, data=scan)
+    site.request("POST", protocol.PATH_VOLUME, headers=lease | geometry, data=scan)
     point = {"kind": "point", "point_lps": [5, 5, 5]}
     body = {"segment": "slow", "prompts": [point]}
     with pytest.raises(requests.ReadTimeout):
-        site.ask("POST", protocol.PATH_PREDICT, headers=lease, json=body, timeout=0.5)
+        site.request("POST", protocol.PATH_PREDICT, headers=lease, json=body, timeout=0.5)
     monitoring = {"Authorization": f"Bearer {METRICS_TOKEN}"}
     counted = 'pumit_jobs_total{kind="click",outcome="cancelled"} 1.0'
     end = time.monotonic() + 10
-    while counted not in site.ask("GET", f"/metrics/{name}", headers=monitoring).text:
+    while counted not in site.request("GET", f"/metrics/{name}", headers=monitoring).text:
         assert time.monotonic() < end, "the prediction goes on"
         time.sleep(0.05)
     site.release(lease[protocol.LEASE_HEADER])
@@ -255,12 +255,12 @@ def test_a_dead_server_takes_only_its_own_sessions_along(site, volume):
     assert kept.startswith("1.")
     os.kill(site.workers[0].pid, signal.SIGKILL)
     site.workers[0].ended.wait(10)
-    answer = site.ask("GET", "/lease_status", headers=AUTH | {protocol.LEASE_HEADER: lost})
+    answer = site.request("GET", "/lease_status", headers=AUTH | {protocol.LEASE_HEADER: lost})
     assert answer.status_code == 410
     assert "open a new one" in answer.json()["detail"]
     # Others go on, and new ones go to the server that lives.
     assert site.status(kept) == 200
-    assert site.ask("GET", "/readyz").status_code == 200
+    assert site.request("GET", "/readyz").status_code == 200
     for _ in range(3):
         new = site.claim().json()["lease_token"]
         assert new.startswith("1.")
@@ -286,7 +286,7 @@ def test_where_no_server_lives_the_viewer_is_told_to_wait(site):
     for worker in site.workers:
         worker.ended.wait(20)
     for method, path in (("POST", "/claim"), ("GET", "/readyz"), ("GET", "/capabilities")):
-        answer = site.ask(method, path)
+        answer = site.request(method, path)
         assert answer.status_code == 503, path
         assert "try again" in answer.json()["detail"]
 
@@ -294,8 +294,8 @@ def test_where_no_server_lives_the_viewer_is_told_to_wait(site):
 def test_no_token_and_no_lease_was_written_by_nginx(site):
     # What is wrong is what tends to be logged; no server answers any more, and some never did.
     headers = AUTH | {protocol.LEASE_HEADER: site.leases[0]}
-    assert site.ask("GET", f"/claim?token={TOKEN}", headers=headers).status_code == 400
-    site.ask("GET", "/x", headers=headers | {protocol.META_HEADER: TOKEN + "x" * 40_000})
+    assert site.request("GET", f"/claim?token={TOKEN}", headers=headers).status_code == 400
+    site.request("GET", "/x", headers=headers | {protocol.META_HEADER: TOKEN + "x" * 40_000})
     time.sleep(0.2)
     written = site.nginx.written()
     assert '"GET /capabilities" 200' in written

@@ -103,9 +103,9 @@ def test_systemd_understands_the_unit(tmp_path):
         capture_output=True,
         text=True,
     )
-    complaints = [line for line in done.stderr.splitlines() if "pumit" in line]
+    error_output = [line for line in done.stderr.splitlines() if "pumit" in line]
     assert done.returncode == 0, done.stderr
-    assert not complaints
+    assert not error_output
 
 
 @pytest.mark.parametrize("name", SERVERS)

@@ -114,7 +114,7 @@ def test_a_user_who_comes_back_in_time_finds_the_session_awake(run):
         lease.active_at -= 400
         users.state.queue.submit("other", lambda job: time.sleep(0.1))
         users.state.leases.sweep()
-        assert lease.is_resting
+        assert lease.is_idle
         users.state.leases.get(lease.token)
         await users.click(lease, volume, BALL)
         return users.state.memory()

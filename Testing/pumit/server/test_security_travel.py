@@ -12,8 +12,8 @@ import pytest
 import requests
 from fake_engine import FakeEngine
 from pumit.client.remote_session import RemoteSession
+from pumit.file_image import DicomSource
 from pumit.prompts import MaskPrompt
-from pumit.volume import DicomSource
 from viewer_requests import IMAGE, send, viewer_of
 
 # The name of a patient, an identifier of a series and a file, as a scan's source has them.

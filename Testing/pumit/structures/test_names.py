@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from pumit.errors import StructureError
 from pumit.export.terminology import concept_for, serialize_terminology
-from pumit.structures.names import meaning_key, nearest_names, wanted_structure, words_of
+from pumit.structures.names import meaning_key, nearest_names, requested_structure, words_of
 
 
 def keys(text: str) -> list[tuple[str, ...]]:
-    return [meaning_key(meaning) for meaning in wanted_structure(text).meanings]
+    return [meaning_key(meaning) for meaning in requested_structure(text).meanings]
 
 
 @pytest.mark.parametrize(
@@ -39,19 +39,19 @@ def test_a_group_is_all_of_its_members() -> None:
 
 
 def test_a_name_without_a_code_is_compared_by_its_words() -> None:
-    wanted = wanted_structure("My own thing")
-    assert not wanted.meanings
-    assert wanted.words == words_of("my_own  THING")
+    requested = requested_structure("My own thing")
+    assert not requested.meanings
+    assert requested.words == words_of("my_own  THING")
 
 
 def test_everything_is_no_structure() -> None:
-    assert wanted_structure(" Everything ").is_everything
+    assert requested_structure(" Everything ").is_everything
 
 
 @pytest.mark.parametrize("text", ["", "  ", "x" * 81])
 def test_no_name_is_refused(text: str) -> None:
     with pytest.raises(StructureError, match="Say which structure"):
-        wanted_structure(text)
+        requested_structure(text)
 
 
 def test_the_names_that_models_know_come_first() -> None:

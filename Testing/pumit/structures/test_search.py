@@ -6,8 +6,8 @@ import pytest
 from pumit.errors import StructureError
 from pumit.models.card import ModelCard
 from pumit.segmentation import ClassLabel
-from pumit.structures.names import wanted_structure
-from pumit.structures.search import candidates_for, known_structures, who_knows
+from pumit.structures.names import requested_structure
+from pumit.structures.search import candidates_for, known_structures, usable_candidates
 
 
 def card(name: str, *classes: str, **facts: object) -> ModelCard:
@@ -22,7 +22,7 @@ HEART = card("heart", "RV cavity=right ventricle", "myocardium", "LV cavity=left
 
 
 def labels(text: str, of: ModelCard) -> tuple[int, ...]:
-    found = candidates_for(wanted_structure(text), [of])
+    found = candidates_for(requested_structure(text), [of])
     return found[0].labels if found else ()
 
 
@@ -53,42 +53,42 @@ def test_classes_that_make_up_a_structure(
 
 def test_a_model_of_the_users_own_is_asked_first() -> None:
     own = card("mine", "spleen", is_own=True)
-    _, found = who_knows("spleen", [ABDOMEN, own])
+    _, found = usable_candidates("spleen", [ABDOMEN, own])
     assert [c.card.name for c in found] == ["mine", "abdomen-ct"]
-    _, found = who_knows("spleen", [ABDOMEN, own], model="abdomen-ct")
+    _, found = usable_candidates("spleen", [ABDOMEN, own], model="abdomen-ct")
     assert [c.card.name for c in found] == ["abdomen-ct"]
 
 
 def test_where_none_knows_it_the_nearest_names_are_told() -> None:
     with pytest.raises(StructureError) as told:
-        who_knows("left kidny", [ABDOMEN])
+        usable_candidates("left kidny", [ABDOMEN])
     assert "left kidney (abdomen-ct)" in str(told.value)
     assert str(told.value).endswith("A click on it always works.")
 
 
 def test_a_known_structure_that_no_model_knows_is_said_plainly() -> None:
     with pytest.raises(StructureError, match=r"'pancreas'\. A click"):
-        who_knows("pancreas", [ABDOMEN])
+        usable_candidates("pancreas", [ABDOMEN])
 
 
 def test_a_side_that_is_missing_is_said() -> None:
     with pytest.raises(StructureError, match="one-side knows left kidney"):
-        who_knows("right kidney", [LEFT])
+        usable_candidates("right kidney", [LEFT])
 
 
 def test_a_model_without_consent_is_named_and_not_used() -> None:
     shut = card("abdomen-ct", "spleen", licence="CC BY-NC-SA 4.0")
     with pytest.raises(StructureError, match="pumit models accept abdomen-ct"):
-        who_knows("spleen", [shut])
-    _, found = who_knows("spleen", [shut, card("free", "spleen")])
+        usable_candidates("spleen", [shut])
+    _, found = usable_candidates("spleen", [shut, card("free", "spleen")])
     assert [c.card.name for c in found] == ["free"]
 
 
 def test_without_models_everything_is_refused_in_words() -> None:
     with pytest.raises(StructureError, match="No automatic model"):
-        who_knows("everything", [ModelCard("default", "promptable", "1", "")])
+        usable_candidates("everything", [ModelCard("default", "promptable", "1", "")])
     with pytest.raises(StructureError, match="no automatic model 'x'"):
-        who_knows("liver", [ABDOMEN], model="x")
+        usable_candidates("liver", [ABDOMEN], model="x")
 
 
 def test_what_is_known_is_listed_with_codes_and_sides() -> None:

@@ -31,7 +31,7 @@ class LineTask:
         self.drawn.append(da0)
         return draw_line(da0, generator, shared)
 
-    def ahead(self) -> Draw:
+    def worker_draw(self) -> Draw:
         return draw_line
 
     def forward(self, batch: Tensor) -> dict[str, Tensor]:

@@ -100,7 +100,7 @@ class BlockTask:
     def draw(self, da0: int, generator: torch.Generator, shared: torch.Generator) -> Batch:
         return draw(da0, generator, shared)
 
-    def ahead(self) -> Draw:
+    def worker_draw(self) -> Draw:
         return draw
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
@@ -219,7 +219,7 @@ class AskingTask(BlockTask):
 def stop_by_file(folder: Path) -> dict[str, Any]:
     """Pause after two steps, stop after four, and go on."""
     AskingTask.folder = folder
-    run_control.LOOK_SECONDS = 0.0
+    run_control.POLL_SECONDS = 0.0
     losses, stops = [], []
     for kind in (AskingTask, BlockTask):
         task = kind()

@@ -36,7 +36,7 @@ class StandInTrial:
         self.peak = int(peak_gib * GIB)
         self.requests: list[dict[str, Any]] = []
 
-    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
+    def run(self, request: dict[str, Any]) -> dict[str, Any]:
         self.requests.append(request)
         plan = request["plan"]
         d, h, w = plan["patch_size"]
@@ -48,8 +48,8 @@ class StandInTrial:
             "step": {"seconds": seconds, "steps": 5, "parameters": 10**6, "busy": 0.0},
             "window_seconds": seconds / 3,
             "preparing_seconds": 1e-6,
-            "asking_seconds": 1e-6,
-            "judging_seconds": 2e-6,
+            "validation_seconds": 1e-6,
+            "final_validation_seconds": 2e-6,
             "peak_bytes": self.peak,
             "process_bytes": self.peak,
             "starting": 4.0,

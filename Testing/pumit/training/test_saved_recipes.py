@@ -2,14 +2,23 @@
 
 The files in `saved/` are what version 0.1.0 wrote of commit b25bee8: runs that were stopped after a
 step with the recipes they were given, trainings of a comparison, and plans that the panel keeps.
+`saved/stopped/` is a run of commit 0dac706, stopped at step 4 of 12, without its weights, which are
+made anew here in the form in which that commit kept them.
 """
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from labelled_scans import write_pairs
+from pumit.models.tensor_file import write_tensors
+from pumit.networks.build import build_network
+from pumit.runs import read_log, read_status
 from pumit.training.comparison.recipe import read_comparison
 from pumit.training.comparison.run import HARMLESS
 from pumit.training.recipes.labelled import LabelledRecipe
@@ -18,11 +27,12 @@ from pumit.training.recipes.tasks import TASKS
 from pumit.training.run.resolved_recipe import (
     differences,
     plain,
-    take_up,
+    recipe_to_follow,
     whole_schedule,
     with_absolute_paths,
 )
 from pumit.training.run.resume_state import LAST
+from pumit.training.train import finetune
 from pumit.training.validate import read_recipe
 
 SAVED = Path(__file__).parent / "saved"
@@ -37,7 +47,7 @@ def test_a_stopped_run_is_taken_up_by_either_recipe(task: str, file: str, tmp_pa
     recipe = read_recipe(keys, file)
     given = with_absolute_paths(keys, lambda text: Path("/lab") / task / text)
     given["schedule"] = whole_schedule(recipe.schedule.as_schedule(), keys)
-    followed = take_up(run, given, source=file)
+    followed = recipe_to_follow(run, given, source=file)
     full = read_yaml(run / "recipe.yaml")
     assert differences(full, followed) == []
     read = read_recipe(followed, file)
@@ -69,3 +79,41 @@ def test_plans_that_the_panel_keeps_are_read(goal: str) -> None:
     for key, value in keys["schedule"].items():
         assert recipe.schedule.named()[key] == value
     assert recipe.named("validation") == {"validation": keys["validation"]}
+
+
+def write_last(path: Path, recipe: dict[str, Any]) -> None:
+    """What that commit kept of a run: weights, their average, AdamW's state, and where it was."""
+    torch.manual_seed(0)
+    network = build_network(recipe["network"], **recipe["network_sizes"])
+    tensors = {}
+    for name, value in network.state_dict().items():
+        tensors |= {f"network.{name}": value.clone(), f"average.{name}": value.clone()}
+    for name, value in network.named_parameters():
+        for moment in ("exp_avg", "exp_avg_sq"):
+            tensors[f"state.{name}.{moment}"] = torch.zeros_like(value)
+        tensors[f"state.{name}.step"] = torch.tensor(4.0)
+    position = {"step": 4, "elapsed": 6.9, "beside": 0.4, "skipped": 0, "best": None}
+    position |= {"best_step": 0, "owes_validation": False}
+    metadata = {"step": "4", "schedule": json.dumps({**recipe["schedule"], "seconds": None})}
+    write_tensors(path, tensors, {**metadata, "position": json.dumps(position)})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", ["given.yaml", "recipe.yaml"])
+def test_a_run_that_version_0_1_0_stopped_goes_on_to_its_end(file: str, tmp_path: Path) -> None:
+    write_pairs(tmp_path / "set", 2)
+    run = tmp_path / "run"
+    run.mkdir()
+    for saved in (SAVED / "stopped").iterdir():
+        target = tmp_path if saved.name == "given.yaml" else run
+        text = saved.read_text(encoding="utf-8").replace("{folder}", tmp_path.as_posix())
+        (target / saved.name).write_text(text, encoding="utf-8")
+    write_last(run / LAST, read_yaml(run / "recipe.yaml"))
+    given = tmp_path / file if file == "given.yaml" else run / file
+    best = finetune(given, run)
+    assert best == run / "made.safetensors"
+    steps = [record["step"] for record in read_log(run)[0] if "loss" in record]
+    assert steps == list(range(1, 13))
+    status = read_status(run)
+    assert status is not None
+    assert (status.state, status.step) == ("finished", 12)

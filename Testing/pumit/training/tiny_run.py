@@ -50,7 +50,7 @@ class LineTask:
     def draw(self, da0: int, generator: torch.Generator, shared: torch.Generator) -> Tensor:
         return draw_line(da0, generator, shared)
 
-    def ahead(self) -> Draw:
+    def worker_draw(self) -> Draw:
         return draw_line
 
     def forward(self, batch: Tensor) -> dict[str, Tensor]:

@@ -1,1 +1,1 @@
-"""What section 4 of the panel has beside its models: structures by name, and many scans."""
+"""Section 4 of the panel beside its models: structures by name, and many scans."""

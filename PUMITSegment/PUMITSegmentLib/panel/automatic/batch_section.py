@@ -13,9 +13,9 @@ from PUMITSlicerLib.computing.compute import ComputeState
 from PUMITSlicerLib.computing.connection import answers_prompts_only, is_nninteractive
 from slicer.i18n import tr as _
 
-from PUMITSegmentLib.finding import agree, findStructure
-from PUMITSegmentLib.many_prompts import answerAll, promptedIDs, questionsAbout
-from PUMITSegmentLib.many_scans import Ask, BatchItem, BatchRun, targetOf
+from PUMITSegmentLib.finding import findStructure, requestConsent
+from PUMITSegmentLib.many_prompts import answerAll, promptedIDs, queriesOf
+from PUMITSegmentLib.many_scans import BatchItem, BatchRun, ScanRequest, targetOf
 from PUMITSegmentLib.panel.question import confirm
 from PUMITSegmentLib.segments.segment_list import segmentName
 
@@ -46,7 +46,7 @@ class BatchSection:
         self.refresh()
 
     def refresh(self, *_arguments) -> None:
-        """Show what would be done; only while somebody looks."""
+        """Show what would be done; only while the section is open."""
         if self._ui.batchSection.collapsed:
             return
         self._listScans()
@@ -138,13 +138,13 @@ class BatchSection:
         if self._whyNot():
             return
         try:
-            items, ask = self._items(), self._asker()
+            items, request = self._items(), self._scanRequest()
         except PumitError as error:
             self._logic.status.problem(str(error))
             return
-        if ask is None:
+        if request is None:
             return
-        self._run = BatchRun(self._logic, items, ask, self.refresh)
+        self._run = BatchRun(self._logic, items, request, self.refresh)
         self._run.start()
 
     def _items(self) -> list[BatchItem]:
@@ -180,7 +180,7 @@ class BatchSection:
             )
         return items
 
-    def _asker(self) -> Ask | None:
+    def _scanRequest(self) -> ScanRequest | None:
         """What is asked about each scan; None where the user did not agree to a licence.
 
         Raises:
@@ -189,26 +189,28 @@ class BatchSection:
         if self._isPrompted:
             model = dict((self._logic.compute.capabilities or {}).get("model") or {})
 
-            def answer(item, session, modality, isCancelled, tell):
-                return answerAll(session, item.questions, model, isCancelled, tell)
+            def answer(item, session, modality, isCancelled, progress):
+                return answerAll(session, item.queries, model, isCancelled, progress)
 
             return answer
         structure = self._ui.structureEdit.text.strip()
         if structure:
 
-            def find(item, session, modality, isCancelled, tell):
-                return findStructure(session, structure, modality, None, isCancelled, tell)
+            def find(item, session, modality, isCancelled, progress):
+                return findStructure(session, structure, modality, None, isCancelled, progress)
 
             return find
         model = self._logic.parameters.automaticModel if self._logic.parameters else ""
         text = self._ui.automaticModelSelector.currentText
         name, _bracket, licence = text.partition(" (")
         name = name or model
-        if not agree(name, licence.rstrip(")"), confirm):
+        if not requestConsent(name, licence.rstrip(")"), confirm):
             return None
 
-        def segment(item, session, modality, isCancelled, tell):
-            return session.segment_automatically(name, None, cancelled=isCancelled, progress=tell)
+        def segment(item, session, modality, isCancelled, progress):
+            return session.segment_automatically(
+                name, None, cancelled=isCancelled, progress=progress
+            )
 
         return segment
 
@@ -216,6 +218,6 @@ class BatchSection:
 def _givePrompts(item: BatchItem, working) -> None:
     """Note what is asked about a scan, while its prompts are there."""
     try:
-        item.questions = questionsAbout(working, item.node)
+        item.queries = queriesOf(working, item.node)
     except PumitError as error:
         item.problem = str(error)

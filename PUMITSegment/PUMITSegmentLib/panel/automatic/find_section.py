@@ -10,14 +10,14 @@ from PUMITSlicerLib.computing.settings import ComputeMode
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.automatic import prepareStructures, regionCorners
-from PUMITSegmentLib.finding import agree, closedModels, findStructure, modalityOf
+from PUMITSegmentLib.finding import closedModels, findStructure, modalityOf, requestConsent
 from PUMITSegmentLib.panel.question import confirm
 from PUMITSegmentLib.parameters import nodeOf
 from PUMITSegmentLib.session_work import SessionWork
 
 
 class FindSection:
-    """Looks for what is typed, with the model that knows it.
+    """Search for a structure by its name, with the model that has it.
 
     Args:
         ui: Named widgets of the panel.
@@ -33,7 +33,7 @@ class FindSection:
         self._completer.setModel(self._suggestions)
         self._completer.setCaseSensitivity(qt.Qt.CaseInsensitive)
         ui.structureEdit.setCompleter(self._completer)
-        self._known: list[str] = []
+        self._classNames: list[str] = []
         ui.structureEdit.connect("returnPressed()", self._onFind)
         ui.structureEdit.connect("textChanged(QString)", self.refresh)
         ui.findButton.connect("clicked()", self._onFind)
@@ -48,10 +48,10 @@ class FindSection:
             "Find the structure with a model that was trained on it; clicks correct the result"
         )
         models = (self._logic.compute.capabilities or {}).get("models") or []
-        known = sorted({n for m in models if m["kind"] == "automatic" for n in m["classes"]})
-        if known != self._known:
-            self._known = known
-            self._suggestions.setStringList(known)
+        classNames = sorted({n for m in models if m["kind"] == "automatic" for n in m["classes"]})
+        if classNames != self._classNames:
+            self._classNames = classNames
+            self._suggestions.setStringList(classNames)
 
     def close(self) -> None:
         """Add nothing more."""
@@ -75,9 +75,9 @@ class FindSection:
 
     def _onFind(self) -> None:
         if not self._whyNot():
-            self._find(isAnyway=False)
+            self._find(skipsCheck=False)
 
-    def _find(self, *, isAnyway: bool) -> None:
+    def _find(self, *, skipsCheck: bool) -> None:
         logic, structure = self._logic, self._ui.structureEdit.text.strip()
         region, modality = nodeOf(logic.parameters, "automaticRegion"), modalityOf(logic.volumeNode)
         try:
@@ -87,18 +87,18 @@ class FindSection:
             return
         remarks: list[str] = []
 
-        def ask(session, isCancelled, tell):
+        def request(session, isCancelled, progress):
             def onFacts(facts) -> None:
                 remarks.extend(facts.remarks)
                 text = _("{model} looks for {structure}.").format(
                     model=facts.model, structure=facts.structure
                 )
-                logic.background.post(self._work.say, " ".join([text, *facts.remarks]))
+                logic.background.post(self._work.showText, " ".join([text, *facts.remarks]))
 
             try:
                 answer = findStructure(
-                    *(session, structure, modality, corners, isCancelled, tell),
-                    isAnyway=isAnyway,
+                    *(session, structure, modality, corners, isCancelled, progress),
+                    skipsCheck=skipsCheck,
                     onFacts=onFacts,
                 )
             except (ConsentNeeded, OtherModality) as question:
@@ -106,15 +106,15 @@ class FindSection:
             return prepareStructures(answer), [*remarks, *answer.facts.remarks]
 
         text = _("Looking for {structure}...").format(structure=structure)
-        self._work.start(text, ask, self._onAnswer)
+        self._work.start(text, request, self._onAnswer)
 
     def _onAnswer(self, answer) -> None:
         if isinstance(answer, ConsentNeeded):
-            self._askForConsent(answer)
+            self._requestConsent(answer)
         elif isinstance(answer, OtherModality):
             question = _("{reason}\n\nUse it anyway?").format(reason=answer)
             if confirm(question):
-                self._find(isAnyway=True)
+                self._find(skipsCheck=True)
             else:
                 self._logic.status.problem(str(answer))
         else:
@@ -126,18 +126,18 @@ class FindSection:
             if remarks:
                 self._logic.status.done(" ".join([found.sentence(), *remarks]))
 
-    def _askForConsent(self, error: ConsentNeeded) -> None:
+    def _requestConsent(self, error: ConsentNeeded) -> None:
         """Ask for the licence of a model of this computer; a server's operator agrees there."""
         logic = self._logic
         if logic.compute.settings.mode is not ComputeMode.LOCAL:
             logic.status.problem(str(error))
             return
 
-        def ask(available) -> None:
+        def confirmLicences(available) -> None:
             named = [model for model in closedModels(available) if model.name in str(error)]
             try:
-                if any(agree(model.name, model.licence, confirm) for model in named):
-                    self._find(isAnyway=False)
+                if any(requestConsent(model.name, model.licence, confirm) for model in named):
+                    self._find(skipsCheck=False)
                     return
             except PumitError as problem:
                 error_text = str(problem)
@@ -145,4 +145,6 @@ class FindSection:
                 error_text = str(error)
             logic.status.problem(error_text)
 
-        logic.compute.listAvailable(ask, lambda problem: logic.status.problem(str(problem)))
+        logic.compute.listAvailable(
+            confirmLicences, lambda problem: logic.status.problem(str(problem))
+        )

@@ -1,19 +1,37 @@
-"""A box that is being drawn by two clicks in a view."""
+"""A box that is being drawn: two clicks in a view, and for a 3D box its depth in another."""
 
 from __future__ import annotations
 
-from PUMITSegmentLib.prompts.drawing.box_on_slice import alignToSlice, flatten, giveDepth, sliceAt
+from collections.abc import Callable
+
+import numpy as np
+import slicer
+
+from PUMITSegmentLib.prompts.box_on_slice import (
+    alignToSlice,
+    flatten,
+    normalInNode,
+    setDepth,
+    sliceAt,
+)
+from PUMITSegmentLib.prompts.drawing.freehand import DrawnView, ViewEvents
 from PUMITSegmentLib.prompts.geometry import definedPointsWorld
 from PUMITSegmentLib.prompts.kinds import PromptKind
 
+# A view whose slice lies nearer to the drawn one than this shows the drawn one.
+_SAME_MM = 1e-2
+_PARALLEL = 1e-3
+# Pixels: a press and release nearer than this are a click.
+_CLICK = 6.0
+
 
 class BoxDrawing:
-    """Turns a box as its slice is after the first click, and flattens a 2D one after the second.
+    """Orientation of a box along its slice after the first click; 2D ones are flat after two.
 
     Args:
         roiNode: The box, without control points so far.
         kind: BOX_3D or BOX_2D.
-        sliceNode: Where it is probably drawn, or None.
+        sliceNode: Slice in which it is probably drawn, or None.
 
     Attributes:
         sliceNode: The slice that it is drawn in; None before the first click, or in a 3D view.
@@ -38,7 +56,7 @@ class BoxDrawing:
     def finish(self) -> None:
         """The box has its two corners."""
         if self._kind is PromptKind.BOX_3D:
-            giveDepth(self._roiNode)
+            setDepth(self._roiNode)
         elif self.sliceNode is not None:
             flatten(self._roiNode, self.sliceNode, self._begin)
 
@@ -50,3 +68,97 @@ class BoxDrawing:
         count = scene.GetNumberOfNodesByClass("vtkMRMLSliceNode")
         others = [scene.GetNthNodeByClass(i, "vtkMRMLSliceNode") for i in range(count)]
         return [self._likely, underMouse, *others]
+
+
+class BoxDepth:
+    """Depth of a box by the next click or drag.
+
+    A click in another view, or in another slice, is where the box ends; it ends as far on the
+    other side. A drag reaches from one end to the other. A click in the slice that the box was
+    drawn in is none of this, and leaves the box as deep as it is.
+
+    Args:
+        roiNode: The box, with both corners.
+        sliceNode: The slice that it was drawn in.
+        views: Slice views that accept its depth.
+        onGiven: Callback once the box has its depth.
+    """
+
+    def __init__(
+        self, roiNode, sliceNode, views: list[DrawnView], onGiven: Callable[[], None]
+    ) -> None:
+        self.roiNode = roiNode
+        self._onGiven = onGiven
+        self._normal = normalInNode(roiNode, sliceNode)
+        self._drawn = slicer.util.arrayFromVTKMatrix(sliceNode.GetSliceToRAS()).copy()
+        self._matrix = slicer.util.arrayFromVTKMatrix(roiNode.GetObjectToNodeMatrix()).copy()
+        self._across = int(np.abs(self._normal @ self._matrix[:3, :3]).argmax())
+        self._size = np.array(roiNode.GetSize())
+        self._pressed: tuple[DrawnView, tuple[int, int]] | None = None
+        self._events = ViewEvents()
+        for view in views:
+            self._events.observe(view, "LeftButtonPressEvent", self._onPress)
+            self._events.observe(view, "MouseMoveEvent", self._onMove)
+            self._events.observe(view, "LeftButtonReleaseEvent", self._onRelease)
+
+    def close(self) -> None:
+        """Leave no observer."""
+        self._events.close()
+
+    def _onPress(self, view: DrawnView) -> bool:
+        if view.interactor.GetShiftKey() or view.interactor.GetControlKey():
+            return False  # Slicer's own: the crosshair, panning
+        if self._isDrawnIn(view):
+            self._give()
+            return False  # the first corner of the next box
+        self._pressed = (view, view.interactor.GetEventPosition())
+        self._follow(view)
+        return True
+
+    def _onMove(self, view: DrawnView) -> bool:
+        if view.interactor.GetShiftKey() or self._isDrawnIn(view):
+            return False
+        self._follow(view)
+        return True
+
+    def _onRelease(self, view: DrawnView) -> bool:
+        if self._pressed is None or self._pressed[0] is not view:
+            return False
+        self._follow(view)
+        self._give()
+        return True
+
+    def _give(self) -> None:
+        self.close()
+        self._onGiven()
+
+    def _isDrawnIn(self, view: DrawnView) -> bool:
+        shown = slicer.util.arrayFromVTKMatrix(view.sliceNode.GetSliceToRAS())
+        isParallel = abs(abs(shown[:3, 2] @ self._drawn[:3, 2]) - 1) < _PARALLEL
+        offset = self._drawn[:3, 2] @ (shown[:3, 3] - self._drawn[:3, 3])
+        return bool(isParallel and abs(offset) < _SAME_MM)
+
+    def _follow(self, view: DrawnView) -> None:
+        """Make the box as deep as the mouse says."""
+        end = self._distance(view, view.interactor.GetEventPosition())
+        begin = -end
+        if self._pressed is not None:
+            xy = self._pressed[1]
+            if np.linalg.norm(np.subtract(view.interactor.GetEventPosition(), xy)) >= _CLICK:
+                begin = self._distance(view, xy)
+        if abs(end - begin) < _SAME_MM:
+            return
+        size, matrix = self._size.copy(), self._matrix.copy()
+        size[self._across] = abs(end - begin)
+        matrix[:3, 3] += self._normal * (begin + end) / 2
+        modified = self.roiNode.StartModify()
+        self.roiNode.SetAndObserveObjectToNodeMatrix(slicer.util.vtkMatrixFromArray(matrix))
+        self.roiNode.SetSize(*size)
+        self.roiNode.EndModify(modified)
+
+    def _distance(self, view: DrawnView, xy: tuple[int, int]) -> float:
+        """How far from the middle of the box, as it was drawn, a place lies across its slice."""
+        world = view.sliceNode.GetXYToRAS().MultiplyPoint([*xy, 0.0, 1.0])[:3]
+        point = [0.0, 0.0, 0.0]
+        self.roiNode.TransformPointFromWorld(list(world), point)
+        return float(self._normal @ (np.array(point) - self._matrix[:3, 3]))

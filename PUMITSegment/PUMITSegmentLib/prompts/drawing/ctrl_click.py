@@ -4,39 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from PUMITSegmentLib.prompts.drawing.freehand import BEFORE_SLICER, DrawnView
+from PUMITSegmentLib.prompts.drawing.freehand import DrawnView, ViewEvents
 
 
 class CtrlClick:
-    """Listens to slice views for as long as points are placed.
+    """Observer of Ctrl-clicks in slice views while points are placed.
 
     Args:
-        views: Where clicks count.
-        onClick: Given the place, world RAS mm.
+        views: Slice views to observe.
+        onClick: Callback with the place, world RAS mm.
     """
 
     def __init__(
         self, views: list[DrawnView], onClick: Callable[[tuple[float, float, float]], None]
     ) -> None:
         self._onClick = onClick
-        self._tags: list[tuple[object, int]] = []
+        self._events = ViewEvents()
         for view in views:
-            self._observe(view)
+            self._events.observe(view, "LeftButtonPressEvent", self._onPress)
 
     def close(self) -> None:
         """Leave no observer."""
-        for interactor, tag in self._tags:
-            interactor.RemoveObserver(tag)
-        self._tags = []
+        self._events.close()
 
-    def _observe(self, view: DrawnView) -> None:
-        def onPress(caller, event) -> None:
-            if view.interactor.GetControlKey() and not view.interactor.GetShiftKey():
-                # Slicer would turn or zoom with it.
-                view.interactor.GetCommand(tag).SetAbortFlag(1)
-                x, y = view.interactor.GetEventPosition()
-                r, a, s, _w = view.sliceNode.GetXYToRAS().MultiplyPoint([x, y, 0.0, 1.0])
-                self._onClick((r, a, s))
-
-        tag = view.interactor.AddObserver("LeftButtonPressEvent", onPress, BEFORE_SLICER)
-        self._tags.append((view.interactor, tag))
+    def _onPress(self, view: DrawnView) -> bool:
+        if not view.interactor.GetControlKey() or view.interactor.GetShiftKey():
+            return False
+        x, y = view.interactor.GetEventPosition()
+        r, a, s, _w = view.sliceNode.GetXYToRAS().MultiplyPoint([x, y, 0.0, 1.0])
+        self._onClick((r, a, s))
+        return True  # Slicer would turn or zoom with it

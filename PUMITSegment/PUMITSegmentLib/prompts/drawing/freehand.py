@@ -42,13 +42,37 @@ def openSliceViews() -> list[DrawnView]:
     ]
 
 
+class ViewEvents:
+    """Observers of events in slice views, before Slicer's own, until they are closed."""
+
+    def __init__(self) -> None:
+        self._tags: list[tuple[object, int]] = []
+
+    def observe(self, view: DrawnView, event: str, react: Callable[[DrawnView], bool]) -> None:
+        """Call a function on an event; where it returns True, Slicer does not see the event."""
+
+        def onEvent(caller, name) -> None:
+            command = view.interactor.GetCommand(tag)
+            if self._tags and react(view):
+                command.SetAbortFlag(1)
+
+        tag = view.interactor.AddObserver(event, onEvent, BEFORE_SLICER)
+        self._tags.append((view.interactor, tag))
+
+    def close(self) -> None:
+        """Leave no observer."""
+        for interactor, tag in self._tags:
+            interactor.RemoveObserver(tag)
+        self._tags = []
+
+
 class Freehand:
-    """Lets a curve that is being placed be drawn in one stroke.
+    """Freehand drawing of a curve that is being placed, in one stroke.
 
     Args:
         curveNode: A curve in Slicer's place mode. What was clicked before the stroke stays.
-        views: Where it can be drawn.
-        onStroke: Called at the end of the stroke.
+        views: Slice views to draw in.
+        onStroke: Callback at the end of the stroke.
 
     Attributes:
         isRightClick: Whether the right button is pressed: Slicer ends the curve then.
@@ -61,27 +85,16 @@ class Freehand:
         self._last = np.zeros(2)
         self._isStroke = False
         self.isRightClick = False
-        self._tags: list[tuple[object, int]] = []
+        self._events = ViewEvents()
         for view in views:
-            self._observe(view, "LeftButtonPressEvent", self._onPress)
-            self._observe(view, "MouseMoveEvent", self._onMove)
-            self._observe(view, "LeftButtonReleaseEvent", self._onRelease)
-            self._observe(view, "RightButtonPressEvent", self._onRightPress)
+            self._events.observe(view, "LeftButtonPressEvent", self._onPress)
+            self._events.observe(view, "MouseMoveEvent", self._onMove)
+            self._events.observe(view, "LeftButtonReleaseEvent", self._onRelease)
+            self._events.observe(view, "RightButtonPressEvent", self._onRightPress)
 
     def close(self) -> None:
         """Leave no observer."""
-        for interactor, tag in self._tags:
-            interactor.RemoveObserver(tag)
-        self._tags = []
-
-    def _observe(self, view: DrawnView, event: str, react: Callable[[DrawnView], bool]) -> None:
-        def onEvent(caller, name) -> None:
-            command = view.interactor.GetCommand(tag)
-            if react(view):
-                command.SetAbortFlag(1)
-
-        tag = view.interactor.AddObserver(event, onEvent, BEFORE_SLICER)
-        self._tags.append((view.interactor, tag))
+        self._events.close()
 
     def _onPress(self, view: DrawnView) -> bool:
         # Shift moves the crosshair or pans.

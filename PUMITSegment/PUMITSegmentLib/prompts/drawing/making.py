@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PUMITSegmentLib.prompts.display import dress, nameOf
+from PUMITSegmentLib.prompts.display import applyStyle, nameOf
 from PUMITSegmentLib.prompts.drawing.placing import keepingPlaceTarget
 from PUMITSegmentLib.prompts.folder import putIntoFolder
 from PUMITSegmentLib.prompts.kinds import MASK_PRIOR_CLASS, NODE_CLASSES, PromptKind
@@ -26,7 +26,7 @@ def addPromptNode(segmentationNode, tag: PromptTag):
         node = scene.AddNewNodeByClass(NODE_CLASSES[tag.kind], name)
     tag.write(node, segmentationNode)
     _putIntoVolumeFrame(node, segmentationNode)
-    dress(node, tag)
+    applyStyle(node, tag)
     putIntoFolder(node, segmentationNode)
     return node
 

@@ -59,14 +59,14 @@ def _setTarget(selection, target: Target) -> None:
 
 
 class PlaceMode:
-    """Puts Slicer into place mode for a node, and tells when that ends, whoever ends it.
+    """Slicer's place mode for a node, with a callback at its end.
 
     What is placed, and whether anything is, is what Slicer's own nodes say.
 
     Args:
         scene: The scene whose interaction and selection nodes are used.
-        onEnded: Called with the ID of the node that was placed by `start`, which may be gone.
-        onChanged: Called at any other change of what clicks place.
+        onEnded: Callback with the ID of the node that was placed by `start`, which may be gone.
+        onChanged: Callback at any other change of what clicks place.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class PlaceMode:
 
     @property
     def nodeID(self) -> str:
-        """The node that clicks in the views place now, whoever began it; or empty."""
+        """ID of the node that clicks in the views place now; or empty."""
         return (self._selection.GetActivePlaceNodeID() or "") if self._isOn else ""
 
     @property

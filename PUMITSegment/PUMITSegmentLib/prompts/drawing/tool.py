@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from PUMITSegmentLib.prompts.display import showHandles
-from PUMITSegmentLib.prompts.drawing.box_depth import BoxDepth
-from PUMITSegmentLib.prompts.drawing.box_drawing import BoxDrawing
+from PUMITSegmentLib.prompts.drawing.box_drawing import BoxDepth, BoxDrawing
 from PUMITSegmentLib.prompts.drawing.ctrl_click import CtrlClick
 from PUMITSegmentLib.prompts.drawing.freehand import DrawnView, Freehand
 from PUMITSegmentLib.prompts.drawing.placing import PlaceMode
@@ -17,15 +16,15 @@ from PUMITSegmentLib.prompts.tag import PromptTag
 
 @dataclass(frozen=True)
 class ToolEvents:
-    """Whom a tool tells.
+    """Callbacks of a prompt tool.
 
     Attributes:
-        nodeFor: Gives the node that a prompt of a tag is placed into.
+        nodeFor: Function of a tag that gives the node to place a prompt into.
         isFinished: Whether a node is there and holds a prompt.
-        onCtrlClick: Given the place of an "outside", world RAS mm, and the segment.
-        onChanged: Clicks in the views place something else, or nothing any more.
-        onDrawn: A node was drawn, or left; it may be gone (None).
-        whileFinishing: Makes changes of a node count with what was drawn.
+        onCtrlClick: Callback with the place of an "outside", world RAS mm, and the segment.
+        onChanged: Callback when clicks in the views place something else, or nothing any more.
+        onDrawn: Callback with a node that was drawn or left; None where it exists no more.
+        whileFinishing: Context in which changes of a node belong to what was drawn.
     """
 
     nodeFor: Callable[[PromptTag], object]
@@ -37,7 +36,7 @@ class ToolEvents:
 
 
 class PromptTool:
-    """Arms Slicer's place mode with one kind of prompt, and stays armed after each.
+    """Place mode for one kind of prompt, which stays armed after each.
 
     Points go on until `stop`. After a box or a curve the next one can be drawn; a 3D box asks
     for its depth between them. A right click with nothing begun, and Slicer's own mouse
@@ -45,9 +44,9 @@ class PromptTool:
 
     Args:
         scene: The scene.
-        sliceViews: Gives the slice views that can be drawn in.
+        sliceViews: Function that gives the slice views to draw in.
         isFlat: Whether the scan has one slice, where no box has a depth.
-        events: Whom it tells.
+        events: Callbacks of the tool.
     """
 
     def __init__(
@@ -71,7 +70,7 @@ class PromptTool:
 
     @property
     def isDepthNext(self) -> bool:
-        """Whether a 3D box has its corners, and its depth is asked for."""
+        """Whether a 3D box has its corners, and its depth is drawn next."""
         return self._depth is not None
 
     @property
@@ -119,7 +118,7 @@ class PromptTool:
             self.mode.disarm(list(nodes))
         finally:
             self._isStopping = False
-        self._giveDepth()
+        self._setDepth()
 
     def dropDepth(self):
         """Let a box that waits for its depth go; returns its node, or None."""
@@ -152,7 +151,7 @@ class PromptTool:
         self.stop()
         self.again()
 
-    def _giveDepth(self) -> None:
+    def _setDepth(self) -> None:
         node = self.dropDepth()
         if node is not None:
             self._events.onChanged()
@@ -170,20 +169,20 @@ class PromptTool:
             with self._events.whileFinishing():
                 drawing.finish()
                 showHandles(node, True)
-            self._askDepth(node, drawing)
+            self._startDepth(node, drawing)
         if isDrawn and not self._isStopping and (drawing is not None or isRightClick):
             self.again()
         # What was drawn is told last: it is the news that counts.
         self._events.onChanged()
         if not isDrawn:
-            self._giveDepth()
+            self._setDepth()
         if not self.isDepthNext:
             self._events.onDrawn(node)
 
-    def _askDepth(self, roiNode, drawing: BoxDrawing) -> None:
+    def _startDepth(self, roiNode, drawing: BoxDrawing) -> None:
         """Let the depth of a 3D box be given, where there is a view for it."""
-        self._giveDepth()  # of the box before, which nobody gave
+        self._setDepth()  # of the box before, which nobody gave
         views = self._sliceViews()
-        isAsked = self._armed[0] is PromptKind.BOX_3D and drawing.sliceNode is not None
-        if isAsked and views and not self._isStopping and not self._isFlat():
-            self._depth = BoxDepth(roiNode, drawing.sliceNode, views, self._giveDepth)
+        isPossible = self._armed[0] is PromptKind.BOX_3D and drawing.sliceNode is not None
+        if isPossible and views and not self._isStopping and not self._isFlat():
+            self._depth = BoxDepth(roiNode, drawing.sliceNode, views, self._setDepth)

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Classification:
-    """What a classifier says of one scan.
+    """Probabilities that a classifier gives one scan.
 
     Attributes:
         probabilities: Probabilities by name of the class, in the model's order, 0 to 1.
@@ -58,7 +58,7 @@ def class_probabilities(
         images: Images as `form` prepares them, (B, C, d, h, w).
         form: Holds the factor and the number of channels that the network takes.
         is_multi_label: Whether each class is judged by itself.
-        device: Where the network is.
+        device: Device of the network.
         precision: Type of the heavy arithmetic.
 
     Returns:
@@ -77,12 +77,12 @@ class Classifier:
 
     Attributes:
         network: The network, in evaluation mode on its device.
-        form: What it sees of a scan.
+        form: Input of the network.
         classes: Names in the order of its outputs.
         is_multi_label: Whether a scan may have several classes, or none.
         name: Model name.
         version: Model version.
-        torch_device: Where it computes.
+        torch_device: Device that it computes on.
         precision: Type of the heavy arithmetic.
     """
 
@@ -138,7 +138,7 @@ def load_classifier(model: str | Path, device: str = "auto") -> Classifier:
     target = pick_device(device)
     path = find_model(model)
     checkpoint = read_model(path, "classifier")
-    recipe = checkpoint.recipe
+    recipe, header = checkpoint.recipe, checkpoint.header
     form = ClassifierInput.from_recipe(recipe)
     classes = tuple(label.name for label in classes_of(recipe))
     network = build_from(checkpoint, path, target)
@@ -150,14 +150,14 @@ def load_classifier(model: str | Path, device: str = "auto") -> Classifier:
                 f"{path.name} sees images of {form.size} voxels in patches of {vit.fixed_patch}, "
                 "which do not fit; train or fetch it again."
             )
-    logger.info("model %s %s on %s", recipe.get("name"), recipe.get("version"), target)
+    logger.info("model %s %s on %s", header.name, header.version, target)
     return Classifier(
         network,
         form,
         classes,
         bool(recipe.get("is_multi_label", False)),
-        str(recipe.get("name", path.stem)),
-        str(recipe.get("version", "0")),
+        header.name or path.stem,
+        header.version,
         target,
         pick_precision(target),
     )

@@ -1,4 +1,4 @@
-"""Everything at once: a promptable model asked at a grid of points, its best answers kept.
+"""Segment everything: a promptable model prompted at a grid of points, its best masks kept.
 
 The recipe is that of SAM's automatic mask generator (Kirillov et al. 2023, appendix B): a regular
 grid of points, masks kept by estimated IoU and by stability, duplicates removed by non-maximum
@@ -24,9 +24,8 @@ from skimage.filters import threshold_otsu
 from pumit.errors import Cancelled
 from pumit.inference.automatic.region import Region
 from pumit.inference.interactive.field_planner import face_contact
-from pumit.inference.interactive.field_prompts import in_field
 from pumit.inference.interactive.grid_transfer import Floats, to_volume
-from pumit.inference.interactive.index_prompts import IndexPrompts
+from pumit.inference.interactive.index_prompts import IndexPrompts, in_field
 from pumit.inference.interactive.prompt_solver import PromptSolver
 from pumit.inference.interactive.session import InteractiveSession
 from pumit.preprocessing.fields import Field
@@ -104,7 +103,7 @@ class _MaskBox:
         return int((self.window(start, stop) & other.window(start, stop)).sum())
 
     def repeats(self, better: _MaskBox, settings: EverythingSettings) -> bool:
-        """Whether a better mask says the same already."""
+        """Whether it overlaps a better mask, or lies mostly within it."""
         both, size = self.shared(better), self.size
         is_same = both / (size + better.size - both) >= settings.max_overlap
         return is_same or both / size > settings.max_inside
@@ -125,9 +124,9 @@ def segment_everything(
     Args:
         session: A session with its volume; its embeddings are used, its prompts are not touched.
         roi_corners_lps: Eight corners of a region, rotated or not, LPS mm; the body where None.
-        settings: What to ask and to keep.
+        settings: Points to ask, and limits of what is kept.
         cancelled: Asked before each point; True stops.
-        progress: Told the finished share, 0 to 1.
+        progress: Callback for the finished share, 0 to 1.
 
     Returns:
         "Structure 1", "Structure 2", ..., the largest first; where they overlap, a voxel belongs
@@ -147,7 +146,7 @@ def segment_everything(
         box = tuple(slice(a, b) for a, b in zip(region.start, region.stop, strict=True))
         region_mask[box] = region.inside
     region_mask = region_mask.transpose(order)
-    body = body_of(solver)
+    body = body_mask(solver)
     target = body & region_mask if (body & region_mask).any() else region_mask
     most = chosen.max_share * int(body.sum())
     # 2. Points on grids, from wide to narrow; a narrower one finds what is small.
@@ -166,7 +165,7 @@ def segment_everything(
                     progress(prompted / total)
                 prompted += 1
                 if not any(mask.holds(point) for mask in own):
-                    own += _ask(solver, where, point, chosen, most)
+                    own += _answers_to_click(solver, where, point, chosen, most)
         found += _distinct(own, chosen)
     if progress is not None:
         progress(1.0)
@@ -177,7 +176,7 @@ def segment_everything(
     return LabelMap(labels.transpose(np.argsort(order)), names)
 
 
-def body_of(solver: PromptSolver) -> Mask:
+def body_mask(solver: PromptSolver) -> Mask:
     """What is not air, (d, h, w): brighter than Otsu's threshold, holes of each slice filled."""
     array = solver.pyramid.array
     step = max(1, round((array.size / _BODY_VOXELS) ** (1 / 3)))
@@ -224,7 +223,7 @@ def _points(
     return {fields[i]: points[nearest == i] for i in np.unique(nearest)}
 
 
-def _ask(
+def _answers_to_click(
     solver: PromptSolver,
     where: Field,
     point: npt.NDArray[np.int64],

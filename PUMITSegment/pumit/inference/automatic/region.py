@@ -17,7 +17,7 @@ _TOLERANCE = 1e-6  # voxels
 
 @dataclass(frozen=True, eq=False)
 class Region:
-    """What lies between the corners of a box.
+    """Voxels between the corners of a box.
 
     Attributes:
         start: First voxel of the box around it (d, h, w).
@@ -39,18 +39,21 @@ class Region:
         corners = np.asarray(corners_lps, dtype=np.float64)
         if corners.shape != (8, 3) or not np.isfinite(corners).all():
             raise PromptError(f"A region needs 8 finite corners, got shape {corners.shape}.")
+        # 1. The faces of the box in voxel indices; only in-plane ones of a planar image.
         index = volume.world_to_index(corners)
         axes = [1, 2] if volume.is_planar else [0, 1, 2]
         try:
             faces = ConvexHull(index[:, axes]).equations  # outside where n x + c > 0
         except QhullError:
             raise PromptError("The region is flat; give it some size in every direction.") from None
+        # 2. The smallest window of the grid that holds it.
         shape = np.asarray(volume.shape)
         start, stop = np.zeros(3, dtype=np.int64), shape.astype(np.int64)
         start[axes] = np.clip(np.ceil(index.min(0) - _TOLERANCE), 0, shape)[axes]
         stop[axes] = np.clip(np.floor(index.max(0) + _TOLERANCE) + 1, 0, shape)[axes]
         if ((index.max(0) < -0.5) | (index.min(0) > shape - 0.5))[axes].any():
             raise PromptError("The region lies outside of the volume; move it over the image.")
+        # 3. Voxels of the window that lie behind every face.
         inside = np.ones(np.maximum(stop - start, 0), dtype=bool)
         for *normal, constant in np.unique(faces.round(9), axis=0):
             height = np.full((1, 1, 1), constant)

@@ -49,14 +49,14 @@ MAX_GRID_VOXELS = 1 << 29
 
 @dataclass(frozen=True)
 class NetworkPlan:
-    """What an automatic network was trained on.
+    """Grid, patch and intensities that an automatic network was trained on.
 
     Attributes:
         spacing_mm: Voxel size (d, h, w), depth first, mm.
-        patch: What it sees at once (d, h, w), voxels.
+        patch: Size of its patch (d, h, w), voxels.
         channels: Image channels.
-        normalizations: How intensities are scaled: one rule for all channels, or one for each.
-        orientation: How its axes run.
+        normalizations: Rules for scaling intensities: one for all channels, or one for each.
+        orientation: Orientation of its axes.
     """
 
     spacing_mm: tuple[float, float, float]
@@ -113,15 +113,15 @@ class AutomaticSegmenter:
 
     Attributes:
         network: The network, in evaluation mode on its device.
-        plan: What it was trained on.
-        classes: What its output channels from 1 on mean; channel 0 is background. Of regions, what
+        plan: Grid and intensities that it was trained on.
+        classes: Meaning of its output channels from 1 on; channel 0 is background. Of regions, what
             they mean from 0 on.
         name: Model name.
         version: Model version.
-        torch_device: Where it computes.
+        torch_device: Device that it computes on.
         precision: Type of the heavy arithmetic.
         has_regions: Whether classes may overlap.
-        channels: What a scan's channels must be; see `preprocessing.channels`.
+        channels: Channels that a scan must have; see `preprocessing.channels`.
         single_piece: Values of the classes of which only the largest piece is kept, 0 for that of
             all together; see `components.keep_largest`. None where classes may overlap.
     """
@@ -152,13 +152,13 @@ class AutomaticSegmenter:
 
         Args:
             volume: The scan.
-            channel: Which channel, where the volume has others than the network.
+            channel: Channel to use, where the volume has others than the network.
             roi_corners_lps: Eight corners of a region, rotated or not, LPS mm; what lies outside
                 stays background. Intensities are measured on the whole volume all the same.
             overlap: Part that neighbouring windows share.
             averages_flips: Whether eight reflections are averaged: slower, a little better.
             cancelled: Asked before each window; True stops.
-            progress: Told the finished share, 0 to 1.
+            progress: Callback for the finished share, 0 to 1.
 
         Returns:
             Labels on the volume's own grid, and regions where the network has them.
@@ -239,7 +239,7 @@ def network_image(
         plan: Spacing, channels and intensities.
         axes: The network's axes in the volume.
         box: Part of the volume on these axes; None for all of it.
-        channel: Which channel, where the volume has others than the network.
+        channel: Channel to use, where the volume has others than the network.
 
     Returns:
         Channels (C, d, h, w) on the network's grid, and the shape of the box they cover.
@@ -297,7 +297,7 @@ def _planes(
 
     Args:
         shares: Probabilities (K, h, w) of slices that follow each other.
-        depth: How many slices these are.
+        depth: Number of these slices.
         shape: The scan's grid over the same box.
 
     Yields:
@@ -341,16 +341,16 @@ def load_automatic(model: str | Path, device: str = "auto") -> AutomaticSegmente
     check_consent(str(model))
     path = find_model(model)
     checkpoint = read_model(path, "automatic")
-    recipe = checkpoint.recipe
+    recipe, header = checkpoint.recipe, checkpoint.header
     plan, classes = NetworkPlan.from_recipe(recipe), classes_of(recipe)
     network = build_from(checkpoint, path, target)
-    logger.info("model %s %s on %s", recipe.get("name"), recipe.get("version"), target)
+    logger.info("model %s %s on %s", header.name, header.version, target)
     return AutomaticSegmenter(
         network,
         plan,
         classes,
-        str(recipe.get("name", path.stem)),
-        str(recipe.get("version", "0")),
+        header.name or path.stem,
+        header.version,
         target,
         pick_precision(target),
         bool(recipe.get("regions")),

@@ -20,10 +20,10 @@ Predict = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class SlidingWindow:
-    """How an image is covered.
+    """Size and overlap of the windows that cover an image.
 
     Attributes:
-        patch: What the network sees at once (d, h, w).
+        patch: Size of the network's patch (d, h, w), voxels.
         overlap: Part that neighbouring windows share along each axis, 0 to below 1.
         averages_flips: Whether each window is seen in its eight reflections.
         max_bytes: Most memory for scores; a longer image is done in several chunks.
@@ -100,12 +100,12 @@ def class_scores(
 
     Args:
         network: Maps (1, C, *patch) to (1, classes, *patch).
-        image: What it was trained on, (C, d, h, w), on the CPU.
+        image: Image as the network was trained on it, (C, d, h, w), on the CPU.
         classes: Output channels.
-        window: How to cover it.
-        device: Where the network computes; the scores are put together on the CPU.
+        window: Windows that cover it.
+        device: Device of the network; the scores are put together on the CPU.
         cast: Precision of the arithmetic.
-        step: Told the finished share before each window; may raise to stop.
+        step: Callback for the finished share before each window; may raise to stop.
         activation: Makes of logits what reflections and windows are averaged as; None for the
             logits themselves.
 

@@ -25,7 +25,7 @@ VARIABLE = "PUMIT_ENGINE"
 
 
 def load_engine(path: Path, device: str) -> tuple[Engine, Weights]:
-    """The engine for a promptable checkpoint, and what the checkpoint says of itself.
+    """The engine for a promptable checkpoint, and the checkpoint's weights and metadata.
 
     Args:
         path: The checkpoint.
@@ -58,10 +58,10 @@ def load_engine(path: Path, device: str) -> tuple[Engine, Weights]:
 def multiplies_bfloat16() -> bool:
     """Whether the CPU has instructions for it, as OpenVINO tells; False where that is absent."""
     try:
-        import openvino
+        from pumit.inference.engine.openvino_engine import shared_core
     except ImportError:
         return False
-    return "BF16" in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+    return "BF16" in shared_core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
 
 
 def _openvino_engine(path: Path, weights: Weights) -> Engine:

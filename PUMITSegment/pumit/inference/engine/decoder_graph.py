@@ -9,10 +9,10 @@ import openvino
 from openvino import opset15 as ops
 
 from pumit.inference.engine.encoder_graph import NetworkSizes
+from pumit.inference.engine.engine import Shape
 from pumit.inference.engine.graph_layers import (
     GraphLayers,
     Node,
-    Shape,
     as_grid,
     as_tokens,
     attend,
@@ -158,6 +158,7 @@ def _logits(
     """Masks (1, M, D, H, W)."""
     full, half = shapes
     f, count = sizes.widths[0], sizes.num_masks
+    # 1. Weights of each answer from its token.
     weights = ops.concat(
         [
             _perceptron(layers, _part(tokens, 1 + i, 2 + i, 1), f"{NAME}.hyper.{i}")
@@ -167,6 +168,7 @@ def _logits(
     )  # (1, M, f + shown + 1)
     last = layers.weight(f"{NAME}.hyper.0.2.bias").size - 1
     voxels = math.prod(full)
+    # 2. Logits (1, M, D, H, W) of the features and the prior at full resolution.
     of_x = _part(weights, 0, f, 2)
     logits = ops.matmul(of_x, ops.reshape(x, integers([1, f, voxels]), False), False, False)
     logits = ops.add(logits, _part(weights, last, last + 1, 2))
@@ -178,6 +180,7 @@ def _logits(
     logits = ops.reshape(logits, integers([1, count, *full]), False)
     if shown is None:
         return logits
+    # 3. Those of the maps that are shown.
     # The maps are weighed at 1/2 resolution, so that only the answers have to be interpolated.
     flat = ops.reshape(shown, integers([1, last - 1 - f, math.prod(half)]), False)
     coarse = ops.matmul(_part(weights, f, last - 1, 2), flat, False, False)
@@ -215,6 +218,7 @@ def _iou(
     def at_least(of: Node, least: float) -> Node:
         return ops.maximum(of, constant(least))
 
+    # 1. Features and probabilities at 1/2 resolution.
     features, p = pooled(x), pooled(ops.sigmoid(logits))
     hard = ops.convert(ops.greater(p, constant(0.5)), "f32")
     border = ops.multiply(p, ops.subtract(constant(1.0), p))

@@ -9,11 +9,10 @@ import numpy as np
 import openvino
 from openvino import opset15 as ops
 
-from pumit.inference.engine.engine import Floats
+from pumit.inference.engine.engine import Floats, Shape
 from pumit.inference.engine.graph_layers import (
     GraphLayers,
     Node,
-    Shape,
     as_grid,
     as_tokens,
     attend,
@@ -74,6 +73,7 @@ def encoder_graph(layers: GraphLayers, sizes: NetworkSizes, shape: Shape) -> ope
     """
     name = "image_encoder"
     image = ops.parameter([1, 3, *shape], np.float32, "image")
+    # 1. The convolutional stem: full, 1/2 and 1/4 resolution, then tokens (1, N, dim).
     full = layers.conv(image, f"{name}.stem", 0)
     normed = ops.swish(layers.channel_norm(full, f"{name}.full_norm"))
     full = ops.add(full, layers.conv(normed, f"{name}.full_conv", 0))
@@ -82,11 +82,13 @@ def encoder_graph(layers: GraphLayers, sizes: NetworkSizes, shape: Shape) -> ope
     quarter = layers.residual(quarter, f"{name}.quarter_block", 2)
     coarse = grids(shape, layers.da0)[3]
     tokens = as_tokens(layers.down(quarter, f"{name}.to_tokens", 2), sizes.dim, coarse)
+    # 2. The transformer, its attention biased by the distance of tokens.
     count = math.prod(coarse)
     distance = ops.parameter([1, 1, count, count], np.float32, "distance")
     for i in range(sizes.depth):
         tokens = _block(layers, sizes, tokens, distance, coarse, f"{name}.blocks.{i}")
     tokens = as_grid(layers.layer_norm(tokens, f"{name}.norm"), sizes.dim, coarse)
+    # 3. Class vectors, and the image's part of the decoder's convolutions over joined channels.
     _, h, q = sizes.widths
     classes = []
     if sizes.class_channels:

@@ -6,7 +6,7 @@ leaves is the engine's own, and nobody else looks into it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float32]
+Shape = tuple[int, int, int]
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -79,6 +80,13 @@ class Engine(Protocol):
 
         Returns:
             Results, in the order of the items.
+        """
+
+    def prepare(self, grids: Iterable[tuple[int, Shape]]) -> None:
+        """Get ready for fields to come, in the background.
+
+        Args:
+            grids: Degree of anisotropy and shape (D, H, W) of each, the next one first.
         """
 
     def encode(self, image: Floats, *, da0: int, slice_ratio: float) -> Any:

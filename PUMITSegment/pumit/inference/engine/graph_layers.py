@@ -14,10 +14,9 @@ import numpy as np
 import numpy.typing as npt
 from openvino import opset15 as ops
 
-from pumit.inference.engine.engine import Floats
+from pumit.inference.engine.engine import Floats, Shape
 
 Node = Any  # openvino's own nodes carry no types
-Shape = tuple[int, int, int]
 EPS = 1e-5
 
 

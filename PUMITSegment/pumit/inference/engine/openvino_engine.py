@@ -1,16 +1,18 @@
 """The promptable network in OpenVINO: on CPUs, without PyTorch.
 
-The graph is made from the weights themselves when a field of a new degree or depth is asked for,
-and compiled in a third of a second. So nothing is exported and nothing is cached on a disk that
-could be damaged, stale or of other weights, and a model that was fine-tuned or imported needs no
-more than its checkpoint.
+The graph is made from the weights themselves for each degree and shape of fields and compiled in a
+third of a second; for those of a first click while the scan is opened. So nothing is exported and
+nothing is cached on a disk that could be damaged, stale or of other weights, and a model that was
+fine-tuned or imported needs no more than its checkpoint.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cache
 from threading import Lock
 from typing import Any
 
@@ -21,10 +23,11 @@ from openvino import opset15 as ops
 from pumit.errors import CheckpointError
 from pumit.inference.engine.decoder_graph import decoder_graph
 from pumit.inference.engine.encoder_graph import NetworkSizes, encoder_graph, token_distances
-from pumit.inference.engine.engine import FieldPrompts, Floats, R, T
-from pumit.inference.engine.graph_layers import GraphLayers, Shape, grids
+from pumit.inference.engine.engine import FieldPrompts, Floats, R, Shape, T
+from pumit.inference.engine.graph_layers import GraphLayers, grids
 from pumit.inference.engine.prompt_maps import MapGrid, class_vectors_at, prompt_maps
 from pumit.inference.engine.prompt_tokens import PromptTokens
+from pumit.models.checkpoint import ModelHeader
 from pumit.networks.build import PROMPTABLE
 from pumit.system.machine import usable_cores
 
@@ -37,6 +40,19 @@ _OF_PROMPTS = (
 )
 # Degrees and depths that are kept compiled; one scan asks for about four.
 MOST_COMPILED = 12
+_Grid = tuple[int, Shape]  # degree and shape
+
+
+@cache
+def shared_core() -> openvino.Core:
+    """OpenVINO's core: one for the whole process, which is never given back.
+
+    On Linux the CPU plugin of each core gives its thread a stack for signal handlers, and takes it
+    away with the core. Cores that end in the order in which they began leave the thread with a
+    stack that was unmapped already, and the next signal (a child that ended, SIGTERM) kills the
+    process without a word.
+    """
+    return openvino.Core()
 
 
 def sizes_of(recipe: Mapping[str, Any]) -> NetworkSizes:
@@ -46,9 +62,10 @@ def sizes_of(recipe: Mapping[str, Any]) -> NetworkSizes:
         CheckpointError: If it is none that the graphs are written for.
     """
     try:
-        if recipe.get("network") != "promptable":
+        header = ModelHeader.of(recipe)
+        if header.network != "promptable":
             raise ValueError
-        sizes = NetworkSizes(**{**PROMPTABLE, **recipe.get("sizes", {})})
+        sizes = NetworkSizes(**{**PROMPTABLE, **header.sizes})
         widths = tuple(int(n) for n in sizes.widths)
         return replace(sizes, widths=(widths[0], widths[1], widths[2]))
     except (IndexError, TypeError, ValueError):
@@ -116,7 +133,7 @@ class OpenVinoEngine:
     Args:
         weights: Weights of a promptable network, by name.
         sizes: Sizes of its recipe.
-        threads: How many cores to use; None for all that this process may.
+        threads: Number of cores to use; None for all that this process may.
         precision: "f32"; "bf16" computes faster and less exactly where the CPU can, for
             measurements.
 
@@ -138,7 +155,7 @@ class OpenVinoEngine:
     ) -> None:
         self._weights = weights
         self._sizes = sizes
-        self._core = openvino.Core()
+        self._core = shared_core()
         self._properties = {
             "INFERENCE_PRECISION_HINT": precision,
             "INFERENCE_NUM_THREADS": threads or usable_cores(),
@@ -148,7 +165,10 @@ class OpenVinoEngine:
             # Fusing by generated kernels takes longer than it saves in graphs of this size.
             "SNIPPETS_MODE": "DISABLE",
         }
-        self._compiled: OrderedDict[tuple[int, Shape], _Compiled] = OrderedDict()
+        self._compiled: OrderedDict[_Grid, _Compiled] = OrderedDict()
+        # One graph on each core: compiling uses no more.
+        self._compiling = ThreadPoolExecutor(threads or usable_cores(), "pumit-compile")
+        self._prepared: dict[_Grid, Future[_Compiled]] = {}
         self._lock = Lock()  # a request computes one answer at a time
         self._try_out()
         try:
@@ -165,6 +185,15 @@ class OpenVinoEngine:
     def map(self, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
         """Apply a function to fields, one after the other; see `Engine`."""
         return [work(item) for item in items]
+
+    def prepare(self, grids: Iterable[_Grid]) -> None:
+        """Compile for fields to come; see `Engine`."""
+        with self._lock:
+            for grid in grids:
+                if grid not in self._compiled and grid not in self._prepared:
+                    self._prepared[grid] = self._compiling.submit(self._compile_both, *grid)
+            for grid in list(self._prepared)[:-MOST_COMPILED]:  # of scans that nobody clicked on
+                self._prepared.pop(grid).cancel()
 
     def encode(self, image: Floats, *, da0: int, slice_ratio: float) -> GraphFeatures:
         """Encode a field; see `Engine`."""
@@ -234,13 +263,19 @@ class OpenVinoEngine:
         compiled = self._core.compile_model(graph, "CPU", self._properties)
         return compiled, compiled.create_infer_request()
 
+    def _compile_both(self, da0: int, shape: Shape) -> _Compiled:
+        encoder, decoder, _ = self.graphs(da0, shape)
+        distances = token_distances(grids(shape, da0)[3])[None, None]
+        return _Compiled(self._compile(encoder), self._compile(decoder), distances)
+
     def _of(self, da0: int, shape: Shape) -> _Compiled:
         key = (da0, shape)
+        prepared = self._prepared.pop(key, None)
         found = self._compiled.pop(key, None)
-        if found is None:
-            encoder, decoder, _ = self.graphs(da0, shape)
-            distances = token_distances(grids(shape, da0)[3])[None, None]
-            found = _Compiled(self._compile(encoder), self._compile(decoder), distances)
+        if found is None and prepared is not None and not prepared.cancel():
+            found = prepared.result()
+        if found is None:  # nobody has begun with it
+            found = self._compile_both(da0, shape)
         # A graph computes in as much memory as a field's features take several times over, and
         # other shapes may follow: only the one that is used last keeps its own.
         for other in list(self._compiled.values())[-1:]:

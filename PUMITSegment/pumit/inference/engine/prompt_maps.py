@@ -13,7 +13,7 @@ from functools import reduce
 import numpy as np
 import numpy.typing as npt
 
-from pumit.inference.engine.engine import FieldPrompts, Floats
+from pumit.inference.engine.engine import FieldPrompts, Floats, Shape
 from pumit.inference.engine.geodesic_arrays import geodesic_maps, path_costs
 from pumit.networks.promptable.constants import (
     BOX_SHARPNESS,
@@ -24,7 +24,6 @@ from pumit.networks.promptable.constants import (
 )
 
 Mask = npt.NDArray[np.bool_]
-Shape = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
@@ -96,34 +95,37 @@ def prompt_maps(
     """All maps, (channels, d, h, w), in the order that the network was trained with.
 
     Args:
-        prompts: Of one field.
-        grid: Of the maps.
+        prompts: Prompts of one field.
+        grid: Grid of the maps.
         field_size: In-plane voxels of a training field.
         classes: Class vectors (E, d, h, w), or None for a network without them.
     """
     ratio = prompts.slice_ratio
     centres = grid.centres(ratio)
     points, is_positive = prompts.points, prompts.is_positive
+    # 1. Maps of positive and of negative points.
     each = [
         _of_points(points[is_positive == kind], grid, centres, ratio, field_size)
         for kind in (True, False)
     ]
+    # 2. The box: signed distance to its faces, sharp near and saturated far; likeness within it.
     blank = np.zeros(grid.shape, dtype=np.float32)
     box = [blank, blank]
     outside = np.zeros(grid.shape, dtype=bool)
     margin = None
     if prompts.box is not None:
-        # Signed distance to the faces: sharp near, saturated far.
         margin = _margin(prompts.box, centres, ratio)
         box = [np.tanh(margin * np.float32(BOX_SHARPNESS / field_size)), blank + 1]
         if not is_positive.any():
             each[0][2:] = box_likeness(grid.image, margin, prompts.box)
         outside = _outside(prompts.box, grid, ratio)
+    # 3. The prior, -1 to 1, and geodesic distances from the seeds.
     prior = blank if prompts.prior is None else 2 * block_means(prompts.prior, grid.shape) - 1
     maps = [*each[0], *each[1], *box, prior]
     if grid.along:
         seeds = [_seeds(points[is_positive == kind], grid, ratio) for kind in (True, False)]
         maps += geodesic_maps(seeds[0], seeds[1] | outside, grid.along)
+    # 4. Likeness of class vectors, where the network has them.
     if classes is not None:
         maps += _class_maps(prompts, grid, classes, margin)
     return np.stack(maps)

@@ -29,7 +29,7 @@ class SideBySide:
 
         Args:
             work: Is called in several threads.
-            items: What it is called with.
+            items: Arguments, one for each call.
 
         Returns:
             Results, in the order of the items.

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
 
-from pumit.inference.engine.engine import FieldPrompts, Floats, R, T
+from pumit.inference.engine.engine import FieldPrompts, Floats, R, Shape, T
 from pumit.inference.engine.side_by_side import SideBySide
 from pumit.inference.loading import computing_in
 from pumit.networks.promptable.constants import NEGATIVE, NO_LABEL, POSITIVE
@@ -36,7 +36,7 @@ class TorchEngine:
 
     Args:
         network: Network in evaluation mode on its device.
-        device: Where it computes.
+        device: Device that it computes on.
         precision: Type of the heavy arithmetic.
     """
 
@@ -65,6 +65,9 @@ class TorchEngine:
     def field_size(self) -> int:
         """In-plane voxels of a training field."""
         return self.network.field_size
+
+    def prepare(self, grids: Iterable[tuple[int, Shape]]) -> None:
+        """Nothing: PyTorch computes any shape at once; see `Engine`."""
 
     @torch.inference_mode()
     def encode(self, image: Floats, *, da0: int, slice_ratio: float) -> TorchFeatures:

@@ -1,9 +1,10 @@
-"""How far an answer fits what the user said: the drawn box, and the clicks."""
+"""How far an answer fits its prompts: the drawn box, and the clicks."""
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+from scipy import ndimage
 
 from pumit.inference.interactive.index_prompts import IndexPrompts
 from pumit.preprocessing.fields import Field
@@ -34,6 +35,36 @@ def box_fit(
     low, high = np.clip(low, -0.5, limit), np.clip(high, -0.5, limit)
     both = (np.minimum(own[1], high) - np.maximum(own[0], low)).clip(0).prod()
     return float(both / max((own[1] - own[0]).prod() + (high - low).prod() - both, 1e-6))
+
+
+def deepest_in_box(
+    mask: npt.NDArray[np.bool_],
+    where: Field,
+    box: tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]],
+) -> tuple[float, float, float] | None:
+    """The voxel of a mask that lies deepest in it, within a box.
+
+    Args:
+        mask: Bool (D, H, W) in a field.
+        where: The field.
+        box: Lower and upper corner, volume indices (d, h, w).
+
+    Returns:
+        Volume index (d, h, w), or None where no voxel of the mask lies in the box.
+    """
+    low, high = (np.round(where.to_field(corner)).astype(int).clip(0) for corner in box)
+    window = tuple(slice(a, b + 1) for a, b in zip(low, high, strict=True))
+    inside = mask[window]
+    if not inside.any():
+        return None
+    # The faces of the box end a structure, but for those of a single slice: it has no depth.
+    margins = [(0, 0) if n == 1 else (1, 1) for n in inside.shape]
+    spacing = (where.prompt_ratio or 1.0, 1.0, 1.0)
+    depth = ndimage.distance_transform_edt(np.pad(inside, margins), sampling=spacing)
+    depth = depth[tuple(slice(a, a + n) for (a, _), n in zip(margins, inside.shape, strict=True))]
+    at = np.add(np.unravel_index(int(depth.argmax()), depth.shape), low)
+    d, h, w = where.to_volume(at).tolist()
+    return d, h, w
 
 
 def contradicted(mask: npt.NDArray[np.bool_], where: Field, prompts: IndexPrompts) -> float:

@@ -29,7 +29,7 @@ def consensus(
     thousand look-ups.
 
     Args:
-        answers: Per field the logits (d, h, w) of its answers.
+        answers: Fields, each with the logits (d, h, w) of its answers.
         click: Volume index (d, h, w) to compare around.
         spacing_mm: Voxel size (d, h, w), mm.
 
@@ -37,18 +37,22 @@ def consensus(
         Per field and answer the IoU with the most similar answer of another field, averaged over
         the other fields, 0 to 1; 0 where there is one field only.
     """
+    # 1. Sample points (n, 3) around the click, each with the volume that it stands for, (n,).
     fields = [where for where, _ in answers]
-    places, weights = _places(fields, np.asarray(click, dtype=np.float64), spacing_mm)
-    seen = [_looked_up(where, logits, places) for where, logits in answers]
+    points, weights = _sample_points(fields, np.asarray(click, dtype=np.float64), spacing_mm)
+    # 2. Sample the masks of every field there, (n,).
+    samples = [_sampled(where, logits, points) for where, logits in answers]
     support = []
-    for i, (masks, reached) in enumerate(seen):
+    for i, (masks, inside) in enumerate(samples):
         rows = []
         for mask in masks:
+            # 3. Best IoU with an answer of each other field, over the points inside of both.
             best = [
-                max(_iou(mask, other, weights * (reached & there)) for other in others)
-                for j, (others, there) in enumerate(seen)
+                max(_iou(mask, other, weights * (inside & other_inside)) for other in others)
+                for j, (others, other_inside) in enumerate(samples)
                 if j != i
             ]
+            # 4. Mean over the other fields.
             rows.append(float(np.mean(best)) if best else 0.0)
         support.append(rows)
     return support
@@ -61,7 +65,7 @@ def averaged(own: Floats, where: Field, others: Sequence[tuple[Field, Sequence[F
 
     Args:
         own: Logits (D, H, W) of the answer.
-        where: Its field.
+        where: Field of that answer.
         others: Other fields, each with the logits of its answers.
 
     Returns:
@@ -70,6 +74,7 @@ def averaged(own: Floats, where: Field, others: Sequence[tuple[Field, Sequence[F
     """
     total, count = own.copy(), np.ones_like(own)
     for other, answers in others:
+        # 1. Indices of the own grid's voxels in the other field, and whether it holds them.
         axes, valid = [], []
         for axis in range(3):
             index = (np.arange(own.shape[axis]) - (own.shape[axis] - 1) / 2) * where.step[axis]
@@ -78,25 +83,28 @@ def averaged(own: Floats, where: Field, others: Sequence[tuple[Field, Sequence[F
             axes.append(index)
             valid.append((index > -0.5) & (index < other.shape[axis] - 0.5))
         inside = box_of(valid)
-        mine = (own > 0) & inside
-        most, found = ALIKE, None
+        own_mask = (own > 0) & inside
+        # 2. The answer of the other field with the largest IoU, if it is similar enough.
+        best_iou, best = ALIKE, None
         for answer in answers:
-            there = resampled(answer, axes)
-            overlap = _iou(mine, (there > 0) & inside, inside)
-            if overlap > most:
-                most, found = overlap, there
-        if found is not None:
-            total += np.where(inside, found, 0)
+            other_logits = resampled(answer, axes)
+            iou = _iou(own_mask, (other_logits > 0) & inside, inside)
+            if iou > best_iou:
+                best_iou, best = iou, other_logits
+        # 3. Add it where the other field reaches.
+        if best is not None:
+            total += np.where(inside, best, 0)
             count += inside
+    # 4. Mean over the fields that contribute to a voxel.
     return total / count
 
 
-def _places(
+def _sample_points(
     fields: Sequence[Field],
     click: npt.NDArray[np.float64],
     spacing_mm: tuple[float, float, float],
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Volume indices around a click, (n, 3), and what volume each stands for, (n,)."""
+    """Volume indices around a click, (n, 3), and the relative volume of each, (n,)."""
     rng = np.random.default_rng(0)  # the same points each time: an answer follows from its prompts
     spacing = np.asarray(spacing_mm)
     finest = min(f.step[1] * spacing[1] for f in fields)
@@ -110,15 +118,15 @@ def _places(
     return click + direction * radius[:, None] / spacing, radius ** (2 if is_flat else 3)
 
 
-def _looked_up(
-    where: Field, logits: Sequence[Floats], places: npt.NDArray[np.float64]
+def _sampled(
+    where: Field, logits: Sequence[Floats], points: npt.NDArray[np.float64]
 ) -> tuple[list[npt.NDArray[np.bool_]], npt.NDArray[np.bool_]]:
-    """Each answer at the places, (n,), and which of them the field reaches, (n,)."""
-    at = where.to_field(places)
+    """Mask of each answer at points (n, 3), (n,), and whether a point is inside the field, (n,)."""
+    index = where.to_field(points)
     size = np.asarray(where.shape)
-    reached = np.asarray(((at > -0.5) & (at < size - 0.5)).all(1))
-    values = (ndimage.map_coordinates(v, at.T, order=1, mode="nearest") for v in logits)
-    return [(v > 0) & reached for v in values], reached
+    inside = np.asarray(((index > -0.5) & (index < size - 0.5)).all(1))
+    values = (ndimage.map_coordinates(v, index.T, order=1, mode="nearest") for v in logits)
+    return [(v > 0) & inside for v in values], inside
 
 
 def _iou(

@@ -1,4 +1,4 @@
-"""Which fields to look at: around a click at several sizes, around a box at one."""
+"""The fields of a prompt: of several sizes around a click, of one around a box."""
 
 from __future__ import annotations
 

@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pumit.errors import PromptError
+from pumit.inference.engine.engine import FieldPrompts, Floats
+from pumit.preprocessing.fields import Field
 from pumit.prompts import BoxPrompt, MaskPrompt, PointPrompt, Prompt, ScribblePrompt
 from pumit.volume import Volume
 
@@ -52,7 +54,38 @@ def is_same_box(a: Corners | None, b: Corners | None) -> bool:
     return bool(np.array_equal(a[0], b[0]) and np.array_equal(a[1], b[1]))
 
 
-def along(points: npt.NDArray[np.float64], count: int) -> npt.NDArray[np.float64]:
+def in_field(prompts: IndexPrompts, where: Field, prior: Floats | None) -> FieldPrompts:
+    """The prompts of one field; see `FieldPrompts` for the coordinates.
+
+    Clicks outside of the field are left out: they are another field's.
+
+    Args:
+        prompts: Volume indices.
+        where: The field.
+        prior: Earlier answer in this field, probabilities (D, H, W), or None.
+    """
+    ratio = where.prompt_ratio
+    scale = np.array([ratio, 1.0, 1.0])
+    points, signs = [], []
+    for d, h, w, is_positive in prompts.points:
+        at = where.to_field((d, h, w))
+        if ((at > -0.5) & (at < np.asarray(where.shape) - 0.5)).all():
+            points.append(at * scale)
+            signs.append(is_positive)
+    box = None
+    if prompts.box is not None:
+        corners = np.stack([where.to_field(corner) * scale for corner in prompts.box])
+        box = corners.astype(np.float32)
+    return FieldPrompts(
+        np.array(points, dtype=np.float32).reshape(-1, 3),
+        np.array(signs, dtype=bool),
+        box,
+        prior,
+        float(np.float32(ratio)),
+    )
+
+
+def points_along(points: npt.NDArray[np.float64], count: int) -> npt.NDArray[np.float64]:
     """Points at equal distances along a polyline, (count, 3) of (N, 3)."""
     steps = np.linalg.norm(np.diff(points, axis=0), axis=1)
     length = np.concatenate(([0.0], np.cumsum(steps)))
@@ -67,12 +100,12 @@ def to_index(
 ) -> IndexPrompts:
     """Map world prompts to indices of the volume with its axes in `order`.
 
-    The last box and the last mask count; a mask replaces what was asked before it.
+    The last box and the last mask count; a mask replaces the prompts before it.
 
     Raises:
         PromptError: If a box lies outside of the volume.
     """
-    out = IndexPrompts()
+    result = IndexPrompts()
 
     def index_of(points_lps: npt.ArrayLike) -> npt.NDArray[np.float64]:
         index = volume.world_to_index(points_lps)
@@ -82,12 +115,16 @@ def to_index(
 
     for prompt in prompts:
         if isinstance(prompt, PointPrompt):
+            # 1. A point is one click.
             d, h, w = index_of(prompt.point_lps)
-            out.points.append((float(d), float(h), float(w), prompt.is_positive))
+            result.points.append((float(d), float(h), float(w), prompt.is_positive))
         elif isinstance(prompt, ScribblePrompt):
-            for d, h, w in along(index_of(prompt.points_lps), SCRIBBLE_POINTS):
-                out.points.append((float(d), float(h), float(w), prompt.is_positive))
+            # 2. A scribble is clicks at equal distances along it.
+            for d, h, w in points_along(index_of(prompt.points_lps), SCRIBBLE_POINTS):
+                result.points.append((float(d), float(h), float(w), prompt.is_positive))
         elif isinstance(prompt, BoxPrompt):
+            # 3. A box is the axis-aligned bounding box of its corners (8, 3), a flat one made deep,
+            #    clipped to the volume.
             corners = (
                 prompt.corners_lps if volume.is_planar else extrude_flat_box(prompt.corners_lps)
             )
@@ -98,12 +135,13 @@ def to_index(
                 raise PromptError(
                     "The box lies outside of the volume; remove it and draw it around a structure."
                 )
-            out.box = (np.clip(low, 0, limit), np.clip(high, 0, limit))
+            result.box = (np.clip(low, 0, limit), np.clip(high, 0, limit))
         elif isinstance(prompt, MaskPrompt):
-            out.mask = prompt.mask.transpose(order)
-            out.points.clear()
-            out.box = None
-    return out
+            # 4. A mask, with its axes in `order`, replaces all prompts before it.
+            result.mask = prompt.mask.transpose(order)
+            result.points.clear()
+            result.box = None
+    return result
 
 
 def check_prompt(prompt: Prompt, volume: Volume) -> None:

@@ -60,7 +60,7 @@ def change_at(
     return np.isin(labels, touched) if len(touched) else None
 
 
-def take_over(
+def apply_change(
     patch: LogitBox, after: Floats, change: Mask, where: Field, shape: tuple[int, int, int]
 ) -> LogitBox:
     """The earlier answer with the change at the click in it.
@@ -68,7 +68,7 @@ def take_over(
     Args:
         patch: Earlier answer, on the volume's grid.
         after: New answer of a field, logits (D, H, W).
-        change: What of it to take over, (D, H, W), not empty.
+        change: Region to take over, (D, H, W), not empty.
         where: The field.
         shape: The volume's grid.
     """
@@ -178,7 +178,7 @@ def near_places(
     points: Sequence[tuple[float, float, float, bool]],
     spacing_mm: Sequence[float],
 ) -> LogitBox:
-    """Of a change what clicks ask for: more at an inside, less at an outside, and near them.
+    """The part of a change that fits the clicks: added near positive, removed near negative ones.
 
     An answer that began with a mask is mostly right, and better than the network's own. Asked
     again the network moves all of its border, in one piece with what the click meant; of that
@@ -189,7 +189,7 @@ def near_places(
         before: Earlier answer.
         after: New answer.
         points: The newest prompt's, volume indices (d, h, w) and whether each is inside.
-        spacing_mm: Of the volume, (D, H, W).
+        spacing_mm: Spacing of the volume, (D, H, W).
     """
     start = np.minimum(before.start, after.start)
     ends = [np.add(patch.start, patch.logits.shape) for patch in (before, after)]

@@ -1,4 +1,4 @@
-"""A prior mask that takes little memory while it is not used, and is known by a hash."""
+"""A prior mask, packed while it is not used and identified by its hash."""
 
 from __future__ import annotations
 

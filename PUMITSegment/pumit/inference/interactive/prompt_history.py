@@ -40,7 +40,7 @@ class PromptHistory:
     """States of the prompts; memory is bounded by forgetting the oldest.
 
     Args:
-        max_bytes: What all states together may take.
+        max_bytes: Largest size of all states together.
     """
 
     def __init__(self, max_bytes: int = 1 << 28) -> None:

@@ -8,8 +8,7 @@ and a session rebuilt from its prompts gives the same masks.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -21,11 +20,11 @@ from pumit.inference.interactive.answer_checks import (
     box_fit,
     contradicted,
     covers,
+    deepest_in_box,
     prompted_places,
 )
 from pumit.inference.interactive.field_consensus import averaged, consensus
 from pumit.inference.interactive.field_planner import FieldPlanner, face_contact
-from pumit.inference.interactive.field_prompts import in_field
 from pumit.inference.interactive.grid_transfer import (
     Floats,
     LogitBox,
@@ -34,14 +33,14 @@ from pumit.inference.interactive.grid_transfer import (
     to_field,
     to_volume,
 )
-from pumit.inference.interactive.index_prompts import IndexPrompts, is_same_box
+from pumit.inference.interactive.index_prompts import IndexPrompts, in_field, is_same_box
 from pumit.inference.interactive.local_change import (
+    apply_change,
     change_at,
     changed_at,
     is_inside,
     near_places,
     patch_of,
-    take_over,
 )
 from pumit.inference.interactive.refinement import (
     Window,
@@ -52,7 +51,8 @@ from pumit.inference.interactive.refinement import (
 )
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.interactive.solver_settings import SolverSettings
-from pumit.inference.storage.embedding_store import StoredImage, storage_bytes
+from pumit.inference.interactive.solver_state import FieldAnswer, SolverState
+from pumit.inference.storage.embedding_store import StoredImage
 from pumit.preprocessing.fields import Field, Pyramid
 
 FINER = 0.75  # a field this much finer than the shown one is worth another embedding
@@ -60,57 +60,13 @@ FINER = 0.75  # a field this much finer than the shown one is worth another embe
 IsCancelled = Callable[[], bool] | None  # called before each field
 
 
-@dataclass
-class FieldAnswer:
-    """One field and its answer to the prompts so far.
-
-    Attributes:
-        field: Where.
-        logits: SolverState (D, H, W), or None.
-        score: How far the answer is to be trusted.
-        iou: The model's estimate of its IoU.
-    """
-
-    field: Field
-    logits: Floats | None = None
-    score: float = -1.0
-    iou: float = 0.0
-
-
-@dataclass
-class SolverState:
-    """The state after some prompts.
-
-    Attributes:
-        views: The fields that were tried, each with its answer.
-        chosen: Index of the most trusted one.
-        patch: The answer on the volume's grid, or None where nothing is foreground.
-        iou: The model's estimate for the chosen answer, before it was refined.
-        box: The box it answers, or None.
-        num_points: How many points it answers.
-    """
-
-    views: list[FieldAnswer] = field(default_factory=list)
-    chosen: int = 0
-    patch: LogitBox | None = None
-    iou: float = 0.0
-    box: tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]] | None = None
-    num_points: int = 0
-
-    @cached_property
-    def nbytes(self) -> int:
-        """What it takes in memory, bytes, once it is complete."""
-        arrays = [view.logits for view in self.views if view.logits is not None]
-        return storage_bytes(arrays if self.patch is None else [*arrays, self.patch.logits])
-
-
 class PromptSolver:
     """Answer prompts on one volume.
 
     Args:
         segmenter: The model.
-        image: What it sees, depth axis first; others may answer on the same.
-        settings: How to answer.
+        image: Scan to segment, depth axis first; several solvers may share it.
+        settings: Settings of the solver.
     """
 
     def __init__(
@@ -138,7 +94,9 @@ class PromptSolver:
     def warm_up(self) -> None:
         """Build the pyramid and embed the coarsest field, before the first click."""
         centre = (np.asarray(self.shape) - 1) / 2
-        self.embedding(self.planner.around_click(centre)[-1])
+        fields = self.planner.around_click(centre)[::-1]
+        self.segmenter.prepare(fields)
+        self.embedding(fields[0])
 
     def embedding(self, where: Field) -> Features:
         """The embedding of a field, computed once as long as there is room."""
@@ -152,7 +110,7 @@ class PromptSolver:
         Args:
             prompts: All prompts of the segment.
             before: The earlier answer, or None for the first.
-            cancelled: Asked between the fields.
+            cancelled: Check between the fields; True stops.
 
         Raises:
             Cancelled: If `cancelled` says so.
@@ -166,7 +124,7 @@ class PromptSolver:
                 return corrected
         # 1. Ask the network about every field that holds the prompts.
         views = self._views(prompts, before)
-        candidates = self._map(lambda view: self._ask(view, prompts), views, cancelled)
+        candidates = self._map(lambda view: self._field_answers(view, prompts), views, cancelled)
         # 2. The most trusted answer of each field, then the most trusted field.
         out = SolverState(views=[], chosen=0, box=prompts.box, num_points=len(prompts.points))
         best = -np.inf
@@ -179,9 +137,9 @@ class PromptSolver:
                 best, out.chosen = score, i
         chosen = out.views[out.chosen]
         assert chosen.logits is not None
-        given = _given(candidates[: out.chosen] + candidates[out.chosen + 1 :])
+        other_answers = _field_logits(candidates[: out.chosen] + candidates[out.chosen + 1 :])
         if before is None and self.segmenter.averages_fields:
-            chosen.logits = averaged(chosen.logits, chosen.field, given)
+            chosen.logits = averaged(chosen.logits, chosen.field, other_answers)
         # 3. Onto the volume's grid, and finer where its border is uncertain.
         out.iou = chosen.iou
         out.patch = to_volume(chosen.logits, chosen.field, self.shape)
@@ -228,13 +186,13 @@ class PromptSolver:
         # 1. Ask the field, going on from what was shown.
         prior = logit(to_field(before.patch, where))
         view = replace(before.views[before.chosen], field=where, logits=prior)
-        (new,) = self._ask(view, prompts)
+        (new,) = self._field_answers(view, prompts)
         assert new.logits is not None
         change = change_at(prior, new.logits, where.to_field(place), where.prompt_ratio)
         if change is None:
-            is_obeyed = is_inside(before.patch, place) == is_positive
-            return replace(before, num_points=len(prompts.points)) if is_obeyed else None
-        patch = take_over(before.patch, new.logits, change, where, self.shape)
+            agrees = is_inside(before.patch, place) == is_positive
+            return replace(before, num_points=len(prompts.points)) if agrees else None
+        patch = apply_change(before.patch, new.logits, change, where, self.shape)
         if prompts.mask is not None:
             spacing_mm = self.planner.spacing_mm
             patch = near_places(before.patch, patch, prompts.points[-1:], spacing_mm)
@@ -287,15 +245,16 @@ class PromptSolver:
         finer = max(in_plane / 2, self.planner.finest_mm)
         candidates = self.planner.windows_over(patch.start, stop, finer)
 
-        def look(where: Field) -> Window | None:
+        def refine_window(where: Field) -> Window | None:
             prior = to_field(patch, where)
-            batch = in_field(prompts, where, prior)
-            logits, _ = self.segmenter.decode(self.embedding(where), batch)
+            logits, _ = self._decoded(where, prompts, prior)
             agrees = agreement(logits[0], logit(prior)) >= self.settings.window_agreement
             return Window(where, logits[0]) if agrees else None
 
         places = uncertain_windows(patch, candidates, most=self.settings.windows)
-        windows = [window for window in self._map(look, places, cancelled) if window is not None]
+        windows = [
+            window for window in self._map(refine_window, places, cancelled) if window is not None
+        ]
         return merge(patch, windows, self.shape) if windows else patch
 
     def _map(self, work: Callable[[T], R], fields: Sequence[T], cancelled: IsCancelled) -> list[R]:
@@ -361,24 +320,60 @@ class PromptSolver:
                 return holding
         return [self.planner.around_box(low, high, margin=1.6)]
 
-    def _ask(self, view: FieldAnswer, prompts: IndexPrompts) -> list[FieldAnswer]:
+    def _field_answers(self, view: FieldAnswer, prompts: IndexPrompts) -> list[FieldAnswer]:
         """Ask the network about one field; several answers where the prompt is ambiguous."""
-        embedding = self.embedding(view.field)
         prior = None if view.logits is None else sigmoid(view.logits)
-        batch = in_field(prompts, view.field, prior)
-        logits, iou = self.segmenter.decode(embedding, batch)
+        logits, iou = self._decoded(view.field, prompts, prior)
         # One click or one box may mean several structures: each answer is a candidate.
         is_ambiguous = prior is None and len(prompts.points) + (prompts.box is not None) == 1
+        if not is_ambiguous:
+            logits, iou = logits[:1], iou[:1]
+        elif prompts.box is not None:
+            logits, iou = self._clicked(view.field, prompts, logits, iou)
         answers = []
-        for i in range(len(iou) if is_ambiguous else 1):
-            mask = logits[i] > 0
-            score = float(iou[i])
+        for mask_logits, estimate in zip(logits, iou, strict=True):
+            mask = mask_logits > 0
+            score = float(estimate)
             score -= self.settings.miss_penalty * contradicted(mask, view.field, prompts)
             score -= self.settings.contact_penalty * face_contact(mask, view.field, self.shape)
             if prompts.box is not None and not prompts.points:
                 score -= self.settings.box_penalty * (1 - box_fit(mask, view.field, prompts.box))
-            answers.append(replace(view, logits=logits[i], score=score, iou=float(iou[i])))
+            answers.append(replace(view, logits=mask_logits, score=score, iou=float(estimate)))
         return answers
+
+    def _decoded(
+        self, where: Field, prompts: IndexPrompts, prior: Floats | None
+    ) -> tuple[Floats, Floats]:
+        """What the network answers in a field; see `Segmenter.decode`."""
+        return self.segmenter.decode(self.embedding(where), in_field(prompts, where, prior))
+
+    def _clicked(
+        self, where: Field, prompts: IndexPrompts, logits: Floats, iou: Floats
+    ) -> tuple[Floats, Floats]:
+        """Answers to a box, and each asked again with a click at its deepest place in the box.
+
+        A box says where a structure ends, and a click what it is made of: the network often
+        answers both together better than the box alone.
+
+        Args:
+            where: Field that is asked.
+            prompts: A box alone.
+            logits: Answers (M, D, H, W) to it.
+            iou: Their estimates (M,).
+
+        Returns:
+            Logits (M + N, D, H, W) and estimates (M + N,), with one more answer for each of the N
+            different places.
+        """
+        assert prompts.box is not None
+        found = [deepest_in_box(answer > 0, where, prompts.box) for answer in logits]
+        places = dict.fromkeys(place for place in found if place is not None)
+        clicked = [replace(prompts, points=[(*place, True)]) for place in places]
+        again = [self._decoded(where, both, None) for both in clicked]
+        return (
+            np.concatenate([logits, *(answers[:1] for answers, _ in again)]),
+            np.concatenate([iou, *(estimates[:1] for _, estimates in again)]),
+        )
 
     def _best(
         self, candidates: list[list[FieldAnswer]], prompts: IndexPrompts
@@ -386,7 +381,7 @@ class PromptSolver:
         """The best answer of each field, those preferred that other fields give too."""
         if len(candidates) > 1 and len(candidates[0]) > 1:
             places = prompted_places(prompts)
-            support = consensus(_given(candidates), places.mean(0), self.planner.spacing_mm)
+            support = consensus(_field_logits(candidates), places.mean(0), self.planner.spacing_mm)
             for i, (answers, shares) in enumerate(zip(candidates, support, strict=True)):
                 coarseness = i / (len(candidates) - 1)  # fields grow
                 for view, share in zip(answers, shares, strict=True):
@@ -395,6 +390,6 @@ class PromptSolver:
         return [max(answers, key=lambda v: v.score) for answers in candidates]
 
 
-def _given(candidates: list[list[FieldAnswer]]) -> list[tuple[Field, list[Floats]]]:
+def _field_logits(candidates: list[list[FieldAnswer]]) -> list[tuple[Field, list[Floats]]]:
     """Each field with the logits of its answers."""
     return [(a[0].field, [v.logits for v in a if v.logits is not None]) for a in candidates]

@@ -1,4 +1,4 @@
-"""A loaded promptable model: what it says of itself, and its two steps."""
+"""A loaded promptable model: its metadata, and its two steps."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 from pumit.inference.engine.choice import load_engine
 from pumit.inference.engine.engine import Engine, Features, FieldPrompts, Floats, R, T
+from pumit.models.checkpoint import ModelHeader
 from pumit.models.consent import check_consent
 from pumit.models.index import find_model
 from pumit.preprocessing.fields import Field, Pyramid
@@ -23,11 +24,11 @@ class Segmenter:
     """A promptable model ready to answer.
 
     Attributes:
-        engine: What computes its network.
+        engine: Engine that computes its network.
         name: Model name.
         version: Model version.
         sha256: Fingerprint of the weights.
-        recipe: Everything the checkpoint says of itself.
+        recipe: Training recipe and metadata of the checkpoint.
     """
 
     engine: Engine
@@ -55,6 +56,10 @@ class Segmenter:
     def averages_fields(self) -> bool:
         """Whether the answers of several fields are better together than the best of them alone."""
         return bool(self.recipe.get("averages_fields"))
+
+    def prepare(self, fields: Sequence[Field]) -> None:
+        """Get ready for fields, the next one first; see `Engine.prepare`."""
+        self.engine.prepare(dict.fromkeys((field.da0, field.shape) for field in fields))
 
     def embed(self, pyramid: Pyramid, field: Field) -> Features:
         """Sample and encode a field of a volume."""
@@ -88,7 +93,7 @@ def load_segmenter(model: str | Path = "default", device: str = "auto") -> Segme
     check_consent(str(model))
     path = find_model(model)
     engine, weights = load_engine(path, device)
-    recipe = weights.recipe
-    name, version = str(recipe.get("name", path.stem)), str(recipe.get("version", "0"))
+    header = ModelHeader.of(weights.recipe)
+    name, version = header.name or path.stem, header.version
     logger.info("model %s %s on %s by %s", name, version, engine.device, engine.name)
-    return Segmenter(engine, name, version, weights.sha256, recipe)
+    return Segmenter(engine, name, version, weights.sha256, weights.recipe)

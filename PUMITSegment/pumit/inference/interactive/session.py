@@ -11,10 +11,11 @@ from pumit.errors import PromptError, VolumeError
 from pumit.inference.interactive.index_prompts import check_prompt, to_index
 from pumit.inference.interactive.packed_mask import packed
 from pumit.inference.interactive.prompt_history import PromptHistory
-from pumit.inference.interactive.prompt_solver import PromptSolver, SolverState
+from pumit.inference.interactive.prompt_solver import PromptSolver
 from pumit.inference.interactive.prompted_session import PromptedSession
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.interactive.solver_settings import SolverSettings
+from pumit.inference.interactive.solver_state import SolverState
 from pumit.inference.interactive.uncertainty import evidence_of, uncertain_regions
 from pumit.inference.storage.image_store import ImageStore, OpenScan
 from pumit.models.card import calibration_of
@@ -38,8 +39,8 @@ class InteractiveSession(PromptedSession):
 
     Args:
         segmenter: A loaded model.
-        settings: How answers are looked for.
-        images: Where scans and embeddings are held; sessions on one model may share it, in one
+        settings: Settings of the solver.
+        images: Cache of scans and embeddings; sessions on one model may share it, in one
             thread. None for one of its own.
 
     Raises:
@@ -69,7 +70,7 @@ class InteractiveSession(PromptedSession):
 
         Args:
             volume: The scan. Colour images are used as grey.
-            channel: Which channel of a multi-channel image, unless it is a colour image.
+            channel: Index of the channel of a multi-channel image, unless it is a colour image.
 
         Raises:
             VolumeError: If nothing can be told apart in it.
@@ -158,9 +159,9 @@ class InteractiveSession(PromptedSession):
         """Answer the prompts of a segment.
 
         Args:
-            segment: Which segment.
-            cancelled: Asked between the steps; True stops.
-            progress: Told the finished share, 0 to 1.
+            segment: ID of the segment.
+            cancelled: Check between the steps; True stops.
+            progress: Callback with the finished share, 0 to 1.
 
         Returns:
             Mask (D, H, W) on the volume's own grid.
@@ -184,19 +185,19 @@ class InteractiveSession(PromptedSession):
 
         Args:
             prompts: All prompts of a segment in their order.
-            segment: Whose prompts these are; the answer does not depend on it.
-            place_count: How many places to check are wanted at most.
-            cancelled: Called between the steps; True stops.
-            progress: Called with the finished share, 0 to 1.
+            segment: ID of the segment; the answer does not depend on it.
+            place_count: Largest number of places to check.
+            cancelled: Check between the steps; True stops.
+            progress: Callback with the finished share, 0 to 1.
 
         Raises:
             PromptError: If the volume cannot hold a prompt, there is none, or only negative ones.
             Cancelled: If `cancelled` said so; the session stays usable.
         """
-        kept = [packed(prompt) for prompt in prompts]
-        answer = self._answer(kept, cancelled, progress)
+        compact = [packed(prompt) for prompt in prompts]
+        answer = self._answer(compact, cancelled, progress)
         places = self._places(answer, place_count) if place_count else []
-        dice = self._dice(kept)
+        dice = self._dice(compact)
         quality = None if dice is None or self._overlap is None else self._overlap.quality(dice)
         return PromptAnswer(self._mask(answer), self._iou(answer), dice, tuple(places), quality)
 
@@ -250,7 +251,7 @@ class InteractiveSession(PromptedSession):
         return None if evidence is None else self._overlap.expected_dice(evidence)
 
     def evidence(self, prompts: Sequence[Prompt]) -> Evidence | None:
-        """What tells how good the answer to clicks is; None where it is empty."""
+        """Features by which the quality of the answer is estimated; None where it is empty."""
         answer, before = self._answer(prompts, None, None), None
         if to_index(prompts[:-1], self.volume, self.order).is_answerable:
             before = self._answer(prompts[:-1], None, None)
@@ -271,41 +272,45 @@ class InteractiveSession(PromptedSession):
 
     def _answer(
         self,
-        given: Sequence[Prompt],
+        segment_prompts: Sequence[Prompt],
         cancelled: Callable[[], bool] | None,
         progress: Callable[[float], None] | None,
     ) -> SolverState:
-        volume, solver, prompts = self.volume, self.solver, tuple(given)
+        volume, solver, prompts = self.volume, self.solver, tuple(segment_prompts)
         if not prompts:
             raise PromptError("There is no prompt yet; click a point or draw a box.")
-        # The longest beginning that is answered already: earlier answers may be forgotten.
+        # 1. The longest prefix of the prompts whose answer is cached; shorter ones may be evicted.
         counts = range(len(prompts), 0, -1)
-        known = next((n for n in counts if prompts[:n] in self._answers), 0)
-        # What is answered was checked before.
-        for prompt in prompts[known:]:
+        cached = next((n for n in counts if prompts[:n] in self._answers), 0)
+        # 2. Check the prompts after it; those of a cached answer were checked before.
+        for prompt in prompts[cached:]:
             check_prompt(prompt, volume)
         if not to_index(prompts, volume, self.order).is_answerable:
             raise PromptError("There are only negative points; add one inside the structure.")
+        # 3. Start from the cached answer, which becomes the most recently used.
         answer: SolverState | None = None
-        if known:
-            answer = self._answers.pop(prompts[:known])
-            self._answers[prompts[:known]] = answer  # the latest used is forgotten last
-        for count in range(known + 1, len(prompts) + 1):
-            beginning = to_index(prompts[:count], volume, self.order)
-            if beginning.is_answerable:
+        if cached:
+            answer = self._answers.pop(prompts[:cached])
+            self._answers[prompts[:cached]] = answer
+        # 4. Add one prompt after another, each answer refined from the one before; a mask starts
+        #    anew.
+        for count in range(cached + 1, len(prompts) + 1):
+            prefix = to_index(prompts[:count], volume, self.order)
+            if prefix.is_answerable:
                 is_new_mask = isinstance(prompts[count - 1], MaskPrompt)
                 with self._threads.computing():
-                    answer = solver.answer(beginning, None if is_new_mask else answer, cancelled)
+                    answer = solver.answer(prefix, None if is_new_mask else answer, cancelled)
                 self._answers[prompts[:count]] = answer
             if progress is not None:
                 progress(count / len(prompts))
-        if progress is not None and known == len(prompts):
+        if progress is not None and cached == len(prompts):
             progress(1.0)
-        self._drop_oldest_answers()
+        # 5. Evict the least recently used answers beyond the limits of the cache.
+        self._evict_answers()
         assert answer is not None
         return answer
 
-    def _drop_oldest_answers(self) -> None:
+    def _evict_answers(self) -> None:
         sizes = [answer.nbytes for answer in self._answers.values()]
         total = sum(sizes)
         for size in sizes[:-1]:

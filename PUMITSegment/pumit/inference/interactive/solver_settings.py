@@ -12,9 +12,9 @@ class SolverSettings:
     Attributes:
         field_scale: In-plane voxels of an inference field over those of a training field.
         growth: Ratio of one tried field size to the next.
-        contact_penalty: What an answer loses that its field cuts off.
-        miss_penalty: What an answer loses that contradicts its clicks.
-        box_penalty: What an answer to a box loses whose own box is another.
+        contact_penalty: Loss of an answer that its field cuts off.
+        miss_penalty: Loss of an answer that contradicts its clicks.
+        box_penalty: Loss of an answer to a box whose own bounding box is another.
         consensus: Bonus of a first answer that all other fields give too.
         coarse: Bonus of a first answer in the coarsest field; none in the finest, and in those
             between by their place. The model estimates the overlap with what a field shows of a
@@ -34,7 +34,7 @@ class SolverSettings:
     growth: float = 2.0
     contact_penalty: float = 0.5
     miss_penalty: float = 0.5
-    box_penalty: float = 0.3
+    box_penalty: float = 1.0
     consensus: float = 0.6
     coarse: float = 0.2
     stay: float = 0.1

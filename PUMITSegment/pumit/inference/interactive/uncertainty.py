@@ -18,7 +18,7 @@ import numpy.typing as npt
 from scipy import ndimage
 
 from pumit.inference.interactive.grid_transfer import Floats, LogitBox, sigmoid
-from pumit.inference.interactive.prompt_solver import SolverState
+from pumit.inference.interactive.solver_state import SolverState
 from pumit.models.overlap import Evidence
 from pumit.preprocessing.fields import Field, box_of
 from pumit.preprocessing.interpolation import resampled
@@ -39,7 +39,7 @@ class IndexedRegion:
     Attributes:
         index: Volume index (d, h, w), depth axis first.
         share: Expected share of wrong voxels around it, 0 to 1.
-        reach_mm: How far around it, mm.
+        reach_mm: Radius of the region, mm.
         weighed_mm3: Volume that the weight around it comes to, mm3.
     """
 
@@ -111,8 +111,8 @@ def uncertain_regions(
     at_border = error_share[tuple(border.T)]
     open_places = np.ones(len(border), dtype=bool)
     lengths = np.maximum(math.sqrt(2 * math.pi) * reach_mm, spacing_mm)
-    found: list[IndexedRegion] = []
-    while open_places.any() and len(found) < count:
+    regions: list[IndexedRegion] = []
+    while open_places.any() and len(regions) < count:
         best = border[np.flatnonzero(open_places)[int(at_border[open_places].argmax())]]
         distance = np.linalg.norm((border - best) * lattice.spacing_mm, axis=1)
         # Around it, the slice that shows most of what is in doubt.
@@ -121,11 +121,11 @@ def uncertain_regions(
         index = np.array([a[i] for a, i in zip(lattice.at, shown, strict=True)])
         index = _at_border(answer.patch, index, lattice.step)
         share = float(error_share[tuple(best)].clip(0, 1))
-        found.append(IndexedRegion(index, share, reach_mm, float(lengths.prod())))
+        regions.append(IndexedRegion(index, share, reach_mm, float(lengths.prod())))
         for taken in (best, shown):
             away = np.linalg.norm((border - taken) * lattice.spacing_mm, axis=1)
             open_places &= away > APART * reach_mm
-    return found
+    return regions
 
 
 def evidence_of(
@@ -134,26 +134,29 @@ def evidence_of(
     shape: tuple[int, int, int],
     spacing_mm: tuple[float, float, float],
 ) -> Evidence | None:
-    """What is known of an answer without the truth, or None where it is empty.
+    """Features of an answer that need no ground truth, or None where it is empty.
 
     Args:
         answer: The answer.
-        before: That to all prompts but the newest, or None for the first.
+        before: Answer to all prompts but the newest, or None for the first.
         shape: Volume grid (d, h, w).
         spacing_mm: Voxel size (d, h, w), mm.
     """
     if answer.patch is None:
         return None
+    # 1. The answer on a coarse lattice.
     lattice = _lattice(answer.patch, shape, spacing_mm)
     own = _on_lattice(answer.patch.logits, answer.patch.start, lattice)
     mask = own > 0
     size = int(mask.sum())
     if size == 0:
         return None
+    # 2. How far the fields disagree with it, and how wide it is.
     wrong = np.abs(mask - _mean_opinion(own, answer, lattice))
     in_slice = np.zeros((3, 3, 3), dtype=bool)
     in_slice[1] = ndimage.generate_binary_structure(2, 1)
     border = int((mask & ~ndimage.binary_erosion(mask, in_slice)).sum())
+    # 3. How much of it the newest prompt left as it was.
     agreement = None
     if before is not None and before.patch is not None:
         earlier = _on_lattice(before.patch.logits, before.patch.start, lattice) > 0
@@ -213,11 +216,11 @@ def _on_lattice(logits: Floats, start: tuple[int, int, int], lattice: _Lattice) 
 
 def _mean_opinion(own: Floats, answer: SolverState, lattice: _Lattice) -> Floats:
     """Mean foreground probability of the answer and of each field, where a field reaches."""
-    mine = (1 / (1 + np.exp(-own))).astype(np.float32)
-    total = mine.copy()
+    probability = (1 / (1 + np.exp(-own))).astype(np.float32)
+    total = probability.copy()
     for view in answer.views:
         if view.logits is not None:
-            total += _field_opinion(view.logits, view.field, lattice, mine)
+            total += _field_opinion(view.logits, view.field, lattice, probability)
     return np.asarray(total / (1 + sum(v.logits is not None for v in answer.views)))
 
 

@@ -60,7 +60,7 @@ def segment_volume_by_slices(
         size: Side in pixels of the image that the encoder sees, a multiple of its patch size: the
             longer side of a slice is resized to it. SAM was trained at 1024.
         window: Intensities shown as black and white. By default the 0.5 and 99.5 percentiles.
-        on_slice: Called after each slice with (done, total); what it raises ends the work.
+        on_slice: Callback after each slice with (done, total); what it raises ends the work.
 
     Returns:
         Mask on the volume's grid, shape (D, H, W).
@@ -95,12 +95,14 @@ def slice_prompts(
     Raises:
         PromptError: If the box misses the volume, or a point lies beyond the box's slices.
     """
+    # 1. Slices that the box meets.
     corners = volume.world_to_index(box.corners_lps)
     if volume.is_planar:
         corners[:, 0] = 0  # an image has no thickness
     lowest, highest = corners[:, 0].min(), corners[:, 0].max()
     first = max(int(np.ceil(lowest - 0.5 - _EPSILON)), 0)
     last = min(int(np.floor(highest + 0.5 + _EPSILON)), volume.shape[0] - 1)
+    # 2. Its cut with each of them, within the image.
     height, width = volume.shape[1:]
     prompts: dict[int, SlicePrompt] = {}
     for depth in range(first, last + 1):
@@ -111,6 +113,7 @@ def slice_prompts(
             prompts[depth] = SlicePrompt((float(left), float(top), float(right), float(bottom)))
     if not prompts:
         raise PromptError("The box does not meet the volume; draw it around the structure.")
+    # 3. Points on the slice next to them.
     for point in points:
         d, h, w = volume.world_to_index(point.point_lps)
         depth = 0 if volume.is_planar else round(float(d))

@@ -51,10 +51,10 @@ class _Entry:
 
 
 class EmbeddingStore:
-    """Which embeddings are kept.
+    """Embeddings within a bound of memory; the least recently used make room.
 
     Args:
-        max_bytes: What all of them may take; the newest is kept in any case.
+        max_bytes: Largest size of all together; the newest is kept in any case.
     """
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:

@@ -40,7 +40,7 @@ Spacing = tuple[float, float, float]
 
 @dataclass(frozen=True)
 class ScanSize:
-    """What a scan takes, bytes.
+    """Size of a scan in memory, bytes.
 
     Attributes:
         awake: Voxels and their averaged levels.
@@ -98,13 +98,13 @@ class StoredScan:
 
 
 class OpenScan:
-    """What one session holds of a scan; asleep until it is woken for the first time.
+    """One session's hold on a scan; asleep until it is woken for the first time.
 
     Attributes:
-        channel: Which channel is used, unless it is a colour image.
+        channel: Channel to use, unless it is a colour image.
         order: Axes of the volume as the model has them, depth first.
-        key: What tells images of one scan apart.
-        level_bytes: What the image takes beside the voxels.
+        key: Key that tells images of one scan apart.
+        level_bytes: Size of the image without its voxels.
     """
 
     def __init__(self, store: ImageStore, scan: StoredScan, volume: Volume, channel: int) -> None:
@@ -145,6 +145,7 @@ class OpenScan:
         if not self.is_asleep:
             return
         scan = self._scan
+        # 1. Room for voxels and pyramid.
         needed = 0 if self.key in scan.images else self.level_bytes
         # Awake from here on: whoever makes room by sleeping leaves these voxels as they are.
         scan.asleep.discard(self)
@@ -156,12 +157,14 @@ class OpenScan:
             scan.awake.discard(self)
             scan.asleep.add(self)
             raise
+        # 2. The voxels: those that were given, or unpacked ones.
         spacing, origin, direction, source = self._geometry
         array, given = scan.unpack(), self._given
         if given is not None and given.array is array:
             volume = given
         else:
             volume = Volume(array, spacing, origin, direction, source)
+        # 3. The pyramid, shared by all sessions of the scan.
         image = scan.images.get(self.key)
         if image is None:
             shape, depth_first_spacing = _depth_first(volume, self.order)
@@ -191,11 +194,11 @@ class ImageStore:
 
     Args:
         is_shared: Whether identical scans of several sessions are held once.
-        max_embedding_bytes: What the embeddings of all of them may take.
+        max_embedding_bytes: Largest size of the embeddings of all of them.
 
     Attributes:
         embeddings: Those of all images.
-        make_room: Called with the bytes that are about to be taken, and whether for a scan that is
+        make_room: Callback for the bytes that are about to be taken, and whether for a scan that is
             new; may send other sessions to sleep, and raises where there is no room.
     """
 

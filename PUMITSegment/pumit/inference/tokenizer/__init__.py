@@ -1,1 +1,1 @@
-"""Reconstruction by the visual tokenizer, and what it tells of a scan."""
+"""Reconstruction by the visual tokenizer, and its figures of a scan."""

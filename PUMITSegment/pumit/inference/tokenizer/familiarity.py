@@ -1,4 +1,4 @@
-"""How familiar an image is to a tokenizer: its figures against those of images it knows.
+"""How familiar an image is to a tokenizer: its figures against those of the training images.
 
 A tokenizer brings the scale in its recipe, fitted by
 `Testing/benchmarks/accuracy/bench_familiarity.py`:
@@ -92,7 +92,7 @@ class Part:
         name: One of `SAYINGS`.
         value: Value of this image.
         usual: 5th, 50th and 95th percentile of images that the tokenizer knows.
-        cost: How much it lowers the log-odds of the image being known.
+        cost: Decrease of the log-odds that the image is known.
     """
 
     name: str
@@ -101,7 +101,7 @@ class Part:
     cost: float
 
     @property
-    def says(self) -> str:
+    def sentence(self) -> str:
         """The figure in words."""
         low, high = SAYINGS[self.name]
         return low if self.value < self.usual[1] else high
@@ -113,7 +113,7 @@ class Familiarity:
 
     Attributes:
         score: 0 to 100 %.
-        parts: What each figure has to do with it, the dearest first.
+        parts: Contributions of the figures, the largest first.
     """
 
     score: float
@@ -123,7 +123,7 @@ class Familiarity:
     def sentence(self) -> str:
         """One plain sentence or two."""
         percent = f"{self.score:.0f} %"
-        reasons = [p.says for p in self.parts if p.cost >= _WORTH_NAMING][:_MOST_REASONS]
+        reasons = [p.sentence for p in self.parts if p.cost >= _WORTH_NAMING][:_MOST_REASONS]
         because = "; ".join(reasons) or "no figure stands out alone"
         if self.score >= FAMILIAR:
             return f"Familiar ({percent}): the model knows images like this one."
@@ -147,7 +147,7 @@ class Familiarity:
                     "value": round(part.value, 4),
                     "usual": [round(v, 4) for v in part.usual],
                     "cost": round(part.cost, 3),
-                    "says": part.says,
+                    "says": part.sentence,
                 }
                 for part in self.parts
             ],
@@ -214,7 +214,7 @@ class FamiliarityScale:
             return None
         return FamiliarityScale(figures, bias, floored(shares))
 
-    def judge(self, figures: Mapping[str, float]) -> Familiarity:
+    def rate(self, figures: Mapping[str, float]) -> Familiarity:
         """Score an image by its figures.
 
         A figure that it has not, such as the step between slices of a single one, costs nothing.

@@ -1,4 +1,4 @@
-"""Figures of an image and its reconstruction by which unusual images can be told from usual ones.
+"""Figures of an image and its reconstruction that separate unusual images from usual ones.
 
 Some ask what the tokenizer made of the image, others, such as how far neighbouring slices differ,
 the image alone: nothing else tells an image whose header is wrong.
@@ -50,9 +50,9 @@ def figures_of(
     """Measure an image.
 
     Args:
-        seen: What the tokenizer saw, 0..1, depth first, (d, h, w).
-        back: What came back, likewise.
-        use: How its tokens were used.
+        seen: Input of the tokenizer, 0..1, depth first, (d, h, w).
+        back: Its reconstruction, likewise.
+        use: Use of its tokens.
         usual_shares: Usual share of each token, positive; None leaves out what needs it.
         cell: Voxels of a cell.
         spacing: Distances of voxels along the axes, in one unit.

@@ -59,7 +59,7 @@ class TokenizerPlan:
     Attributes:
         in_plane: In-plane side of a window, voxels, a multiple of 16.
         depth: Slices of a window at isotropic spacing; fewer the thicker they are.
-        normalization: How intensities become 0..1.
+        normalization: Scaling of intensities to 0..1.
         reference: Figures to compare with; see `pumit.inference.tokenizer.familiarity`.
     """
 
@@ -92,10 +92,10 @@ class TokenizerPlan:
     def window(self, shape: Grid, anisotropy: Anisotropy) -> tuple[Grid, Grid]:
         """Size of the windows on a grid, and the multiple that each axis has to be of."""
         unit = _unit(anisotropy)
-        wanted = (anisotropy.depth_at(self.depth), self.in_plane, self.in_plane)
+        largest = (anisotropy.depth_at(self.depth), self.in_plane, self.in_plane)
         d, h, w = (
             min(max(size, u), math.ceil(n / u) * u)
-            for size, n, u in zip(wanted, shape, unit, strict=True)
+            for size, n, u in zip(largest, shape, unit, strict=True)
         )
         return (d, h, w), unit
 
@@ -106,11 +106,11 @@ class Tokenizer:
 
     Attributes:
         network: The network, in evaluation mode on its device.
-        plan: How it sees a scan.
+        plan: Windows and scaling of intensities.
         channels: Image channels; grey is repeated.
         name: Model name.
         version: Model version.
-        torch_device: Where it computes.
+        torch_device: Device that it computes on.
         precision: Type of the heavy arithmetic.
     """
 
@@ -134,9 +134,9 @@ class Tokenizer:
 
         Args:
             volume: The scan; colour is used as grey.
-            channel: Which channel of a multi-channel image, unless it is a colour image.
+            channel: Channel of a multi-channel image, unless it is a colour image.
             cancelled: Asked before each window; True stops.
-            progress: Told the finished share, 0 to 1.
+            progress: Callback for the finished share, 0 to 1.
 
         Raises:
             Cancelled: If `cancelled` said so.
@@ -171,7 +171,7 @@ class Tokenizer:
         )
         judged = None
         if scale is not None and math.prod(cells.real) >= LEAST_CELLS:
-            judged = scale.judge(measured)
+            judged = scale.rate(measured)
         # 4. Back to the scan's own axes and intensities.
         undo = np.argsort(order)
         return Reconstruction(
@@ -215,16 +215,19 @@ class Tokenizer:
     ) -> tuple[npt.NDArray[np.float32], TokenCells]:
         """Reconstruct numbers of the plan's range, (d, h, w), blending windows that overlap."""
         d, h, w = image.shape
+        # 1. Windows that overlap, in whole cells.
         window, unit = self.plan.window((d, h, w), anisotropy)
         total, weights = torch.zeros(d, h, w), torch.zeros(d, h, w)
         places = list(_windows((d, h, w), window, unit))
         # Cells that lie in the image to half or more; the rest is padding.
         a, b, c = (max(1, round(n / u)) for n, u in zip(image.shape, unit, strict=True))
+        # 2. Weights of the cells in each window, (d, h, w) of the window, highest in its middle.
         cells = TokenCells((a, b, c))
         first = [_divided(start, unit) for start in places]
         cell_weights = _bump(_divided(window, unit))
         for start in first:
             cells.expect(start, cell_weights)
+        # 3. Each window through the network, blended in.
         for i, start in enumerate(places):
             if cancelled is not None and cancelled():
                 raise Cancelled("The reconstruction was cancelled.")
@@ -277,18 +280,18 @@ def load_tokenizer(model: str | Path | None = None, device: str = "auto") -> Tok
         model = names[0]
     path = find_model(model)
     checkpoint = read_model(path, "tokenizer")
-    recipe = checkpoint.recipe
+    recipe, header = checkpoint.recipe, checkpoint.header
     plan = TokenizerPlan.from_recipe(recipe)
     network = build_from(checkpoint, path, target)
     if not isinstance(network, VisualTokenizer):
         raise CheckpointError(f"{path.name} names a network that is no tokenizer; choose another.")
-    logger.info("tokenizer %s %s on %s", recipe.get("name"), recipe.get("version"), target)
+    logger.info("tokenizer %s %s on %s", header.name, header.version, target)
     return Tokenizer(
         network,
         plan,
-        int(recipe.get("sizes", {}).get("in_channels", 3)),
-        str(recipe.get("name", path.stem)),
-        str(recipe.get("version", "0")),
+        int(header.sizes.get("in_channels", 3)),
+        header.name or path.stem,
+        header.version,
         target,
         pick_precision(target),
     )

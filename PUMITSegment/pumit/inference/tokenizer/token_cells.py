@@ -1,4 +1,4 @@
-"""What a tokenizer says of each cell of an image, gathered from windows that overlap."""
+"""Token probabilities of each cell of an image, averaged over overlapping windows."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class TokenCells:
 
         Args:
             start: Its first cell.
-            weights: How much each of its cells counts beside those of other windows, (d, h, w).
+            weights: Weight of each of its cells among those of other windows, (d, h, w).
         """
         place, inside = self._within(start, weights.shape)
         self._expected[place] += weights[inside]
 
     def add(self, start: Grid, weights: Tensor, probabilities: Tensor) -> None:
-        """Add what a window's cells say, (K, d, h, w), in any precision and on any device."""
+        """Add the token probabilities of a window, (K, d, h, w), of any precision and device."""
         place, inside = self._within(start, weights.shape)
         share = weights[inside] / self._expected[place]
         p = probabilities[(slice(None), *inside)].float()

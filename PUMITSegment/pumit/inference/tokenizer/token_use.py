@@ -59,16 +59,16 @@ class Reconstruction:
     """An image through a tokenizer and back.
 
     Attributes:
-        image: What came back, in the volume's intensities, float32 (D, H, W).
+        image: Reconstruction in the volume's intensities, float32 (D, H, W).
         difference: `image` less the volume as the tokenizer saw it (clipped), float32 (D, H, W).
-        use: How the codebook was used.
+        use: Use of the codebook.
         psnr_db: Peak signal-to-noise ratio on the scale 0..1 that the tokenizer sees, dB.
         ssim: Mean structural similarity of the slices; None where they are too small for it.
-        sentence: How well the model knows this kind of image.
+        sentence: Sentence on how well the model knows this kind of image.
         familiarity: The same as a score with its reasons; None where the tokenizer brings no scale
             or the image is too small.
-        usual_shares: How images that the tokenizer knows use the codebook, (K,), where it says so.
-        measured: What the score is made of, by the names of `familiarity.SAYINGS`.
+        usual_shares: Use of the codebook by images that it knows, (K,), where it says so.
+        measured: Figures that the score is made of, by the names of `familiarity.SAYINGS`.
     """
 
     image: npt.NDArray[np.float32]

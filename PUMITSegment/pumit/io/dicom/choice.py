@@ -26,7 +26,7 @@ class Stack:
     """Slices that form one volume.
 
     Attributes:
-        choice: What a user names to choose it: the SeriesInstanceUID, followed by `#1`, `#2` ...
+        choice: Name by which a user chooses it: the SeriesInstanceUID, followed by `#1`, `#2` ...
             where a series holds several stacks.
         description: Modality, description and number of slices; no patient data.
         slices: Slices in any order.
@@ -38,7 +38,7 @@ class Stack:
 
 
 def choose_stack(files: Sequence[DicomFile], series: str | None) -> Stack:
-    """Choose the one image series, or the one asked for.
+    """Choose the only image series, or the one that is named.
 
     Reports, plans, doses and segmentations are passed over. A series that holds several
     images per position (echoes, times) or several orientations is split into stacks.
@@ -61,14 +61,14 @@ def choose_stack(files: Sequence[DicomFile], series: str | None) -> Stack:
     by_series: dict[str, list[DicomFile]] = defaultdict(list)
     for file in images:
         by_series[file.series_instance_uid].append(file)
-    wanted, _, number = (series or "").partition("#")
-    if series is not None and wanted not in by_series:
+    chosen, _, number = (series or "").partition("#")
+    if series is not None and chosen not in by_series:
         raise VolumeError(
             f"There is no image series {series}; there are {_listed(_described(by_series))}."
         )
     if series is None and len(by_series) > 1:
         raise _question(_described(by_series), f"{len(by_series)} image series")
-    uid = wanted if series is not None else next(iter(by_series))
+    uid = chosen if series is not None else next(iter(by_series))
     stacks = _stacks_of_series(uid, by_series[uid])
     if number:
         stacks = [s for s in stacks if s.choice == series] or stacks

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from pydicom.dataset import Dataset
 
+from pumit.geometry import Triple
 from pumit.io.dicom.files import first_value
-from pumit.volume import Triple
 
 
 def terminology_of(item: Dataset) -> str:

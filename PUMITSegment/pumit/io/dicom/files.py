@@ -210,9 +210,9 @@ def check_zip(members: list[zipfile.ZipInfo], packed: int, folder: str) -> None:
     """Refuse what would fill memory or disk.
 
     Args:
-        members: What is to be unpacked.
+        members: Members to unpack.
         packed: Size of these in the zip, bytes.
-        folder: Where to.
+        folder: Folder to unpack into.
 
     Raises:
         VolumeError: If it is too much for a scan or for the disk, or encrypted.

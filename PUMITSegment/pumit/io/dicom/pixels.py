@@ -14,9 +14,9 @@ from pydicom.dataset import Dataset, FileDataset
 from pydicom.pixels import apply_color_lut, apply_modality_lut, pixel_array
 
 from pumit.errors import VolumeError
+from pumit.geometry import Array
 from pumit.io.dicom.slices import DicomSlice
 from pumit.io.parser_errors import muted_stderr, parser_errors, parsing
-from pumit.volume import Array
 
 
 def read_pixels(slices: Sequence[DicomSlice]) -> Array:

@@ -10,8 +10,8 @@ import numpy as np
 from pydicom.dataset import Dataset
 
 from pumit.errors import VolumeError
+from pumit.geometry import Floats
 from pumit.io.dicom.files import DicomFile, first_value
-from pumit.volume import Floats
 
 # What tells two images at one position apart, by the attribute's keyword.
 _DIFFERENCES = (
@@ -41,7 +41,7 @@ COSINE_TOLERANCE = 1e-2
 
 @dataclass(frozen=True, eq=False)
 class DicomSlice:
-    """Where a slice is and how its stored values become intensities.
+    """Geometry of a slice, and the scaling of its stored values to intensities.
 
     Attributes:
         file: The file it is in.
@@ -51,7 +51,7 @@ class DicomSlice:
         pixel_spacing_mm: Distance of rows, distance of columns (H, W order); None if unknown.
         slope: Rescale slope.
         intercept: Rescale intercept.
-        differences: What may tell this slice from another at the same position.
+        differences: Values that may tell this slice from another at the same position.
     """
 
     file: DicomFile

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from pumit.errors import VolumeError
+from pumit.file_image import DicomSource, FileImage
+from pumit.geometry import PLANAR_SLICE_SPACING_MM, Array, Floats
 from pumit.io.dicom.choice import Stack
 from pumit.io.dicom.pixels import read_pixels
 from pumit.io.dicom.slices import DicomSlice
-from pumit.io.images.grid import volume_from_steps
-from pumit.volume import PLANAR_SLICE_SPACING_MM, Array, DicomSource, Floats, Volume
 
 logger = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ GAP_FACTOR = 1.5
 SHIFT_PIXELS = 0.5
 
 
-def read_stack(stack: Stack, *, keep_alive: Any = None) -> Volume:
+def read_stack(stack: Stack, *, keep_alive: Any = None) -> FileImage:
     """Read a stack of slices as a volume whose slices ascend along their normal.
 
     The normal is right-handed with rows and columns. Gaps that differ a little are taken as
@@ -49,7 +49,7 @@ def read_stack(stack: Stack, *, keep_alive: Any = None) -> Volume:
     if len(slices) == 1:
         step = first.normal_lps * PLANAR_SLICE_SPACING_MM
         steps = np.column_stack([in_plane, step])
-        return volume_from_steps(read_pixels(slices), steps, origin, source=source)
+        return FileImage(read_pixels(slices), steps, origin, source)
     positions = np.stack([_position(s) for s in slices])
     offsets = (positions - positions[0]) @ first.normal_lps
     _check_gaps(offsets, positions)
@@ -58,7 +58,7 @@ def read_stack(stack: Stack, *, keep_alive: Any = None) -> Volume:
     array = _evenly_spaced(array, offsets)
     step = (positions[-1] - positions[0]) / (array.shape[-3] - 1)
     step = _straightened(step, first.normal_lps, array.shape[-3], min(row_mm, column_mm))
-    return volume_from_steps(array, np.column_stack([in_plane, step]), origin, source=source)
+    return FileImage(array, np.column_stack([in_plane, step]), origin, source)
 
 
 def _position(s: DicomSlice) -> Floats:

@@ -9,9 +9,9 @@ import numpy as np
 import SimpleITK
 
 from pumit.errors import VolumeError
-from pumit.io.images.grid import volume_from_steps
+from pumit.file_image import FileImage
+from pumit.geometry import Array, Floats
 from pumit.io.parser_errors import muted_stderr, parsing
-from pumit.volume import Array, Floats, Volume
 
 # A header that announces more than this is compared with the size of its file first.
 SUSPICIOUS_BYTES = 1 << 28
@@ -22,7 +22,7 @@ _ITK_READERS = {"NRRD": "NrrdImageIO", "MetaImage": "MetaImageIO"}
 _DETACHED = {".nhdr", ".mhd"}
 
 
-def read_itk_image(path: Path, kind: str) -> Volume:
+def read_itk_image(path: Path, kind: str) -> FileImage:
     """Read an NRRD or MetaImage file; vector components or a fourth axis become channels.
 
     Args:
@@ -42,7 +42,7 @@ def read_itk_image(path: Path, kind: str) -> Volume:
         array = SimpleITK.GetArrayFromImage(image)
     array = _channels_first(array, image.GetNumberOfComponentsPerPixel() > 1)
     steps, origin = _steps(image)
-    return volume_from_steps(array, steps, origin)
+    return FileImage(array, steps, origin)
 
 
 def _check_size(reader: SimpleITK.ImageFileReader, path: Path, kind: str) -> None:

@@ -21,9 +21,9 @@ import numpy.typing as npt
 import SimpleITK
 
 from pumit.errors import VolumeError
-from pumit.io.images.grid import is_sheared, volume_from_steps
+from pumit.file_image import FileImage
+from pumit.geometry import Array, Floats, is_sheared
 from pumit.io.parser_errors import muted_stderr, parsing
-from pumit.volume import Array, Floats, Volume
 
 # NIfTI data types by code; RGB and RGBA are three and four bytes a voxel.
 _TYPES: dict[int, tuple[str, int]] = {
@@ -100,7 +100,7 @@ def is_nifti(start: bytes) -> bool:
     )
 
 
-def read_nifti(path: Path) -> Volume:
+def read_nifti(path: Path) -> FileImage:
     """Read a NIfTI file; time points and vector components become channels.
 
     Intensities are the file's, scaled by its slope and intercept where it has them. Where the
@@ -115,7 +115,7 @@ def read_nifti(path: Path) -> Volume:
         header = _parse(stream.read(544))
         array = _read_voxels(stream, header, limit_bytes)
         steps, origin = _geometry(header)
-    return volume_from_steps(array, steps, origin)
+    return FileImage(array, steps, origin)
 
 
 def nifti_slice_axis(path: Path) -> int | None:

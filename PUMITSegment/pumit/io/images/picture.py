@@ -10,9 +10,9 @@ import SimpleITK
 from PIL import Image, ImageOps
 
 from pumit.errors import VolumeError
-from pumit.io.images.grid import volume_from_steps
+from pumit.file_image import FileImage
+from pumit.geometry import Array
 from pumit.io.parser_errors import muted_stderr, parsing
-from pumit.volume import Array, Volume
 
 # Position of bit depth and colour type in a PNG's first 32 bytes.
 _PNG_BIT_DEPTH, _PNG_COLOUR_TYPE = 24, 25
@@ -20,7 +20,7 @@ _EXIF_ORIENTATION = 0x0112
 _GRAY_MODES = ("L", "I", "F", "I;16", "I;16B", "I;16L", "I;16N")
 
 
-def read_picture(path: Path) -> Volume:
+def read_picture(path: Path) -> FileImage:
     """Read a PNG or JPEG as a planar volume with 1 mm pixels.
 
     The resolution that such files state is that of a screen or printer, so it is not used.
@@ -40,7 +40,7 @@ def read_picture(path: Path) -> Volume:
                 "crop it or scale it down."
             ) from error
     array = pixels[None] if pixels.ndim == 2 else np.moveaxis(pixels, -1, 0)[:, None]
-    return volume_from_steps(np.ascontiguousarray(array), np.eye(3), np.zeros(3))
+    return FileImage(np.ascontiguousarray(array), np.eye(3), np.zeros(3))
 
 
 def _read(path: Path) -> Array:

@@ -11,7 +11,6 @@ import numpy as np
 
 from pumit.errors import VolumeError
 from pumit.io.labels.grid_match import same_grid
-from pumit.io.read import read_volume
 from pumit.volume import Volume
 
 _FIRST = re.compile(r"^(?P<stem>.+)_0000(?P<suffix>\.[^_]+)$")
@@ -42,14 +41,14 @@ def read_channels(files: Sequence[Path]) -> Volume:
     Raises:
         VolumeError: If one cannot be read, or lies on another grid than the first.
     """
-    return joined_channels([path.name for path in files], [read_volume(path) for path in files])
+    return joined_channels([path.name for path in files], [Volume.read(path) for path in files])
 
 
 def joined_channels(names: Sequence[str], volumes: Sequence[Volume]) -> Volume:
     """One volume whose channels are those of several, (C, D, H, W); a single one as it is.
 
     Args:
-        names: What to call each in a message.
+        names: Name of each in a message.
         volumes: Volumes on one grid.
 
     Raises:
@@ -69,7 +68,7 @@ def require_same_grid(volume: Volume, other: Volume, what: str) -> None:
     Args:
         volume: The first.
         other: The second.
-        what: What to call the second in a message.
+        what: Name of the second in a message.
 
     Raises:
         VolumeError: If they do not; the message says in what they differ.

@@ -22,14 +22,14 @@ SAME_ANGLE_DEGREES = 0.1
 
 @dataclass(frozen=True)
 class Placement:
-    """How one grid lies on another.
+    """Position of one grid on another.
 
     Attributes:
-        order: For each axis of the image, the axis of the part that runs along it.
+        order: Axis of the part that runs along each axis of the image.
         flipped: Whether the part runs against the image's axis.
         start: Index in the image of the first voxel along each of its axes.
         shape: Shape of the part along the image's axes.
-        error_voxels: How far a corner is from the middle of the voxel it is taken for.
+        error_voxels: Largest distance of a corner from the middle of its voxel, voxels.
     """
 
     order: Shape
@@ -40,7 +40,7 @@ class Placement:
 
     @property
     def doubt(self) -> str:
-        """What to say of an error that a header's rounding does not explain; empty for none."""
+        """Warning about an error that a header's rounding does not explain; empty for none."""
         if self.error_voxels <= ROUNDING_VOXELS:
             return ""
         return f"lies {self.error_voxels:.2f} voxels off the image's; each takes the nearest"
@@ -61,8 +61,8 @@ def place(part: Volume, image: Volume, what: str) -> Placement:
 
     Args:
         part: The grid to place.
-        image: Where.
-        what: What to call the part in a message.
+        image: Image on whose grid the part lies.
+        what: Name of the part in a message.
 
     Raises:
         VolumeError: If voxels do not correspond; the message says in what the grids differ.

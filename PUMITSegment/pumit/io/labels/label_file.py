@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pumit.errors import VolumeError
+from pumit.geometry import Triple
 from pumit.io.parser_errors import muted_stderr, parsing
-from pumit.io.read import read_volume
-from pumit.volume import Triple, Volume
+from pumit.volume import Volume
 
 SMALL_NUMBERS = 1 << 16  # label values below it are looked up in a table
 
@@ -27,7 +27,7 @@ class LabelledSegment:
         value: Its voxels' value.
         layer: The layer, of possibly several, that holds them.
         name: Its name; empty where the file names none.
-        terminology: What it is, as Slicer's terminology entry; empty where the file does not say.
+        terminology: Meaning as Slicer's terminology entry; empty where the file does not say.
         color_rgb: Display colour, each part in 0..1.
     """
 
@@ -46,7 +46,7 @@ class LabelFile:
         volume: The grid; its voxels are the segments' values, one channel for each layer.
         segments: All that the file names, those without a voxel too; where it names none, one
             for each value above 0.
-        doubts: What a user should look at, in words.
+        doubts: Doubtful findings for the user, in words.
     """
 
     volume: Volume
@@ -70,7 +70,7 @@ def read_label_file(path: Path) -> LabelFile:
     Raises:
         VolumeError: If the file cannot be read, or holds something else than labels.
     """
-    volume = read_volume(path)
+    volume = Volume.read(path)
     array = volume.array
     if array.dtype.kind == "f":
         if not np.array_equal(array, np.rint(array)):

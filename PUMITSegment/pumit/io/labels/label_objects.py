@@ -31,13 +31,13 @@ class LabelObject:
 
     Attributes:
         path: File, or the zip that holds it.
-        kind: What it is.
+        kind: Kind of it.
         instance: SOPInstanceUID.
         series: SeriesInstanceUID of the scan it was drawn on; empty where it does not say.
         frame_of_reference: Its coordinate system; empty where it does not say.
         patient: PatientID; never shown.
         instances: SOPInstanceUIDs that it refers to.
-        segments: What it names.
+        segments: Segments that it names.
         written: Date and time of its content, as the object says; orders objects of one scan.
     """
 
@@ -94,7 +94,7 @@ def _only(found: list[LabelObject], series: str) -> LabelObject | None:
 
 
 def read_label_object(path: Path) -> LabelObject | None:
-    """What a DICOM-SEG or RTSTRUCT says of itself, without its voxels or contours' use.
+    """The header of a DICOM-SEG or RTSTRUCT, without voxels or contours.
 
     Returns:
         None where the file is another DICOM object.

@@ -16,7 +16,6 @@ from pumit.io.labels.channel_files import joined_channels
 from pumit.io.labels.grid_match import place, put, same_grid
 from pumit.io.labels.label_file import LabelFile, LabelledSegment, named_segments, read_label_file
 from pumit.io.labels.label_objects import LabelObject, label_object, open_label_object
-from pumit.io.read import read_volume
 from pumit.io.slicer_bundle import find_node, is_bundle, unpacked
 from pumit.volume import Volume
 
@@ -52,16 +51,16 @@ def _read_one(path: Path, label: Path | None) -> Volume:
             raise VolumeError(f"Name the volume of the scene: {file.name}#NodeName.")
         node = find_node(file, part)
         with unpacked(file, node) as unpacked_file:
-            return read_volume(unpacked_file)
+            return Volume.read(unpacked_file)
     try:
-        return read_volume(file, series=part or None)
+        return Volume.read(file, series=part or None)
     except AmbiguousSeriesError as error:
         found = None if label is None else label_object(label)
         series = {uid for uid, _ in error.series}
         if found is None or found.series not in series:
             text = str(error).removesuffix(".")
             raise VolumeError(f"{text}; write it as {file.name}#IDENTIFIER.") from None
-        return read_volume(file, series=found.series)
+        return Volume.read(file, series=found.series)
 
 
 def read_labels(path: Path, image: Volume) -> LabelFile:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pumit.errors import VolumeError
-from pumit.volume import Floats
+from pumit.geometry import Floats
 
 # A contour may leave its plane, and a plane a slice's centre, by this part of a slice: rounding.
 OFF_PLANE = 0.1

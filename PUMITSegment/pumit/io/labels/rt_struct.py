@@ -11,13 +11,14 @@ from pydicom.dataelem import RawDataElement
 from pydicom.dataset import Dataset
 
 from pumit.errors import VolumeError
+from pumit.geometry import Floats
 from pumit.io.dicom.codes import color_of
 from pumit.io.dicom.files import first_value
 from pumit.io.labels.label_file import LabelFile, LabelledSegment
 from pumit.io.labels.label_layers import LabelLayers
 from pumit.io.labels.planar_contours import fill_contours
 from pumit.io.parser_errors import parsing
-from pumit.volume import Floats, Volume
+from pumit.volume import Volume
 
 MOST_ROIS = 65_535
 _FILLED = {"CLOSED_PLANAR", "CLOSEDPLANAR_XOR"}
@@ -46,6 +47,7 @@ def read_rt_struct(path: Path, image: Volume) -> LabelFile:
         segments = regions_of(struct)
         if not segments:
             raise VolumeError("The RTSTRUCT names no region of interest; export it again.")
+        # 1. Each region: contours (N, 3) in mm -> voxel indices -> mask (D, H, W) -> a layer.
         layers = LabelLayers(image.shape, len(segments))
         doubts: list[str] = []
         found = []
@@ -64,6 +66,7 @@ def read_rt_struct(path: Path, image: Volume) -> LabelFile:
             first, stop = (int(used[0]), int(used[-1]) + 1) if len(used) else (0, 1)
             layer = layers.add(segment.value, mask[first:stop], first)
             found.append(replace(segment, layer=layer))
+        # 2. Contours of another scan enclose nothing.
         if has_contours and not anything:
             raise VolumeError(
                 "no contour of the RTSTRUCT encloses a voxel of the image; it was drawn on another "
@@ -74,7 +77,7 @@ def read_rt_struct(path: Path, image: Volume) -> LabelFile:
 
 
 def regions_of(struct: Dataset) -> dict[int, LabelledSegment]:
-    """Region number to what the header says of it; layers are not known yet."""
+    """Segments by region number from the header; their layers are not known yet."""
     colors = {
         int(first_value(item, "ReferencedROINumber") or 0): color_of(item, "ROIDisplayColor")
         for item in first_value(struct, "ROIContourSequence") or []

@@ -15,6 +15,7 @@ from pydicom.dataset import Dataset
 from pydicom.pixels import iter_pixels
 
 from pumit.errors import VolumeError
+from pumit.geometry import PLANAR_SLICE_SPACING_MM
 from pumit.io.dicom.codes import color_of, terminology_of
 from pumit.io.dicom.files import DicomFile, first_value
 from pumit.io.dicom.slices import DicomSlice, slices_of
@@ -22,7 +23,7 @@ from pumit.io.labels.grid_match import Placement, overlap_of, place
 from pumit.io.labels.label_file import LabelFile, LabelledSegment, distinct_values
 from pumit.io.labels.label_layers import LabelLayers
 from pumit.io.parser_errors import parsing
-from pumit.volume import PLANAR_SLICE_SPACING_MM, Volume
+from pumit.volume import Volume
 
 WHAT = "the DICOM-SEG"
 HALF = 0.5  # of a fraction; from here on a voxel is the segment's
@@ -75,7 +76,7 @@ def read_dicom_seg(path: Path, image: Volume) -> LabelFile:
 
 
 def segments_of(seg: Dataset) -> list[LabelledSegment]:
-    """What the header says of the segments; their layers are not known yet."""
+    """Segments as the header describes them; their layers are not known yet."""
     found = []
     for item in first_value(seg, "SegmentSequence") or []:
         value = int(item.SegmentNumber)
@@ -165,6 +166,7 @@ def _add_segments(
     segments: list[LabelledSegment],
 ) -> tuple[list[LabelledSegment], list[str], int]:
     """Put each segment onto a layer; returns them, names without a frame, voxels outside."""
+    # 1. Frames by their segment.
     least = 1.0
     if kind == "FRACTIONAL":
         least = HALF * float(first_value(seg, "MaximumFractionalValue") or 255)
@@ -177,9 +179,11 @@ def _add_segments(
             f"The DICOM-SEG has frames of a segment {min(unknown)} that it does not describe; "
             "export it again."
         )
+    # 2. Pixels are decoded one frame at a time, in the order of the segments.
     ordered = [frame for s in segments for frame in by_segment[s.value]]
     pixels = _pixels(seg, ordered)
     placed, missing, lost = [], [], 0
+    # 3. The slices between its first and last frame, bool (d, H, W), on the first free layer.
     for segment in segments:
         own = by_segment[segment.value]
         if not own:

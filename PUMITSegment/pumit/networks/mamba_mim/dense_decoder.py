@@ -22,7 +22,7 @@ class DenseDecoder(nn.Module):
         map_widths: Channels of the maps, the finest first; empty where the encoder has none. The
             finest map is not read: the last block ends at its scale.
         widths: The decoder's channels, the coarsest first: one more than there are poolings.
-        poolings: What each pooling of the encoder divides (d, h, w) by, the finest first.
+        poolings: Factors of each pooling of the encoder along (d, h, w), the finest first.
         out_channels: Channels of the image.
 
     Raises:
@@ -75,7 +75,7 @@ class DenseDecoder(nn.Module):
         Args:
             bottom: Tokens on their grid, all places filled, (B, token_width, d, h, w).
             maps: The encoder's, the finest first, (B, C_i, *grid_i), zero where hidden.
-            visible: Where each is not, Boolean (B, 1, *grid_i).
+            visible: Visible places of each, Boolean (B, 1, *grid_i).
 
         Returns:
             (B, out_channels, D, H, W).
@@ -97,9 +97,9 @@ class EnlargingBlock(nn.Module):
     """Take in a map of the same scale, enlarge by a transposed convolution, and convolve.
 
     Args:
-        channels: In; the map has as many.
+        channels: Channels of the input; the map has as many.
         out_channels: Out.
-        steps: What (d, h, w) are multiplied by.
+        steps: Factors of (d, h, w).
         is_fusing: Whether there is a map to take in.
     """
 

@@ -13,7 +13,7 @@ class Encoding:
     """Features of a field, or of the visible cells of one.
 
     Attributes:
-        maps: What decoders read of each convolutional stage, (B, C_i, *grid_i), the finest first,
+        maps: Maps of each convolutional stage for decoders, (B, C_i, *grid_i), the finest first,
             zero where hidden; empty where the encoder has no such stages.
         tokens: After the Mamba layers, in raster order: (B, N, C), or the visible ones (B, K, C).
         grid: Cells of the coarsest grid along (d, h, w); N is their product.

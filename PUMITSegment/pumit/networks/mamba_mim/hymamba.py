@@ -26,8 +26,8 @@ class HyMamba(nn.Module):
         stem_width: See `HyMambaEncoder`, as the others.
 
     Attributes:
-        encoder: What masked pre-training begins.
-        stride: What a field is a multiple of inside, (d, h, w).
+        encoder: Encoder, which masked pre-training begins.
+        stride: Divisor of a field inside, (d, h, w).
 
     Raises:
         ValueError: If the sizes do not fit together.

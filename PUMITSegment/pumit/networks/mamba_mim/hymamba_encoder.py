@@ -33,13 +33,13 @@ class HyMambaEncoder(nn.Module):
         widths: Channels of the maps, the finest first; the tokens are as wide as the last.
         depths: MedNeXt blocks after each pooling.
         expansions: Expansions of these blocks.
-        poolings: What each pooling divides (d, h, w) by; 1 keeps an axis.
+        poolings: Factors of each pooling along (d, h, w); 1 keeps an axis.
         num_layers: Mamba layers.
         mlp_ratio: Ratio of the widths of their MLPs.
         state: See `MambaBlock`, as the three others.
 
     Attributes:
-        stride: What a field is a multiple of, (d, h, w).
+        stride: Divisor of a field, (d, h, w).
         dim: Width of the tokens.
         widths: Channels of the maps.
         poolings: Poolings as given.

@@ -45,7 +45,7 @@ class MambaMim(nn.Module):
     """A Mamba encoder on visible cells, S6T, and a decoder of the whole image.
 
     Args:
-        encoder: What is to be pre-trained.
+        encoder: Encoder to pre-train.
         in_channels: Image channels.
         decoder_widths: The decoder's channels, the coarsest first.
         official_compat: True for all quirks of the published code that are named here
@@ -53,7 +53,7 @@ class MambaMim(nn.Module):
             or the names of some.
 
     Attributes:
-        encoder: What fine-tuning begins with.
+        encoder: Encoder that fine-tuning begins with.
         state_matrix: A of the interpolation, zero at first as published.
         stride: Voxels of a cell, (d, h, w).
 

@@ -19,7 +19,7 @@ def random_cells(
         batch: Images.
         grid: Cells along (d, h, w) of the coarsest grid.
         ratio: Part of the cells to hide; 0.75 of 6^3 leaves 54.
-        generator: What draws.
+        generator: Source of the random numbers.
 
     Returns:
         Boolean (batch, 1, d, h, w) on the generator's device, True where visible; exactly
@@ -48,7 +48,7 @@ def stage_masks(visible: Tensor, poolings: Sequence[Triple]) -> list[Tensor]:
 
     Args:
         visible: Boolean (B, 1, d, h, w) at the coarsest grid.
-        poolings: What each pooling divides (d, h, w) by, the finest first.
+        poolings: Factors of each pooling along (d, h, w), the finest first.
 
     Returns:
         One mask more than there are poolings, the finest first: M_1 ... M_n.

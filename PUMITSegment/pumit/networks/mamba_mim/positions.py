@@ -19,7 +19,7 @@ def sincos_positions(
     Args:
         grid: Cells along (d, h, w).
         dim: Width, divisible by 6.
-        device: Where to.
+        device: Device of the answer.
 
     Returns:
         Float (d * h * w, dim), cells in raster order.

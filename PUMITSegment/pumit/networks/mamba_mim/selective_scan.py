@@ -31,9 +31,9 @@ def selective_scan(u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D:
         delta: Step of every token and channel, shape (B, E, L); positive, so a softplus has been
             taken. Nothing is added to it here.
         A: Rates of the states, shape (E, S); negative for a state that forgets.
-        B: How a token enters the states, shape (B, S, L).
-        C: How the states are read, shape (B, S, L).
-        D: What passes the states by, shape (E,).
+        B: Input matrix, from a token to the states, shape (B, S, L).
+        C: Output matrix, from the states to an answer, shape (B, S, L).
+        D: Direct term, past the states, shape (E,).
 
     Returns:
         y, shape (B, E, L), of u's type. It is computed in single precision, or in double where

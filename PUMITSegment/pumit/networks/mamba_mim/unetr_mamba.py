@@ -31,8 +31,8 @@ class UnetrMamba(nn.Module):
         state: See `MambaBlock`, as the three others.
 
     Attributes:
-        encoder: What masked pre-training begins.
-        stride: What a field is a multiple of inside, (d, h, w).
+        encoder: Encoder, which masked pre-training begins.
+        stride: Divisor of a field inside, (d, h, w).
 
     Raises:
         ValueError: If the sizes do not fit together.
@@ -134,7 +134,7 @@ def enlarging(dim: int, channels: int, steps: Sequence[Triple]) -> nn.Sequential
     Args:
         dim: Channels in.
         channels: Channels out.
-        steps: How each enlarges (d, h, w).
+        steps: Factors of each along (d, h, w).
     """
     layers: list[nn.Module] = [_transposed(dim, channels, steps[0])]
     for step in steps[1:]:

@@ -26,7 +26,7 @@ class VisionMambaEncoder(nn.Module):
         state: See `MambaBlock`, as the three others.
 
     Attributes:
-        stride: What a field is a multiple of, (d, h, w): the patch.
+        stride: Divisor of a field, (d, h, w): the patch.
         dim: Width of the tokens.
         widths: Channels of the convolutional maps: there are none.
         poolings: The patch as a single one.

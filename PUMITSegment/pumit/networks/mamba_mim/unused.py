@@ -17,7 +17,7 @@ class UnusedParameters(nn.Module):
     layers, is inferred from the published counts alone.
 
     Args:
-        numbers: How many there are of each kind. Kinds whose name begins with "fixed" are not
+        numbers: Numbers of each kind. Kinds whose name begins with "fixed" are not
             trained; the others would be, if a gradient reached them.
     """
 

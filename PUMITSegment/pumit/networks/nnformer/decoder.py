@@ -46,7 +46,7 @@ class Decoder(nn.Module):
 
     Args:
         dim: Width of the finest stage.
-        merges: What divides the grid between two stages, the finest first, (d, h, w) each.
+        merges: Divisors of the grid between two stages, the finest first, (d, h, w) each.
         depths: Layers of each stage, the finest first.
         sizes: Heads and volumes of each stage, the finest first.
         mlp_ratio: Hidden width of the perceptrons, of their stage's.

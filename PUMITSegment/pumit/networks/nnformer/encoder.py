@@ -48,7 +48,7 @@ class Encoder(nn.Module):
         in_channels: Image channels.
         dim: Width of the first stage; each other one's is twice that of the one before.
         patch: Voxels of a token of the first stage, (d, h, w).
-        merges: What divides the grid between two stages, (d, h, w) each.
+        merges: Divisors of the grid between two stages, (d, h, w) each.
         depths: Layers of each stage.
         sizes: Heads and volumes of each stage.
         mlp_ratio: Hidden width of the perceptrons, of their stage's.

@@ -22,7 +22,7 @@ class NnFormer(nn.Module):
         num_classes: Output channels, the background counted in.
         dim: Width of the first stage's tokens; each other stage's is twice that of the one before.
         patch: Voxels of a token of the first stage along (d, h, w), each 1, 2 or 4.
-        merges: What divides the grid between two stages: 1 or 2 along (d, h, w).
+        merges: Divisors of the grid between two stages: 1 or 2 along (d, h, w).
         depths: Layers of the encoder's stages; the decoder has as many as all but the last.
         num_heads: Attention heads of the encoder's stages.
         decoder_num_heads: Heads of the decoder's stages, the finest first.
@@ -37,8 +37,8 @@ class NnFormer(nn.Module):
             ACDC network.
 
     Attributes:
-        stride: What a field is a multiple of inside, (d, h, w).
-        heads: What expands tokens to logits, the finest first.
+        stride: Divisor of a field inside, (d, h, w).
+        heads: Expansions of tokens to logits, the finest first.
 
     Raises:
         ValueError: If the sizes do not fit together.
@@ -152,7 +152,7 @@ def field_stride(patch: Sequence[int], merges: Sequence[Sequence[int]]) -> Grid:
 
     Args:
         patch: Voxels of a token.
-        merges: What divides the grid between two stages.
+        merges: Divisors of the grid between two stages.
     """
     return grid_of([math.prod(axis) for axis in zip(patch, *merges[:-1], strict=True)])
 

@@ -66,7 +66,7 @@ def relative_index(window: Grid, largest: Grid, steps: Grid, device: torch.devic
         window: Tokens (d, h, w) of the N in raster order.
         largest: The window that the table was made for.
         steps: Entries from an offset to the next along (d, h, w).
-        device: Where the answer lies.
+        device: Device of the answer.
 
     Returns:
         (N * N,), int64, of query 0 to all keys, query 1 to all keys, and so on.

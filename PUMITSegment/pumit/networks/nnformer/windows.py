@@ -1,4 +1,4 @@
-"""Cut a grid of tokens into local volumes, shifted or not, and say who may attend to whom."""
+"""Cut a grid of tokens into local volumes, shifted or not, with their attention masks."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class WindowLayout:
         and no token sees padding. Padding sees itself, so that no softmax is over nothing.
 
         Args:
-            device: Where the answer lies.
+            device: Device of the answer.
             wraps: Whether the ends of the grid do see each other.
 
         Returns:

@@ -45,7 +45,7 @@ def geodesic_distance(seeds: Tensor, costs: list[Tensor], rounds: int = ROUNDS) 
 
     Args:
         seeds: Bool (B, d, h, w).
-        costs: As from `edge_costs`.
+        costs: Costs of the edges, see `edge_costs`.
         rounds: Bends that a path may have, over three.
 
     Returns:

@@ -24,7 +24,7 @@ def with_class_path(state: Mapping[str, Tensor], network: PromptableNetwork) -> 
 
     Args:
         state: Weights of a network with or without class vectors.
-        network: Of the same sizes, with class vectors or without.
+        network: Network of the same sizes, with class vectors or without.
     """
     grown, own = dict(state), network.state_dict()
     if PROTOTYPES in own and (

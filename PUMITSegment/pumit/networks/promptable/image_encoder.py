@@ -55,7 +55,7 @@ class ImageEmbedding:
 
 
 class ContextPath(nn.Module):
-    """Bring what the ViT knows of the surroundings back to 1/2 resolution.
+    """Upsample the ViT's context features to 1/2 resolution.
 
     Args:
         widths: Stem channels at full, 1/2 and 1/4 resolution.
@@ -80,7 +80,7 @@ class ContextPath(nn.Module):
     def forward(
         self, tokens: Tensor, quarter: Tensor, half: Tensor, anisotropy: Anisotropy
     ) -> tuple[Tensor, Tensor]:
-        """Features at 1/2 resolution that know their surroundings, and class vectors of length 1.
+        """Features at 1/2 resolution with context, and class vectors of length 1.
 
         Args:
             tokens: ViT features (B, dim, d, h, w).

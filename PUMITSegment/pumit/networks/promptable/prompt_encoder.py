@@ -172,7 +172,9 @@ class PromptEncoder(nn.Module):
         scale[:, 0] = slice_ratio
         return grid[None] * scale[:, None, None, None]
 
-    def _look_up(self, feature: Tensor, prompts: PromptBatch, embedding: ImageEmbedding) -> Tensor:
+    def _sample_at(
+        self, feature: Tensor, prompts: PromptBatch, embedding: ImageEmbedding
+    ) -> Tensor:
         """Trilinear look-up of (B, C, d, h, w) at the points, (B, P, C)."""
         size = torch.tensor(embedding.image.shape[2:], device=feature.device, dtype=torch.float32)
         scale = torch.ones_like(prompts.slice_ratio[:, None]).repeat(1, 3)
@@ -192,9 +194,11 @@ class PromptEncoder(nn.Module):
         """Prompt tokens (B, P + 2, dim) and their padding mask (B, P + 2), True = padding."""
         known = prompts.labels >= 0
         points = self.positional(prompts.points) + self.kinds(prompts.labels.clamp_min(0))
-        points = points + self.feature(self._look_up(embedding.tokens.float(), prompts, embedding))
+        points = points + self.feature(
+            self._sample_at(embedding.tokens.float(), prompts, embedding)
+        )
         if self.class_feature is not None and embedding.classes is not None:
-            classes = self._look_up(embedding.classes.detach(), prompts, embedding)
+            classes = self._sample_at(embedding.classes.detach(), prompts, embedding)
             points = points + self.class_feature(classes)
         points = torch.where(known[..., None], points, self.no_point.expand_as(points))
         corner_kinds = torch.tensor([BOX_LOWER, BOX_UPPER], device=points.device)
@@ -214,7 +218,7 @@ class PromptEncoder(nn.Module):
         smooth = F.avg_pool3d(
             image, kernel, 1, tuple(k // 2 for k in kernel), count_include_pad=False
         )
-        at_points = self._look_up(smooth, prompts, embedding)  # (B, P, C)
+        at_points = self._sample_at(smooth, prompts, embedding)  # (B, P, C)
         # 3. Points inside, then outside: near, far, and alike in intensity.
         maps = []
         for label in (POSITIVE, NEGATIVE):
@@ -259,7 +263,7 @@ class PromptEncoder(nn.Module):
         assert embedding.classes is not None
         # The gradients of all voxels would meet in the vector of a point; the classes train it.
         classes = embedding.classes.detach().float()  # (B, E, d, h, w)
-        at_points = F.normalize(self._look_up(classes, prompts, embedding), dim=-1)  # (B, P, E)
+        at_points = F.normalize(self._sample_at(classes, prompts, embedding), dim=-1)  # (B, P, E)
         cosines = torch.einsum("bpe,bedhw->bpdhw", at_points, classes)
         maps = []
         for label in (POSITIVE, NEGATIVE):
@@ -285,7 +289,7 @@ class PromptEncoder(nn.Module):
         answer, and need not be learnt by way of coarse features.
 
         Args:
-            dense: As from `dense`.
+            dense: Maps of prompts, see `dense`.
 
         Returns:
             Shape (B, shown_channels - 1, d, h, w): geodesic maps, nearness to positive and to

@@ -1,4 +1,4 @@
-"""Masks that were answered, so that looking at a segment again asks nobody."""
+"""Cache of answered masks, so that a segment that is shown again needs no request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one object that an nnInteractive lease has: made to answer whichever prompts are wanted."""
+"""The one object of an nnInteractive lease, brought to the prompts of each request."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class RemoteInteractionObject:
 
     Args:
         wire: Asks for one lease.
-        remote: What the server takes.
+        remote: Capabilities of the server.
         volume: The volume that was sent.
         is_empty: Whether the server's object is known to have nothing yet.
     """
@@ -58,14 +58,14 @@ class RemoteInteractionObject:
         prompts: Sequence[Prompt],
         *,
         is_dropped: Callable[[], bool],
-        tell: Callable[[float], None],
+        progress: Callable[[float], None],
     ) -> npt.NDArray[np.bool_]:
         """The mask, (D, H, W), that answers a list of prompts.
 
         Args:
             prompts: All prompts of a segment, in order.
             is_dropped: Whether nobody wants the answer any more; asked between two prompts.
-            tell: Told the finished share where several prompts have to be sent.
+            progress: Callback for the finished share where several prompts have to be sent.
 
         Raises:
             Cancelled: If it was dropped; what was sent stays sent.
@@ -83,7 +83,7 @@ class RemoteInteractionObject:
                     self._sent = sent
                     raise Cancelled("The prediction was cancelled.")
                 if len(prompts) - first > 1:
-                    tell((len(sent) - first) / (len(prompts) - first))
+                    progress((len(sent) - first) / (len(prompts) - first))
                 self._send(prompt)
                 sent.append(prompt)
             self._sent = sent

@@ -1,4 +1,4 @@
-"""World prompts as interactions of the nnInteractive protocol, which knows voxels only.
+"""World prompts as interactions of the nnInteractive protocol, which has voxel indices only.
 
 Axes are (D, H, W), as in the array that was sent; bounds are half-open, as the protocol has them.
 """
@@ -31,8 +31,8 @@ class Interaction:
     """One request that adds something to the server's object.
 
     Attributes:
-        path: Where it is posted.
-        meta: What is said: the JSON body, or `X-Meta` beside an array.
+        path: Path that it is posted to.
+        meta: Message: the JSON body, or `X-Meta` beside an array.
         drawn: Voxels that are drawn, 0 or 1, (d, h, w); None for points and boxes.
     """
 
@@ -49,7 +49,7 @@ def interactions_of(
     Args:
         prompt: Prompt in world coordinates.
         volume: The volume that was sent.
-        remote: What the server takes.
+        remote: Capabilities of the server.
 
     Returns:
         One interaction; several, in this order, where the server takes no 3D box.

@@ -36,7 +36,7 @@ Answer = TypeVar("Answer")
 
 
 class NNInteractiveSession(RecoverableSession):
-    """One volume and its prompts, kept here; the server is asked when a mask is wanted.
+    """One volume and its prompts, kept here; the server is requested for masks alone.
 
     The same methods as `RemoteSession`, on a server that is not ours. What it cannot do is said in
     one sentence: no estimate of the IoU, no places to check, no model without prompts. It answers
@@ -56,7 +56,7 @@ class NNInteractiveSession(RecoverableSession):
         self._object: RemoteInteractionObject | None = None
         self._capabilities: dict[str, Any] = {}
         self._answers = AnswerCache()
-        self._asking: set[_Question] = set()
+        self._pending: set[_PendingPrediction] = set()
         super().__init__(client, heartbeat_s=heartbeat_s)
 
     def set_volume(self, volume: Volume, *, channel: int = 0) -> None:
@@ -64,7 +64,7 @@ class NNInteractiveSession(RecoverableSession):
 
         Args:
             volume: The scan. Colour images are used as grey.
-            channel: Which channel of a multi-channel image, unless it is a colour image.
+            channel: Channel of a multi-channel image, unless it is a colour image.
 
         Raises:
             VolumeError: If nothing can be told apart in it; the earlier volume stays.
@@ -76,7 +76,7 @@ class NNInteractiveSession(RecoverableSession):
             try:
                 self._keeping(lambda: self._upload(volume, image))
             except PumitError:
-                self._is_in_doubt = True  # the earlier volume may be gone there
+                self._needs_rebuild = True  # the earlier volume may be gone there
                 raise
             self._begin(volume)
             self._image = image
@@ -93,10 +93,10 @@ class NNInteractiveSession(RecoverableSession):
         """Answer the prompts of a segment.
 
         Args:
-            segment: Which segment.
+            segment: Name of the segment.
             cancelled: Asked often, from this thread; True stops the waiting. The server finishes
                 the prompt that it is at, and the next prediction waits for that.
-            progress: Told the finished share, 0 to 1, from this thread.
+            progress: Callback for the finished share, 0 to 1, on this thread.
 
         Returns:
             Mask (D, H, W) on the volume's own grid.
@@ -151,37 +151,37 @@ class NNInteractiveSession(RecoverableSession):
             return known
         for prompt in prompts:
             self._check_prompt(prompt)
-        question = _Question(segment)
-        self._asking.add(question)
+        pending = _PendingPrediction(segment)
+        self._pending.add(pending)
 
         def is_cancelled() -> bool:
-            return question.is_dropped.is_set() or (cancelled is not None and cancelled())
+            return pending.is_dropped.is_set() or (cancelled is not None and cancelled())
 
         try:
             return call_watched(
-                lambda: self._ask(prompts, question, answers),
-                stop=question.is_dropped.set,
+                lambda: self._predict_in_thread(prompts, pending, answers),
+                stop=pending.is_dropped.set,
                 is_alive=lambda: self.is_server_alive,
-                fraction=lambda: question.fraction,
+                fraction=lambda: pending.fraction,
                 cancelled=is_cancelled,
                 progress=progress,
                 patience_s=0.0,
             )
         except ServiceError:
             # Where nothing is heard any more, its thread may wait for ever: not with the next one.
-            self._is_in_doubt |= not self.is_server_alive
+            self._needs_rebuild |= not self.is_server_alive
             raise
         finally:
-            self._asking.discard(question)
+            self._pending.discard(pending)
 
     def estimated_iou(self, segment: str = "1") -> None:
-        """None: the protocol tells no estimate of how good a mask is."""
+        """None: the protocol has no estimate of a mask's quality."""
 
     def expected_dice(self, segment: str = "1") -> None:
-        """None: the protocol tells no estimate of how good a mask is."""
+        """None: the protocol has no estimate of a mask's quality."""
 
     def uncertain_regions(self, segment: str = "1", *, count: int = 5) -> list[UncertainRegion]:
-        """None at all: the protocol tells no places to check."""
+        """Empty: the protocol has no uncertain regions."""
         return []
 
     def segment_automatically(
@@ -204,12 +204,12 @@ class NNInteractiveSession(RecoverableSession):
 
     def cancel(self, segment: str | None = None) -> None:
         """Stop waiting for a segment's prediction, or all, from any thread: `Cancelled`."""
-        for question in list(self._asking):
-            if segment in (None, question.segment):
-                question.is_dropped.set()
+        for pending in list(self._pending):
+            if segment in (None, pending.segment):
+                pending.is_dropped.set()
 
     def rebuild(self, client: Client | None = None) -> None:
-        """Open the session again with its volume; prompts are sent when a mask is wanted.
+        """Open the session again with its volume; prompts are sent with the next request.
 
         Args:
             client: Another server; the same one where None.
@@ -220,14 +220,14 @@ class NNInteractiveSession(RecoverableSession):
         with self._lock:
             self.close()
             self._client = client or self._client
-            self._is_in_doubt = True
+            self._needs_rebuild = True
             capabilities_before = self._capabilities
             self._claim()
             if self._capabilities != capabilities_before:
                 self._answers = AnswerCache()  # another model would answer otherwise
             if self._volume is not None and self._image is not None:
                 self._upload(self._volume, self._image)
-            self._is_in_doubt = False
+            self._needs_rebuild = False
 
     def _claim(self) -> None:
         self._capabilities = self._client.raw_capabilities()
@@ -250,15 +250,15 @@ class NNInteractiveSession(RecoverableSession):
         """Refuse a prompt that the volume cannot hold, or the server does not take."""
         interactions_of(prompt, self.volume, self._remote)
 
-    def _ask(
-        self, prompts: Sequence[Prompt], question: _Question, answers: AnswerCache
+    def _predict_in_thread(
+        self, prompts: Sequence[Prompt], pending: _PendingPrediction, answers: AnswerCache
     ) -> npt.NDArray[np.bool_]:
         """On a thread of its own, which a cancelled prediction leaves behind."""
 
         def answer() -> npt.NDArray[np.bool_]:
             assert self._object is not None
             return self._object.answer(
-                prompts, is_dropped=question.is_dropped.is_set, tell=question.tell
+                prompts, is_dropped=pending.is_dropped.is_set, progress=pending.report
             )
 
         mask = self._keeping(answer)
@@ -268,7 +268,7 @@ class NNInteractiveSession(RecoverableSession):
     def _keeping(self, call: Callable[[], Answer]) -> Answer:
         """Call the server, in a session that holds the volume, whatever happened there."""
         with self._lock:
-            if self._is_in_doubt:
+            if self._needs_rebuild:
                 self.rebuild()
             object_before = self._object
         try:
@@ -280,11 +280,11 @@ class NNInteractiveSession(RecoverableSession):
             return call()
         except Unreachable:
             # What was asked may have been done or not: only a new session is sure to be right.
-            self._is_in_doubt = True
+            self._needs_rebuild = True
             raise
 
 
-class _Question:
+class _PendingPrediction:
     """A pending prediction."""
 
     def __init__(self, segment: str) -> None:
@@ -292,7 +292,7 @@ class _Question:
         self.is_dropped = threading.Event()
         self.fraction: float | None = None
 
-    def tell(self, fraction: float) -> None:
+    def report(self, fraction: float) -> None:
         self.fraction = fraction
 
 

@@ -41,7 +41,7 @@ class Claimed:
 
 @dataclass(frozen=True, eq=False)
 class MaskChange:
-    """What changed in the server's mask.
+    """Change of the server's mask.
 
     Attributes:
         has_run: Whether the server did what it was asked for.

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from pumit.errors import PromptError, VolumeError
+from pumit.geometry import PLANAR_SLICE_SPACING_MM
 from pumit.preprocessing.guessed_spacing import guess_spacing
 from pumit.server.http.schemas import SPACING_MM
-from pumit.volume import PLANAR_SLICE_SPACING_MM, Volume
+from pumit.volume import Volume
 from pumit.wire.arrays import Array
 
 
@@ -19,7 +20,7 @@ def range_inside(start: int, stop: int, size: int) -> tuple[int, int]:
 
 
 def volume_of(array: Array, spacing_given: object) -> Volume:
-    """An image with its spacing, which is guessed from the voxels where nothing is told.
+    """An image with its spacing, which is guessed from the voxels where none is given.
 
     Args:
         array: Shape (C, X, Y, Z).

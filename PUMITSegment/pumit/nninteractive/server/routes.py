@@ -341,7 +341,7 @@ def _take_back(session: PromptSession, viewer: ViewerObject) -> bool:
     undone = 0
     while undone < changes and session.undo():
         undone += 1
-    if viewer.take_back(session.prompts(SEGMENT)):
+    if viewer.undo_step(session.prompts(SEGMENT)):
         return True
     for _ in range(undone):
         session.redo()

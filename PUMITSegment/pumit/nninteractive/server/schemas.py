@@ -26,7 +26,7 @@ class _Body(BaseModel):
 
 
 class _Interaction(_Body):
-    """What every prompt says.
+    """Keys of every prompt.
 
     `override_capability_checks` asks to try what a model was not trained for; there is nothing of
     the protocol that this server refuses for that reason.
@@ -76,7 +76,7 @@ class TargetBuffer(_Body):
 
 
 class AutoZoom(_Body):
-    """Whether to look further than around the prompt."""
+    """Whether the field may grow beyond the prompt's surroundings."""
 
     do_autozoom: bool
 

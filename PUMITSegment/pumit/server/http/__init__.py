@@ -1,1 +1,1 @@
-"""Requests: who may ask, what is let in, and the routes."""
+"""Requests: authentication, limits, and the routes."""

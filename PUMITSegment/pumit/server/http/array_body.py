@@ -1,4 +1,4 @@
-"""Array bodies as a route receives them: what `X-Meta` says, and the envelope that follows."""
+"""Array bodies as a route receives them: the header `X-Meta`, and the envelope that follows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ARRAY_BODY: dict[str, Any] = {
 
 
 def parse_meta(model: type[Meta], header: str) -> Meta:
-    """Read what a request says beside its array.
+    """Read the metadata that a request has beside its array.
 
     Raises:
         HTTPException: 422, naming the field that is wrong without repeating what was in it.
@@ -64,9 +64,9 @@ async def receive_array(
     Args:
         request: The request.
         state: The server, whose `uploads` counts the memory of all bodies together.
-        lease: Whose array it is.
+        lease: Lease of the array's sender.
         decode: Makes what is wanted of the body; called in another thread.
-        room_bytes: What `decode` needs beside the array that the envelope declares.
+        room_bytes: Memory that `decode` needs beside the array that the envelope declares.
 
     Raises:
         BusyError: If the session sends another one meanwhile, or too many others are arriving.

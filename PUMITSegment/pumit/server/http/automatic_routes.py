@@ -69,7 +69,7 @@ async def find(request: Request, state: State, lease: ActiveLease, body: FindIn)
             session, body.structure, model=body.model, modality=body.modality, anyway=body.anyway
         )
         card = search.candidate.card
-        meta: dict[str, Any] = {"structure": search.wanted.text, "model": card.name}
+        meta: dict[str, Any] = {"structure": search.requested.text, "model": card.name}
         meta |= {"version": card.version, "licence": card.licence}
         if body.only_check:
             return pack_bundle({**meta, "remarks": list(search.remarks)}, {})

@@ -1,4 +1,4 @@
-"""A connection that nobody can hold by being slow.
+"""A connection with time limits against slow clients.
 
 uvicorn answers one request after the other and closes a connection that stays silent after an
 answer. It waits for ever, though, for a request that never begins or never ends its headers, for

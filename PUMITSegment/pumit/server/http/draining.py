@@ -30,7 +30,7 @@ class Draining:
         """Take no new session from now on.
 
         Args:
-            sessions_s: How long open sessions may go on, seconds.
+            sessions_s: Time that open sessions may go on, seconds.
         """
         if self._begun_at is None:
             self._sessions_s = sessions_s

@@ -1,4 +1,4 @@
-"""A uvicorn server that can be asked to leave politely, and that its manager can watch."""
+"""A uvicorn server that drains before it exits, and notifies its service manager."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from pumit.server.http.service_notice import ALIVE, READY, STOPPING, ServiceNoti
 
 
 class GracefulServer(uvicorn.Server):
-    """Says when it is ready, shows that it lives, and drains on SIGTERM where asked to.
+    """A server that reports readiness and life to systemd, and drains on SIGTERM if configured.
 
     Args:
         config: uvicorn's.
         operations: Those of the application that is served.
-        on_ready: Called once clients can connect.
+        on_ready: Callback once clients can connect.
         drain_s: Seconds that open sessions may go on after the first SIGTERM; 0 to leave at once.
         notice: The line to the service manager.
     """
@@ -39,14 +39,14 @@ class GracefulServer(uvicorn.Server):
         self._on_ready = on_ready
         self._drain_s = drain_s
         self._notice = notice or ServiceNotice()
-        self._told_alive_at = 0.0
+        self._reported_at = 0.0
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Drain on the first SIGTERM; any further signal ends the server as ever."""
         draining = self._operations.draining
         if sig == signal.SIGTERM and self._drain_s > 0 and not draining.is_begun:
             draining.begin(self._drain_s)
-            self._notice.tell(STOPPING, "STATUS=Waiting for open sessions")
+            self._notice.notify(STOPPING, "STATUS=Waiting for open sessions")
             return
         super().handle_exit(sig, frame)
 
@@ -54,20 +54,20 @@ class GracefulServer(uvicorn.Server):
         """Start, and tell that clients can connect."""
         await super().startup(sockets)
         if self.started:
-            self._notice.tell(READY)
+            self._notice.notify(READY)
             self._on_ready()
 
     async def on_tick(self, counter: int) -> bool:
         """Ten times a second: leave when drained, and show that the server lives."""
-        if self._operations.may_leave:
+        if self._operations.may_exit:
             self.should_exit = True
-        self._tell_alive()
+        self._notify_alive()
         return await super().on_tick(counter)
 
-    def _tell_alive(self) -> None:
+    def _notify_alive(self) -> None:
         period_s = self._notice.watchdog_s
         now = time.monotonic()
         # A server whose thread has gone answers nothing any more: its manager may start another.
-        if period_s and now - self._told_alive_at > period_s / 3 and self._operations.is_computing:
-            self._told_alive_at = now
-            self._notice.tell(ALIVE)
+        if period_s and now - self._reported_at > period_s / 3 and self._operations.is_computing:
+            self._reported_at = now
+            self._notice.notify(ALIVE)

@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 def refusal(
     status: HTTPStatus, sentence: str, *, error: str = "ServiceError", **headers: str
 ) -> JSONResponse:
-    """An answer of one sentence; `detail` is where other clients of the protocol look for it."""
+    """An error response of one sentence in `detail`, where clients of the protocol read it."""
     # A lone surrogate from a request's JSON cannot be encoded again.
     sentence = sentence.encode("utf-8", errors="replace").decode("utf-8")
     return JSONResponse({"detail": sentence, "error": error}, status, headers=headers)
@@ -57,7 +57,7 @@ class Guard:
     """The outermost layer of the application.
 
     Args:
-        app: What it protects.
+        app: Application that it protects.
         token: The bearer token every request must carry.
         limits: Sizes of bodies, how long one may stall and how slowly it may come.
         allowed_hosts: Host names a request may be meant for, without port; None for any. A page
@@ -90,6 +90,7 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        # 1. Who may not ask is answered before a byte of the body is read.
         headers = Headers(scope=scope)
         is_chunked = "transfer-encoding" in headers
         refused = self._refuse(scope["path"], headers)
@@ -100,6 +101,7 @@ class Guard:
             return
         if scope["path"] not in self._open_paths:
             scope.setdefault("state", {})[IS_KNOWN] = True
+        # 2. What the body may hold: bytes of an array, or items and names of JSON.
         has_started = False
         is_array = scope["path"] in ARRAY_PATHS
         most = _MAX_JSON_ITEMS, _MAX_JSON_NAMES
@@ -116,6 +118,7 @@ class Guard:
             has_started = True
             await send(message)
 
+        # 3. The routes; what they raise is answered, unless the answer has begun.
         try:
             await self._app(scope, body.receive, watched_send)
         except Exception as error:

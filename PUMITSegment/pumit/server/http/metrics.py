@@ -58,12 +58,12 @@ class Snapshot:
         is_ready: Whether a new session could be taken.
         is_draining: Whether the server is shutting down.
         sessions: Leases that are open.
-        session_limit: How many may be.
+        session_limit: Largest number of sessions.
         queue_length: Jobs that wait.
         in_flight: Requests that are not answered yet.
-        model: What it serves.
+        model: Model that it serves.
         sleep: Sessions by `awake` and `asleep`, of those that have a volume.
-        memory_bytes: What is held, by what: `scans`, `embeddings`, `process`, ...
+        memory_bytes: Memory by its use: `scans`, `embeddings`, `process`, ...
         leases_ended: Leases that have ended since the start, by reason.
     """
 
@@ -83,14 +83,14 @@ class Metrics:
     """All metrics of one application, in a registry of their own.
 
     Args:
-        look: The server now; None while it does not run.
+        snapshot: The server now; None while it does not run.
     """
 
-    def __init__(self, look: Callable[[], Snapshot | None]) -> None:
+    def __init__(self, snapshot: Callable[[], Snapshot | None]) -> None:
         registry = self._registry = CollectorRegistry()
         # Resident memory, processor time and open files of this process, under the usual names.
         ProcessCollector(registry=registry)
-        registry.register(_Gauges(look))
+        registry.register(_Gauges(snapshot))
         self._jobs = Counter(
             "pumit_jobs", "Jobs of the queue.", ("kind", "outcome"), registry=registry
         )
@@ -137,10 +137,10 @@ class Metrics:
 
 
 class _Gauges(Collector):
-    """Gauges that are read when Prometheus asks."""
+    """Gauges that are read at each scrape of Prometheus."""
 
-    def __init__(self, look: Callable[[], Snapshot | None]) -> None:
-        self._look = look
+    def __init__(self, snapshot: Callable[[], Snapshot | None]) -> None:
+        self._snapshot = snapshot
 
     def collect(self) -> Iterable[Metric]:
         yield InfoMetricFamily(
@@ -153,7 +153,7 @@ class _Gauges(Collector):
                 "python": platform.python_version(),
             },
         )
-        now = self._look()
+        now = self._snapshot()
         if now is None:
             return
         model = now.model

@@ -53,8 +53,8 @@ class Operations:
             state.queue.on_done = self.metrics.count_job
 
     @property
-    def may_leave(self) -> bool:
-        """Whether the server was asked to leave, and nobody would be cut off any more."""
+    def may_exit(self) -> bool:
+        """Whether the server is drained and may exit."""
         state = self.state
         return self.draining.is_over(
             sessions=len(state.leases) if state else 0, in_flight=self.traffic.in_flight
@@ -113,11 +113,11 @@ class Operations:
             leases_ended=dict(state.leases.ended),
         )
 
-    def _load_metrics(self, is_wanted: bool) -> Metrics | None:
+    def _load_metrics(self, is_required: bool) -> Metrics | None:
         try:
             from pumit.server.http.metrics import Metrics
         except ImportError:
-            level = logging.WARNING if is_wanted else logging.INFO
+            level = logging.WARNING if is_required else logging.INFO
             logger.log(level, "no /metrics: prometheus-client is not installed")
             return None
         return Metrics(self.snapshot)

@@ -53,7 +53,7 @@ class MaskIn(_Body):
 
 
 class PredictIn(_Body):
-    """A segment with all its prompts in their order, and how many places to check are wanted."""
+    """A segment with all its prompts in order, and the number of uncertain regions to return."""
 
     segment: Segment = "1"
     prompts: list[Annotated[PointIn | BoxIn | ScribbleIn | MaskIn, Field(discriminator="kind")]]
@@ -77,7 +77,7 @@ class AutomaticIn(_Body):
 
 
 class FindIn(_Body):
-    """A structure by its name; the model that knows it best where none is named.
+    """A structure by its name; the best model that has it where none is named.
 
     `modality` is what made the scan, as DICOM writes it, where the client knows. With `only_check`
     nothing runs: the answer says what would. With `anyway` nothing is checked.
@@ -132,7 +132,7 @@ class ClaimOut(BaseModel):
 
 
 class CapabilitiesOut(BaseModel):
-    """Answer of `/capabilities`: what the nnInteractive protocol tells, and ours under `pumit`.
+    """Answer of `/capabilities`: the nnInteractive protocol's fields, and ours under `pumit`.
 
     Of the protocol's own fields some speak of a network with one input channel for each kind of
     prompt; this server has none, and tells the protocol's usual numbers.

@@ -36,7 +36,7 @@ class ServiceNotice:
         watched = period_us.isdigit() and int(period_us) > 0 and is_ours
         return cls(address, watchdog_s=int(period_us) / 1e6 if watched else None)
 
-    def tell(self, *lines: str) -> None:
+    def notify(self, *lines: str) -> None:
         """Send lines such as `READY`; a manager that does not listen is no error of ours."""
         if not self._address or not hasattr(socket, "AF_UNIX"):
             return

@@ -126,7 +126,7 @@ async def predict(request: Request, state: State, lease: ActiveLease, body: Pred
 @router.get(protocol.PATH_PROGRESS)
 async def progress(state: State, lease: LivingLease) -> dict[str, bool | float]:
     """How far the session's prediction is, 0 to 1."""
-    jobs = [job for job in state.queue.under_way(lease.token) if job.segment is not None]
+    jobs = [job for job in state.queue.jobs_of(lease.token) if job.segment is not None]
     return {"running": bool(jobs), "fraction": jobs[0].fraction if jobs else 0.0}
 
 

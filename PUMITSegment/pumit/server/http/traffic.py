@@ -25,10 +25,10 @@ class TrafficCounter(Protocol):
 
 
 class Traffic:
-    """How many requests are under way, and where they are counted.
+    """Number of requests under way, and the counter that they go to.
 
     Args:
-        counter: Told of each request; None for nobody.
+        counter: Counter of requests; None for none.
         uncounted: Paths of probes, which are never under way.
     """
 
@@ -64,7 +64,7 @@ class TrafficLayer:
 
     Args:
         app: The application, guard included: what it refuses is counted too.
-        traffic: Where to report.
+        traffic: Counter to report to.
     """
 
     def __init__(self, app: ASGIApp, traffic: Traffic) -> None:

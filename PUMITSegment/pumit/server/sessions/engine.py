@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """What `/capabilities` tells about the model.
+    """Name, version, checksum and device of the model, for `/capabilities`.
 
     Attributes:
         name: The model's name in its index, or its checkpoint's; never a path.
         version: The model's own version.
         sha256: Checksum of the weights.
-        device: Where it computes, such as `cpu` or `cuda:0`.
+        device: Device that it computes on, such as `cpu` or `cuda:0`.
     """
 
     name: str
@@ -116,7 +116,7 @@ class PromptSession(Protocol):
 
 
 class SizeOfScan(Protocol):
-    """What a scan takes in memory, bytes."""
+    """Size of a scan in memory, bytes."""
 
     @property
     def awake(self) -> int:
@@ -131,7 +131,7 @@ class SessionsMemory(Protocol):
     """Memory that a model's sessions hold; for the queue's thread only.
 
     Attributes:
-        make_room: Called with bytes that are about to be taken, and whether for a scan that is
+        make_room: Callback for the bytes that are about to be taken, and whether for a scan that is
             new; raises where there is no room.
     """
 
@@ -173,7 +173,7 @@ class ServerEngine(Protocol):
         """A new session on this model."""
 
     def models(self) -> list[ModelCard]:
-        """Every model that can be asked for by name, this one first."""
+        """Every model that can be requested by name, this one first."""
 
     def version_of(self, model: str) -> str:
         """Version of the model of that name."""
@@ -198,7 +198,7 @@ class ServerEngine(Protocol):
         modality: str = "",
         anyway: bool = False,
     ) -> Search:
-        """Decide which model looks for a structure in a session's volume."""
+        """Choose the model that segments a structure in a session's volume."""
 
     def run_search(
         self,
@@ -209,7 +209,7 @@ class ServerEngine(Protocol):
         cancelled: Callable[[], bool] | None = None,
         progress: Callable[[float], None] | None = None,
     ) -> FoundStructure:
-        """Let that model look."""
+        """Run that model."""
 
     def reconstruct(
         self,
@@ -237,17 +237,18 @@ class SegmenterEngine:
         import pumit
         from pumit.inference.storage.image_store import ImageStore
         from pumit.models.card import ModelCard
+        from pumit.models.checkpoint import ModelHeader
 
         # The library's classes are looked up when they are first used: torch loads here.
         self._segmenter: Any = pumit.load_segmenter(model, device=device)
         self._open: Callable[..., PromptSession] = pumit.InteractiveSession
         self._images = ImageStore(is_shared=True)
-        recipe = self._segmenter.recipe
+        header = ModelHeader.of(self._segmenter.recipe)
         own = ModelCard(
             self.info.name,
             "promptable",
             self.info.version,
-            str(recipe.get("description", "Finds what stands out, without knowing what it is.")),
+            header.description or "Finds what stands out, without knowing what it is.",
         )
         self._models = LazyModelCache(own, device=device)
 
@@ -272,7 +273,7 @@ class SegmenterEngine:
         return self._open(self._segmenter, images=self._images)
 
     def models(self) -> list[ModelCard]:
-        """Every model that can be asked for by name, this one first."""
+        """Every model that can be requested by name, this one first."""
         return self._models.cards()
 
     def version_of(self, model: str) -> str:
@@ -327,7 +328,7 @@ class SegmenterEngine:
         modality: str = "",
         anyway: bool = False,
     ) -> Search:
-        """Decide which model looks for a structure in a session's volume.
+        """Choose the model that segments a structure in a session's volume.
 
         Raises:
             StructureError: If none knows it, or may look for it in this scan.
@@ -355,7 +356,7 @@ class SegmenterEngine:
         cancelled: Callable[[], bool] | None = None,
         progress: Callable[[float], None] | None = None,
     ) -> FoundStructure:
-        """Let that model look."""
+        """Run that model."""
         from pumit.inference.inference_mode import outside_inference_mode
         from pumit.structures.find import run_search
 

@@ -112,7 +112,7 @@ class SessionEvictor:
         """Drop all that can be computed again, because a session's job ran out of memory."""
         if lease.session is not None:
             lease.session.forget_answers()
-        while self._evict_once(beside=lease):
+        while self._evict_once(spared=lease):
             pass
 
     def end(self, lease: Lease) -> None:
@@ -187,15 +187,15 @@ class SessionEvictor:
     def _settle(self, lease: Lease) -> None:
         """Return to the bound after a job, and count."""
         while self._total(self._kept_bytes()) > self._limit:
-            if not self._evict_once(beside=lease):
+            if not self._evict_once(spared=lease):
                 if lease.session is not None:
                     lease.session.forget_answers()
                 break
         self._count()
 
-    def _evict_once(self, *, beside: Lease | None = None) -> bool:
+    def _evict_once(self, *, spared: Lease | None = None) -> bool:
         """Suspend one more session, or drop the embeddings; False if neither is left."""
-        idle = self._least_recent(beside=beside)
+        idle = self._least_recent(spared=spared)
         if idle is not None:
             assert idle.session is not None
             idle.session.sleep()
@@ -206,7 +206,7 @@ class SessionEvictor:
         self._holdings.release_device_memory()
         return True
 
-    def _least_recent(self, *, beside: Lease | None = None) -> Lease | None:
+    def _least_recent(self, *, spared: Lease | None = None) -> Lease | None:
         """The session that can sleep and whose user did something longest ago."""
         idle = [
             lease
@@ -214,7 +214,7 @@ class SessionEvictor:
             if lease.session is not None
             and lease.shape is not None
             and not lease.session.is_asleep
-            and lease is not beside
+            and lease is not spared
             and lease not in self._in_use
         ]
         return min(idle, key=lambda lease: lease.active_at, default=None)

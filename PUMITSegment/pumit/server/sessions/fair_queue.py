@@ -69,9 +69,9 @@ class Job:
     Attributes:
         owner: The session it belongs to.
         segment: The segment it predicts; None for work that is never cancelled.
-        kind: What it is.
+        kind: Kind of it.
         future: Its result.
-        fraction: How far it is, 0 to 1.
+        fraction: Finished share, 0 to 1.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Job:
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether the job was asked to stop; the computation polls this, and so gives way."""
+        """Whether a stop was requested; the computation polls this, and so yields to others."""
         self._yield_to_others(self)
         return self._cancelled.is_set()
 
@@ -148,7 +148,7 @@ class FairQueue:
         patience_s: A job that runs for longer gives way, whatever its kind.
 
     Attributes:
-        on_done: Told of every job that ended, from the thread that ended it.
+        on_done: Callback for every job that ended, on the thread that ended it.
     """
 
     def __init__(self, *, max_queued: int = 64, patience_s: float = _PATIENCE_S) -> None:
@@ -186,9 +186,9 @@ class FairQueue:
 
         Args:
             owner: The session.
-            work: Called in the queue's thread with its job, whose `is_cancelled` it polls.
+            work: Function that the queue's thread calls with its job; it polls `is_cancelled`.
             segment: The segment predicted; such a job can be cancelled, others cannot.
-            kind: What it is; a click where a segment is given, else a change.
+            kind: Kind of it; a click where a segment is given, else a change.
 
         Raises:
             BusyError: If the session has too much waiting, or the server is ending.
@@ -237,7 +237,7 @@ class FairQueue:
             dropped = self._pull(job.owner, lambda other: other is job)
         self._settle(dropped, Cancelled(_SUPERSEDED))
 
-    def under_way(self, owner: str) -> list[Job]:
+    def jobs_of(self, owner: str) -> list[Job]:
         """A session's jobs, the running one first."""
         with self._changed:
             running = [job for job in self._running if job.owner == owner]
@@ -266,7 +266,7 @@ class FairQueue:
         """End jobs that never ran, each with an error of its own."""
         for job in dropped:
             job.future.set_exception(type(error)(*error.args))
-            self._tell(Done(job.kind, time.monotonic() - job.queued_at, 0.0, "cancelled"))
+            self._report_done(Done(job.kind, time.monotonic() - job.queued_at, 0.0, "cancelled"))
 
     def _loop(self) -> None:
         """The thread: jobs one after the other, until the queue is closed.
@@ -327,7 +327,9 @@ class FairQueue:
                 return
         # 3. The result goes to whoever waits for it, then it is counted.
         job.settle()
-        self._tell(Done(job.kind, job.started_at - job.queued_at, ran_s - job.lent_s, outcome))
+        self._report_done(
+            Done(job.kind, job.started_at - job.queued_at, ran_s - job.lent_s, outcome)
+        )
 
     def _postpone(self, job: Job) -> None:
         """Put a job back to where it was; the lock is held."""
@@ -359,7 +361,7 @@ class FairQueue:
                 self._run(other)
                 del other
 
-    def _tell(self, done: Done) -> None:
+    def _report_done(self, done: Done) -> None:
         if self.on_done is None:
             return
         try:

@@ -27,14 +27,14 @@ class Lease:
     only a user's action postpones the idle timeout.
 
     Attributes:
-        token: What the client sends with each request. Secret.
+        token: Token that the client sends with each request. Secret.
         session: Opened by the first job; touched in the queue's thread only.
         shape: Grid (D, H, W) of the volume, None before there is one.
         priors: Mask priors of the volume, which prompts name by their hash.
         prompt_count: Prompts of a viewer of the nnInteractive protocol, for the limit.
         uploads: Bodies on their way right now.
-        is_resting: Whether its user did nothing for long enough to let it sleep.
-        viewer: What a viewer of the nnInteractive protocol holds, once it has told its buffer.
+        is_idle: Whether its user did nothing for long enough to let it sleep.
+        viewer: Buffer of a viewer of the nnInteractive protocol; None before it sends one.
     """
 
     token: str = field(repr=False)
@@ -45,7 +45,7 @@ class Lease:
     priors: MaskPriors = field(default_factory=MaskPriors, repr=False)
     prompt_count: int = 0
     uploads: int = 0
-    is_resting: bool = False
+    is_idle: bool = False
     viewer: ViewerObject | None = field(default=None, repr=False)
 
     def begin(self, shape: tuple[int, int, int]) -> None:
@@ -59,13 +59,13 @@ class LeaseRegistry:
     Args:
         limits: Number of sessions, idle and liveness timeouts.
         is_busy: Whether work of a lease is waiting or running; such a lease is kept.
-        on_free: Called with a lease that was released or has expired.
-        on_rest: Called once with a lease whose user has done nothing for `sleep_after_s`.
+        on_free: Callback for a lease that was released or has expired.
+        on_idle: Callback, once, for a lease whose user has done nothing for `sleep_after_s`.
         prefix: Before each token, so that a proxy in front of several servers knows whose it is.
         clock: Seconds, monotonic.
 
     Attributes:
-        ended: How many sessions ended, by the reason: `released`, `idle`, `silent` or `closed`.
+        ended: Number of ended sessions by reason: `released`, `idle`, `silent` or `closed`.
     """
 
     def __init__(
@@ -74,14 +74,14 @@ class LeaseRegistry:
         *,
         is_busy: Callable[[Lease], bool] = lambda lease: False,
         on_free: Callable[[Lease], None] = lambda lease: None,
-        on_rest: Callable[[Lease], None] = lambda lease: None,
+        on_idle: Callable[[Lease], None] = lambda lease: None,
         prefix: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._limits = limits
         self._is_busy = is_busy
         self._on_free = on_free
-        self._on_rest = on_rest
+        self._on_idle = on_idle
         self._prefix = prefix
         self._clock = clock
         self.ended: Counter[str] = Counter()
@@ -129,7 +129,7 @@ class LeaseRegistry:
             raise LeaseExpired("The session is unknown or has expired; open a new one.")
         lease.seen_at = self._clock()
         if is_action:
-            lease.active_at, lease.is_resting = lease.seen_at, False
+            lease.active_at, lease.is_idle = lease.seen_at, False
         return lease
 
     def remaining_s(self, token: str | None) -> float:
@@ -163,11 +163,11 @@ class LeaseRegistry:
             ]
             for lease, _ in expired:
                 del self._leases[lease.token]
-            resting = [lease for lease in self._leases.values() if self._begins_to_rest(lease, now)]
+            idle = [lease for lease in self._leases.values() if self._becomes_idle(lease, now)]
         for lease, reason in expired:
             self._free(lease, reason)
-        for lease in resting:
-            self._on_rest(lease)
+        for lease in idle:
+            self._on_idle(lease)
 
     def open_leases(self) -> list[Lease]:
         """All leases that are neither released nor expired."""
@@ -192,10 +192,10 @@ class LeaseRegistry:
             return "silent"
         return "idle" if now - lease.active_at > self._limits.idle_timeout_s else None
 
-    def _begins_to_rest(self, lease: Lease, now: float) -> bool:
-        if lease.is_resting or now - lease.active_at <= self._limits.sleep_after_s:
+    def _becomes_idle(self, lease: Lease, now: float) -> bool:
+        if lease.is_idle or now - lease.active_at <= self._limits.sleep_after_s:
             return False
-        lease.is_resting = True
+        lease.is_idle = True
         return True
 
     def _free(self, lease: Lease, reason: str) -> None:

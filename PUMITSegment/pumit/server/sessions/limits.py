@@ -32,7 +32,7 @@ class Limits:
         min_body_rate: Bytes per second that a body, or the reading of an answer, must make on
             average after a first `body_timeout_s`.
         header_timeout_s: A connection that sends no complete request for this long is closed.
-        max_memory_bytes: What the scans and embeddings of all sessions may take together; half
+        max_memory_bytes: Largest size of the scans and embeddings of all sessions together; half
             of the machine's memory where nobody says, more of a small one's.
         sleep_after_s: A session without a user's action for this long keeps its scan packed, and
             nothing else but a viewer's prompts, until it is asked again.

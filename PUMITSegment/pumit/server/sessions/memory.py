@@ -26,7 +26,7 @@ class MemoryReport:
             sessions, prompts, and answers that are kept; an image that several sessions opened
             counts once.
         embedding_bytes: Embeddings of all images; on an accelerator these are bytes of it.
-        limit_bytes: What both may come to, `Limits.max_memory_bytes`.
+        limit_bytes: Limit of both together, `Limits.max_memory_bytes`.
         awake: Sessions that answer at once.
         asleep: Sessions that keep their voxels packed, and wake by themselves.
         process_bytes: Resident memory of the process.
@@ -50,7 +50,7 @@ def device_bytes(device: str) -> tuple[int | None, int | None]:
     """Free and total memory of an accelerator, bytes; None where there is none to ask.
 
     Args:
-        device: Where the model computes, such as `cpu` or `cuda:0`.
+        device: Device of the model, such as `cpu` or `cuda:0`.
     """
     torch = sys.modules.get("torch")  # the model has loaded it, or there is nothing to ask
     if torch is None or not device.startswith("cuda") or not torch.cuda.is_available():

@@ -36,7 +36,7 @@ class ServerState:
 
     Args:
         engine: The model.
-        limits: What clients may take.
+        limits: Limits of what clients may take.
         instance: Name of this server before each lease token, for a proxy in front of several.
     """
 
@@ -49,9 +49,9 @@ class ServerState:
         self.uploads = UploadBudget(limits)
         self.leases = LeaseRegistry(
             limits,
-            is_busy=lambda lease: bool(self.queue.under_way(lease.token)),
+            is_busy=lambda lease: bool(self.queue.jobs_of(lease.token)),
             on_free=self._free,
-            on_rest=self._rest,
+            on_idle=self._suspend_idle,
             prefix=f"{instance}." if instance else "",
         )
         self._evictor = SessionEvictor(
@@ -174,9 +174,9 @@ class ServerState:
         self._evictor.evict(lease)
         return work()
 
-    def _rest(self, lease: Lease) -> None:
+    def _suspend_idle(self, lease: Lease) -> None:
         def sleep(job: Job) -> None:
-            if lease.is_resting:
+            if lease.is_idle:
                 self._evictor.suspend(lease)
 
         with contextlib.suppress(BusyError):
@@ -221,11 +221,11 @@ def _in_loop(future: Future[Result]) -> asyncio.Future[Result]:
             waiter.set_exception(error)
         del error
 
-    def tell(done: Future[Result]) -> None:
+    def set_result(done: Future[Result]) -> None:
         with contextlib.suppress(RuntimeError):  # the loop has ended, and nobody waits
             loop.call_soon_threadsafe(settle, done)
 
-    future.add_done_callback(tell)
+    future.add_done_callback(set_result)
     return waiter
 
 

@@ -93,7 +93,7 @@ class ViewerObject:
 
     Attributes:
         dtype: Type of the voxels.
-        mask: What the client's buffer holds now.
+        mask: Present content of the client's buffer.
     """
 
     def __init__(self, dtype: np.dtype[np.generic]) -> None:
@@ -116,7 +116,7 @@ class ViewerObject:
         """Note that a step has begun.
 
         Args:
-            changes: How many of the session's own changes it consists of.
+            changes: Number of the session's own changes that it consists of.
             prompts: Those before it.
         """
         self._steps.append(_Step(self.mask, self._answered, _marks(prompts), changes))
@@ -133,11 +133,11 @@ class ViewerObject:
         """How many of the session's own changes the last step consists of; None without one."""
         return self._steps[-1].changes if self._steps else None
 
-    def take_back(self, prompts: Sequence[Prompt]) -> bool:
+    def undo_step(self, prompts: Sequence[Prompt]) -> bool:
         """Return to before the last step.
 
         Args:
-            prompts: What the session has without that step's changes.
+            prompts: Prompts of the session without that step's changes.
 
         Returns:
             Whether these are the prompts that it began with. If not, somebody has changed the

@@ -23,10 +23,10 @@ class Cases:
     """Images with their labels.
 
     Attributes:
-        names: What a case is called in messages, without a folder.
+        names: Names of the cases in messages, without a folder.
         labels: Class numbers (N,), or one 0 or 1 per label (N, classes).
-        read: Gives the volume of a case by its number; raises VolumeError.
-        files: Where the cases lie, or none where they are in memory.
+        read: Function from the number of a case to its volume; raises VolumeError.
+        files: Files of the cases, or none where they are in memory.
     """
 
     names: Sequence[str]
@@ -66,7 +66,7 @@ class ClassificationData:
         """Refuse what nothing can be learned from, or measured on.
 
         Args:
-            where: What to call the data set in a message.
+            where: Name of the data set in a message.
 
         Raises:
             PumitError: If a split lacks cases of a class that it needs.

@@ -121,13 +121,13 @@ def _split(
 
 
 def _split_patients(
-    scans: dict[str, list[Path]], wanted: dict[str, float], patient: str, seed: int
+    scans: dict[str, list[Path]], shares: dict[str, float], patient: str, seed: int
 ) -> dict[str, dict[str, list[Path]]]:
     """Set aside all scans of some patients."""
     paths = {f"{name}/{path.name}": path for name in scans for path in scans[name]}
     found: dict[str, dict[str, list[Path]]] = {}
     left, share_left = sorted(paths), 1.0
-    for part, share in reversed(wanted.items()):
+    for part, share in reversed(shares.items()):
         # The share is of all patients, those that are set aside already included.
         rule = LabelledData(validation=share / share_left, patient=patient)
         chosen = split_cases(left, rule, seed=seed)
@@ -145,20 +145,20 @@ def _by_class(names: Iterable[str], paths: dict[str, Path]) -> dict[str, list[Pa
 
 
 def _split_classes(
-    scans: dict[str, list[Path]], wanted: dict[str, float], seed: int
+    scans: dict[str, list[Path]], shares: dict[str, float], seed: int
 ) -> dict[str, dict[str, list[Path]]]:
     """Set aside the same share of each class, at least one case of it."""
     generator = np.random.default_rng(seed)
-    found: dict[str, dict[str, list[Path]]] = {name: {} for name in ("train", *wanted)}
+    found: dict[str, dict[str, list[Path]]] = {name: {} for name in ("train", *shares)}
     for name, paths in sorted(scans.items()):
-        if len(paths) <= len(wanted):
+        if len(paths) <= len(shares):
             raise PumitError(
                 f"Class {name!r} has {len(paths)} cases, too few for {' and '.join(found)}; give "
-                f"at least {len(wanted) + 1}, or make the splits yourself."
+                f"at least {len(shares) + 1}, or make the splits yourself."
             )
         order = generator.permutation(len(paths))
         start = 0
-        for part, share in wanted.items():
+        for part, share in shares.items():
             count = max(1, round(share * len(paths)))
             found[part][name] = sorted(paths[i] for i in order[start : start + count])
             start += count

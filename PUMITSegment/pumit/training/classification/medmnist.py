@@ -11,9 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from pumit.errors import PumitError
+from pumit.geometry import PLANAR_SLICE_SPACING_MM
 from pumit.io.parser_errors import parsing
 from pumit.training.classification.cases import SPLITS, Cases, ClassificationData, Labels
-from pumit.volume import PLANAR_SLICE_SPACING_MM, Volume
+from pumit.volume import Volume
 
 COLOUR = 3
 

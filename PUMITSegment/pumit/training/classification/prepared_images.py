@@ -24,8 +24,8 @@ class PreparedImages:
     """Images of cases as the network takes them, by number.
 
     Attributes:
-        cases: Where they come from.
-        form: What they become.
+        cases: Cases before they are prepared.
+        form: Input of the network.
         kept: A file that holds them all, written by `keep_prepared`, or None.
     """
 
@@ -69,15 +69,16 @@ def keep_prepared(
     start. Where `target` holds the same images already, nothing is read.
 
     Args:
-        cases: What to prepare.
-        form: What images become.
+        cases: Cases to prepare.
+        form: Input of the network.
         target: `.npy` file to write.
-        progress: Told how many are done.
+        progress: Callback for the number of finished cases.
 
     Raises:
         VolumeError: If a file cannot be read, or the images differ in their channels.
         ExportError: If the target cannot be written.
     """
+    # 1. Images that were prepared from the same files in the same form are kept.
     note = target.with_suffix(".json")
     try:
         mark = _mark(cases, form)
@@ -87,6 +88,7 @@ def keep_prepared(
         ) from None
     if target.is_file() and _read_mark(note) == mark:
         return PreparedImages(cases, form, target)
+    # 2. All others, into a file that is there whole or not at all: float16 (N, C, D, H, W).
     channels = 0
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -116,6 +118,7 @@ def keep_prepared(
             if array is not None:
                 array.flush()
             del array
+        # 3. What they were made of, last: without it they are made again.
         note.write_text(json.dumps({"mark": mark}), encoding="utf-8")
     except OSError as error:
         reason = error.strerror or "the system refused"

@@ -25,7 +25,7 @@ def read_classification_data(
         path: `.npz`, or a folder; see `medmnist` and `class_folders`.
         classes: Names of the classes of a MedMNIST file, in the order of their numbers.
         split: Share of the cases for "val" and "test", where a folder does not say which.
-        patient: How a folder's files tell their patient, see `class_folders`.
+        patient: Pattern by which a folder's files tell their patient, see `class_folders`.
         seed: Seed of that split.
 
     Raises:

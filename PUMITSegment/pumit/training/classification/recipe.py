@@ -95,7 +95,7 @@ def plan_of(
         recipe: The recipe.
         schedule: Its schedule, with defaults and what the command line says.
         cases: Training cases.
-        processes: How many train together.
+        processes: Number of processes that train together.
     """
     per_epoch = -(-cases // (recipe.batch_size * schedule.accumulate * processes))
     changes: dict[str, Any] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import csv
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -14,11 +15,12 @@ import torch
 from torch import nn
 
 from pumit.errors import PumitError
+from pumit.evaluation.classification_metrics import Labels, accuracy, auc, cross_entropy
 from pumit.models.checkpoint import load_checkpoint, read_recipe, save_checkpoint
 from pumit.networks.build import RECIPES, build_network
 from pumit.networks.pumit.classifier import VitClassifier
 from pumit.preprocessing.classifier_input import ClassifierInput
-from pumit.training.classification.answers import measures, write_answers
+from pumit.system.atomic import atomic_path
 from pumit.training.classification.cases import SPLITS, Cases, ClassificationData
 from pumit.training.classification.prepared_images import PreparedImages, keep_prepared
 from pumit.training.classification.recipe import (
@@ -30,7 +32,7 @@ from pumit.training.classification.task import CaseDraw, ClassificationTask, pro
 from pumit.training.loop.context import TrainingRun
 from pumit.training.loop.distributed import RankSync, world
 from pumit.training.loop.fit import TrainingJob, Trial
-from pumit.training.loop.initial_encoder import begin_with_encoder
+from pumit.training.loop.initial_encoder import load_initial_encoder
 from pumit.training.loop.state import State, Validate
 from pumit.training.loop.task import Task
 from pumit.training.recipes.classification import ClassificationRecipe
@@ -79,7 +81,7 @@ class ClassificationJob(TrainingJob):
         """Bring the images of each split to the network's form."""
         self.images = self.run.reporter.written(self._prepare)
 
-    def settled(self) -> dict[str, Any]:
+    def decided_keys(self) -> dict[str, Any]:
         """The recipe with network and batch."""
         return {
             "task": "classification",
@@ -109,7 +111,7 @@ class ClassificationJob(TrainingJob):
 
         def validate(state: State) -> dict[str, float]:
             network.load_state_dict(state)
-            found = measures(self._answer(network, "val"), self.data.splits["val"].labels)
+            found = _measures(self._answer(network, "val"), self.data.splits["val"].labels)
             # Of equal AUCs, which few cases give easily, the surer one.
             return {"score": found["auc"] - TIE * found["cross_entropy"], **found}
 
@@ -158,7 +160,7 @@ class ClassificationJob(TrainingJob):
         """The measures of the validation cases."""
         return {"val": {k: v for k, v in found.items() if k != "score"}}
 
-    def judge(self, best: Sequence[Path]) -> None:
+    def evaluate_best(self, best: Sequence[Path]) -> None:
         """Test the best weights as they were saved, and write them with what was measured."""
         found = [read_recipe(path)[0]["metrics"]["val"] for path in best]
         merits = [
@@ -168,8 +170,8 @@ class ClassificationJob(TrainingJob):
         network = self._answering()
         network.load_state_dict(checkpoint.state)
         answers = {s: self._answer(network, s) for s in SPLITS[1:] if s in self.data.splits}
-        measured = {s: measures(a, self.data.splits[s].labels) for s, a in answers.items()}
-        write_answers(self.run.output / "answers.csv", self.data, answers)
+        measured = {s: _measures(a, self.data.splits[s].labels) for s, a in answers.items()}
+        _write_answers(self.run.output / "answers.csv", self.data, answers)
         content = {**checkpoint.recipe, "metrics": measured}
         save_checkpoint(self.run.model, checkpoint.state, content)
         self.run.report(
@@ -210,7 +212,7 @@ class ClassificationJob(TrainingJob):
         assert isinstance(network, VitClassifier)
         if recipe.initial is not None:
             path = run.path(recipe.initial)  # else a name of the index
-            begin_with_encoder(network.vit, str(path) if path.is_file() else recipe.initial)
+            load_initial_encoder(network.vit, str(path) if path.is_file() else recipe.initial)
         elif recipe.eva02 is not None:
             from pumit.models.eva02_file import load_eva02
 
@@ -252,3 +254,40 @@ def _sizes(recipe: ClassificationRecipe, data: ClassificationData) -> dict[str, 
 
 def _keep(cases: Cases, form: ClassifierInput, target: Path) -> None:
     keep_prepared(cases, form, target)
+
+
+def _measures(probabilities: npt.NDArray[np.float32], labels: Labels) -> dict[str, float]:
+    """AUC, accuracy and cross-entropy of a set of cases, to six places."""
+    found = {
+        "auc": auc(probabilities, labels),
+        "accuracy": accuracy(probabilities, labels),
+        "cross_entropy": cross_entropy(probabilities, labels),
+    }
+    return {name: round(value, 6) for name, value in found.items()}
+
+
+def _write_answers(
+    target: Path, data: ClassificationData, answers: Mapping[str, npt.NDArray[np.float32]]
+) -> None:
+    """Write a row for each case: split, case, true class, probability of each class.
+
+    Args:
+        target: `.csv` file.
+        data: Cases and their labels.
+        answers: Probabilities (N, classes) by split.
+
+    Raises:
+        ExportError: If it cannot be written.
+    """
+    with (
+        atomic_path(target) as temporary,
+        temporary.open("w", encoding="utf-8", newline="") as handle,
+    ):
+        table = csv.writer(handle)
+        table.writerow(["split", "case", "truth", *data.classes])
+        for split, found in answers.items():
+            cases = data.splits[split]
+            for name, label, row in zip(cases.names, cases.labels, found, strict=True):
+                true = np.flatnonzero(label) if label.ndim else [label]
+                truth = ";".join(data.classes[k] for k in true)
+                table.writerow([split, name, truth, *(f"{p:.6f}" for p in row)])

@@ -26,7 +26,7 @@ class LabelledImages:
     Attributes:
         images: (B, C, D, H, W), C being 1 where all channels are alike.
         labels: Class numbers (B,), or one 0 or 1 per label (B, classes).
-        cases: What the cases are called.
+        cases: Names of the cases.
     """
 
     images: Tensor
@@ -92,7 +92,7 @@ class ClassificationTask(nn.Module):
     Args:
         network: Maps images (B, channels, D, H, W) to logits (B, classes).
         channels: Channels that it takes; one image channel stands for all of them.
-        draw: What draws batches.
+        draw: Source of the batches.
     """
 
     def __init__(self, network: nn.Module, *, channels: int, draw: CaseDraw) -> None:
@@ -105,7 +105,7 @@ class ClassificationTask(nn.Module):
         """Draw a batch."""
         return self._draw(da0, generator, shared)
 
-    def ahead(self) -> Draw:
+    def worker_draw(self) -> Draw:
         """What draws the same in worker processes, without the network."""
         return self._draw
 
@@ -147,7 +147,7 @@ def probabilities_of(
 
     Args:
         network: Network in evaluation mode, on its device.
-        images: What to classify.
+        images: Images to classify.
         batch_size: Images at a time.
         is_multi_label: Whether each class is judged by itself.
 

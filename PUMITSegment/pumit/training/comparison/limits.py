@@ -21,7 +21,7 @@ def comparison_limits(
 
     Args:
         comparison: Comparison as it was asked for.
-        facts: What its trainings have in common.
+        facts: Facts that its trainings have in common.
         rows: Rows of the finished trainings.
     """
     return [

@@ -43,7 +43,7 @@ from pumit.training.comparison.wording import (
     about_networks,
     bootstrap_words,
     interval_words,
-    lead,
+    introduction,
     number_words,
     recipe_words,
 )
@@ -61,7 +61,7 @@ class PageData:
 
     Attributes:
         comparison: Comparison as it was asked for.
-        facts: What the trainings have in common.
+        facts: Facts that the trainings have in common.
         rows: Rows of the finished trainings.
         scores: Scores of each network with a finished one.
         runs: Folder of the runs.
@@ -102,7 +102,7 @@ def write_comparison_page(output: Path, runs: Path, comparison: Comparison) -> P
 
 def page_blocks(found: PageData) -> list[Block]:
     """The page from top to bottom."""
-    blocks: list[Block] = [Paragraph(text) for text in lead(found.comparison, found.facts)]
+    blocks: list[Block] = [Paragraph(text) for text in introduction(found.comparison, found.facts)]
     blocks += _unfinished(found)
     blocks += [Heading("How well they segment"), _quality(found), *_quality_notes(found)]
     blocks += _points(found)
@@ -261,10 +261,10 @@ def _costs(found: PageData) -> Table:
             ]
         )
     count = found.facts["processes"]
-    beside = f"{count} trainings shared the machine" if count > 1 else "One training ran at a time"
+    others = f"{count} trainings shared the machine" if count > 1 else "One training ran at a time"
     return Table(
         "Of a training (least to most steps, means of times, the most memory that a training "
-        f"process held) and of segmenting one case. {beside}.",
+        f"process held) and of segmenting one case. {others}.",
         head,
         rows,
     )

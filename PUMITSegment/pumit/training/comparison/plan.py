@@ -27,9 +27,9 @@ from pumit.training.segmentation.data_plan import (
     DataPlan,
     patch_for,
 )
-from pumit.training.segmentation.initial_weights import begin_with
+from pumit.training.segmentation.initial_weights import load_initial_weights
 from pumit.training.segmentation.networks import build_segmentation, patch_step
-from pumit.training.segmentation.plan import SegmentationPlan, look_at_cases, plan_segmentation
+from pumit.training.segmentation.plan import SegmentationPlan, examine_cases, plan_segmentation
 from pumit.training.validate import read_segmentation
 
 Resolve = Callable[[str], Path]
@@ -40,7 +40,7 @@ class Training:
     """One training of a comparison.
 
     Attributes:
-        network: What is trained.
+        network: Network to train.
         seed: Seed of everything random.
         keys: Its recipe, whole, with absolute paths.
     """
@@ -67,10 +67,10 @@ class PlannedComparison:
     Attributes:
         trainings: Seed after seed, in each the networks in the recipe's order.
         data: Cases and classes.
-        facts: What was found in them.
-        split: Who trains and who is asked at the end, for all networks.
+        facts: Findings of the check of the data.
+        split: Split into training and validation cases, for all networks.
         plan: Plan of all networks.
-        device: Where they are trained.
+        device: Device that they are trained on.
     """
 
     trainings: tuple[Training, ...]
@@ -93,9 +93,9 @@ def plan_comparison(
     multiple of what each of them needs.
 
     Args:
-        comparison: What is compared.
+        comparison: Recipe of the comparison.
         resolve: Makes paths of the recipe's texts.
-        progress: Told the number of each case that is read.
+        progress: Callback for the number of each case that is read.
 
     Raises:
         PumitError: If the data cannot be used, nobody is asked at the end, or something does not
@@ -106,7 +106,7 @@ def plan_comparison(
     first = read_segmentation(
         comparison.training_keys(recipe.networks[0], recipe.seeds[0]), comparison.source
     )
-    data, facts = look_at_cases(first, resolve, progress=progress)
+    data, facts = examine_cases(first, resolve, progress=progress)
     planner = _Planner(comparison, data, facts, device)
     ready = planner.together()
     if not ready.split.validation:
@@ -205,7 +205,7 @@ def _require_fit(
             if network.initial is not None:
                 path = resolve(network.initial)
                 model = str(path) if path.is_file() else network.initial
-                begin_with(built, model)
+                load_initial_weights(built, model)
         except PumitError as error:
             raise PumitError(f"{network.name}: {error}") from None
 

@@ -18,7 +18,7 @@ import pumit
 from pumit.errors import ExportError
 from pumit.runs import ControlCommand, read_status, send_command
 
-ASK_SECONDS = 1.0  # a word that was said too early is forgotten, so it is said again
+RESEND_SECONDS = 1.0  # a word that was said too early is forgotten, so it is said again
 END_SECONDS = 10.0  # for a process to end that was told to at once
 # What libraries would otherwise start a thread of for every core.
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -28,7 +28,7 @@ THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 class _Started:
     process: subprocess.Popen[bytes]
     folder: Path
-    said: IO[bytes]
+    errors: IO[bytes]
 
 
 class TrainingProcesses:
@@ -56,7 +56,7 @@ class TrainingProcesses:
             except subprocess.TimeoutExpired:
                 one.process.kill()
                 one.process.wait()
-            one.said.close()
+            one.errors.close()
         self._running.clear()
 
     @property
@@ -77,8 +77,8 @@ class TrainingProcesses:
         """Start a training, or go on with it.
 
         Args:
-            title: What to call it.
-            recipe: What it follows.
+            title: Title of it.
+            recipe: Recipe of it.
             folder: Folder of its run.
             threads: Threads of the processor.
         """
@@ -87,12 +87,12 @@ class TrainingProcesses:
         windows: dict[str, Any] = {}
         if sys.platform == "win32":
             windows = {"creationflags": subprocess.CREATE_NO_WINDOW}
-        said = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the process has ended
+        errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the process has ended
         process = subprocess.Popen(
             [sys.executable, "-m", "pumit", "train", str(recipe), "-o", str(folder)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            stderr=said,
+            stderr=errors,
             env={
                 **os.environ,
                 "PYTHONPATH": os.pathsep.join(paths),
@@ -101,7 +101,7 @@ class TrainingProcesses:
             cwd=root,
             **windows,
         )
-        self._running[title] = _Started(process, folder, said)
+        self._running[title] = _Started(process, folder, errors)
 
     def ended(self) -> Iterator[tuple[str, str]]:
         """Titles of those that have ended since the last look, and their complaint or ""."""
@@ -109,10 +109,10 @@ class TrainingProcesses:
             status = one.process.poll()
             if status is not None:
                 del self._running[title]
-                one.said.seek(0)
-                text = one.said.read().decode(errors="replace")
-                one.said.close()
-                yield title, _complaint(status, text)
+                one.errors.seek(0)
+                text = one.errors.read().decode(errors="replace")
+                one.errors.close()
+                yield title, _error_message(status, text)
 
     def send(self, word: ControlCommand) -> None:
         """Ask all for something, as `pumit runs` does."""
@@ -124,7 +124,7 @@ class TrainingProcesses:
         """Have all save and end, and wait for it."""
         while any(one.process.poll() is None for one in self._running.values()):
             self.send("stop")
-            until = time.monotonic() + ASK_SECONDS
+            until = time.monotonic() + RESEND_SECONDS
             for one in self._running.values():
                 with suppress(subprocess.TimeoutExpired):
                     one.process.wait(max(until - time.monotonic(), 0.0))
@@ -138,10 +138,10 @@ def end_orphan(folder: Path) -> None:
     """
     while (status := read_status(folder)) is not None and status.is_alive:
         send_command(folder, "stop")
-        time.sleep(ASK_SECONDS)
+        time.sleep(RESEND_SECONDS)
 
 
-def _complaint(status: int, output: str) -> str:
+def _error_message(status: int, output: str) -> str:
     """What a process that ended has to complain of, in a line."""
     if status == 0:
         return ""

@@ -20,7 +20,7 @@ SHARED = ("data", "plan", "augmentation", "balanced_share", "validation", "devic
 
 @dataclass(frozen=True)
 class Comparison:
-    """What is to be compared.
+    """A recipe of a comparison with its keys.
 
     Attributes:
         recipe: The recipe.
@@ -50,7 +50,7 @@ class Comparison:
         """The recipe of one training, as `pumit train` follows it.
 
         Args:
-            network: What is trained.
+            network: Network to train.
             seed: Seed of everything random.
         """
         keys: dict[str, Any] = {

@@ -44,8 +44,8 @@ class TrainingRow:
     """A line of `rows.jsonl`.
 
     Attributes:
-        name: What the comparison calls the network.
-        network: What `build_network` calls it.
+        name: Name of the network in the comparison.
+        network: Name of the network in `build_network`.
         seed: Seed of the training.
         steps: Optimiser steps until the budget was spent.
         seconds: Wall time of the training, pauses left out, in all its parts.
@@ -85,7 +85,7 @@ def read_row(training: Training, folder: Path) -> TrainingRow:
     """What a finished training came to.
 
     Args:
-        training: Which it is.
+        training: Training that the results are of.
         folder: Folder of its run.
 
     Raises:

@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 
 RUNS = "runs"
 RECIPES = "recipes"
-LOOK_SECONDS = 0.5
+POLL_SECONDS = 0.5
 # How often a training tells and saves has no part in what comes out.
 HARMLESS = ("schedule.log_every", "schedule.checkpoint_seconds")
 
@@ -53,8 +53,8 @@ class Compared:
     """Outcome of a comparison.
 
     Attributes:
-        done: How many of its trainings are finished.
-        failures: What the others ended with, by their titles.
+        done: Number of its finished trainings.
+        failures: Reasons why the others failed, by their titles.
     """
 
     done: int
@@ -77,10 +77,10 @@ def compare(
     Args:
         path: YAML recipe.
         output: Folder of everything.
-        folder: Where relative paths of the recipe begin; None for its own folder.
+        folder: Folder that relative paths of the recipe begin at; None for its own.
         data: Keys of the recipe's `data` to replace.
         only: Names of networks that are trained now; none for all.
-        since: When the user asked for it, Unix time; None for now.
+        since: Time when the user started it, Unix time; None for now.
 
     Raises:
         PumitError: If the recipe is wrong, its data cannot be used, something does not fit one of
@@ -99,7 +99,8 @@ def compare(
 
     with run_session(output, since=since) as reporter:
         if reporter.journal is not None:
-            reporter.journal.tell(name=path.stem, task="comparison")
+            reporter.journal.update_status(name=path.stem, task="comparison")
+        # 1. Everything is planned, and compared with an earlier part, before anything is trained.
         planned = plan_comparison(
             comparison,
             resolve,
@@ -107,15 +108,18 @@ def compare(
         )
         for training in planned.trainings:
             _require_same(training, output)
+        # 2. Recipe and facts, from which the page can be written again.
         whole = plain(with_absolute_paths(comparison.keys, resolve))
         reporter.written(
             lambda: _write(output / RECIPE, recipe_text(whole, model=ComparisonRecipe))
         )
         facts = json.dumps(facts_of_comparison(comparison, planned), indent=1)
         reporter.written(lambda: _write(output / FACTS, facts))
+        # 3. What is not finished is trained, each in a process of its own.
         selected = [t for t in planned.trainings if t.network.name in chosen]
         trainings = _Trainings(reporter, output, comparison.recipe.processes, planned)
         failures = trainings.finish(selected)
+        # 4. The page tells what is there, also where some failed.
         reporter.state("validating", "Writing the page.")
         reporter.written(lambda: _write_page(output, comparison))
         done, count = len(trainings.rows), len(planned.trainings)
@@ -188,9 +192,9 @@ class _Trainings:
     """Runs the trainings that are not finished yet.
 
     Args:
-        reporter: Where to tell, and to hear what is wanted.
+        reporter: Reporter of the run, which also receives commands.
         output: Folder of the comparison.
-        processes: How many trainings run at a time.
+        processes: Number of trainings that run at a time.
         planned: All of them.
     """
 
@@ -221,12 +225,12 @@ class _Trainings:
             while todo or running.count:
                 while todo and running.count < self.processes:
                     self._begin(todo.pop(0), running)
-                for title, complaint in running.ended():
-                    self._end(title, complaint)
-                self._tell(running)
-                self._obey(running)
+                for title, message in running.ended():
+                    self._end(title, message)
+                self._report_progress(running)
+                self._handle_request(running)
                 if running.count:
-                    time.sleep(LOOK_SECONDS)
+                    time.sleep(POLL_SECONDS)
         return self.failures
 
     def _folder(self, training: Training) -> Path:
@@ -243,19 +247,19 @@ class _Trainings:
         self.reporter.event("training", f"{training.title} begins.")
         running.start(training.title, recipe, self._folder(training), int(training.keys["threads"]))
 
-    def _end(self, title: str, complaint: str) -> None:
+    def _end(self, title: str, message: str) -> None:
         """A training's process has ended."""
         training = next(t for t in self.planned.trainings if t.title == title)
-        if not complaint and not is_finished(self._folder(training)):
-            complaint = "It was stopped; started again, it goes on."
-        if not complaint:
+        if not message and not is_finished(self._folder(training)):
+            message = "It was stopped; started again, it goes on."
+        if not message:
             try:
                 self.rows[title] = read_row(training, self._folder(training))
             except PumitError as error:
-                complaint = str(error)
-        if complaint:
-            self.failures[title] = complaint
-            self.reporter.event("training failed", f"{title} failed: {complaint}")
+                message = str(error)
+        if message:
+            self.failures[title] = message
+            self.reporter.event("training failed", f"{title} failed: {message}")
             return
         self._write_rows()
         self.reporter.event("trained", f"{title} is finished.")
@@ -266,15 +270,17 @@ class _Trainings:
         rows = [self.rows[title] for title in titles if title in self.rows]
         self.reporter.written(lambda: write_rows(self.output / ROWS, rows))
 
-    def _tell(self, running: TrainingProcesses) -> None:
+    def _report_progress(self, running: TrainingProcesses) -> None:
         if self.reporter.journal is None:
             return
         done, count = len(self.rows), len(self.planned.trainings)
         sentence = f"{done} of {count} trainings are finished. {running.sentence}".strip()
         if self.reporter.journal.status.sentence != sentence:
-            self.reporter.journal.tell(state="training", sentence=sentence, step=done, steps=count)
+            self.reporter.journal.update_status(
+                state="training", sentence=sentence, step=done, steps=count
+            )
 
-    def _obey(self, running: TrainingProcesses) -> None:
+    def _handle_request(self, running: TrainingProcesses) -> None:
         """Pause or stop with all trainings.
 
         Raises:

@@ -19,7 +19,7 @@ class NetworkScores:
     """All measured values of a network.
 
     Attributes:
-        name: What the comparison calls it.
+        name: Its name in the comparison.
         rows: Rows of its finished trainings, by seed.
         values: Metric and class, or `ALL`, to values (seeds, cases); NaN where there is none.
     """
@@ -58,7 +58,7 @@ class Difference:
 
     Attributes:
         name: Name of the network.
-        seeds: How many both were trained with.
+        seeds: Number of seeds that both were trained with.
         by_metric: Mean difference of each metric.
     """
 

@@ -27,7 +27,7 @@ def budget_words(schedule: Mapping[str, Any]) -> str:
     return f"{duration(seconds)}{of}"
 
 
-def lead(comparison: Comparison, facts: Mapping[str, Any]) -> list[str]:
+def introduction(comparison: Comparison, facts: Mapping[str, Any]) -> list[str]:
     """What was done, for who reads nothing else."""
     networks, seeds = len(comparison.recipe.networks), len(comparison.recipe.seeds)
     training, validation = len(facts["training"]), len(facts["validation"])

@@ -30,7 +30,7 @@ class LabelledVolume:
         name: Name of the case.
         volume: The scan, all channels in one.
         labels: (D, H, W), 0 background, i the i-th class; of regions the i-th of `base_values`.
-        doubts: What of the labels may be right and is worth a look, in words.
+        doubts: Doubtful labels, which may be right, in words.
     """
 
     name: str
@@ -41,7 +41,7 @@ class LabelledVolume:
 
 @dataclass(frozen=True, eq=False)
 class CaseFacts:
-    """What planning needs to know of a case, without its voxels.
+    """Facts about a case for planning, without its voxels.
 
     Attributes:
         name: Name of the case.
@@ -72,7 +72,7 @@ def read_labelled(case: LabelledCase, classes: Sequence[ClassValue]) -> Labelled
     """Read a case.
 
     Args:
-        case: Where it lies.
+        case: Files of the case.
         classes: Values of the label map and what they mean.
 
     Raises:
@@ -101,7 +101,7 @@ def facts_of(
     Args:
         case: Scan and labels.
         classes: Values of the label map and what they mean.
-        orientation: How the network's axes run.
+        orientation: Orientation of the network's axes.
     """
     axes = NetworkAxes.of(case.volume, orientation)
     d, h, w = (case.volume.spacing_mm[a] for a in axes.order)

@@ -22,9 +22,9 @@ class DataFacts:
     """A data set that can be trained on.
 
     Attributes:
-        cases: What is known of each case.
+        cases: Facts about each case.
         channels: Image channels that the network is to see.
-        warnings: What a user should look at, in words.
+        warnings: Warnings for the user, in words.
     """
 
     cases: tuple[CaseFacts, ...]
@@ -42,8 +42,8 @@ def examine(
 
     Args:
         data: The data set.
-        orientation: How the network's axes run.
-        progress: Told each case's number, from 1 on.
+        orientation: Orientation of the network's axes.
+        progress: Callback for each case's number, from 1 on.
 
     Raises:
         PumitError: If any case cannot be used; one message names them all.
@@ -101,7 +101,7 @@ def disagreements(facts: Sequence[CaseFacts], data: LabelledSet) -> list[CasePro
     return problems
 
 
-def has_no(classes: Sequence[str]) -> str:
+def missing_classes_text(classes: Sequence[str]) -> str:
     """Which classes a case lacks, as a predicate."""
     more = f" and {len(classes) - SHOWN_CLASSES} more" if len(classes) > SHOWN_CLASSES else ""
     return f"has no {', '.join(classes[:SHOWN_CLASSES])}{more}"
@@ -128,7 +128,7 @@ def doubtful(facts: Sequence[CaseFacts], classes: Sequence[str]) -> list[CasePro
         if len(missing) == len(classes):
             doubts.append(CaseProblem(fact.name, "its label map is empty"))
         elif missing:
-            doubts.append(CaseProblem(fact.name, has_no(missing)))
+            doubts.append(CaseProblem(fact.name, missing_classes_text(missing)))
     for i, name in enumerate(classes, start=1):
         if not any(f.class_voxels[i] for f in facts):
             doubts.append(CaseProblem("", f"no case has any {name}"))

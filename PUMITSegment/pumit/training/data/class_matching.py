@@ -26,7 +26,7 @@ class ClassLabels:
 
     Attributes:
         labels: (D, H, W), 0 background, i the i-th class; of regions the i-th of `base_values`.
-        doubts: What may be right and is worth a look, in words.
+        doubts: Doubtful findings, which may be right, in words.
     """
 
     labels: npt.NDArray[np.uint8]
@@ -99,6 +99,7 @@ def match_segments(
     segments: Sequence[LabelledSegment], classes: Sequence[ClassValue]
 ) -> tuple[dict[LabelledSegment, int | None], list[str]]:
     """The class of each segment, counted from 0; None for the background. And doubts."""
+    # 1. By names.
     by_name: dict[str, int] = {}
     for i, c in enumerate(classes):
         for name in (c.label.name, *c.segments):
@@ -106,6 +107,7 @@ def match_segments(
     matched: dict[LabelledSegment, int | None] = {
         s: by_name.get(plain_name(s.name)) for s in segments
     }
+    # 2. What is left, by values, where its name says nothing or no name is known.
     any_name = any(i is not None for i in matched.values())
     by_value = {c.value: i for i, c in reversed(list(enumerate(classes))) if len(c.values) == 1}
     taken = {i for i in matched.values() if i is not None}
@@ -121,6 +123,7 @@ def match_segments(
                 matches.append(f"{segment.name} as {classes[candidate].label.name}")
         else:
             left.append(segment.name)
+    # 3. What a user should look at.
     doubts = (
         [f"segments matched to classes by their values: {', '.join(matches)}"] if matches else []
     )

@@ -17,8 +17,8 @@ def data_record(data: LabelledSet, split: Split, facts: DataFacts) -> dict[str, 
 
     Args:
         data: Cases and classes.
-        split: Who trains and who validates.
-        facts: What the check of the data has found.
+        split: Split into training and validation cases.
+        facts: Findings of the check of the data.
     """
     labels = [c.label for c in data.classes]
     return {
@@ -40,7 +40,7 @@ def settled_data(given: Mapping[str, Any], data: LabelledSet, split: Split) -> d
     Args:
         given: Data as the recipe has them.
         data: Cases and classes.
-        split: Who trains and who validates.
+        split: Split into training and validation cases.
     """
     return {
         **{k: v for k, v in given.items() if k not in ("fold", "share")},

@@ -95,6 +95,7 @@ def _pair(
     objects: Sequence[LabelObject],
     problems: list[CaseProblem],
 ) -> tuple[list[LabelledCase], list[CaseProblem]]:
+    # 1. The scan that each object was drawn on.
     by_instance = {
         str(file.header.get("SOPInstanceUID", "")): uid
         for uid, found in series.items()
@@ -108,6 +109,7 @@ def _pair(
         else:
             text = f"the {item.kind} refers to a series that is not there; add the scan's files"
             problems.append(CaseProblem(_label_name(folder, item.path), text))
+    # 2. A case for each scan and each version of its labels.
     names: dict[str, int] = defaultdict(int)
     patients: dict[str, str] = {}
     cases = []
@@ -123,6 +125,7 @@ def _pair(
             labels = [item.path for item in group]
             image = _scan_path(scan, uid, series)
             cases.append(LabelledCase(name, (image,), labels[0], patient, tuple(labels[1:])))
+    # 3. Scans that nothing was drawn on.
     labelled = {_top(folder, series[uid].folder) for uid in drawn}
     for uid, scan in series.items():
         top = _top(folder, scan.folder)

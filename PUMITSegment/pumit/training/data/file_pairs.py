@@ -83,7 +83,7 @@ class LabelledCase:
         images: One file with all channels, or one for each. May name a part of a file, see
             `io.file_part`.
         label: The label map, `.seg.nrrd`, DICOM-SEG, RTSTRUCT or `scene.mrb#Segmentation`.
-        patient: Whose scan it is, where the data tell; never shown.
+        patient: Patient of the scan, where the data tell; never shown.
         more_labels: Further files with other segments of the same scan.
     """
 
@@ -108,7 +108,7 @@ class LabelledCase:
 
 @dataclass(frozen=True)
 class CaseProblem:
-    """What keeps a case from being used, in words.
+    """Reason why a case cannot be used, in words.
 
     Attributes:
         case: The case's name; empty where it concerns all.
@@ -124,12 +124,12 @@ class CaseProblem:
 
 @dataclass(frozen=True)
 class Pairs:
-    """What two patterns find.
+    """Images and labels that two patterns find.
 
     Attributes:
         cases: Scans with labels.
-        channels: What `{channel}` stands for, in order; empty where the pattern has none.
-        problems: What is missing or there twice.
+        channels: Values of `{channel}`, in order; empty where the pattern has none.
+        problems: Missing and duplicate files, in words.
         patterns: Patterns of the images and the labels.
     """
 
@@ -171,12 +171,12 @@ def pair_files(
     """Pair the files of two patterns by what `{case}` stands for in them.
 
     Args:
-        folder: Where the patterns begin.
+        folder: Folder that the patterns begin at.
         images: Such as "images/{case}.*" (any suffix of an image) or, with several files for a
             case, "images/{case}_{channel}.nii.gz"; without any suffix, folders of DICOM files.
         labels: Such as "labels/{case}.*".
         repeats_single: Whether a case may have the first channel alone.
-        channel_names: What the channels 0000, 0001 and so on are called, for messages.
+        channel_names: Names of the channels 0000, 0001 and so on, for messages.
 
     Raises:
         PumitError: If a pattern has no `{case}`.

@@ -24,7 +24,7 @@ class LabelledSet:
         classes: Classes in order of their values; the i-th from 1 on is the network's class i.
         channels: Names of the image channels, such as "CT"; empty where nobody says.
         repeats_single: Whether a case of one channel stands for all channels.
-        doubts: What a user should look at, in words.
+        doubts: Doubtful findings for the user, in words.
     """
 
     cases: tuple[LabelledCase, ...]
@@ -41,7 +41,7 @@ class FoundCases:
     Attributes:
         data: The data set; its classes are empty where nobody names them.
         problems: Problems of cases that cannot be used, which are not in the data set.
-        layout: How the cases were found, in words, such as the patterns.
+        layout: Way in which the cases were found, in words, such as the patterns.
         origins: Case to its folder, as the recipe names it, and its name there; those that are
             listed have none.
     """

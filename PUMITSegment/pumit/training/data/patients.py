@@ -23,7 +23,7 @@ MOST_SCANS = 8.0  # usual scans of a patient; what groups more of them is a site
 SHOWN = 3
 
 
-def told_patients(names: Sequence[str], patient_of: Mapping[str, str]) -> Groups:
+def known_patients(names: Sequence[str], patient_of: Mapping[str, str]) -> Groups:
     """Cases of each patient where the data say who they are; who is not told of stands alone.
 
     Args:

@@ -15,8 +15,8 @@ from pumit.training.data.patients import (
     Groups,
     about_guess,
     guessed_pattern,
+    known_patients,
     matched_patients,
-    told_patients,
 )
 from pumit.training.recipes.labelled import LabelledData
 
@@ -28,7 +28,7 @@ class Split:
     Attributes:
         training: Trained on.
         validation: Validated on.
-        warnings: What a user should know of it, in words.
+        warnings: Warnings for the user, in words.
     """
 
     training: tuple[str, ...]
@@ -102,7 +102,7 @@ def patients_of(
         return matched_patients(names, pattern), []
     known = {name: patient for name, patient in patient_of.items() if patient}
     if known:
-        return told_patients(names, known), []
+        return known_patients(names, known), []
     guess = guessed_pattern(names)
     if guess is None:
         return {name: [name] for name in names}, []

@@ -14,16 +14,17 @@ import numpy as np
 
 from pumit.errors import ExportError, PumitError, VolumeError
 from pumit.export.classes import class_colors
+from pumit.geometry import Triple
 from pumit.io.labels.label_source import read_all_labels, read_scan
 from pumit.training.data.case import CaseFacts, LabelledVolume, facts_of, one_line
-from pumit.training.data.checks import disagreements, doubtful, has_no
+from pumit.training.data.checks import disagreements, doubtful, missing_classes_text
 from pumit.training.data.class_matching import class_labels
 from pumit.training.data.class_proposal import ClassProposal
 from pumit.training.data.classes import ClassValue, has_regions, region_table
 from pumit.training.data.file_pairs import CaseProblem, LabelledCase
 from pumit.training.data.found_cases import FoundCases
 from pumit.training.data.thumbnail import write_thumbnail
-from pumit.volume import Triple, Volume
+from pumit.volume import Volume
 
 logger = logging.getLogger(__name__)
 
@@ -34,17 +35,17 @@ class CaseReport:
 
     Attributes:
         case: Its name.
-        patient: Whose scan it is, where the data tell.
+        patient: Patient of the scan, where the data tell.
         thumbnail: File of its picture.
         spacing_mm: Voxel size in array order (d, h, w); None where the scan cannot be read.
         shape: Voxels in that order.
         channels: Image channels.
         classes: Voxels of each class.
-        problems: What keeps it from being trained on, in words.
-        doubts: What may be right and is worth a look, in words.
+        problems: Reasons why it cannot be trained on, in words.
+        doubts: Doubtful findings, which may be right, in words.
         images: Its files as a recipe names them, for programs; of no use in a log.
         label: Its label files, likewise.
-        folder: Where it was found, as the recipe names it; empty for one that is listed.
+        folder: Folder that it was found in, as the recipe names it; empty for one that is listed.
         in_folder: Its name there.
     """
 
@@ -72,9 +73,9 @@ class SetReport:
     """Facts and problems of all cases together.
 
     Attributes:
-        cases: How many there are.
-        usable: How many have no problem.
-        layout: How they were found, in words.
+        cases: Number of cases.
+        usable: Number of cases without a problem.
+        layout: Way in which they were found, in words.
         classes: Classes as a recipe names them.
         colors: Class to the colour it is shown in, each part in 0..1.
         voxels: Class to its voxels in all cases.
@@ -82,7 +83,7 @@ class SetReport:
         channels: Names of the image channels, where they are known.
         problems: All of them, each beginning with its case.
         doubts: All of them.
-        found_late: What only the whole set shows of a case: `{case: {problems, doubts}}`.
+        found_late: Findings on a case that only the whole set shows: `{case: {problems, doubts}}`.
     """
 
     cases: int
@@ -120,7 +121,7 @@ class DataSurvey:
         early: dict[str, list[str]] = defaultdict(list)
         for problem in found.problems:
             early[problem.case].append(problem.sentence)
-        self._early = {name: told for name, told in early.items() if name}
+        self._early = {name: problems for name, problems in early.items() if name}
         self._of_all = early.get("", [])
 
     def __len__(self) -> int:
@@ -134,7 +135,7 @@ class DataSurvey:
             report = CaseReport(name, problems=list(self._early.get(name, ())))
             report.folder, report.in_folder = self._found.origins.get(name, ("", ""))
             if name in cases:
-                self._look_at(cases[name], number, report)
+                self._examine(cases[name], number, report)
             self._reports.append(report)
             yield report
 
@@ -143,7 +144,7 @@ class DataSurvey:
         """Those of the recipe, or what the labels hold so far."""
         return self._found.data.classes if self._proposal is None else self._proposal.classes()
 
-    def _look_at(self, case: LabelledCase, number: int, report: CaseReport) -> None:
+    def _examine(self, case: LabelledCase, number: int, report: CaseReport) -> None:
         report.patient = case.patient
         report.images = [str(path) for path in case.images]
         report.label = [str(path) for path in case.labels]
@@ -171,7 +172,7 @@ class DataSurvey:
             report.doubts.append("its label map is empty")
         elif self._proposal is None:
             missing = [name for name, count in report.classes.items() if not count]
-            report.doubts += [has_no(missing)] if missing else []
+            report.doubts += [missing_classes_text(missing)] if missing else []
         else:
             report.classes = {name: n for name, n in report.classes.items() if n}
         self._facts.append(facts)
@@ -266,6 +267,6 @@ class DataSurvey:
         ]
         found = disagreements(facts, self._found.data), doubtful(facts, names)
         problems, doubts = (
-            [p for p in told if (p.case, p.sentence) not in known] for told in found
+            [p for p in problems if (p.case, p.sentence) not in known] for problems in found
         )
         return problems, doubts

@@ -9,10 +9,11 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from pumit.geometry import Triple
 from pumit.preprocessing.channels import grey
 from pumit.preprocessing.network_axes import NetworkAxes
 from pumit.system.atomic import atomic_path
-from pumit.volume import Triple, Volume
+from pumit.volume import Volume
 
 SIDE = 160  # pixels of the longer side
 OPACITY = 0.45

@@ -38,10 +38,10 @@ class VolumeCache:
     and what it wrote appears at once and whole.
 
     Args:
-        folder: Where to keep them, `<folder>/<settings>/<case>/<name>.npy`; may be deleted at any
+        folder: Folder of the files `<folder>/<settings>/<case>/<name>.npy`; may be deleted at any
             time that no training runs.
         settings: All that decides how a case is made; what JSON can hold.
-        limit_gib: How large the folder may become, or None. Cases beyond it are made whenever
+        limit_gib: Largest size of the folder, or None. Cases beyond it are made whenever
             they are asked for.
 
     Raises:
@@ -106,7 +106,7 @@ class VolumeCache:
             paths: All cases, in the same order in every process.
             make: Makes the arrays of one.
             rank: Number of this process.
-            world: How many processes there are.
+            world: Number of processes.
 
         Returns:
             How many were made.

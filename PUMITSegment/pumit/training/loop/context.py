@@ -26,11 +26,11 @@ class TrainingRun:
         recipe: The recipe.
         keys: The same as its file holds it, to be kept.
         source: The recipe's file name, for messages.
-        folder: Where relative paths of the recipe begin.
+        folder: Folder that relative paths of the recipe begin at.
         output: Folder of the results.
-        device: Where the network is trained.
+        device: Device that the network is trained on.
         workers: Processes that draw batches ahead.
-        reporter: Where the run reports, and hears that it shall pause or stop.
+        reporter: Reporter of the run, which also receives commands.
         given: The recipe as the user gave it, to know a changed one.
         named_schedule: Keys of the schedule that the recipe's file names.
     """
@@ -81,7 +81,7 @@ class TrainingRun:
         """Write one JSON line to standard output and to `log.jsonl`, in the first process."""
         self.reporter.report(record)
 
-    def settle(self, **planned: Any) -> None:
+    def save_recipe(self, **planned: Any) -> None:
         """Keep the recipe in the output folder with all that was decided; before training begins.
 
         Args:
@@ -89,7 +89,7 @@ class TrainingRun:
         """
         if self.is_first:
             full = run_recipe.full_recipe(self.keys, self.schedule, planned)
-            self.reporter.written(lambda: run_recipe.settle(self.output, self.given, full))
+            self.reporter.written(lambda: run_recipe.save_recipes(self.output, self.given, full))
             circumstances = {
                 "pumit": __version__,
                 "torch": torch.__version__,

@@ -14,7 +14,7 @@ class WeightAverage:
     Entries of other kinds, such as counters, are those of the present.
 
     Args:
-        network: Whose state; where it is shared out over processes, so is the average.
+        network: Network to average; where it is sharded over processes, so is the average.
         decay: Share of the past that is kept at every step.
     """
 

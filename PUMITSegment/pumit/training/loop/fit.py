@@ -40,10 +40,10 @@ class Trial:
 
 
 class TrainingJob(Protocol):
-    """What is trained: the data and their plan, the task, its validation and its checkpoint.
+    """A training: its data and their plan, its task, its validation and its checkpoint.
 
     `fit` calls the methods in the order in which they stand here. Where memory is short it begins
-    again at `settled`, with what `smaller` has changed.
+    again at `decided_keys`, with what `smaller` has changed.
 
     Attributes:
         run: Recipe and circumstances.
@@ -63,7 +63,7 @@ class TrainingJob(Protocol):
     def prepare(self) -> None:
         """Prepare the data in the output folder, where they need it."""
 
-    def settled(self) -> dict[str, Any]:
+    def decided_keys(self) -> dict[str, Any]:
         """Keys of the recipe that were decided, as another start finds them."""
 
     def trials(self) -> Sequence[Trial]:
@@ -94,7 +94,7 @@ class TrainingJob(Protocol):
         """What the checkpoint says of a validation."""
         return finite(found)
 
-    def judge(self, best: Sequence[Path]) -> None:
+    def evaluate_best(self, best: Sequence[Path]) -> None:
         """Measure the best model and write what it does; in the first process alone.
 
         Args:
@@ -155,10 +155,10 @@ def finite(found: Mapping[str, float]) -> dict[str, float]:
 def _train_all(job: TrainingJob) -> Path:
     """Train with the plan as it is, and judge the best; returns its checkpoint."""
     run = job.run
-    run.settle(**job.settled())
+    run.save_recipe(**job.decided_keys())
     best = [_train(job, trial) for trial in job.trials()]
     if run.is_first:
-        job.judge(best)
+        job.evaluate_best(best)
     return run.model
 
 

@@ -14,7 +14,7 @@ from pumit.networks.pumit.vit import UniversalViT
 PREFIX = "vit."
 
 
-def begin_with_encoder(vit: UniversalViT, model: str) -> None:
+def load_initial_encoder(vit: UniversalViT, model: str) -> None:
     """Give a ViT the weights of a pre-trained one; patch, channels and field may differ.
 
     Args:
@@ -26,7 +26,7 @@ def begin_with_encoder(vit: UniversalViT, model: str) -> None:
     """
     path = find_model(model)
     checkpoint = load_checkpoint(path)
-    network = str(checkpoint.recipe.get("network"))
+    network = checkpoint.header.network
     if network != "pumit_vit_b" and kind_of(checkpoint.recipe) != "encoder":
         raise CheckpointError(
             f"initial {path.name} holds the network {network!r}; give a pre-trained universal "

@@ -19,7 +19,7 @@ def first_not_finite(network: nn.Module, forward: Callable[[], Any]) -> str | No
     """The first layer of a network whose answer is not finite while something is computed.
 
     Args:
-        network: Whose layers have names.
+        network: Network, whose layers have names.
         forward: Computes it; may fail of itself.
 
     Returns:
@@ -27,11 +27,11 @@ def first_not_finite(network: nn.Module, forward: Callable[[], Any]) -> str | No
     """
     names = {id(module): name for name, module in network.named_modules()}
 
-    def look(module: nn.Module, _: Any, answer: Any) -> None:
+    def record(module: nn.Module, _: Any, answer: Any) -> None:
         if id(module) in names and not all(_is_finite(leaf) for leaf in tree_leaves(answer)):
             raise _NotFinite(names[id(module)])
 
-    handle = register_module_forward_hook(look)
+    handle = register_module_forward_hook(record)
     try:
         with torch.no_grad():
             forward()

@@ -26,7 +26,7 @@ class StepDraws(Dataset[Any]):
     """The batch of every step: a function of the seed, the step and the process alone.
 
     Args:
-        draw: What draws; where processes are not forked it is pickled, so it holds no network.
+        draw: Source of batches; pickled where processes are not forked, so it holds no network.
         seed: Seed of the run.
         rank: Rank of this process among those that train together.
         degrees: Share of steps per degree of anisotropy.
@@ -51,7 +51,7 @@ def batches(draws: StepDraws, steps: range, *, workers: int, pinned: bool) -> It
 
     Args:
         draws: Batch of every step.
-        steps: Which steps.
+        steps: Steps to draw for.
         workers: Processes that draw ahead; 0 draws in this one when a batch is asked for.
         pinned: Whether to put them in memory that a GPU reads without waiting.
     """
@@ -59,7 +59,7 @@ def batches(draws: StepDraws, steps: range, *, workers: int, pinned: bool) -> It
         yield from (draws[step] for step in steps)
         return
     drawn = DataLoader(
-        _Told(draws),
+        _DrawnSteps(draws),
         batch_size=None,
         sampler=steps,
         num_workers=workers,
@@ -69,7 +69,7 @@ def batches(draws: StepDraws, steps: range, *, workers: int, pinned: bool) -> It
         worker_init_fn=_leave_stopping_to_the_run,
     )
     for batch in drawn:
-        if isinstance(batch, _Complaint):
+        if isinstance(batch, _WorkerError):
             raise PumitError(batch.message)
         yield batch
 
@@ -80,13 +80,13 @@ def _leave_stopping_to_the_run(number: int) -> None:
 
 
 @dataclass(frozen=True)
-class _Complaint:
+class _WorkerError:
     """The error message of a worker process in place of a batch."""
 
     message: str
 
 
-class _Told(Dataset[Any]):
+class _DrawnSteps(Dataset[Any]):
     """Batches, or the one line that says why there is none: a loader would send a traceback."""
 
     def __init__(self, draws: StepDraws) -> None:
@@ -96,4 +96,4 @@ class _Told(Dataset[Any]):
         try:
             return self.draws[step]
         except PumitError as error:
-            return _Complaint(str(error))
+            return _WorkerError(str(error))

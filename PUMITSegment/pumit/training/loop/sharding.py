@@ -63,8 +63,8 @@ def shard(network: nn.Module, device: torch.device, *, in_half: bool) -> None:
     """Keep a share of every block's matrices in each process, whole only while it is computed.
 
     Args:
-        network: Whose blocks; everything else stays whole.
-        device: Where it lies.
+        network: Network, whose blocks are sharded; everything else stays whole.
+        device: Device of the network.
         in_half: Whether blocks are gathered in bfloat16. Copies that autocast made of their
             weights would else be remembered for the backward pass, all at once.
 
@@ -98,10 +98,10 @@ def shard(network: nn.Module, device: torch.device, *, in_half: bool) -> None:
         )
 
 
-def _blocks(network: nn.Module, wanted_by: str) -> list[nn.Module]:
+def _blocks(network: nn.Module, method: str) -> list[nn.Module]:
     blocks = repeated_blocks(network)
     if not blocks:
-        raise PumitError(f"{wanted_by} works on a network's blocks, and this network has none.")
+        raise PumitError(f"{method} works on a network's blocks, and this network has none.")
     return blocks
 
 

@@ -57,22 +57,22 @@ class Request(IntEnum):
 
 
 class Run:
-    """What changes while a network is trained.
+    """State of a training: network, average, optimizer and position.
 
     Args:
-        network: What is trained; moved to the device, alike in every process.
-        folder: Where an earlier part of the run may be.
+        network: Network to train; moved to the device, alike in every process.
+        folder: Folder of the run, which may hold an earlier part of it.
         schedule: Length and manner.
-        device: Where to train.
+        device: Device to train on.
         optimizer_of: Makes the optimiser of the network as it lies in this process.
-        reporter: Where the run reports and receives commands.
+        reporter: Reporter of the run, which also receives commands.
         validates: Whether validations choose the model; else it is that of the last save.
 
     Attributes:
-        position: How far it is.
+        position: Its position.
         average: Running average of the weights.
-        progress: What the next line of the log will tell.
-        rank_sync: Where processes settle what gradients do not.
+        progress: Figures of the next line of the log.
+        rank_sync: Agreement of the processes on what gradients do not settle.
 
     Raises:
         CheckpointError: If the folder holds something else than the start of this run.
@@ -102,7 +102,7 @@ class Run:
         self.average = WeightAverage(network, schedule.average)
         self.position = Position()
         if saved is not None:
-            self._take_up(saved)
+            self._resume_from(saved)
         self._require_one_folder()
         self.rank_sync = RankSync()
         position = self.position
@@ -119,13 +119,13 @@ class Run:
                 "continued", f"Going on at step {position.step}.", step=position.step
             )
         self.progress = Progress(device, self.reporter.clock)
-        self._saved = self.reporter.clock.look()
+        self._saved = self.reporter.clock.read()
         self._save_seconds = self._validation_seconds = 0.0
         self.is_over = bool(schedule.seconds) and self.is_spent
         if self.is_over:
             logger.warning("the budget of %g seconds was used up before", schedule.seconds)
 
-    def _take_up(self, saved: Saved) -> None:
+    def _resume_from(self, saved: Saved) -> None:
         """Go on from where a run was saved; the network has its weights already."""
         average = self.average.state
         self.average.state = {
@@ -187,7 +187,7 @@ class Run:
     @property
     def elapsed(self) -> float:
         """Seconds of this run until now, its parts before a stop included."""
-        return self.reporter.clock.look()
+        return self.reporter.clock.read()
 
     @property
     def is_save_due(self) -> bool:
@@ -227,9 +227,11 @@ class Run:
         Raises:
             RunStopped: If the run was stopped meanwhile; it is saved, and will be done again.
         """
+        # 1. Note that it is due, and save where that would take too long afterwards.
         self.position.owes_validation = True
         if self._may_lose_steps():
             self.save(None)
+        # 2. Score the averaged weights, which all processes gather.
         began = self.elapsed
         state = self.averaged()
 
@@ -250,9 +252,10 @@ class Run:
         except RunStopped:
             self.save(None)
             raise
+        # 3. Its time is not one of steps.
         self.position.owes_validation = False
         self._validation_seconds = self.elapsed - began
-        self.progress.rest(self._validation_seconds)
+        self.progress.exclude(self._validation_seconds)
         self.reporter.training()
 
     def _may_lose_steps(self) -> bool:
@@ -282,7 +285,7 @@ class Run:
         if is_stopped:
             raise stops[0] if stops else RunStopped
 
-    def obey(self, requested: Request) -> None:
+    def handle_request(self, requested: Request) -> None:
         """Pause or stop, as the processes have agreed; all is saved.
 
         Raises:
@@ -324,4 +327,4 @@ class Run:
         self._alone(work)
         self._saved = self.elapsed
         self._save_seconds = self._saved - began
-        self.progress.rest(self._save_seconds)
+        self.progress.exclude(self._save_seconds)

@@ -99,25 +99,25 @@ class Step:
     def _gradients_everywhere(self) -> tuple[Tensor, list[list[str]]]:
         """`_gradients`; where they fail in one process, all stop, each with one line."""
         found: tuple[Tensor, list[list[str]]] | None = None
-        complaint: PumitError | None = None
+        failure: PumitError | None = None
         try:
             found = self._gradients()
         except PumitError as error:
-            complaint = error
+            failure = error
         except (RuntimeError, MemoryError) as error:
-            complaint = memory_short(error)
-            if complaint is None:
+            failure = memory_short(error)
+            if failure is None:
                 raise
         kinds = (PumitError, MemoryShortError, WorkerLostError)
-        failed = self.run.rank_sync.any_of([isinstance(complaint, kind) for kind in kinds])
+        failed = self.run.rank_sync.any_of([isinstance(failure, kind) for kind in kinds])
         has_failed, is_short, has_lost = failed
         # All go on alike with less memory, so what one lacks all lack.
-        if has_lost and not isinstance(complaint, WorkerLostError):
+        if has_lost and not isinstance(failure, WorkerLostError):
             raise WorkerLostError("Another training process lost a process that prepares patches.")
-        if is_short and not isinstance(complaint, MemoryShortError):
+        if is_short and not isinstance(failure, MemoryShortError):
             raise MemoryShortError("Another process has not enough memory.")
-        if complaint is not None:
-            raise complaint
+        if failure is not None:
+            raise failure
         if has_failed or found is None:
             raise TrainingError(f"{self._here}: another process stopped; its message says why.")
         return found

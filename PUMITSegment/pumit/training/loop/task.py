@@ -28,7 +28,7 @@ class Task(Protocol):
         message) and `voxels` (how many, for the log).
         """
 
-    def ahead(self) -> Draw:
+    def worker_draw(self) -> Draw:
         """What draws the same in worker processes, without the network."""
 
     def forward(self, batch: Any) -> dict[str, Tensor]:

@@ -13,21 +13,21 @@ from pumit.training.run.clock import RunClock
 
 
 class Progress:
-    """Collect what happens between two lines of the log.
+    """Collect losses and times between two lines of the log.
 
     Args:
-        device: Where the network is trained.
-        clock: What counts the seconds of the run; None for one that begins now.
+        device: Device that the network is trained on.
+        clock: Clock of the run's seconds; None for one that begins now.
 
     Attributes:
-        step_seconds: What a step takes of late, validations and saves left out; 0 before the
+        step_seconds: Recent time of a step, without validations and saves; 0 before the
             first line.
     """
 
     def __init__(self, device: torch.device, clock: RunClock | None = None) -> None:
         self.device = device
         self.clock = RunClock() if clock is None else clock
-        self.since = self.clock.look()
+        self.since = self.clock.read()
         self.step_seconds = 0.0
         self.steps = 0
         self.waited = 0.0
@@ -52,7 +52,7 @@ class Progress:
         for name, value in values.items():
             self.values.setdefault(name, []).append(value.detach().float().reshape(()))
 
-    def rest(self, seconds: float) -> None:
+    def exclude(self, seconds: float) -> None:
         """Leave out the time of a validation or a save."""
         self.since += seconds
 
@@ -66,7 +66,7 @@ class Progress:
             and `memory_gib` (peak of the fullest device; of the largest process where they train on
             the CPU).
         """
-        now = self.clock.look()
+        now = self.clock.read()
         seconds = max(now - self.since, 1e-9)
         self._learn(seconds / max(self.steps, 1))
         means = {name: _mean(torch.stack(v).cpu()) for name, v in self.values.items()}

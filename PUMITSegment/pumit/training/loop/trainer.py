@@ -50,15 +50,15 @@ def train(
         schedule: Length and manner of the training.
         seed: Seed of everything random.
         degrees: Share of steps per degree of anisotropy.
-        report: Called with a progress record every `log_every` steps, and with what a validation
+        report: Callback for a progress record every `log_every` steps, and for what a validation
             found as {"step": ..., "validation": {...}}.
-        on_checkpoint: Called with the averaged weights and the step at every save.
-        validate: Called with the averaged weights every `validate_every` steps and at the end.
-        on_best: Called with the averaged weights, the step and what was found, where a
+        on_checkpoint: Callback for the averaged weights and the step at every save.
+        validate: Scoring of the averaged weights, every `validate_every` steps and at the end.
+        on_best: Callback for the averaged weights, the step and the scores, where a
             validation's `score` is the highest so far.
-        device: Where to train; None stays on the CPU.
+        device: Device to train on; None stays on the CPU.
         workers: Processes that draw batches ahead; the same batches, however many.
-        reporter: Where the run hears that it shall pause or stop; None for nowhere.
+        reporter: Reporter of the run, which also receives commands; None for none.
 
     Returns:
         The averaged weights. With `parallel: fsdp` the task's network stays shared out.
@@ -89,7 +89,7 @@ def train(
     if run.is_over:
         return run.averaged()
     # 3. Batches from the step on that is next, drawn ahead by worker processes.
-    draw = task.ahead() if workers else task.draw
+    draw = task.worker_draw() if workers else task.draw
     draws = StepDraws(draw, seed=seed, rank=rank(), degrees=degrees)
     indices = range(run.position.step * schedule.accumulate, schedule.steps * schedule.accumulate)
     stream = batches(draws, indices, workers=workers, pinned=device.type == "cuda")
@@ -112,7 +112,7 @@ def train(
             # 7. Save, then pause, stop or finish as requested.
             if is_save_due or is_last or requested:
                 run.save(on_checkpoint)
-            run.obey(requested)
+            run.handle_request(requested)
             if is_last or (requested is Request.FINISH and run.finishes()):
                 break
     return run.averaged()

@@ -7,11 +7,11 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from pumit.geometry import Triple
 from pumit.report.line_chart import Line, LineChart, write_line_charts
 from pumit.training.model_card.facts import ClassFact
 from pumit.training.model_card.record import RunLog
 from pumit.training.recipes.schedule import Schedule
-from pumit.volume import Triple
 
 # Of a progress record, what is neither a loss nor a score.
 _OTHER = {
@@ -44,7 +44,7 @@ def write_curves(
         log: Log of the run.
         path: File to write, `.png`.
         schedule: Schedule of the run, for its learning rate.
-        classes: Whose colours the validation's lines have.
+        classes: Classes, whose colours the validation's lines have.
         best_step: Step of the weights that were kept.
 
     Raises:

@@ -14,9 +14,9 @@ from typing import Any
 
 from pumit.evaluation.segmentation_metrics import Mean, MetricRow, mean_of, summarize
 from pumit.export.classes import class_terminology
+from pumit.geometry import Triple
 from pumit.models.card import classes_of
 from pumit.segmentation import TISSUE
-from pumit.volume import Triple
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class CaseFact:
 
 @dataclass(frozen=True)
 class CaseMeasures:
-    """What was measured on a case: column to number, which is None where there is none."""
+    """Measures of a case: column to number, or to None where there is none."""
 
     case: str
     values: dict[str, float | None]
@@ -65,14 +65,14 @@ class CaseMeasures:
 
 @dataclass(frozen=True)
 class Scores:
-    """What was measured on cases that were not trained on.
+    """Measures of cases that were not trained on.
 
     Attributes:
         means: Row (a class, or a number of clicks) to measure to its mean with interval.
         cases: Case by case, the worst first.
-        split: What the cases were: "validation" or "test".
+        split: Role of the cases: "validation" or "test".
         step: Step of the checkpoint that was measured.
-        caption: What the numbers of the cases are.
+        caption: Meaning of the cases' numbers.
     """
 
     means: dict[str, dict[str, Mean]]

@@ -39,7 +39,7 @@ TASK_OF_KIND = {
     "encoder": "reads scans for another network, which begins its training with these weights",
 }
 # What a recipe says of its data without telling whose they are.
-_TOLD_OF_DATA = ("classes", "channels", "repeat_single_channel", "fold", "share", "split")
+_DATA_KEYS_SHOWN = ("classes", "channels", "repeat_single_channel", "fold", "share", "split")
 _CPU_INFO = Path("/proc/cpuinfo")
 # A run may end this much before its budget: no step is begun that would not fit.
 _ENDED = 0.97
@@ -51,7 +51,7 @@ class CardPicture:
 
     Attributes:
         file: Beside the card.
-        title: What it shows, in a sentence.
+        title: Title, a sentence.
     """
 
     file: str
@@ -63,7 +63,7 @@ class RunLog:
     """A run's log, in its parts.
 
     Attributes:
-        data: What was found in the data; empty where nobody wrote it down.
+        data: Record of the data; empty where none was written.
         steps: Progress records with a loss, in rising order of their steps.
         validations: Records with what a validation found, in rising order.
         learning_rate: Learning rate of the trial that was kept, where several were tried.
@@ -117,33 +117,33 @@ class RunCard:
     Attributes:
         name: Name of the model.
         version: Its own version.
-        kind: What it does.
+        kind: Kind of the model.
         description: One sentence.
         licence: Licence of the weights, as the user chose it; "" where nobody did.
         made: Day it was made, ISO 8601.
         file: File name of the checkpoint.
         sha256: Fingerprint of the weights.
         network: Name of the network.
-        parameters: How many numbers were learned.
-        begun_with: What the training began with; "" for random weights.
-        classes: What it answers with; none of a promptable model.
+        parameters: Number of learned parameters.
+        initial_model: Initial model of the training; "" for random weights.
+        classes: Classes of its answers; none of a promptable model.
         channels: Names of the image channels, where they have any.
         plan: Spacing, patch, intensities; empty where the network needs none.
-        schedule: How it was trained.
+        schedule: Settings of its training.
         settings: The rest of the recipe.
         step: Step of the best checkpoint.
         steps: Steps done.
         planned_steps: Steps that were planned.
         is_stopped_early: Whether it was stopped before its schedule or its time ended.
-        seconds: How long it took.
+        seconds: Duration, seconds.
         hardware: Machine that it was trained on.
         memory_gib: Most memory that was used.
-        fold: Which part of the data validated, such as "1 of 5"; "" where they were not folded.
+        fold: Part of the data that validated, such as "1 of 5"; "" where they were not folded.
         cases: The data.
         counts: Cases by class or role, where the log names none.
-        remarks: How many remarks the check of the data had.
-        metrics: What the last validation of the best checkpoint found.
-        scores: What was measured case by case at the end; None where the run was stopped before.
+        remarks: Number of remarks of the check of the data.
+        metrics: Scores of the last validation of the best checkpoint.
+        scores: Scores case by case at the end; None where the run was stopped before.
         further_scores: Scores of other splits, such as the test cases.
         curves: Picture of the training; None where it could not be drawn.
         worst: Pictures of the worst cases.
@@ -159,7 +159,7 @@ class RunCard:
     sha256: str
     network: str
     parameters: int
-    begun_with: str
+    initial_model: str
     classes: tuple[ClassFact, ...]
     channels: tuple[str, ...]
     plan: dict[str, Any]
@@ -205,9 +205,9 @@ def gather(
     Args:
         folder: The run's.
         best: The checkpoint's file.
-        checkpoint: What it holds.
+        checkpoint: Its content.
         log: The run's.
-        device: Where it was trained.
+        device: Device that it was trained on.
         numbers: Name of a case to "case 7".
     """
     model = checkpoint.recipe
@@ -231,7 +231,7 @@ def gather(
         sha256=checkpoint.sha256,
         network=str(model.get("network", "")),
         parameters=sum(math.prod(t.shape) for t in checkpoint.state.values()),
-        begun_with=begun_with(training.get("initial") or _initial_of(given)),
+        initial_model=initial_model(training.get("initial") or _initial_of(given)),
         classes=class_facts(model),
         channels=tuple(str(c) for c in training.get("channels", ())),
         plan=dict(model.get("plan", model.get("input", {}))),
@@ -282,7 +282,7 @@ def settings_of(keys: Mapping[str, Any]) -> dict[str, Any]:
     public = {k: v for k, v in keys.items() if k not in left_out and "folder" not in k}
     data = keys.get("data", {})
     if isinstance(data, Mapping):
-        public |= {"data": {k: v for k, v in data.items() if k in _TOLD_OF_DATA}}
+        public |= {"data": {k: v for k, v in data.items() if k in _DATA_KEYS_SHOWN}}
         if isinstance(data.get("classes"), (list, tuple)):
             public["data"]["classes"] = [_without_segments(row) for row in data["classes"]]
     clean: dict[str, Any] = without_paths({k: v for k, v in public.items() if "cases" not in k})
@@ -296,7 +296,7 @@ def _without_segments(row: Any) -> Any:
     return {key: value for key, value in row.items() if key != "segments"}
 
 
-def begun_with(initial: Any) -> str:
+def initial_model(initial: Any) -> str:
     """A model that a training began with, by its name in the index or its fingerprint."""
     if isinstance(initial, Mapping):
         name, sha256 = str(initial.get("name", "")), str(initial.get("sha256", ""))[:16]

@@ -60,7 +60,7 @@ def _overview(card: RunCard) -> Table:
         ("Version", card.version),
         ("Licence", card.licence or NOT_CHOSEN),
         ("Made", f"{card.made}{_effort(card)}"),
-        ("Begun with", card.begun_with or "random weights"),
+        ("Begun with", card.initial_model or "random weights"),
         ("Not for", "diagnosis or treatment without a person who checks every result"),
     ]
     return Table("", ["", ""], rows)

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from pumit.errors import PumitError, VolumeError
-from pumit.evaluation.simulated_user import clicked
+from pumit.evaluation.simulated_user import simulate_clicks
 from pumit.inference.automatic.segmentation import load_automatic
 from pumit.inference.interactive.segmenter import load_segmenter
 from pumit.inference.interactive.session import InteractiveSession
@@ -51,7 +51,7 @@ def draw_worst_cases(
         scores: Cases, the worst first.
         numbers: Name of a case to "case 7".
         classes: Classes with their colours.
-        device: Where to compute.
+        device: Device to compute on.
     """
     model = load_automatic(best, device)
     assert isinstance(recipe, SegmentationRecipe)
@@ -93,7 +93,7 @@ def draw_worst_clicks(
         session = InteractiveSession(model)
         session.set_volume(read.volume)
         stages = []
-        for number, (mask, _) in enumerate(clicked(session, target, CLICKS), start=1):
+        for number, (mask, _) in enumerate(simulate_clicks(session, target, CLICKS), start=1):
             if number in (1, CLICKS):
                 title = f"{number} click{'s' if number > 1 else ''}"
                 stages.append(Stage(title, mask.copy(), tuple(session.prompts())))

@@ -63,7 +63,7 @@ def write_card(folder: Path, best_checkpoint: Path, *, device: str | None = None
         folder: Folder of the run: `log.jsonl`, and where there are any `recipe.yaml` and
             `validation.json`.
         best_checkpoint: The model that the card is about.
-        device: Where the worst cases are computed again; None for where the recipe trained.
+        device: Device for the worst cases; None for the device of the recipe.
 
     Returns:
         `card.md`.
@@ -72,8 +72,7 @@ def write_card(folder: Path, best_checkpoint: Path, *, device: str | None = None
         PumitError: If the checkpoint cannot be read, or the card not be written.
     """
     checkpoint = load_checkpoint(best_checkpoint)
-    rate = checkpoint.recipe.get("training", {}).get("learning_rate")
-    log = RunLog.read(folder, learning_rate=rate)
+    log = RunLog.read(folder, learning_rate=checkpoint.header.learning_rate)
     recipe = followed_recipe(folder)
     classified = {}
     if isinstance(recipe, ClassificationRecipe) and (folder / ANSWERS).is_file():

@@ -73,7 +73,7 @@ def time_parts(
 
     Args:
         plan: Cases, split and patch.
-        cost: What was measured.
+        cost: Measured cost of a step.
         overlap: Overlap of windows in a validation.
         final_overlap: Overlap of windows in the final validation.
         flips: Whether that averages reflections.
@@ -93,8 +93,9 @@ def time_parts(
         starting,
         sum(map(math.prod, training)) * cost.preparing_seconds,
         cost.step.seconds,
-        windows(overlap) * cost.window_seconds + voxels * cost.asking_seconds,
-        judged * (1 + drawn) + voxels * (cost.judging_seconds + drawn * cost.asking_seconds),
+        windows(overlap) * cost.window_seconds + voxels * cost.validation_seconds,
+        judged * (1 + drawn)
+        + voxels * (cost.final_validation_seconds + drawn * cost.validation_seconds),
     )
 
 
@@ -139,27 +140,27 @@ def estimate_of(
     """The estimate of a run, or of several one after another.
 
     Args:
-        parts: What its parts take.
+        parts: Cost of its parts.
         steps: Length and rhythm.
         room: Memory and disk.
         hardware: The machine.
         tried: The steps that were measured.
-        runs: How many trainings.
+        runs: Number of trainings.
     """
     free = hardware.memory_bytes if hardware.kind == "cpu" else hardware.device_bytes
-    of = f" of {spoken_bytes(free)} free" if free is not None else ""
+    of = f" of {size_text(free)} free" if free is not None else ""
     where = "memory" if hardware.kind == "cpu" else "GPU memory"
     validations = f"{steps.validations} validation{'s' if steps.validations > 1 else ''}"
     pieces = [
-        f"{spoken(parts.starting + parts.preparing)} for reading and preparing",
-        f"{spoken(steps.steps * parts.step)} for {steps.steps} steps",
-        f"{spoken(steps.validations * parts.validation)} for {validations}",
-        f"{spoken(parts.judging)} for the final validation",
+        f"{duration_text(parts.starting + parts.preparing)} for reading and preparing",
+        f"{duration_text(steps.steps * parts.step)} for {steps.steps} steps",
+        f"{duration_text(steps.validations * parts.validation)} for {validations}",
+        f"{duration_text(parts.final_validation)} for the final validation",
     ]
     several = f" for each of {runs} trainings" if runs > 1 else ""
     sentence = (
-        f"About {spoken(steps.seconds * runs)}: {', '.join(pieces)}{several}; "
-        f"{spoken_bytes(room.on_device)} of {where}{of}; {spoken_bytes(room.disk * runs)} on disk. "
+        f"About {duration_text(steps.seconds * runs)}: {', '.join(pieces)}{several}; "
+        f"{size_text(room.on_device)} of {where}{of}; {size_text(room.disk * runs)} on disk. "
         f"Measured with {tried.steps} steps on {hardware}."
     )
     if tried.busy > BUSY:
@@ -179,7 +180,7 @@ def estimate_of(
     )
 
 
-def spoken(seconds: float) -> str:
+def duration_text(seconds: float) -> str:
     """A duration as one says it."""
     if seconds < 90:
         count = max(1, round(seconds))
@@ -190,7 +191,7 @@ def spoken(seconds: float) -> str:
     return f"{hours:g} hours"
 
 
-def spoken_bytes(count: float) -> str:
+def size_text(count: float) -> str:
     """An amount of memory as one says it."""
     gib = count / 2**30
     return f"{gib:.1f} GiB" if gib >= 1 else f"{max(1, round(gib * 1024))} MiB"

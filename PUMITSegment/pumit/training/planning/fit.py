@@ -40,8 +40,8 @@ class Fitting:
     Attributes:
         plan: Patch, batch, split and sizes.
         schedule: Schedule of the recipe.
-        estimate: What it takes.
-        notes: What a user should know of it.
+        estimate: Estimate of time and memory.
+        notes: Notes for the user.
     """
 
     plan: SegmentationPlan
@@ -57,7 +57,7 @@ def fit_to_machine(
     data: LabelledSet,
     facts: DataFacts,
     *,
-    seconds_looked: float,
+    reading_seconds: float,
 ) -> Fitting:
     """Choose patch, batch and length by trying real steps.
 
@@ -66,13 +66,13 @@ def fit_to_machine(
         recipe: All but patch, batch and schedule.
         keys: The same as its file will hold it.
         data: Cases and classes.
-        facts: What was found in them.
-        seconds_looked: Seconds that reading all cases took.
+        facts: Findings of the check of the data.
+        reading_seconds: Seconds that reading all cases took.
 
     Raises:
         TrainingError: If even the smallest step does not fit into the memory.
     """
-    search = _Search(request, recipe, keys, data, facts, seconds_looked)
+    search = _Search(request, recipe, keys, data, facts, reading_seconds)
     voxels = request.numbers.step_voxels
     for _ in range(TRIALS):
         voxels_next = search.attempt(voxels)
@@ -92,10 +92,10 @@ class _Search:
         keys: Mapping[str, Any],
         data: LabelledSet,
         facts: DataFacts,
-        seconds_looked: float,
+        reading_seconds: float,
     ) -> None:
         self.request, self.recipe, self.data, self.facts = request, recipe, data, facts
-        self.keys, self.looked = keys, seconds_looked
+        self.keys, self.reading_seconds = keys, reading_seconds
         self.schedule = recipe.schedule.named()
         self.kept: tuple[SegmentationPlan, SegmentationCost, TimeParts] | None = None
         self.notes: list[str] = []
@@ -172,7 +172,7 @@ class _Search:
         length = StepPlan(1000, 1, numbers.seconds, numbers.seconds)
         schedule = schedule_of(numbers, length, TimeParts(0, 0, 1, 0, 0), self.schedule)
         native = np.median([f.spacing_mm for f in plan.facts.cases], axis=0)
-        found = self.request.trial.ask(
+        found = self.request.trial.run(
             {
                 "task": "segmentation",
                 "recipe": {**self.keys, "schedule": schedule},
@@ -183,7 +183,7 @@ class _Search:
                 "threads": self.request.threads,
             }
         )
-        return read_cost(found), self.looked + float(found["starting"])
+        return read_cost(found), self.reading_seconds + float(found["starting"])
 
     def _has_room(self, plan: SegmentationPlan, cost: SegmentationCost) -> bool:
         main, on_device = memory_bytes(plan, cost)

@@ -16,8 +16,8 @@ class Hardware:
     Attributes:
         cores: Processor cores that this process may use.
         memory_bytes: Main memory that is free; all of it where the system does not tell.
-        device: Where the network would be trained.
-        title: What the GPU is called; "" without one.
+        device: Device that the network would be trained on.
+        title: Name of the GPU; "" without one.
         device_bytes: The GPU's own free memory; None where it shares the main memory.
     """
 
@@ -41,7 +41,7 @@ def hardware_for(device: torch.device) -> Hardware:
     """Look at the machine.
 
     Args:
-        device: Where the network is to be trained.
+        device: Device that the network is to be trained on.
     """
     title, free = "", None
     if device.type == "cuda":

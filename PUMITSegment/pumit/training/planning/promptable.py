@@ -23,7 +23,7 @@ from pumit.training.planning.segmentation import (
 from pumit.training.planning.steps import StepPlan, TimeParts, fit, schedule_of
 from pumit.training.planning.trial_process import MemoryTooSmallError
 from pumit.training.promptable.plan import ClickPlan, plan_clicks
-from pumit.training.promptable.validation import asked_structures
+from pumit.training.promptable.validation import validated_structures
 from pumit.training.recipes.model import read_model
 from pumit.training.recipes.presets import ClickPreset, click_preset_for
 from pumit.training.recipes.promptable import SETTINGS, FineTuningRecipe
@@ -46,14 +46,14 @@ def plan_better_clicks(request: PlanRequest) -> Planned:
     recipe = read_model(FineTuningRecipe, keys, request.source)
     began = time.perf_counter()
     plan = plan_clicks(recipe, request.resolve, progress=request.progress)
-    seconds_looked = time.perf_counter() - began
+    reading_seconds = time.perf_counter() - began
     notes = about_classes(recipe.data, plan.data)
     keys["data"] = visible_data(keys["data"], plan.data, request)
     name_cases(keys["data"], plan.split)
     if request.resolve(recipe.initial).is_file():
         keys["initial"] = str(plan.path.absolute())
     cost, starting = _measure(request, keys, plan, preset)
-    parts = _parts(plan, cost, starting=seconds_looked + starting, reading=seconds_looked)
+    parts = _parts(plan, cost, starting=reading_seconds + starting, reading=reading_seconds)
     steps = fit(parts, preset, steps=given.get("steps"), validate_every=given.get("validate_every"))
     if steps.steps < FEW_STEPS and "steps" not in given:
         notes.append(
@@ -92,7 +92,7 @@ def _measure(
     schedule = schedule_of(preset, length, TimeParts(0, 0, 1, 0, 0), given)
     facts = plan.facts.cases
     try:
-        found = request.trial.ask(
+        found = request.trial.run(
             {
                 "task": "promptable",
                 "recipe": {**keys, "schedule": schedule},
@@ -115,10 +115,12 @@ def _parts(plan: ClickPlan, cost: ClickCost, *, starting: float, reading: float)
     """What the parts of a run take, from what was measured of each."""
     facts = {fact.name: fact for fact in plan.facts.cases}
     names = plan.split.validation
-    structures = asked_structures(facts, names, plan.data.classes, plan.recipe.validation.answers)
+    structures = validated_structures(
+        facts, names, plan.data.classes, plan.recipe.validation.answers
+    )
     validation = (
         sum(math.prod(facts[name].shape) for name in structures) * cost.opening_seconds
-        + sum(map(len, structures.values())) * cost.asking_seconds
+        + sum(map(len, structures.values())) * cost.answering_seconds
         + plan.recipe.validation.scenes * cost.scene_seconds
     )
     share = len(plan.split.training) / max(len(facts), 1)

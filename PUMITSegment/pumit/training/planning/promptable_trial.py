@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from pumit.evaluation.simulated_user import click_until
+from pumit.evaluation.simulated_user import dice_after_clicks
 from pumit.inference.interactive.session import InteractiveSession
 from pumit.inference.loading import read_model
 from pumit.training.data.checks import DataFacts
@@ -36,7 +36,7 @@ class ClickCost:
     Attributes:
         step: Cost of a training step.
         opening_seconds: Time of opening a scan before its first click, per voxel.
-        asking_seconds: Time of one structure, with all its clicks.
+        answering_seconds: Time of one structure, with all its clicks.
         scene_seconds: Time of a generated scan with its click.
         peak_bytes: Most memory held, of the GPU where it trains.
         process_bytes: Most main memory held.
@@ -44,7 +44,7 @@ class ClickCost:
 
     step: StepCost
     opening_seconds: float
-    asking_seconds: float
+    answering_seconds: float
     scene_seconds: float
     peak_bytes: int | None
     process_bytes: int | None
@@ -67,6 +67,7 @@ def try_clicks(request: Mapping[str, Any]) -> ClickCost:
     device = torch.device(request["device"])
     recipe = FineTuningRecipe.model_validate(request["recipe"])
     path = Path(request["initial"])
+    # 1. A plan without cases, and a made-up scan.
     data = LabelledSet((), classes_of(recipe.data.classes or ()), ())
     nobody = Split((), ())
     plan = ClickPlan(
@@ -75,17 +76,19 @@ def try_clicks(request: Mapping[str, Any]) -> ClickCost:
     image, labels = _case(request["shape"], len(base_values(data.classes)))
     d, h, w = (float(s) for s in request["spacing_mm"])
     scan = scan_of(image, (d, h, w), labels, structures_of(data.classes))
+    # 2. Training steps.
     task, degrees = build_click_task(plan, [scan], device, seed=0)
     step = measure_steps(task, recipe.schedule.as_schedule(), device, degrees=degrees)
+    # 3. Opening the scan, a structure with all its clicks, and a generated scan with one.
     session = InteractiveSession(validating(plan, device))
     began = time.perf_counter()
     session.set_volume(Volume(image, (d, h, w)))
     opened = time.perf_counter()
-    click_until(session, labels == 1, CLICKS)
+    dice_after_clicks(session, labels == 1, CLICKS)
     started = time.perf_counter()
     volume, target = generated_scan(0)
     session.set_volume(volume)
-    click_until(session, target, 1)
+    dice_after_clicks(session, target, 1)
     ended = time.perf_counter()
     return ClickCost(
         step,

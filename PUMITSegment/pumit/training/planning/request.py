@@ -24,11 +24,11 @@ class PlanRequest:
         source: Its file's name, for messages.
         resolve: Makes paths of its texts.
         preset: Name of the preset.
-        numbers: What that stands for on this machine.
+        numbers: Settings that it stands for on this machine.
         hardware: The machine.
         threads: Threads of torch.
-        trial: Where steps are tried.
-        progress: Told each case's number while they are read.
+        trial: Trial of single steps.
+        progress: Callback for each case's number while they are read.
     """
 
     recipe: LabelledRecipe
@@ -49,8 +49,8 @@ class Planned:
 
     Attributes:
         recipe: Every value.
-        estimate: What it will take.
-        warnings: What a user should look at, in words.
+        estimate: Estimate of time and memory.
+        warnings: Warnings for the user, in words.
     """
 
     recipe: dict[str, Any]

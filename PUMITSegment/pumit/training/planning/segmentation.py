@@ -20,7 +20,7 @@ from pumit.training.segmentation.data_plan import coarser, other_unit, target_sp
 from pumit.training.segmentation.networks import FOR_ANY_DATA, class_of, family_of, fitted_names
 from pumit.training.segmentation.plan import (
     SegmentationPlan,
-    look_at_cases,
+    examine_cases,
 )
 from pumit.training.validate import read_segmentation
 
@@ -46,8 +46,8 @@ def plan_automatic(request: PlanRequest) -> Planned:
     keys = _draft(request)
     recipe = read_segmentation(keys, request.source)
     began = time.perf_counter()
-    data, facts = look_at_cases(recipe, request.resolve, progress=request.progress)
-    seconds_looked = time.perf_counter() - began
+    data, facts = examine_cases(recipe, request.resolve, progress=request.progress)
+    reading_seconds = time.perf_counter() - began
     notes = about_classes(recipe.data, data)
     keys["data"] = visible_data(keys["data"], data, request)
     data, facts, more = _leave_out(recipe, data, facts)
@@ -57,7 +57,7 @@ def plan_automatic(request: PlanRequest) -> Planned:
     is_small = recipe.network.endswith(FOR_ANY_DATA)
     numbers = with_rate_of(request.numbers, class_of(recipe.network), is_small=is_small)
     request = replace(request, numbers=numbers)
-    fitting = fit_to_machine(request, recipe, keys, data, facts, seconds_looked=seconds_looked)
+    fitting = fit_to_machine(request, recipe, keys, data, facts, reading_seconds=reading_seconds)
     ready = fitting.plan
     keys["plan"] = _visible_plan(keys["plan"], ready)
     known = {**RECIPES[ready.network].sizes, **ready.sizes}
@@ -108,7 +108,7 @@ def drafted(request: PlanRequest, name: str) -> dict[str, Any]:
     """What a recipe says whatever is trained, where the user's does not.
 
     Args:
-        request: What is to be planned.
+        request: Training to plan.
         name: Name of the model.
     """
     is_cpu = request.hardware.kind == "cpu"

@@ -40,8 +40,8 @@ class SegmentationCost:
         window_seconds: Time of the network on one window.
         preparing_seconds: Time of reading a case and bringing it onto the network's grid, per
             voxel of that grid.
-        asking_seconds: Time of a case in a validation beside its windows, per voxel.
-        judging_seconds: Time of a case in the final validation beside its windows, per voxel.
+        validation_seconds: Time of a case in a validation beside its windows, per voxel.
+        final_validation_seconds: The same of the final validation, per voxel.
         peak_bytes: Most memory held, of the GPU where it trains.
         process_bytes: Most main memory held.
     """
@@ -49,8 +49,8 @@ class SegmentationCost:
     step: StepCost
     window_seconds: float
     preparing_seconds: float
-    asking_seconds: float
-    judging_seconds: float
+    validation_seconds: float
+    final_validation_seconds: float
     peak_bytes: int | None
     process_bytes: int | None
 
@@ -77,6 +77,7 @@ def try_segmentation(request: dict[str, Any]) -> SegmentationCost:
     torch.manual_seed(0)
     network = build_segmentation(recipe.network, request["sizes"])
     with tempfile.TemporaryDirectory() as folder:
+        # 1. A made-up case, prepared as the cases of the run.
         case, shape = _case(Path(folder), plan, classes, request["native_spacing_mm"])
         network_plan = NetworkPlan.from_recipe({"plan": plan.as_recipe()})
         voxels = math.prod(shape)
@@ -85,9 +86,11 @@ def try_segmentation(request: dict[str, Any]) -> SegmentationCost:
             [case], classes, network_plan, folder=Path(folder) / "prepared", voxels=voxels
         )
         preparing = (time.perf_counter() - began) / voxels
+        # 2. Training steps.
         steps = measure_steps(
             build_task(recipe, network, plan, classes, _larger(prepared, plan)), schedule, device
         )
+        # 3. Validations, of which the time of the windows is told apart.
         second = build_segmentation(recipe.network, request["sizes"]).to(device)
         validation = SegmentationValidation(
             second, network_plan, [case], classes, overlap=0.0, averages_flips=False
@@ -99,10 +102,12 @@ def try_segmentation(request: dict[str, Any]) -> SegmentationCost:
         started = time.perf_counter()
         validation.rows()
         judged = time.perf_counter()
-    asking = max(started - began - count * window, 0.0) / voxels
-    judging = max(judged - started - count * window, 0.0) / voxels
+    validating = max(started - began - count * window, 0.0) / voxels
+    final_validation = max(judged - started - count * window, 0.0) / voxels
     own = peak_bytes(torch.device("cpu"))
-    return SegmentationCost(steps, window, preparing, asking, judging, peak_bytes(device), own)
+    return SegmentationCost(
+        steps, window, preparing, validating, final_validation, peak_bytes(device), own
+    )
 
 
 def _plan(content: dict[str, Any]) -> DataPlan:

@@ -29,7 +29,7 @@ class StepCost:
 
     Attributes:
         seconds: Time of a step: drawing, forward, backward, optimiser; the mean.
-        steps: How many were measured.
+        steps: Number of measured steps.
         parameters: Numbers that the network has.
         busy: Part of the time in which other programs had the processor, 0 on a GPU.
     """
@@ -52,13 +52,13 @@ def measure_steps(
     Args:
         task: Network and objective.
         schedule: Optimiser and precision; its length does not matter.
-        device: Where to train.
+        device: Device to train on.
         degrees: Share of steps per degree of anisotropy.
     """
     times: list[float] = []
     worked: list[float] = []
 
-    def told(record: dict[str, Any]) -> None:
+    def measured(record: dict[str, Any]) -> None:
         times.append(time.perf_counter())
         worked.append(time.process_time())
         count = len(times) - 1 - WARM_UP_STEPS
@@ -69,7 +69,7 @@ def measure_steps(
     short = replace(schedule, steps=10_000, seconds=None, log_every=1, checkpoint_seconds=1e9)
     shares = {0: 1.0} if degrees is None else degrees
     with tempfile.TemporaryDirectory() as folder, contextlib.suppress(_EnoughError):
-        train(task, Path(folder), short, degrees=shares, report=told, device=device)
+        train(task, Path(folder), short, degrees=shares, report=measured, device=device)
     gaps = [b - a for a, b in itertools.pairwise(times)][WARM_UP_STEPS:]
     parameters = sum(p.numel() for p in task.network.parameters())
     seconds = sum(gaps) / len(gaps)

@@ -27,18 +27,18 @@ class TimeParts:
         preparing: Bringing the training cases onto the network's grid.
         step: A training step.
         validation: Asking about all validation cases once.
-        judging: The final validation.
+        final_validation: The final validation.
     """
 
     starting: float
     preparing: float
     step: float
     validation: float
-    judging: float
+    final_validation: float
 
     def total(self, steps: int, validations: int) -> float:
         """Seconds of a run."""
-        fixed = self.starting + self.preparing + self.judging
+        fixed = self.starting + self.preparing + self.final_validation
         return fixed + steps * self.step + validations * self.validation
 
 
@@ -48,7 +48,7 @@ class StepPlan:
 
     Attributes:
         steps: Optimiser steps.
-        validations: How often the validation cases are asked.
+        validations: Number of validations.
         seconds: Time from the start to the final validation.
         budget: Time of the training loop, for `schedule.seconds`.
     """
@@ -74,9 +74,9 @@ def fit(
     """Divide the time of a preset.
 
     Args:
-        parts: What a step, a validation and the rest take.
+        parts: Cost of a step, a validation and the rest.
         preset: Preset with the time.
-        steps: How many, where the recipe says.
+        steps: Number of steps, where the recipe says.
         validate_every: The rhythm, where the recipe says; 0 validates at the end alone.
     """
     room = preset.seconds - parts.total(0, 0)
@@ -99,7 +99,7 @@ def voxels_that_fit(voxels: int, plan: StepPlan, preset: Preset) -> int:
 
     Args:
         voxels: Voxels of the step that was measured.
-        plan: What fits with it, without the preset's most steps.
+        plan: Plan that fits with it, without the preset's limit of steps.
         preset: Preset with fewest and most steps.
     """
     if plan.steps < preset.fewest_steps:
@@ -117,8 +117,8 @@ def schedule_of(
     Args:
         preset: Rates.
         plan: Length and rhythm.
-        parts: What a step takes.
-        given: What the recipe says, which stays.
+        parts: Cost of a step.
+        given: Settings of the recipe, which stay.
     """
     steps = int(given.get("steps", plan.steps))
     planned: dict[str, Any] = {

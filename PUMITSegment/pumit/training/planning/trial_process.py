@@ -47,7 +47,7 @@ class TrialProcess:
         """End the process, where it was not asked."""
         self.close()
 
-    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
+    def run(self, request: dict[str, Any]) -> dict[str, Any]:
         """What a planned training costs.
 
         Args:
@@ -59,7 +59,7 @@ class TrialProcess:
         """
         process, self._process = self._process or self._launch(), None
         try:
-            output, complaints = process.communicate(json.dumps(request) + "\n", LONGEST_SECONDS)
+            output, error_output = process.communicate(json.dumps(request) + "\n", LONGEST_SECONDS)
         except subprocess.TimeoutExpired:
             raise TrainingError(
                 f"Trying the plan took more than {LONGEST_SECONDS / 60:g} minutes; give a smaller "
@@ -70,12 +70,12 @@ class TrialProcess:
                 process.kill()
                 process.communicate()
         # What ends a process unasked is the system, for want of memory.
-        if process.returncode < 0 or (process.returncode and "memory" in complaints.lower()):
+        if process.returncode < 0 or (process.returncode and "memory" in error_output.lower()):
             raise MemoryTooSmallError("The memory is too small for this plan.")
         lines = output.splitlines()
         if process.returncode or not lines:
-            logger.warning("the trial failed:\n%s", complaints)
-            reason = " ".join((complaints.strip().splitlines() or ["no answer"])[-1].split())
+            logger.warning("the trial failed:\n%s", error_output)
+            reason = " ".join((error_output.strip().splitlines() or ["no answer"])[-1].split())
             raise TrainingError(f"The plan cannot be tried here: {reason}.")
         found: dict[str, Any] = json.loads(lines[-1])
         if found.get("out_of_memory"):

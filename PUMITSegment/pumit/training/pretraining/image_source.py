@@ -28,8 +28,8 @@ class ImageBatch:
     Attributes:
         image: Intensities in [0, 1], (B, 3, D, H, W).
         da0: Degree of anisotropy.
-        cases: Where each comes from, for messages.
-        is_masked: Which patches are hidden, (B, N) bool, where the objective hides some.
+        cases: Origin of each, for messages.
+        is_masked: Hidden patches, bool (B, N), where the objective hides some.
     """
 
     image: Tensor

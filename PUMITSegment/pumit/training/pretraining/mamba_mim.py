@@ -19,7 +19,7 @@ from pumit.training.pretraining.objective import (
     BuildContext,
     Objective,
     ObjectiveKind,
-    begin_with_same_network,
+    load_initial_network,
 )
 from pumit.training.recipes.pretraining import MambaMimRecipe
 
@@ -81,7 +81,7 @@ class MambaMimTask(nn.Module):
         stride = self.network.stride
         return draw_hidden(self.source, stride, self.mask_ratio, da0, generator, shared)
 
-    def ahead(self) -> Draw:
+    def worker_draw(self) -> Draw:
         """What draws in worker processes."""
         return partial(draw_hidden, self.source, self.network.stride, self.mask_ratio)
 
@@ -151,7 +151,7 @@ def build(recipe: MambaMimRecipe, context: BuildContext) -> Objective:
     name = recipe.network
     network = _network(recipe)
     if recipe.initial is not None:
-        begin_with_same_network(network, recipe.initial, (name,))
+        load_initial_network(network, recipe.initial, (name,))
     task = MambaMimTask(
         network,
         image_recipe.image_source(recipe),

@@ -23,7 +23,7 @@ from pumit.training.pretraining.objective import (
     BuildContext,
     Objective,
     ObjectiveKind,
-    begin_with_same_network,
+    load_initial_network,
 )
 from pumit.training.recipes.pretraining import MimRecipe
 
@@ -84,7 +84,7 @@ class MimTask(nn.Module):
         """Draw a batch of one degree with its masks."""
         return draw_masked(self.source, self.mask_ratio, da0, generator, shared)
 
-    def ahead(self) -> Draw:
+    def worker_draw(self) -> Draw:
         """What draws in worker processes."""
         return partial(draw_masked, self.source, self.mask_ratio)
 
@@ -129,7 +129,7 @@ def build(recipe: MimRecipe, context: BuildContext) -> Objective:
     network = build_network(name, **sizes)
     assert isinstance(network, MaskedImageModel)
     if recipe.initial is not None:
-        begin_with_same_network(network, recipe.initial, (name,))
+        load_initial_network(network, recipe.initial, (name,))
     if recipe.eva02 is not None:
         from pumit.models.eva02_file import load_eva02
 
@@ -154,7 +154,7 @@ def build(recipe: MimRecipe, context: BuildContext) -> Objective:
         "network": name,
         "sizes": sizes,
         "kind": "encoder",
-        "tokenizer": {"name": checkpoint.recipe.get("name"), "sha256": checkpoint.sha256},
+        "tokenizer": {"name": checkpoint.header.name, "sha256": checkpoint.sha256},
         "plan": image_recipe.window_plan(recipe),
     }
     return Objective(task, image_recipe.degrees(recipe), content)

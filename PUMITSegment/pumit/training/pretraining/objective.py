@@ -22,7 +22,7 @@ class BuildContext:
     """Device and processes that an objective is built with.
 
     Attributes:
-        device: Where the network is trained.
+        device: Device that the network is trained on.
         workers: Processes that draw ahead.
     """
 
@@ -32,7 +32,7 @@ class BuildContext:
 
 @dataclass
 class Objective:
-    """A task, and what the checkpoint says of it.
+    """A task, and the content of its checkpoint.
 
     Attributes:
         task: Network and loss.
@@ -57,7 +57,7 @@ class Objective:
 
 @dataclass(frozen=True)
 class ObjectiveKind:
-    """How an objective is built.
+    """Builder and check of one kind of objective.
 
     Attributes:
         build: Build it from its recipe.
@@ -68,7 +68,7 @@ class ObjectiveKind:
     check: Callable[[Any], None] = lambda recipe: None
 
 
-def begin_with_same_network(network: nn.Module, model: str, names: tuple[str, ...]) -> None:
+def load_initial_network(network: nn.Module, model: str, names: tuple[str, ...]) -> None:
     """Take the weights of an earlier model, by name or path.
 
     Args:
@@ -81,9 +81,9 @@ def begin_with_same_network(network: nn.Module, model: str, names: tuple[str, ..
     """
     path = find_model(model)
     checkpoint = load_checkpoint(path)
-    if checkpoint.recipe.get("network") not in names:
+    if checkpoint.header.network not in names:
         raise CheckpointError(
-            f"initial {path.name} holds the network {checkpoint.recipe.get('network')!r}; this "
+            f"initial {path.name} holds the network {checkpoint.header.network!r}; this "
             f"recipe trains {names[0]}."
         )
     state = checkpoint.state

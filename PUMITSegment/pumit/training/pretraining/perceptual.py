@@ -44,7 +44,7 @@ class PerceptualLoss(nn.Module):
     """A frozen comparison of images; it holds nothing to train.
 
     Attributes:
-        source: Which features are compared, for the recipe of what is trained with them.
+        source: Features that are compared, for the recipe of what is trained with them.
         max_slices: Slices of a volume that are looked at in one step.
     """
 
@@ -200,8 +200,8 @@ def build_perceptual(
 
     Args:
         choice: One of `CHOICES`.
-        device: Where to compute.
-        weights: For vgg16, a safetensors file: VGG16's features by torchvision's names
+        device: Device to compute on.
+        weights: Safetensors file for vgg16: VGG16's features by torchvision's names
             (`features.0.weight`, ...), LPIPS's linear layers by their own (`lin0.model.1.weight`,
             ...; published as weights/v0.1/vgg.pth, to be saved as safetensors first), or both.
             For default, another promptable model, by name or file.
@@ -230,7 +230,7 @@ def _stem(model: str) -> StemPerceptualLoss:
     checkpoint = read_model(path, "promptable")
     network = build_from(checkpoint, path, torch.device("cpu"))
     assert isinstance(network, PromptableNetwork)
-    name, version = checkpoint.recipe.get("name", path.stem), checkpoint.recipe.get("version", "0")
+    name, version = checkpoint.header.name or path.stem, checkpoint.header.version
     source = f"stem of {name} {version}, weights sha256 {checkpoint.sha256}"
     return StemPerceptualLoss(network.image_encoder, source)
 
@@ -241,7 +241,7 @@ def _vgg16(weights: str | None) -> VggPerceptualLoss:
         given = read_public_weights(
             Path(weights).expanduser(),
             instead=_VGG_FILE,
-            wanted=lambda name: name.startswith(("features.", "lin")),
+            select=lambda name: name.startswith(("features.", "lin")),
         )
         if not given:
             raise CheckpointError(

@@ -16,7 +16,7 @@ from pumit.training.pretraining.objective import (
     BuildContext,
     Objective,
     ObjectiveKind,
-    begin_with_same_network,
+    load_initial_network,
 )
 from pumit.training.promptable.fields import ROUNDS
 from pumit.training.promptable.label_maps import LabelMaps
@@ -64,7 +64,7 @@ def build(recipe: PromptableRecipe, context: BuildContext) -> Objective:
     network = build_network("promptable", **sizes)
     assert isinstance(network, PromptableNetwork)
     if recipe.initial is not None:
-        begin_with_same_network(network, recipe.initial, ("promptable",))
+        load_initial_network(network, recipe.initial, ("promptable",))
     task = PromptableTask(
         network,
         scans=scans,

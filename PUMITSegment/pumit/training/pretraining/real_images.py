@@ -41,10 +41,10 @@ class ImageFile:
     """An image to train on.
 
     Attributes:
-        path: Where it is.
+        path: File of the image.
         name: Name in messages.
-        weight: How often it is drawn, relative to the others.
-        depth_axis: What its publisher says of the depth axis; see `find_depth_axis`.
+        weight: Frequency of drawing it, relative to the others.
+        depth_axis: Depth axis by its publisher; see `find_depth_axis`.
     """
 
     path: Path
@@ -75,7 +75,7 @@ class RealImages:
     Args:
         files: The images.
         cache: Keeps them prepared on disk, or None.
-        in_memory: How many stay in memory; those drawn longest ago make room.
+        in_memory: Number that stay in memory; those drawn longest ago make room.
         share: Number of this process, and how many train together: each draws from files of its
             own, so that it reads and keeps only these. A few files are not shared out.
         is_upright: Whether scans are seen as bodies lie, however they are stored, and never turned.
@@ -203,11 +203,13 @@ def _field(
     """Place and voxel size of a crop; None where it would be mostly beside the image."""
     spacing = np.asarray(pyramid.spacing_mm, dtype=np.float64)
     size = np.asarray(pyramid.array.shape)
+    # 1. The in-plane voxel, at times enlarged as far as the image fills the crop.
     fit = float(size[1:].min()) / shape[1]  # how much wider than the crop the image is
     step = 1.0
     if chance(generator, 0.5):
         step = uniform(generator, SMALLEST_ZOOM, max(min(fit, LARGEST_ZOOM), SMALLEST_ZOOM))
     in_plane = float(np.sqrt(spacing[1] * spacing[2]))
+    # 2. The slice spacing of the degree; no slices between those of the image.
     ratio = slice_ratio_for(da0, generator)
     wide = in_plane * step
     if da0 < MAX_DEGREE:
@@ -217,6 +219,7 @@ def _field(
     steps = np.array([wide * ratio, wide, wide]) / spacing
     if da0 == MAX_DEGREE:
         steps[0] = 1.0
+    # 3. A place anywhere in the image.
     room = np.maximum(size - np.asarray(shape) * steps, 0)
     centre = (size - 1) / 2 + [uniform(generator, -0.5, 0.5) * float(r) for r in room]
     if da0 == MAX_DEGREE:

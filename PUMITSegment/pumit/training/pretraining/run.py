@@ -46,7 +46,7 @@ class PretrainingJob(TrainingJob):
     def prepare(self) -> None:
         """Nothing: images are prepared as they are drawn."""
 
-    def settled(self) -> dict[str, Any]:
+    def decided_keys(self) -> dict[str, Any]:
         """Keys of the recipe that are the same whatever is pre-trained."""
         return {
             "task": "pretraining",
@@ -83,7 +83,7 @@ class PretrainingJob(TrainingJob):
         """What of the recipe another person should know."""
         return {**self.recipe.named(*REPEATED), "schedule": dict(self.run.named_schedule)}
 
-    def judge(self, best: Sequence[Path]) -> None:
+    def evaluate_best(self, best: Sequence[Path]) -> None:
         """Nothing is measured."""
 
     def smaller(self) -> str | None:

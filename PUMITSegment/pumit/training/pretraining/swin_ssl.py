@@ -22,7 +22,7 @@ from pumit.training.pretraining.objective import (
     BuildContext,
     Objective,
     ObjectiveKind,
-    begin_with_same_network,
+    load_initial_network,
 )
 from pumit.training.pretraining.view_damage import damaged
 from pumit.training.recipes.pretraining import SwinSslRecipe
@@ -38,7 +38,7 @@ class ViewBatch:
         views: Turned and damaged, intensities in [0, 1], (2B, C, D, H, W).
         whole: The same, undamaged.
         turns: Quarter turns of each in the plane (h, w), (2B,), 0 to 3.
-        cases: Where each of the B crops comes from, for messages.
+        cases: Origin of each of the B crops, for messages.
     """
 
     views: Tensor
@@ -85,7 +85,7 @@ def draw_views(
     Args:
         source: Draws crops (B, 3, D, H, W), all of them upright: how a view was turned cannot be
             told of others.
-        channels: How many of the three to keep, from the first on.
+        channels: Number of the three channels to keep, from the first on.
         da0: Degree of anisotropy.
         generator: Generator of this process and step, on the CPU.
         shared: Generator in the same state in every process.
@@ -124,7 +124,7 @@ class SwinSslTask(nn.Module):
         """Draw a batch of one degree; see `draw_views`."""
         return draw_views(self.source, self.network.in_channels, da0, generator, shared)
 
-    def ahead(self) -> Draw:
+    def worker_draw(self) -> Draw:
         """What draws in worker processes."""
         return partial(draw_views, self.source, self.network.in_channels)
 
@@ -202,7 +202,7 @@ def build(recipe: SwinSslRecipe, context: BuildContext) -> Objective:
     network = build_network(name, **sizes)
     assert isinstance(network, SwinSsl)
     if recipe.initial is not None:
-        begin_with_same_network(network, recipe.initial, (name,))
+        load_initial_network(network, recipe.initial, (name,))
     task = SwinSslTask(network, image_recipe.image_source(recipe, is_upright=True))
     content = {
         "network": name,

@@ -21,7 +21,7 @@ from pumit.training.pretraining.objective import (
     BuildContext,
     Objective,
     ObjectiveKind,
-    begin_with_same_network,
+    load_initial_network,
 )
 from pumit.training.recipes.pretraining import TokenizerLoss as TokenizerLoss
 from pumit.training.recipes.pretraining import TokenizerRecipe
@@ -30,7 +30,7 @@ GENERATOR = "tokenizer."  # the weights under this name are the model
 
 
 class TokenizerTraining(nn.Module):
-    """What is trained together: the tokenizer and, where there is one, its discriminator.
+    """The tokenizer and, where there is one, its discriminator, which are trained together.
 
     Args:
         tokenizer: The tokenizer.
@@ -62,7 +62,7 @@ class TokenizerTask(nn.Module):
     discriminator with its weights held fixed.
 
     Args:
-        network: What is trained.
+        network: Network to train.
         source: Draws images.
         loss: Weights of the terms.
         perceptual: Scores (reconstruction, image, anisotropy, generator), or None.
@@ -86,7 +86,7 @@ class TokenizerTask(nn.Module):
         """Draw a batch of one degree; see `ImageSource.draw`."""
         return self.source.draw(da0, generator, shared)
 
-    def ahead(self) -> Draw:
+    def worker_draw(self) -> Draw:
         """What draws in worker processes."""
         return self.source.draw
 
@@ -113,15 +113,18 @@ class TokenizerTask(nn.Module):
         """
         batch = batch.to(next(self.network.parameters()).device)
         w, anisotropy = self.weights, batch.anisotropy
+        # 1. Encode, quantise and decode: (B, C, D, H, W) in and out.
         image = batch.image * 2 - 1
         out = self.network.tokenizer(image, anisotropy)
         back = out.reconstruction.float()
+        # 2. Reconstruction, and the prior of the tokens: used evenly, each sharply.
         l1 = F.l1_loss(back, image)
         negative_entropy, mean_entropy = prior_regularization(out.tokens.probabilities)
         sharpness = (mean_entropy - w.entropy_floor).clamp_min(0)
         loss = l1 + w.even * negative_entropy + w.sharp * sharpness
         if w.squared > 0:
             loss = loss + w.squared * F.mse_loss(back, image)
+        # 3. Figures for the log, errors on the scale 0 to 1.
         most = torch.log(torch.tensor(float(out.tokens.probabilities.shape[1])))
         error = F.mse_loss(back.detach().clamp(-1, 1), image) / 4
         scores = {
@@ -130,6 +133,7 @@ class TokenizerTask(nn.Module):
             "token_kl": most - mean_entropy,
             "use_kl": most + negative_entropy,
         }
+        # 4. Perceptual and adversarial parts, where the recipe has them.
         if self.perceptual is not None and w.perceptual > 0:
             generator = torch.Generator().manual_seed(int(image.sum().abs().item() * 1e3) % 2**31)
             scores["perceptual"] = self.perceptual(back, image, anisotropy, generator)
@@ -178,7 +182,7 @@ def build(recipe: TokenizerRecipe, context: BuildContext) -> Objective:
     tokenizer = build_network(name, **sizes)
     assert isinstance(tokenizer, VisualTokenizer)
     if recipe.initial is not None:
-        begin_with_same_network(tokenizer, recipe.initial, (name,))
+        load_initial_network(tokenizer, recipe.initial, (name,))
     else:
         spread(tokenizer, recipe.codebook_range, recipe.logit_gain)
     discriminator = None

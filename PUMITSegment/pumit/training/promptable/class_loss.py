@@ -18,7 +18,7 @@ def class_loss(logits: Tensor, truth: Tensor, class_sets: Tensor) -> tuple[Tenso
     classes of one data set, its background among them.
 
     Args:
-        logits: Of all classes, (B, N, d, h, w).
+        logits: Logits of all classes, (B, N, d, h, w).
         truth: Class of each voxel, (B, D, H, W), `UNKNOWN` where nobody knows.
         class_sets: Data set of each class, (N,); the first class of each is its background.
 

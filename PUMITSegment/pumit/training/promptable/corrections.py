@@ -23,8 +23,8 @@ def correct_all(
 
     Args:
         states: Changed in place.
-        target: What is wanted, bool (B, D, H, W).
-        answer: What was answered, probability (B, D, H, W).
+        target: True mask, bool (B, D, H, W).
+        answer: Answered probability, (B, D, H, W).
         ratio: Slice ratio (B,), 0 in 2D.
         rngs: Source of randomness of each sample.
     """
@@ -47,6 +47,7 @@ def correct_there(
 
     Differs from `clicks.correct`: the answers are not kept as priors of the states.
     """
+    # 1. The largest piece of what is missing or in excess, (B, D, H, W).
     mask = answer > 0.5
     errors = torch.stack((target & ~mask, mask & ~target), dim=1)  # missing, excess
     pieces, sizes = largest_components(errors.flatten(0, 1))
@@ -55,6 +56,7 @@ def correct_there(
     piece = torch.where(is_positive[:, None, None, None], pieces[:, 0], pieces[:, 1])
     depth = squared_distance(piece, torch.where(ratio > 0, ratio, 1.0)).sqrt().flatten(1)
 
+    # 2. Where in the piece: at its deepest place, near its border, or anywhere.
     # Numbers are drawn for those alone that have an error, as on the CPU.
     has_error, positive = torch.stack((sizes.amax(1) > 0, is_positive)).cpu().tolist()
     kinds = torch.zeros(len(states))  # below DEEPEST, below DEEPEST + BORDER, or above
@@ -65,6 +67,7 @@ def correct_there(
             if kinds[i] >= DEEPEST:
                 shares[i] = rng.random()
     kinds, shares = (t.to(depth.device, non_blocking=True) for t in (kinds, shares))
+    # 3. The click at that depth joins the prompts.
     drawn = _drawn(depth, kinds < DEEPEST + BORDER, shares)
     index = torch.where(kinds < DEEPEST, _deepest(depth), drawn)
     places = torch.unravel_index(index, target.shape[1:])

@@ -44,12 +44,14 @@ def cut_out(
     Returns:
         Inside mask (depth, H, W), 0 beyond the scan's end, and the stack (1 + T, depth, H, W).
     """
+    # 1. Fewer slices, one of them of the first target.
     whole = stack.shape[1]
     slices = torch.nonzero(stack[1].any(-1).any(-1)).flatten()
     middle = int(slices[int(torch.randint(len(slices), (), generator=generator))])
     low, high = max(0, middle - depth + 1), min(middle, whole - depth)
     start = int(torch.randint(low, high + 1, (), generator=generator))
     stack = stack[:, start : start + depth]
+    # 2. In some fields the scan ends, before or behind a voxel of that target.
     inside = torch.ones(stack.shape[1:], device=stack.device)
     if torch.rand((), generator=generator) < ends:
         at = torch.nonzero(stack[1])

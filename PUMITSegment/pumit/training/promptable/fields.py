@@ -47,7 +47,7 @@ class DrawnField:
     """One field.
 
     Attributes:
-        image: What the network sees, (3, D, H, W).
+        image: Input of the network, (3, D, H, W).
         masks: Targets, bool, each (D, H, W).
         hidden: Voxels that each target has beyond the field; NaN where nobody knows.
         classes: Class of each voxel, (D, H, W); `UNKNOWN` where nobody knows.
@@ -68,9 +68,9 @@ class FieldBatch:
         target: (T, D, H, W) bool, those of a field after one another.
         ratio: (T,) slice ratio, 0 in 2D.
         da0: Degree of anisotropy.
-        rounds: How often the user is answered.
+        rounds: Number of answers to the user.
         rng: Randomness of the simulated user's corrections.
-        states: What the user starts with, per target.
+        states: First prompts of the user, per target.
         is_real: (T,) bool, whether it was cut from one of the scans, with its labels.
         beyond: (T,) voxels that the target has beyond its field; NaN where nobody knows.
         classes: Class of each voxel of the fields, (B, D, H, W); `UNKNOWN` where nobody knows.
@@ -123,8 +123,8 @@ class FieldSource:
             takes `field_size`. A batch of others holds about as many voxels.
         batch_size: Fields per step, times `FIELDS`.
         targets_per_field: Targets asked for in one field.
-        device: Where scans are generated.
-        rounds: How often the user is answered, each with its share of the steps.
+        device: Device that scans are generated on.
+        rounds: Numbers of answers to the user, each with its share of the steps.
         one_click: Share of real targets that a user begins with one click for, whatever share of
             clicks there is among all.
         more_fields: Fields without targets, for their classes, for each field with targets.
@@ -266,14 +266,16 @@ class FieldSource:
 
         Args:
             da0: Degree of anisotropy.
-            generator: Of this process and step, on the CPU.
-            shared: In the same state in every process, for what decides how long a step takes.
+            generator: Random numbers of this process and step, on the CPU.
+            shared: Random numbers alike in every process, for what decides how long a step takes.
         """
         images, targets, ratios, real, beyond, classes = [], [], [], [], [], []
+        # 1. The size of the fields, alike in every process, and how many fit into memory.
         size = self._size(shared)
         depth = draw_depth(da0, size, shared)
         batch_size = max(1, round(self.batch_size * (self.field_size / size) ** 3))
         count = batch_size * FIELDS[da0]
+        # 2. Each field (D, H, W) with some of its masks, compact ones more rarely.
         for _ in range(count):
             scene, is_real = self._scene(da0, size, generator)
             drawn = self._field(scene, depth, generator)
@@ -286,16 +288,20 @@ class FieldSource:
             beyond += [drawn.hidden[usable[int(i)]] for i in pick]
             ratios += [0.0 if da0 == 5 else scene.slice_ratio] * self.targets_per_field
             real += [is_real] * self.targets_per_field
+        # 3. Fields for the class vectors alone, then the first prompts of each target.
         more = self._more_fields(round(count * self.more_fields), da0, size, depth, generator)
         rng = np.random.default_rng(int(torch.randint(2**31, (), generator=generator)))
         target = torch.stack(targets)
-        begins = zip(target.cpu().numpy(), ratios, one_each(rng, len(targets)), real, strict=True)
+        begins = zip(
+            target.cpu().numpy(), ratios, spawn_generators(rng, len(targets)), real, strict=True
+        )
         states = [
             one_click(mask, ratio, own)
             if is_real and self.one_click and own.random() < self.one_click
             else first_prompts(mask, ratio, own)
             for mask, ratio, own, is_real in begins
         ]
+        # 4. How many rounds of corrections follow, alike in every process.
         shares = torch.tensor(list(self.rounds.values()))
         rounds = list(self.rounds)[int(torch.multinomial(shares, 1, generator=shared))]
         return FieldBatch(
@@ -314,7 +320,7 @@ class FieldSource:
         )
 
 
-def one_each(rng: np.random.Generator, count: int) -> list[np.random.Generator]:
+def spawn_generators(rng: np.random.Generator, count: int) -> list[np.random.Generator]:
     """A source of randomness per sample, so that none depends on what befalls another."""
     return [np.random.default_rng(int(seed)) for seed in rng.integers(2**62, size=count)]
 

@@ -28,7 +28,7 @@ class ClickTask(PromptableTask):
     afterwards: not what the generated labels say, which it has never matched entirely.
 
     Args:
-        network: What is trained, beginning as the original.
+        network: Network to train, which begins as the original.
         original: The network as it was; never changed.
         scans: The lab's scans.
         real_share: Share of fields that come from them, by degree of anisotropy.
@@ -70,6 +70,7 @@ class ClickTask(PromptableTask):
         """Score the answers to real fields by their labels, to the others by the original's."""
         (original,) = self._original
         real, kept = batch.is_real, ~batch.is_real
+        # 1. What the original network sees in the fields that are not the lab's.
         before: ImageEmbedding | None = None
         if bool(kept.any()):
             if self._shares_encoder:
@@ -85,6 +86,7 @@ class ClickTask(PromptableTask):
             prompts: PromptBatch, logits: Tensor, iou: Tensor, ambiguous: Tensor
         ) -> tuple[Tensor, Tensor, Tensor]:
             shown = torch.where(ambiguous, iou.detach().argmax(1), 0)
+            # 2. Real fields: loss against their labels.
             loss, error = logits.new_zeros(()), iou.new_zeros(())
             share = real.float().mean()
             if bool(real.any()):
@@ -92,6 +94,7 @@ class ClickTask(PromptableTask):
                     logits[real], iou[real], batch.target[real], ambiguous[real], batch.beyond[real]
                 )
                 loss = loss + share * learnt
+            # 3. The others: distance to what the original answers to the same prompts.
             if before is not None:
                 with torch.no_grad():
                     kept_prompts = PromptBatch(**{k: v[kept] for k, v in vars(prompts).items()})

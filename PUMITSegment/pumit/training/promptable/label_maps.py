@@ -76,7 +76,7 @@ class LabelMaps:
         return number_classes(named, first)
 
     def _any(self, generator: torch.Generator, *, has_classes: bool) -> RealScan | None:
-        """A map: by data set, then one of its maps; with classes only, if asked for."""
+        """A map: by data set, then one of its maps; with classes only, on request."""
         sets = [m for m in self.sets.values() if not has_classes or len(m[0].classes)]
         if not sets:
             return None
@@ -99,10 +99,11 @@ class LabelMaps:
             da0: Degree of anisotropy.
             size: In-plane voxels of the field.
             generator: Source of randomness, on the CPU.
-            device: Where it is drawn; None draws on the CPU.
+            device: Device that it is drawn on; None draws on the CPU.
             is_wide: Whether it shows much of its map, as that lies.
         """
         g = generator
+        # 1. The grid of the field, finer along depth where slices are thick.
         ratio = slice_ratio_for(da0, g)
         planar = da0 == 5
         oversampling = 1 if planar or ratio < 1.5 else min(3, round(ratio))
@@ -110,12 +111,14 @@ class LabelMaps:
         grid = Grid(
             field_shape(da0, size)[0], size, 1.0 if planar else ratio, oversampling, g, there
         )
+        # 2. A label map as it is seen there, with its structures as a layout to paint.
         source = self._any(g, has_classes=is_wide)
         if source is None:
             return None
         labels, scale = _view(grid, source, is_wide=is_wide)
         layout = _layout(grid, labels)
         shown = layout.labels[grid.oversampling // 2 :: grid.oversampling]
+        # 3. Targets among the structures, and the classes of all voxels where they are named.
         named = torch.unique(labels[labels > 0]).tolist()  # as `_layout` counts them
         sizes = [source.voxels[int(v)] * scale / ratio for v in named]
         targets = _targets(shown, layout, sizes, g)
@@ -218,7 +221,7 @@ def _targets(
 
     Args:
         shown: Labels of the scene's slices, (D, H, W).
-        layout: Of the scene.
+        layout: Layout of the scene.
         sizes: Voxels that each of its objects has as a whole.
         generator: Source of randomness.
 

@@ -48,7 +48,7 @@ class RealScans:
 
     Args:
         folder: Folder of cases.
-        cases: Which of them; only these are read.
+        cases: Names of the cases to read.
         unlabelled: Further scans without labels.
         unlabelled_targets: Share of scenes whose targets are pieces of the image itself.
         shares: Data sets that are drawn as often as this says, 0 to 1; all others share the rest.
@@ -287,7 +287,7 @@ def varied(
         targets: Masks (D, H, W).
         wholes: Voxels of each structure as a whole; see `Scene.wholes`.
         rng: Source of randomness.
-        generator: Of the parts.
+        generator: Random numbers for the parts.
 
     Returns:
         The masks, and the voxels of each as a whole; a part ends where it is cut.
@@ -329,8 +329,8 @@ def label_targets(
     """The drawn structure, and others that the field shows, each with its mask (D, H, W).
 
     Args:
-        scan: Whose structures.
-        labels: What the field shows of its label map.
+        scan: Scan with the structures.
+        labels: Part of its label map that the field shows.
         value: The structure that was drawn.
         rng: Source of randomness.
     """

@@ -44,7 +44,7 @@ def add_adapters(module: nn.Module, rank: int) -> int:
 
     Args:
         module: Changed in place; it computes what it did.
-        rank: Of the adapters; one as large as a layer's smaller side trains all of that layer.
+        rank: Rank of the adapters; one as large as a layer's smaller side trains all of it.
 
     Returns:
         How many layers have one.

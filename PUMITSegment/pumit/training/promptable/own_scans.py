@@ -29,12 +29,12 @@ SHARED = 0.2  # of something else may be labelled
 
 
 @dataclass(frozen=True)
-class _Look:
+class _FieldSite:
     """A field size at which a session looks at a structure of a scan.
 
     Attributes:
         scan: Number of the scan.
-        structure: Of the scan.
+        structure: Structure of the scan.
         in_plane_mm: In-plane spacing.
     """
 
@@ -58,47 +58,50 @@ class OwnScans:
     def __init__(self, scans: Sequence[RealScan], field_size: int) -> None:
         self.scans = list(scans)
         size = round(field_size * SolverSettings().field_scale / 8) * 8
-        looks: dict[int, dict[int, list[_Look]]] = {}
+        sites: dict[int, dict[int, list[_FieldSite]]] = {}
         for number, scan in enumerate(self.scans):
             d, h, w = scan.image.array.shape
             planner = FieldPlanner((d, h, w), scan.image.spacing_mm, size)
             for structure, (voxels, _) in scan.places.items():
                 for where in planner.around_click(voxels.mean(0)):
                     spacing = where.step[1] * scan.image.spacing_mm[1]
-                    look = _Look(number, structure, spacing)
-                    looks.setdefault(where.da0, {}).setdefault(structure, []).append(look)
-        self._looks = looks
+                    site = _FieldSite(number, structure, spacing)
+                    sites.setdefault(where.da0, {}).setdefault(structure, []).append(site)
+        self._sites = sites
 
     @property
     def degrees(self) -> dict[int, float]:
         """Share of each degree of anisotropy among the fields, every structure weighing alike."""
         counts: dict[int, float] = {}
-        structures = {s for by_structure in self._looks.values() for s in by_structure}
+        structures = {s for by_structure in self._sites.values() for s in by_structure}
         for structure in structures:
-            found = {da0: len(by.get(structure, ())) for da0, by in self._looks.items()}
+            found = {da0: len(by.get(structure, ())) for da0, by in self._sites.items()}
             for da0, count in found.items():
                 counts[da0] = counts.get(da0, 0.0) + count / sum(found.values()) / len(structures)
         return dict(sorted(counts.items()))
 
     def draw(self, da0: int, size: int, generator: torch.Generator) -> Scene | None:
         """Draw a scene of a degree, or None where the drawn place has no usable target."""
-        by_structure = self._looks.get(da0)
+        by_structure = self._sites.get(da0)
         if not by_structure:
             return None
         rng = np.random.default_rng(int(torch.randint(2**31, (), generator=generator)))
-        looks = by_structure[sorted(by_structure)[int(rng.integers(len(by_structure)))]]
-        look = looks[int(rng.integers(len(looks)))]
-        scan = self.scans[look.scan]
-        where = _field(scan, look, da0, size, rng)
+        # 1. A structure, every one as often, and a field about it at a size of inference.
+        sites = by_structure[sorted(by_structure)[int(rng.integers(len(by_structure)))]]
+        site = sites[int(rng.integers(len(sites)))]
+        scan = self.scans[site.scan]
+        where = _field(scan, site, da0, size, rng)
         rotation = _turned(rng, is_isotropic=da0 == 0)
+        # 2. The scan there; not where most of the field lies beyond it.
         image, inside = map(torch.from_numpy, scan.image.sample(where, rotation))
         if float(inside.mean()) < LEAST_SEEN:
             return None
         assert scan.labels is not None
         labels = torch.from_numpy(scan.labels.sample_nearest(where, rotation))
+        # 3. Targets: the structure by its labels, or pieces of what is beside all of them.
         is_labelled = rng.random() >= ELSEWHERE
         if is_labelled:
-            targets = [mask for _, mask in label_targets(scan, labels, look.structure, rng)]
+            targets = [mask for _, mask in label_targets(scan, labels, site.structure, rng)]
         else:
             ratio = 1.0 if da0 == PLANAR_DEGREE else where.slice_ratio
             found = pseudo_targets(image, inside, ratio, rng)
@@ -115,10 +118,12 @@ class OwnScans:
         )
 
 
-def _field(scan: RealScan, look: _Look, da0: int, size: int, rng: np.random.Generator) -> Field:
+def _field(
+    scan: RealScan, site: _FieldSite, da0: int, size: int, rng: np.random.Generator
+) -> Field:
     """A field of a degree about a voxel of the structure, moved into the scan where it fits."""
     spacing = np.asarray(scan.image.spacing_mm)
-    in_plane = look.in_plane_mm * float(np.exp(rng.uniform(*np.log(COARSER))))
+    in_plane = site.in_plane_mm * float(np.exp(rng.uniform(*np.log(COARSER))))
     if 0 < da0 < PLANAR_DEGREE:  # of another spacing the degree would be another
         in_plane = float(np.clip(in_plane, spacing[0] / 2 ** (da0 + 0.99), spacing[0] / 2**da0))
     elif da0 == 0:
@@ -126,7 +131,7 @@ def _field(scan: RealScan, look: _Look, da0: int, size: int, rng: np.random.Gene
     slice_mm = spacing[0] if da0 == PLANAR_DEGREE else max(spacing[0], in_plane)
     step = np.array([slice_mm, in_plane, in_plane]) / spacing
     shape = field_shape(da0, size)
-    voxels, _ = scan.places[look.structure]
+    voxels, _ = scan.places[site.structure]
     room = np.asarray(shape) * step
     place = voxels[int(rng.integers(len(voxels)))].astype(np.float64)
     centre = place + rng.uniform(-1, 1, 3) * OFF_CENTRE * room

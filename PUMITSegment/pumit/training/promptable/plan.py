@@ -28,7 +28,7 @@ from pumit.training.promptable.lora import add_adapters
 from pumit.training.promptable.own_scans import OwnScans
 from pumit.training.promptable.real_scan import FEWEST_VOXELS, RealScan, scan_of
 from pumit.training.promptable.task import DEGREE_SHARES, DEGREES
-from pumit.training.promptable.validation import ClickValidation, asked_structures
+from pumit.training.promptable.validation import ClickValidation, validated_structures
 from pumit.training.recipes.promptable import FineTuningRecipe
 
 
@@ -37,12 +37,12 @@ class ClickPlan:
     """A run that can begin.
 
     Attributes:
-        recipe: How to train.
+        recipe: Recipe of the run.
         path: The initial model's file.
         initial: Its weights and recipe.
         data: Cases and classes.
-        facts: What was found in them.
-        split: Who trains and who validates.
+        facts: Findings of the check of the data.
+        split: Split into training and validation cases.
     """
 
     recipe: FineTuningRecipe
@@ -75,7 +75,7 @@ def plan_clicks(
     Args:
         recipe: The recipe.
         resolve: Makes paths of the recipe's texts.
-        progress: Told each case's number, from 1 on.
+        progress: Callback for each case's number, from 1 on.
 
     Raises:
         PumitError: If initial model or data cannot be used; one message names all cases.
@@ -97,8 +97,8 @@ def require_clickable(facts: Sequence[CaseFacts], classes: Sequence[ClassValue])
     """Refuse classes that no case has enough of to be clicked on.
 
     Args:
-        facts: Of the cases that are trained on.
-        classes: Of the data set.
+        facts: Facts about the training cases.
+        classes: Classes of the data set.
 
     Raises:
         PumitError: With the names of these classes and the most voxels that a case has of each.
@@ -121,10 +121,10 @@ def build_click_task(
     """The objective, and the share of steps of each degree of anisotropy.
 
     Args:
-        plan: What to train.
-        scans: Of `scans_of`.
-        device: Where.
-        seed: Of the adapters.
+        plan: Plan of the run.
+        scans: Scans by `scans_of`.
+        device: Device to train on.
+        seed: Seed of the adapters.
     """
     recipe = plan.recipe
     network = plan.network(device).train()
@@ -156,8 +156,8 @@ def scans_of(plan: ClickPlan, progress: Callable[[int], None] | None = None) -> 
     """Every channel of every training case as a scan: a user may click on any.
 
     Args:
-        plan: Which cases.
-        progress: Told each case's number, from 1 on.
+        plan: Plan, which names the cases.
+        progress: Callback for each case's number, from 1 on.
     """
     classes = plan.data.classes
     values = structures_of(classes)
@@ -184,8 +184,8 @@ def validating(plan: ClickPlan, device: torch.device) -> Segmenter:
     initial = plan.initial
     return Segmenter(
         TorchEngine(plan.network(device), device, pick_precision(device)),
-        str(initial.recipe.get("name", "")),
-        str(initial.recipe.get("version", "0")),
+        initial.header.name,
+        initial.header.version,
         initial.sha256,
         initial.recipe,
     )
@@ -195,8 +195,8 @@ def build_validation(plan: ClickPlan, device: torch.device) -> ClickValidation:
     """What clicks on the validation cases."""
     facts = {fact.name: fact for fact in plan.facts.cases}
     names, classes = plan.split.validation, plan.data.classes
-    asked = asked_structures(facts, names, classes, plan.recipe.validation.answers)
+    validated = validated_structures(facts, names, classes, plan.recipe.validation.answers)
     cases = plan.cases(names)
     return ClickValidation(
-        validating(plan, device), cases, asked, classes, scenes=plan.recipe.validation.scenes
+        validating(plan, device), cases, validated, classes, scenes=plan.recipe.validation.scenes
     )

@@ -78,7 +78,7 @@ class PromptableJob(TrainingJob):
         run = self.run
         self.scans = scans_of(self.ready, progress=lambda number: run.at_case("Preparing", number))
 
-    def settled(self) -> dict[str, Any]:
+    def decided_keys(self) -> dict[str, Any]:
         """The recipe with all settings, classes and cases."""
         run, ready = self.run, self.ready
         return {
@@ -130,7 +130,7 @@ class PromptableJob(TrainingJob):
             "version": str(self.recipe.version),
             "kind": "promptable",
             "network": "promptable",
-            "sizes": self.ready.initial.recipe.get("sizes", {}),
+            "sizes": self.ready.initial.header.sizes,
             "classes": [c.as_model_row() for c in self.ready.data.classes],
         }
 
@@ -138,8 +138,8 @@ class PromptableJob(TrainingJob):
         """Settings, cases and the initial model."""
         ready, initial = self.ready, self.ready.initial
         origin = {
-            "name": str(initial.recipe.get("name", "")),
-            "version": str(initial.recipe.get("version", "0")),
+            "name": initial.header.name,
+            "version": initial.header.version,
             **origin_of(ready.path),
         }
         return {
@@ -152,7 +152,7 @@ class PromptableJob(TrainingJob):
             "schedule": asdict(trial.schedule),
         }
 
-    def judge(self, best: Sequence[Path]) -> None:
+    def evaluate_best(self, best: Sequence[Path]) -> None:
         """Try averages of the best weights with the initial ones, and keep the one to be used.
 
         Source:
@@ -175,7 +175,8 @@ class PromptableJob(TrainingJob):
             run.report({"blend": {"tuned_share": share, **finite(found)}})
         scores = [found.get("score", math.nan) for _, found, _ in tried]
         share, found, rows = tried[_chosen(scores)]
-        step = int(checkpoint.recipe["step"])
+        step = checkpoint.header.step
+        assert step is not None  # the loop wrote it
         write = write_checkpoint(self, Trial(run.output, run.schedule), best[0])
         run.reporter.written(lambda: write(blended(share), step, found, tuned_share=share))
         result = {

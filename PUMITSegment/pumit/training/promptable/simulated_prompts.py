@@ -48,7 +48,7 @@ def band_of(depth: npt.NDArray[np.float64], *, at_border: bool) -> Mask:
 
     Args:
         depth: Distance to what is outside of the mask, in-plane voxels.
-        at_border: Which of the two.
+        at_border: Whether the band along the border is meant.
     """
     half = 0.5 * float(depth.max())
     band = (depth > 0) & (depth <= max(half, 1.0)) if at_border else depth > half
@@ -114,7 +114,7 @@ def draw_box(
     """Box around a mask: tight, a voxel loose, or as careless as 15 % of its size.
 
     Args:
-        mask: What it is drawn around.
+        mask: Mask that it is drawn around.
         rng: Source of randomness.
         guessed_depth: Share of boxes as one drawn on a slice becomes, as deep as somebody guessed.
     """

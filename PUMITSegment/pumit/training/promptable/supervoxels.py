@@ -49,9 +49,11 @@ def merge_regions(image: Floats, labels: Labels, scale: float) -> Labels:
         Felzenszwalb and Huttenlocher, Efficient graph-based image segmentation, 2004, on the
         graph of supervoxels.
     """
+    # 1. Size and mean of every region.
     count = int(labels.max()) + 1
     sizes = np.bincount(labels.ravel(), minlength=count).astype(np.float64)
     means = np.bincount(labels.ravel(), image.ravel(), minlength=count) / np.maximum(sizes, 1)
+    # 2. Edges (E, 2) between regions that touch, with the difference of their means.
     pairs = []
     for axis in range(3):
         n = labels.shape[axis]
@@ -60,6 +62,7 @@ def merge_regions(image: Floats, labels: Labels, scale: float) -> Labels:
         pairs.append(np.stack((a[touching], b[touching]), axis=1))
     edges = np.unique(np.sort(np.concatenate(pairs), axis=1), axis=0)
     difference = np.abs(means[edges[:, 0]] - means[edges[:, 1]])
+    # 3. Union-find over the edges, the most alike first.
     parent = np.arange(count)
     inner = np.zeros(count)
 
@@ -76,6 +79,7 @@ def merge_regions(image: Floats, labels: Labels, scale: float) -> Labels:
             parent[j] = i
             sizes[i] += sizes[j]
             inner[i] = weight
+    # 4. Every voxel gets the number of its region's root.
     roots = np.array([root(i) for i in range(count)])
     return np.asarray(np.unique(roots, return_inverse=True)[1].reshape(-1)[labels], dtype=np.int32)
 
@@ -87,7 +91,7 @@ def region_pieces(
 
     Args:
         image: Intensities of about [0, 1], shape (D, H, W).
-        inside: Where the scan is.
+        inside: Voxels within the scan.
         ratio: Slice spacing over in-plane spacing.
         rng: Source of randomness.
     """

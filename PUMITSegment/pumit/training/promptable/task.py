@@ -18,7 +18,13 @@ from pumit.networks.pumit import Anisotropy
 from pumit.training.loop.prefetch import Draw
 from pumit.training.promptable.class_loss import class_loss
 from pumit.training.promptable.corrections import correct_all
-from pumit.training.promptable.fields import ROUNDS, FieldBatch, FieldSource, Scans, one_each
+from pumit.training.promptable.fields import (
+    ROUNDS,
+    FieldBatch,
+    FieldSource,
+    Scans,
+    spawn_generators,
+)
 from pumit.training.promptable.label_maps import LabelMaps
 from pumit.training.promptable.simulated_prompts import PromptState
 
@@ -44,9 +50,9 @@ class PromptableTask(nn.Module):
             takes the network's own. Smaller ones come in larger batches.
         batch_size: Fields per step.
         targets_per_field: Targets asked for in one field.
-        scene_device: Where scans are generated; None does so on the CPU.
+        scene_device: Device that scans are generated on; None for the CPU.
         compiler: Back end of `torch.compile` for the image encoder, such as `inductor`, or None.
-        rounds: How often a user is answered, each with its share of the steps.
+        rounds: Numbers of answers to a user, each with its share of the steps.
         one_click: Share of real targets that begin with one click; see `FieldSource`.
         class_sets: Data set and label of each class of the network, for `class_loss`; see
             `RealScans.number_classes`.
@@ -106,7 +112,7 @@ class PromptableTask(nn.Module):
         """Draw a batch of one degree; see `FieldSource.draw`."""
         return self.source.draw(da0, generator, shared)
 
-    def ahead(self) -> Draw:
+    def worker_draw(self) -> Draw:
         """What draws in worker processes, with all done that they would else each do."""
         self.source.prepare()
         return self.source.draw
@@ -116,7 +122,7 @@ class PromptableTask(nn.Module):
 
         Args:
             batch: On the network's device.
-            embedding: Of its fields, once for each target.
+            embedding: Embedding of its fields, once for each target.
         """
 
         def grade(
@@ -134,7 +140,7 @@ class PromptableTask(nn.Module):
         """
         # 1. Embed the fields: image (B, C, D, H, W), prompts and targets of its B x T samples.
         batch = batch.to(next(self.network.parameters()).device)
-        rngs = one_each(batch.rng, len(batch.states))
+        rngs = spawn_generators(batch.rng, len(batch.states))
         states = [replace(s, points=list(s.points)) for s in batch.states]
         embedding = self._embed(batch.image, Anisotropy(batch.da0))
         # 2. Classes of voxels, known before any prompt.
@@ -211,6 +217,7 @@ def prompt_batch(
         shape: Field voxels (D, H, W).
         prior: Earlier answers of all samples, (B, D, H, W); None takes those of the states.
     """
+    # 1. Points (B, N, 3) and boxes (B, 2, 3) of all samples, fewer points filled up.
     count = max(1, max(len(s.points) for s in states))
     batch, device = len(states), ratio.device
     points = np.zeros((batch, count, 3), np.float32)
@@ -222,6 +229,7 @@ def prompt_batch(
             labels[i, j] = POSITIVE if is_positive else NEGATIVE
         if state.box is not None:
             boxes[i] = np.stack(state.box)
+    # 2. Priors (B, D, H, W).
     has_prior = [prior is not None or s.prior is not None for s in states]
     if prior is None:
         given = torch.zeros(batch, *shape)
@@ -233,6 +241,7 @@ def prompt_batch(
     def on(tensor: Tensor) -> Tensor:
         return tensor.to(device, non_blocking=True)
 
+    # 3. Depth in in-plane voxels, as the network measures distances.
     scale = torch.ones(batch, 1, 3, device=device)
     scale[:, 0, 0] = ratio
     return PromptBatch(
@@ -250,7 +259,7 @@ def damaged(prompts: PromptBatch, rngs: Sequence[np.random.Generator]) -> Prompt
     """The same prompts with some earlier answers lost or grown over, so that clicks count alone.
 
     Args:
-        prompts: Of a batch.
+        prompts: Prompts of a batch.
         rngs: Source of randomness of each sample.
     """
     prior, has_prior = prompts.prior.clone(), prompts.has_prior.clone()

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from pumit.evaluation.metrics import dice
-from pumit.evaluation.simulated_user import click_until, clicked
+from pumit.evaluation.simulated_user import dice_after_clicks, simulate_clicks
+from pumit.geometry import PLANAR_SLICE_SPACING_MM
 from pumit.inference.engine.torch_engine import TorchEngine
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.interactive.session import InteractiveSession
@@ -21,7 +22,7 @@ from pumit.training.data.classes import ClassValue, region_table
 from pumit.training.data.labelled_set import LabelledCase
 from pumit.training.promptable.real_scan import FEWEST_VOXELS
 from pumit.training.synthesis.scene import draw_scene
-from pumit.volume import PLANAR_SLICE_SPACING_MM, Volume
+from pumit.volume import Volume
 
 CLICKS = 3
 KEPT_BYTES = 1 << 30  # cases of so many bytes together are read only once
@@ -49,16 +50,16 @@ class ClickRow:
     clicks: tuple[float, ...]
 
 
-def asked_structures(
+def validated_structures(
     facts: Mapping[str, CaseFacts], cases: Sequence[str], classes: Sequence[ClassValue], most: int
 ) -> dict[str, list[int]]:
     """Which classes to click on in which case: every class in turn, and of it every case in turn.
 
     Args:
-        facts: Of the cases, by name.
-        cases: Whom to ask about.
-        classes: Of the data set.
-        most: How many structures in all.
+        facts: Facts about the cases, by name.
+        cases: Validation cases.
+        classes: Classes of the data set.
+        most: Largest number of structures in all.
 
     Returns:
         Numbers of classes from 0 on, by case; cases without any are left out.
@@ -83,22 +84,22 @@ class ClickValidation:
     Args:
         segmenter: A model of the same sizes as the one that is trained; its weights are replaced.
         cases: Cases that are not trained on.
-        asked: Which classes to click on in each, of `asked_structures`.
-        classes: Of the data set.
+        structures: Classes to click on in each, by `validated_structures`.
+        classes: Classes of the data set.
         scenes: Generated scans that tell what is forgotten.
 
     Attributes:
         network: Its network.
-        rows: Of the weights that were scored last.
-        before_click: Called before each structure that is clicked on; may raise.
-        on_answer: Called with each case and what was answered after one click.
+        rows: Scores of the latest weights.
+        before_click: Callback before each structure that is clicked on; may raise.
+        on_answer: Callback for each case and its answer after one click.
     """
 
     def __init__(
         self,
         segmenter: Segmenter,
         cases: Sequence[LabelledCase],
-        asked: Mapping[str, Sequence[int]],
+        structures: Mapping[str, Sequence[int]],
         classes: Sequence[ClassValue],
         *,
         scenes: int,
@@ -108,8 +109,8 @@ class ClickValidation:
         self.segmenter = replace(segmenter, recipe=recipe)
         assert isinstance(segmenter.engine, TorchEngine)
         self.network = segmenter.engine.network
-        self.cases = [case for case in cases if case.name in asked]
-        self.asked = dict(asked)
+        self.cases = [case for case in cases if case.name in structures]
+        self.structures = dict(structures)
         self.classes = list(classes)
         self.scenes = scenes
         self.rows: list[ClickRow] = []
@@ -161,11 +162,11 @@ class ClickValidation:
             session = InteractiveSession(self.segmenter)
             session.set_volume(case.volume)
             first: dict[int, Mask] = {}
-            for i in self.asked[case.name]:
+            for i in self.structures[case.name]:
                 self.before_click()
                 session.reset()
                 target, scores = table[i][case.labels], []
-                for mask, _ in clicked(session, target, CLICKS):
+                for mask, _ in simulate_clicks(session, target, CLICKS):
                     first.setdefault(i, mask)
                     scores.append(dice(mask, target))
                 scores += [1.0] * (CLICKS - len(scores))  # nothing was left to click at
@@ -187,7 +188,7 @@ class ClickValidation:
             volume, target = generated_scan(number)
             session = InteractiveSession(self.segmenter)
             session.set_volume(volume)
-            scores, _ = click_until(session, target, 1)
+            scores, _ = dice_after_clicks(session, target, 1)
             yield scores[0]
 
     def _read(self) -> Iterator[LabelledVolume]:

@@ -39,7 +39,7 @@ class ClassificationRecipe(TrainingRecipe):
         data: Images and classes.
         eva02: Published weights to begin with, a safetensors file.
         image_size: Voxels that the network sees, (depth, height, width).
-        intensity: How intensities are scaled.
+        intensity: Scaling of intensities.
         orientation: anatomical, or stored: as the files lie.
         random_intensity: Whether brightness and contrast are varied.
         flips: Whether images are flipped.

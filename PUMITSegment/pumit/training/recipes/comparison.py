@@ -35,13 +35,13 @@ class ComparedNetwork(RecipeModel):
     """A network of a comparison, and all that it does not share with the others.
 
     Attributes:
-        name: What the tables call it; as the network without.
+        name: Name in the tables; as the network without.
         network: Network to train.
         network_sizes: Sizes of the network, where they are not the usual ones.
         schedule: Values of its own: rate, optimizer, momentum, betas, decay and clipping.
         initial: Model that its training begins with; random weights without.
         share: Part of the training cases that it is trained on.
-        tuning: How its settings were chosen, in a sentence for the page.
+        tuning: Choice of its settings, in a sentence for the page.
     """
 
     name: str
@@ -94,14 +94,14 @@ class ComparisonRecipe(RecipeModel):
     Attributes:
         title: Title of the page.
         data: Labelled scans.
-        plan: What is not left to the plan, for all networks.
-        augmentation: What is varied; false for nothing at all.
+        plan: Settings that are not left to the plan, for all networks.
+        augmentation: Variations of the patches; false for none at all.
         balanced_share: Share of patches around a voxel of a drawn class.
-        validation: How the cases are segmented at the end.
+        validation: Settings of the segmentation at the end.
         schedule: Rates and manner that all networks share.
         seeds: Each network is trained once with each.
-        seconds: How long each training is, by the clock; or give steps in schedule.
-        clock: What counts the seconds; see schedule.
+        seconds: Length of each training, by the clock; or give steps in schedule.
+        clock: Clock of the seconds; see schedule.
         threads: Threads of each training.
         processes: Trainings at a time.
         device: auto, cpu, cuda or cuda:1.

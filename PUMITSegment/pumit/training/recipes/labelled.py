@@ -74,7 +74,7 @@ class CaseEntry(RecipeModel):
         image: Its image, or a list with one for each channel.
         images: The same.
         label: Its label map, or a list of them.
-        patient: Whose scan it is.
+        patient: Patient of the scan.
     """
 
     name: str | None = None

@@ -152,7 +152,7 @@ def read_model(model: type[M], given: Mapping[str, Any], where: str) -> M:
     """Read keys and values.
 
     Args:
-        model: What they may be.
+        model: Model of the keys.
         given: Keys as a YAML file holds them.
         where: Name of the place in a message, such as the file's.
 

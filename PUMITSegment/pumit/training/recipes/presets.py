@@ -13,7 +13,6 @@ from typing import Any, Protocol
 from pumit.errors import PumitError
 
 NAMES = ("quick", "balanced", "thorough")
-DEFAULT = "quick"
 NARROW = {"pyramid_widths": [32, 64, 96], "taps": [2, 5, 8]}
 
 
@@ -71,7 +70,7 @@ class Preset:
         warm_up: Steps of its rise.
         weight_decay: Weight decay on matrices and kernels.
         average: Decay of the running average of the weights.
-        validations: How often the validation cases are asked, the end counted in.
+        validations: Number of validations, the end counted in.
         overlap: Overlap of windows in a validation.
         final_overlap: Overlap of windows in the final validation.
         flips: Whether the final validation averages eight reflections.
@@ -181,14 +180,14 @@ class ClickPreset:
     Attributes:
         seconds: Time from the start to the final validation.
         most_steps: More would only forget.
-        part: What is trained; see `FineTuningRecipe`.
+        part: Part that is trained; see `FineTuningRecipe`.
         answers: Structures that are clicked on in a validation, most.
         scenes: Generated scans that are clicked on in a validation.
         learning_rate: Peak of the cosine.
         warm_up: Steps of its rise.
         weight_decay: Weight decay on matrices and kernels.
         average: Decay of the running average of the weights.
-        validations: How often the validation cases are asked, the end counted in.
+        validations: Number of validations, the end counted in.
     """
 
     seconds: float

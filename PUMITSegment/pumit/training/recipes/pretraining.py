@@ -63,7 +63,7 @@ class PromptableRecipe(PretrainingRecipe):
         rounds: Answers per target with their share of the steps.
         upright: Share of fields of labelled structures that lie as their scan does.
         more_fields: Fields that teach classes only, for each field with targets.
-        largest_field: In-plane voxels of the largest field that the finished model is asked with:
+        largest_field: In-plane voxels of the largest field of the finished model's inference:
             one of few slices may be larger than those of training. Chosen on whole scans; the same
             as in training without.
         averages_fields: Whether a first answer of the finished model is averaged over the fields

@@ -38,7 +38,7 @@ class FineTuningRecipe(LabelledRecipe):
         task: promptable: better clicks.
         network: That of its initial model.
         initial: Model to begin with, by name or file.
-        part: What is trained: the decoder (with the prompt encoder), adapters (low-rank ones in
+        part: Trained part: the decoder (with the prompt encoder), adapters (low-rank ones in
             the linear layers of the image encoder, and the decoder), or all.
         rank: Rank of the adapters.
         real_share: Share of fields that come from the lab's scans, of which a quarter ask for what
@@ -47,7 +47,7 @@ class FineTuningRecipe(LabelledRecipe):
         batch_size: Fields of a step; thin ones come in larger batches.
         targets_per_field: Targets asked for in one field.
         blend: Shares of the tuned weights to try at the end, the rest being the initial ones.
-        validation: What is clicked on in a validation.
+        validation: Targets and clicks of a validation.
     """
 
     task: Literal["promptable"] = "promptable"

@@ -57,23 +57,23 @@ class Schedule:
         average: Share of the past in the averaged weights, which are kept.
         seconds: Budget of the whole run, its parts before a stop included, after which it stops at
             a checkpoint; None for none. At 0 every start makes one step.
-        clock: What counts those seconds, and all others of a schedule: `wall`, without pauses and
+        clock: Clock of those seconds, and of all others of a schedule: `wall`, without pauses and
             the computer's sleep, or `processor`, the time that the processor works for this process
             (all its threads together; not the processes of `workers`, not a GPU), which does not
             depend on what else the machine does.
-        decay_seconds: How long the rate falls at the end of that budget; 0 leaves it alone.
-        checkpoint_seconds: How often to save, which is what a crash costs at most.
+        decay_seconds: Time that the rate falls at the end of that budget; 0 leaves it alone.
+        checkpoint_seconds: Time between saves, which is what a crash costs at most.
         log_every: Steps per line of the log.
         optimizer: `muon` (AdamW where there is no matrix), `adamw`, or `sgd` with Nesterov's
             momentum.
         momentum: Momentum of Muon and of SGD.
         betas: Betas of AdamW, with Muon too.
-        shape: How the rate runs after its rise: `trapezoid` (plateau, then `decay`), `cosine` (to
+        shape: Course of the rate after its rise: `trapezoid` (plateau, then `decay`), `cosine` (to
             `final_rate`, by the steps or by the budget of seconds, whichever is further on), `poly`
             (power 0.9), or `steps` (times `factor` at each milestone).
-        final_rate: Where the cosine ends.
+        final_rate: Learning rate that the cosine ends at.
         milestones: Steps at which the rate falls, of `steps`.
-        factor: What it is multiplied by there.
+        factor: Factor of the rate at each milestone.
         accumulate: Batches per optimiser step.
         precision: `bf16`, `fp32`, or `auto`: bf16 but on a GPU that does not multiply it.
         parallel: `ddp` keeps the whole network in every process, `fsdp` a share of its blocks.

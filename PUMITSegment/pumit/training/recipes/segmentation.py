@@ -52,7 +52,7 @@ class PlanChoices(RecipeModel):
         spacing_mm: Voxels that the network sees, (depth, height, width), mm.
         patch_size: Voxels that it sees at once, (depth, height, width).
         batch_size: Patches of a step.
-        intensity: How intensities are scaled; a list has one rule for each channel.
+        intensity: Scaling of intensities; a list has one rule for each channel.
         orientation: anatomical, or stored: as the files lie.
         step_voxels: Voxels of a step, all patches together.
     """
@@ -133,12 +133,12 @@ class SegmentationRecipe(LabelledRecipe):
         task: segmentation: segment by itself.
         network: Network to train.
         network_sizes: Sizes of the network; fewer widths are faster and take less memory.
-        plan: What is not left to the plan.
+        plan: Settings that are not left to the plan.
         balanced_share: Share of patches around a voxel of a drawn class; random to class-balanced
             ones are 1 to 3, as published.
         dice_background: Whether the Dice loss is of the background too.
-        augmentation: What is varied; false for nothing at all.
-        validation: How validation cases are segmented.
+        augmentation: Variations of the patches; false for none at all.
+        validation: Settings of the segmentation of validation cases.
     """
 
     task: Literal["segmentation"] = "segmentation"

@@ -36,7 +36,7 @@ class RunClock:
         busy: Seconds that the processor has worked for this process.
 
     Attributes:
-        on_sleep: Told how many seconds were slept, when it is noticed.
+        on_sleep: Callback for the seconds that the machine slept, once noticed.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class RunClock:
             other_clock_s: The same by the other clock.
             is_processor: Whether the run's clock is that of the processor.
         """
-        self.look()
+        self.read()
         with self._lock:
             self._seconds, self._other_clock_s, self._is_processor = (
                 before,
@@ -70,7 +70,7 @@ class RunClock:
                 is_processor,
             )
 
-    def look(self) -> float:
+    def read(self) -> float:
         """Seconds of the run until now. Asked every few seconds, it notices sleep."""
         with self._lock:
             now, busy = self._steady(), self._busy()
@@ -94,12 +94,12 @@ class RunClock:
     @contextmanager
     def halted(self) -> Iterator[None]:
         """Leave out the time of a block."""
-        self.look()
+        self.read()
         with self._lock:
             self._halted += 1
         try:
             yield
         finally:
-            self.look()
+            self.read()
             with self._lock:
                 self._halted -= 1

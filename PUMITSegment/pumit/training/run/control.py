@@ -11,10 +11,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
+from pumit.errors import ExportError
 from pumit.runs import CONTROL, ControlCommand, read_command
 
 POLL_SECONDS = 0.5  # how often a paused run looks
-LOOK_SECONDS = 0.1  # how often one that works looks, at most
+POLL_SECONDS = 0.1  # how often one that works looks, at most
 # What ends a run in good order, as far as the system knows them.
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
 
@@ -34,7 +35,7 @@ class RunControl:
     def __init__(self, folder: Path | None, *, since: float = 0.0) -> None:
         self.path = None if folder is None else folder / CONTROL
         self._is_signalled, self._pid = False, os.getpid()
-        self._looked, self._seen = -LOOK_SECONDS, False
+        self._checked_at, self._seen = -POLL_SECONDS, False
         if self.path is not None:
             with suppress(OSError):
                 if self.path.stat().st_mtime < since:
@@ -42,14 +43,20 @@ class RunControl:
 
     @property
     def requested(self) -> ControlCommand | None:
-        """The latest command; read after every step, so it costs next to nothing."""
+        """The latest command; read after every step, so it costs next to nothing.
+
+        Raises:
+            ExportError: If the folder is gone: nobody could command or find the run any more.
+        """
         if self._is_signalled:
             return "stop"
         if self.path is None:
             return None
         now = time.monotonic()
-        if now - self._looked >= LOOK_SECONDS:
-            self._looked, self._seen = now, self.path.exists()
+        if now - self._checked_at >= POLL_SECONDS:
+            self._checked_at, self._seen = now, self.path.exists()
+            if not (self._seen or self.path.parent.is_dir()):
+                raise ExportError("The folder of the run was deleted or moved; the training ends.")
         return read_command(self.path.parent) if self._seen else None
 
     def clear_request(self) -> None:
@@ -73,7 +80,7 @@ class RunControl:
         """
         until = None if seconds is None else time.monotonic() + seconds
         while True:
-            self._looked = -LOOK_SECONDS
+            self._checked_at = -POLL_SECONDS
             requested = self.requested
             if requested is not None and requested in ("resume", "stop", also):
                 return requested

@@ -29,7 +29,7 @@ class RunJournal:
     Args:
         folder: Folder of the run; exists.
         name: Name of the model.
-        task: What is trained.
+        task: Kind of the training.
     """
 
     def __init__(self, folder: Path, *, name: str = "", task: str = "") -> None:
@@ -47,21 +47,21 @@ class RunJournal:
             self.status = replace(self.status, **changes)
         self._lock = threading.RLock()
         self._waiting: dict[str, list[str]] = {LOG: [], TEXT_LOG: []}
-        self._is_heard = True
+        self._has_reader = True
         for log in self._waiting:
             _end_last_line(folder / log)
 
-    def record(self, record: dict[str, Any], *, aloud: bool = True) -> None:
+    def record(self, record: dict[str, Any], *, prints: bool = True) -> None:
         """A record for the logs; the status takes what it tells.
 
         Args:
-            record: What JSON can hold.
-            aloud: Whether for standard output too.
+            record: Values that JSON can hold.
+            prints: Whether for standard output too.
         """
         line = json.dumps(record)
         with self._lock:
-            if aloud:
-                self._say(line)
+            if prints:
+                self._print(line)
             self._append(LOG, line)
             self._note(record)
             sentence = sentence_of(record, self.status.steps)
@@ -74,7 +74,7 @@ class RunJournal:
             clock = time.strftime("%Y-%m-%d %H:%M:%S")
             self._append(TEXT_LOG, f"{clock}  {' '.join(sentence.split())}")
 
-    def tell(self, **changes: Any) -> None:
+    def update_status(self, **changes: Any) -> None:
         """Change fields of the status, and write it."""
         with self._lock:
             self.status = replace(self.status, **changes)
@@ -82,7 +82,7 @@ class RunJournal:
 
     def state(self, state: RunState, sentence: str) -> None:
         """Say what the run is doing."""
-        self.tell(state=state, sentence=sentence)
+        self.update_status(state=state, sentence=sentence)
 
     def write_status(self) -> None:
         """Write the status as it is, so that readers know the process lives."""
@@ -105,15 +105,15 @@ class RunJournal:
             changes["model"] = record["model"]
         self.status = replace(self.status, **changes)
 
-    def _say(self, line: str) -> None:
-        if not self._is_heard:
+    def _print(self, line: str) -> None:
+        if not self._has_reader:
             return
         try:
             sys.stdout.write(line + "\n")
             sys.stdout.flush()
         except (OSError, ValueError):
             # Whoever started the run has gone; the run has not.
-            self._is_heard = False
+            self._has_reader = False
             _mute()
 
     def _append(self, name: str, line: str) -> None:

@@ -28,9 +28,9 @@ def sentence_of(record: Mapping[str, Any], steps: int = 0) -> str | None:
         record: Record of `log.jsonl`.
         steps: Number of steps of the whole run, where they are known.
     """
-    for key, say in _SAYINGS:
+    for key, sentence in _SENTENCES:
         if key in record:
-            return say(record, steps)
+            return sentence(record, steps)
     return None
 
 
@@ -118,7 +118,7 @@ def _step(record: Mapping[str, Any], steps: int) -> str:
     return f"Step {record['step']}{of}: {', '.join(parts)}." if parts else ""
 
 
-_SAYINGS = (
+_SENTENCES = (
     ("data", _data),
     ("plan", _plan),
     ("estimate", _estimate),

@@ -48,11 +48,11 @@ def retry_with_less_memory(
     """Do something; where memory does not suffice, again with less of it.
 
     Args:
-        attempt: What to do with settings. It goes on where it was saved.
+        attempt: Function of the settings. It goes on where it was saved.
         settings: Settings to begin with.
         smaller: Settings that need less and the sentence that says which, or None where there
             are none.
-        reporter: Where to tell.
+        reporter: Reporter of the run.
 
     Raises:
         TrainingError: If no settings need less.

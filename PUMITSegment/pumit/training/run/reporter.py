@@ -79,7 +79,7 @@ class RunReporter:
         self._is_counting = True
         if self.journal is not None:
             sentence = f"Step {step} of {steps}."
-            self.journal.tell(
+            self.journal.update_status(
                 state="training",
                 sentence=sentence,
                 step=step,
@@ -109,7 +109,7 @@ class RunReporter:
         """Say that all is done."""
         if self.journal is not None:
             self.journal.write_text(sentence)
-            self.journal.tell(state="finished", sentence=sentence, left_seconds=0.0)
+            self.journal.update_status(state="finished", sentence=sentence, left_seconds=0.0)
 
     def training(self) -> None:
         """Say that steps are taken, which one, and how long it will take."""
@@ -124,12 +124,14 @@ class RunReporter:
         """Say that the weights of a step are validated."""
         self.step = step
         if self.journal is not None:
-            self.journal.tell(state="validating", sentence=f"Validating step {step}.", step=step)
+            self.journal.update_status(
+                state="validating", sentence=f"Validating step {step}.", step=step
+            )
 
     def best(self, model: Path, step: int) -> None:
         """Say which model is the best so far: the run can be finished with it."""
         if self.journal is not None:
-            self.journal.tell(model=model.name, best_step=step)
+            self.journal.update_status(model=model.name, best_step=step)
 
     @property
     def requested(self) -> ControlCommand | None:
@@ -205,7 +207,7 @@ class RunReporter:
 
     def beat(self) -> None:
         """Give a sign of life, and look at the clock."""
-        seconds = self.clock.look()
+        seconds = self.clock.read()
         if self.journal is None:
             return
         if self._is_counting and self.journal.status.state in ("training", "validating"):
@@ -234,7 +236,7 @@ def _free(folder: Path) -> int:
 
 
 class HeartbeatThread:
-    """Beat beside the work, in a thread of its own."""
+    """Write the status at intervals, in a thread of its own."""
 
     def __init__(self, reporter: RunReporter) -> None:
         self._reporter, self._end = reporter, threading.Event()

@@ -94,7 +94,7 @@ def full_recipe(keys: Mapping[str, Any], schedule: Schedule, planned: Mapping[st
     Args:
         keys: Keys as they were given.
         schedule: Length and rates.
-        planned: What else was decided; takes the place of what was given.
+        planned: Further decisions, which replace the given values.
     """
     kept = whole_schedule(schedule, keys)
     full: Recipe = plain({**keys, **planned, "schedule": kept})
@@ -114,7 +114,7 @@ def whole_schedule(schedule: Schedule, keys: Mapping[str, Any]) -> dict[str, Any
     return {k: v for k, v in asdict(schedule).items() if v is not None and k not in left_open}
 
 
-def take_up(folder: Path, given: Mapping[str, Any], *, source: str) -> Recipe:
+def recipe_to_follow(folder: Path, given: Mapping[str, Any], *, source: str) -> Recipe:
     """The recipe to follow: the one that a run in the folder began with, if there is one.
 
     Args:
@@ -141,7 +141,7 @@ def take_up(folder: Path, given: Mapping[str, Any], *, source: str) -> Recipe:
     return _with_harmless(known[-1], given)
 
 
-def settle(folder: Path, given: Mapping[str, Any], full: Mapping[str, Any]) -> None:
+def save_recipes(folder: Path, given: Mapping[str, Any], full: Mapping[str, Any]) -> None:
     """Keep what the run was started with, and the recipe that it follows.
 
     Args:

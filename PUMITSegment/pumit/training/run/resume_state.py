@@ -35,7 +35,7 @@ class Position:
             process.
         skipped: Steps in a row, up to now, whose gradient could not be used.
         best: Highest score of a validation, or None.
-        best_step: Where it was reached.
+        best_step: Step at which it was reached.
         owes_validation: Whether this step is still to be validated.
     """
 
@@ -65,7 +65,7 @@ class Saved:
         network: Entries of the network's state.
         average: Those of the running average.
         optimizer: States by name of the parameter, or by its number in runs of older versions.
-        position: How far it was.
+        position: Position of the run.
     """
 
     network: dict[str, Tensor]
@@ -174,7 +174,7 @@ def optimizer_states(saved: Saved, names: list[str]) -> dict[int, dict[str, Any]
     """The saved states by number of the parameter, as an optimiser takes them.
 
     Args:
-        saved: Where they are.
+        saved: Folder of the saved states.
         names: Parameters in the optimiser's order.
     """
     if saved.optimizer.keys() <= {str(i) for i in range(len(names))} - set(names):

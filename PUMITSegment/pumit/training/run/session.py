@@ -29,7 +29,7 @@ def run_session(folder: Path, *, since: float) -> Iterator[RunReporter]:
 
     Args:
         folder: Folder of the run; made where it is missing.
-        since: When the run was started, Unix time; what was asked of it before counts no more.
+        since: Time when the run was started, Unix time; earlier commands do not count.
 
     Yields:
         Where the run reports and receives commands. Of several processes that `torchrun`
@@ -73,7 +73,7 @@ def run_session(folder: Path, *, since: float) -> Iterator[RunReporter]:
                 _remove(folder, made)
             else:
                 record = {"event": "failed", "sentence": sentence, **_place_of(error)}
-                journal.record(record, aloud=False)  # the command says it on standard error
+                journal.record(record, prints=False)  # the command says it on standard error
                 reporter.state("failed", sentence)
             raise
         finally:

@@ -14,6 +14,7 @@ from skimage.measure import find_contours
 
 from pumit.errors import ExportError
 from pumit.export.classes import class_colors
+from pumit.geometry import Triple
 from pumit.report.views import View, views_through
 from pumit.runs import PICTURES
 from pumit.segmentation import Mask
@@ -21,7 +22,7 @@ from pumit.system.atomic import atomic_path
 from pumit.training.data.case import LabelledVolume
 from pumit.training.data.classes import ClassValue
 from pumit.training.run.reporter import RunReporter
-from pumit.volume import Triple, Volume
+from pumit.volume import Volume
 
 logger = logging.getLogger(__name__)
 
@@ -42,8 +43,8 @@ class ShownClass:
     Attributes:
         name: Name of the class.
         color_rgb: Its colour, each part 0 to 1.
-        answer: Where the network sees it, (D, H, W).
-        truth: Where it is.
+        answer: Mask of the network's answer, (D, H, W).
+        truth: True mask, (D, H, W).
     """
 
     name: str
@@ -56,9 +57,9 @@ class OverlayPictures:
     """Write a picture of the first case that has labels, at every validation the same slice.
 
     Args:
-        reporter: Where to tell; its `step` names the picture.
+        reporter: Reporter of the run; its `step` names the picture.
         folder: Folder of the run.
-        classes: What the case is asked for.
+        classes: Classes to show.
     """
 
     def __init__(self, reporter: RunReporter, folder: Path, classes: Sequence[ClassValue]) -> None:
@@ -117,10 +118,10 @@ def write_overlay(
     Args:
         path: File to write, `.png`.
         volume: The scan.
-        view: Which slice.
+        view: Slice to show.
         classes: One after the other, lest the masks of many fill the memory. The answer is drawn
             as a line in the class's colour, the truth as a dashed one.
-        title: What stands below.
+        title: Text below the picture.
 
     Raises:
         ExportError: If the file cannot be written.
@@ -148,7 +149,7 @@ def write_overlay(
     reduced = picture.resize(size, Image.Resampling.LANCZOS)
     whole.paste(reduced, ((whole.width - size[0]) // 2, 0))
     _write_text(whole, size[1], title, legend)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(exist_ok=True)
     with atomic_path(path) as temporary:
         whole.save(temporary, format="PNG")
 

@@ -45,7 +45,7 @@ class Augmentation:
     """Turn, scale, mirror and disturb a patch.
 
     Args:
-        settings: What to do how often.
+        settings: Variations and their frequencies.
         patch: Size of the result (d, h, w).
         spacing_mm: Voxel size (d, h, w), mm.
         flip_axes: Axes that may be mirrored.

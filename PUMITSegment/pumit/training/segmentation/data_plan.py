@@ -45,12 +45,12 @@ class DataPlan:
 
     Attributes:
         spacing_mm: Voxel size (d, h, w), depth first, mm.
-        patch_size: What the network sees at once (d, h, w), voxels.
+        patch_size: Size of the network's patch (d, h, w), voxels.
         batch_size: Patches of a step.
-        intensity: How intensities are scaled, see `Normalization.from_recipe`; a list has one
+        intensity: Scaling of intensities, see `Normalization.from_recipe`; a list has one
             rule for each channel.
         channels: Image channels.
-        orientation: How the network's axes run.
+        orientation: Orientation of the network's axes.
         median_shape: Usual size of a case at that spacing, voxels.
     """
 
@@ -82,10 +82,10 @@ def plan_for(
     Args:
         facts: Facts of at least one case; cases that have quite another spacing than most decide
             nothing.
-        divisor: What the network's patch must be a multiple of along (d, h, w).
+        divisor: Divisor of the network's patch along (d, h, w).
         channels: Image channels.
         channel_names: Their names; "CT" says what it is.
-        orientation: How the network's axes run.
+        orientation: Orientation of the network's axes.
         step_voxels: Voxels of a step where `given` does not say.
         given: Values that the recipe fixes.
 
@@ -93,7 +93,7 @@ def plan_for(
         PumitError: If a given value cannot be used.
     """
     facts = usual_cases(facts)
-    spacing = wanted_spacing(facts, given)
+    spacing = planned_spacing(facts, given)
     shapes = [resized_shape(f.shape, f.spacing_mm, spacing) for f in facts]
     d, h, w = usual_shape(facts, spacing)
     voxels = given.step_voxels or step_voxels
@@ -151,9 +151,9 @@ def coarser(spacing_mm: Triple, facts: Sequence[CaseFacts], most_voxels: int) ->
     """The nearest spacing at which a usual case has no more voxels; its finest axes give way.
 
     Args:
-        spacing_mm: What would be planned (d, h, w), mm.
+        spacing_mm: Spacing that would be planned (d, h, w), mm.
         facts: The cases.
-        most_voxels: How many a usual case may have.
+        most_voxels: Largest number of voxels of a usual case.
     """
     extent = np.median([np.array(f.shape) * f.spacing_mm for f in facts], axis=0)
     is_single = np.median([f.shape for f in facts], axis=0) == 1
@@ -165,7 +165,7 @@ def coarser(spacing_mm: Triple, facts: Sequence[CaseFacts], most_voxels: int) ->
     return (d, h, w)
 
 
-def wanted_spacing(facts: Sequence[CaseFacts], given: PlanChoices) -> Triple:
+def planned_spacing(facts: Sequence[CaseFacts], given: PlanChoices) -> Triple:
     """The spacing that a recipe's `plan` fixes, else the one that fits the cases."""
     if given.spacing_mm is None:
         return target_spacing(usual_cases(facts))
@@ -191,8 +191,8 @@ def patch_for(median_shape: Shape, divisor: Shape, most_voxels: int) -> Shape:
 
     Args:
         median_shape: Usual size of a case, voxels.
-        divisor: What the patch must be a multiple of.
-        most_voxels: How many it may have.
+        divisor: Divisor of the patch.
+        most_voxels: Largest number of its voxels.
     """
     steps = np.array(divisor)
     median = np.array(median_shape)
@@ -285,8 +285,8 @@ def smaller_plan(plan: DataPlan, divisor: Shape) -> tuple[DataPlan, str] | None:
     Of more than two patches it takes half, then it makes them smaller, and at last it takes one.
 
     Args:
-        plan: What was too large.
-        divisor: What a patch must be a multiple of along (d, h, w).
+        plan: Plan that was too large.
+        divisor: Divisor of a patch along (d, h, w).
 
     Returns:
         The plan and the sentence that says what is less, or None where nothing can be.

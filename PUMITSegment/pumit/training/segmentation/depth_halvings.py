@@ -18,8 +18,8 @@ class SeenField:
     Attributes:
         spacing_mm: Voxel size (d, h, w).
         depth: Slices of a usual case at that spacing; None where nobody has looked.
-        patch: What it sees at once (d, h, w), where the recipe says it.
-        most_voxels: Where it does not say it, how many voxels a patch may have.
+        patch: Size of its patch (d, h, w), where the recipe says it.
+        most_voxels: Largest number of voxels of a patch, where the recipe does not say its size.
     """
 
     spacing_mm: tuple[float, float, float]
@@ -44,7 +44,7 @@ class SeenField:
         """Whether a patch holds more than one step of such a stride, and a case one of its depth.
 
         Args:
-            stride: What a patch must be a multiple of (d, h, w).
+            stride: Divisor of a patch (d, h, w).
         """
         patch = self.given_patch
         if patch is not None:
@@ -63,7 +63,7 @@ def depth_halvings(plane: Shape, field: SeenField) -> int:
 
     Args:
         plane: The stride of a network that leaves the depth alone, (1, h, w), powers of two.
-        field: What it is to see.
+        field: Field that it is to see.
 
     Source:
         PUMIT, section "Spatially Adaptive Convolution": depth is halved last.

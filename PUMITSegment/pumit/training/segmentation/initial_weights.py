@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from pumit.errors import CheckpointError
-from pumit.models.checkpoint import Checkpoint, load_checkpoint, read_recipe
+from pumit.models.checkpoint import Checkpoint, ModelHeader, load_checkpoint, read_recipe
 from pumit.models.index import find_model
 from pumit.models.swin_unetr_file import (
     is_public_file,
@@ -21,14 +21,16 @@ from pumit.models.swin_unetr_file import (
 from pumit.networks.pumit.segmentation_network import SegmentationNetwork
 from pumit.networks.pumit.transfer import load_universal_weights
 from pumit.networks.swin_unetr import SwinUnetr
-from pumit.training.loop.initial_encoder import begin_with_encoder
+from pumit.training.loop.initial_encoder import load_initial_encoder
 from pumit.training.segmentation.network_families import FAMILIES, Family, PretrainedEncoder
 from pumit.training.segmentation.networks import class_of, family_of
 
 logger = logging.getLogger(__name__)
 
 
-def begin_with(network: nn.Module, model: str, *, sizes: Mapping[str, Any] | None = None) -> str:
+def load_initial_weights(
+    network: nn.Module, model: str, *, sizes: Mapping[str, Any] | None = None
+) -> str:
     """Take over the weights of an earlier model.
 
     A segmentation network of the same class gives all; where it has other classes or image
@@ -38,9 +40,9 @@ def begin_with(network: nn.Module, model: str, *, sizes: Mapping[str, Any] | Non
     which a public file of weights does too.
 
     Args:
-        network: What is to be trained.
+        network: Network to train.
         model: A name of the model index, or a checkpoint file.
-        sizes: What the network was built with: some change what weights mean and not their shapes.
+        sizes: Sizes of the network: some change what weights mean and not their shapes.
 
     Returns:
         What the user is told of a file that tells little itself; else nothing.
@@ -50,15 +52,15 @@ def begin_with(network: nn.Module, model: str, *, sizes: Mapping[str, Any] | Non
     """
     path = find_model(model)
     if is_public_file(path):
-        return _begin_with_public_file(network, path)
+        return _load_public_file(network, path)
     checkpoint = load_checkpoint(path)
-    theirs = str(checkpoint.recipe.get("network"))
+    theirs = checkpoint.header.network
     family = FAMILIES[type(network).__name__]
-    _require_alike(family, sizes or {}, checkpoint.recipe.get("sizes", {}), path.name)
+    _require_alike(family, sizes or {}, checkpoint.header.sizes, path.name)
     if class_of(theirs) == type(network).__name__:
         _take_all(network, checkpoint, path.name, sizes or {})
     elif isinstance(network, SegmentationNetwork):
-        begin_with_encoder(network.vit, str(path))
+        load_initial_encoder(network.vit, str(path))
     elif family.encoder is not None and theirs.startswith(family.encoder.network):
         _take_encoder(network, checkpoint.state, family.encoder, path.name)
     else:
@@ -76,7 +78,7 @@ def sizes_of_initial(name: str, given: Mapping[str, Any], model: str) -> dict[st
     Args:
         name: Name of the network that is to be trained.
         given: Sizes that the recipe changes.
-        model: What it begins with.
+        model: Initial model.
 
     Raises:
         CheckpointError: If there is no such model, or it cannot be read.
@@ -88,11 +90,11 @@ def sizes_of_initial(name: str, given: Mapping[str, Any], model: str) -> dict[st
     if is_public_file(path):
         is_swin = class_of(name) == SwinUnetr.__name__
         return {"merging": read_swin_unetr_file(path).merging} if is_swin else {}
-    theirs = read_recipe(path)[0].get("sizes", {})
+    theirs = ModelHeader.of(read_recipe(path)[0]).sizes
     return {key: theirs[key] for key in left_open if key in theirs}
 
 
-def _begin_with_public_file(network: nn.Module, path: Path) -> str:
+def _load_public_file(network: nn.Module, path: Path) -> str:
     if not isinstance(network, SwinUnetr):
         title = FAMILIES[type(network).__name__].title
         raise CheckpointError(
@@ -128,7 +130,7 @@ def _take_all(
         if not key.startswith(family.reads_image + family.writes_classes):
             raise CheckpointError(
                 f"initial {file} has other widths than this network ({_both(key, state, ours)}); "
-                f"make network_sizes alike{_different(sizes, checkpoint.recipe.get('sizes', {}))}."
+                f"make network_sizes alike{_different(sizes, checkpoint.header.sizes)}."
             )
     _load(network, {k: state[k] for k in ours if k not in anew}, anew)
 

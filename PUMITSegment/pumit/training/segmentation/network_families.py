@@ -22,7 +22,7 @@ MOST_FLAT = 2  # halvings of that, for its depth where slices are far apart
 
 @dataclass(frozen=True)
 class PretrainedEncoder:
-    """Which pre-training begins a network, and where its weights go.
+    """The pre-training that a network may begin with, and the names that its weights get.
 
     Attributes:
         network: Beginning of the names of the pre-training's networks, as `build_network` knows
@@ -38,17 +38,17 @@ class PretrainedEncoder:
 
 @dataclass(frozen=True)
 class Family:
-    """A class of networks, and how its sizes follow from the data.
+    """A class of networks, with the rule that gives its sizes from the data.
 
     Attributes:
         title: Title for the user.
-        stride: What a patch must be a multiple of (d, h, w), a function of the sizes.
+        stride: Divisor of a patch (d, h, w), a function of the sizes.
         reads_image: Beginnings of the names of what depends on the image channels.
         writes_classes: Beginnings of the names of what depends on the classes.
         follows: Sizes that follow from the data where a recipe leaves them open.
-        fit: What they are, of the sizes and the field.
+        fit: Function from the sizes and the field to the sizes that fit.
         fit_patch: Sizes that follow from the patch, once that is planned.
-        encoder: What pre-training it may begin with, if there is one for it.
+        encoder: Pre-trained encoder that it may begin with, if there is one for it.
         alike: Sizes in which weights of another meaning have the same shape: an earlier model must
             have the same.
     """

@@ -110,9 +110,9 @@ def fitted_sizes(
         given: Sizes that the recipe changes.
         spacing_mm: Voxel size (d, h, w) that the network sees.
         depth: Slices of a usual case at that spacing, if known.
-        patch: What the network sees at once (d, h, w), where the recipe says it: cells are no
+        patch: Size of the network's patch (d, h, w), where the recipe says it: cells are no
             deeper than fits.
-        most_voxels: Where it does not say it, how many voxels it may have: so are they then.
+        most_voxels: Largest number of its voxels, where the recipe does not say it.
 
     Returns:
         `given`, and what the network takes from the data.
@@ -140,7 +140,7 @@ def network_sizes(
     Args:
         name: Name of the network.
         given: Those that a recipe changes, or that were fitted to the data.
-        patch: What the network sees at once (d, h, w), voxels.
+        patch: Size of the network's patch (d, h, w), voxels.
         channels: Image channels.
         classes: Output channels, the background counted in where it is one.
 

@@ -50,12 +50,12 @@ class SegmentationSource:
     """Draw batches; a function of the generator's state alone.
 
     Args:
-        cases: What is trained on.
+        cases: Training cases.
         patch: Size of the patches (d, h, w).
-        batch_size: How many make a batch.
+        batch_size: Number of patches in a batch.
         balanced_share: Part of the patches whose middle lies in a class drawn with even chances
             among those of the case; the others lie anywhere.
-        augmentation: How they are varied.
+        augmentation: Variations of the patches.
     """
 
     def __init__(

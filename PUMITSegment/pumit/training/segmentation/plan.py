@@ -30,8 +30,8 @@ from pumit.training.segmentation.data_plan import (
     MIN_BATCH,
     DataPlan,
     plan_for,
+    planned_spacing,
     usual_shape,
-    wanted_spacing,
 )
 from pumit.training.segmentation.networks import (
     fitted_sizes,
@@ -52,11 +52,11 @@ class SegmentationPlan:
 
     Attributes:
         data: Cases and classes.
-        facts: What was found in them.
-        split: Who trains and who validates.
+        facts: Findings of the check of the data.
+        split: Split into training and validation cases.
         plan: Spacing, patch, batch and intensities.
         network: Name of the network.
-        sizes: What it is built with.
+        sizes: Sizes of the network.
     """
 
     data: LabelledSet
@@ -88,7 +88,7 @@ def check_network(recipe: SegmentationRecipe) -> None:
             raise PumitError(f"{key} in network_sizes must be true or false, got {value!r}.")
 
 
-def look_at_cases(
+def examine_cases(
     recipe: SegmentationRecipe,
     resolve: Callable[[str], Path],
     *,
@@ -99,19 +99,19 @@ def look_at_cases(
     Args:
         recipe: The recipe.
         resolve: Makes paths of the recipe's texts.
-        progress: Told each case's number, from 1 on.
+        progress: Callback for each case's number, from 1 on.
 
     Raises:
         PumitError: If any case cannot be used; one message names them all.
     """
     data = find_labelled_set(recipe.data, resolve)
 
-    def tell(number: int) -> None:
+    def report(number: int) -> None:
         logger.info("looking at case %d", number)
         if progress is not None:
             progress(number)
 
-    return data, examine(data, orientation=recipe.plan.orientation, progress=tell)
+    return data, examine(data, orientation=recipe.plan.orientation, progress=report)
 
 
 def plan_segmentation(
@@ -127,7 +127,7 @@ def plan_segmentation(
     Args:
         recipe: The recipe.
         data: Cases and classes.
-        facts: What was found in them.
+        facts: Findings of the check of the data.
         step_voxels: Voxels of a step, where the recipe does not say.
         seed: Seed of the split.
 
@@ -139,7 +139,7 @@ def plan_segmentation(
     split = split_cases(names, recipe.data, seed=seed, patients=patients)
     used = [fact for fact in facts.cases if fact.name in set(split.training)]
     network, chosen = recipe.network, recipe.plan
-    spacing = wanted_spacing(used, chosen)
+    spacing = planned_spacing(used, chosen)
     given = fitted_sizes(
         network,
         recipe.network_sizes,
@@ -178,10 +178,10 @@ def build_task(
 
     Args:
         recipe: Recipe with `balanced_share`, `dice_background` and `augmentation`.
-        network: What is trained.
+        network: Network to train.
         plan: Patch, batch and spacing.
         classes: Whether they are regions; their names tell which mirrors are allowed.
-        cases: What patches are cut from.
+        cases: Cases that patches are cut from.
     """
     axes = flip_axes(recipe.augmentation, [c.label.name for c in classes])
     source = SegmentationSource(

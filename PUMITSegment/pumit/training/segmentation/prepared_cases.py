@@ -52,8 +52,8 @@ def prepare(
 
     Args:
         case: Scan and labels.
-        plan: What the network is trained on.
-        classes: What the labels mean; may be left out where there are no regions.
+        plan: Grid and intensities that the network is trained on.
+        classes: Meaning of the labels; may be left out where there are no regions.
     """
     axes = NetworkAxes.of(case.volume, plan.orientation)
     image, _ = network_image(case.volume, plan, axes)
@@ -117,12 +117,12 @@ def prepare_all(
     """Prepare cases; all together in memory, or where they are too large in files that are mapped.
 
     Args:
-        cases: Which.
+        cases: Cases to prepare.
         classes: Values of the label maps.
-        plan: What the network is trained on.
+        plan: Grid and intensities that the network is trained on.
         folder: Folder for the files, which a later start finds again.
         voxels: About how many all have together, on the network's grid.
-        progress: Told each case's number, from 1 on.
+        progress: Callback for each case's number, from 1 on.
 
     Raises:
         VolumeError: If a case has become unreadable.

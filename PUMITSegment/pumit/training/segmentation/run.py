@@ -31,12 +31,12 @@ from pumit.training.segmentation.data_plan import (
     GPU_STEP_VOXELS,
     smaller_plan,
 )
-from pumit.training.segmentation.initial_weights import begin_with, sizes_of_initial
+from pumit.training.segmentation.initial_weights import load_initial_weights, sizes_of_initial
 from pumit.training.segmentation.networks import build_segmentation, patch_step
 from pumit.training.segmentation.plan import (
     SegmentationPlan,
     build_task,
-    look_at_cases,
+    examine_cases,
     plan_segmentation,
 )
 from pumit.training.segmentation.prepared_cases import PreparedCase, prepare_all
@@ -92,7 +92,7 @@ class SegmentationJob(TrainingJob):
             )
         )
 
-    def settled(self) -> dict[str, Any]:
+    def decided_keys(self) -> dict[str, Any]:
         """The recipe with plan, network, classes and cases."""
         run, ready, recipe = self.run, self.ready, self.recipe
         planned = {k: v for k, v in ready.plan.as_recipe().items() if k in PlanChoices.model_fields}
@@ -162,7 +162,7 @@ class SegmentationJob(TrainingJob):
             "schedule": asdict(trial.schedule),
         }
 
-    def judge(self, best: Sequence[Path]) -> None:
+    def evaluate_best(self, best: Sequence[Path]) -> None:
         """Write what the best checkpoint does on each validation case."""
         run, validation = self.run, self.scores
         run.reporter.state("validating", "Measuring the best model on the validation cases.")
@@ -182,7 +182,7 @@ class SegmentationJob(TrainingJob):
             for label, metrics in summarize(rows).items()
         }
         result = {
-            "step": checkpoint.recipe.get("step"),
+            "step": checkpoint.header.step,
             "overlap": validation.overlap,
             "flips": validation.averages_flips,
             "single_piece": pieces,
@@ -208,7 +208,7 @@ class SegmentationJob(TrainingJob):
 
     def _plan(self) -> SegmentationPlan:
         run = self.run
-        data, facts = look_at_cases(
+        data, facts = examine_cases(
             self.recipe, run.path, progress=lambda number: run.at_case("Reading", number)
         )
         voxels = CPU_STEP_VOXELS if run.device.type == "cpu" else GPU_STEP_VOXELS
@@ -227,7 +227,7 @@ class SegmentationJob(TrainingJob):
         if initial is None:
             return network, ""
         sizes = {**RECIPES[ready.network].sizes, **ready.sizes}
-        return network, begin_with(network, initial, sizes=sizes)
+        return network, load_initial_weights(network, initial, sizes=sizes)
 
     def _initial(self) -> str | None:
         """The model to begin with: a name of the index, or a file as a path."""

@@ -16,10 +16,10 @@ WORSE = 0.005  # Dice that one case may lose where the others gain
 
 
 class SinglePieceChoice:
-    """Compare answers with what their largest pieces alone would be.
+    """Compare answers with their largest pieces alone.
 
     Args:
-        count: How many classes there are, of values from 1 on.
+        count: Number of classes, of values from 1 on.
 
     Source:
         nnU-Net's post-processing: all classes together first, then each for itself, wherever that

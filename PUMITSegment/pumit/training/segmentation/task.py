@@ -24,8 +24,8 @@ class SegmentationTask(nn.Module):
         network: Maps (B, C, d, h, w) to logits of the background and every class, or of every
             region; with `deep_supervision=True`, where it has `heads`, to a list of them, the
             finest first.
-        source: What draws the patches.
-        regions: Which region holds which label, bool (K, 1 + labels), of
+        source: Source of the patches.
+        regions: Labels of each region, bool (K, 1 + labels), of
             `classes.region_table`; None where classes exclude each other.
         dice_background: Whether Dice counts the background as one of the classes, where these
             exclude each other; cross-entropy always does.
@@ -63,7 +63,7 @@ class SegmentationTask(nn.Module):
         """Draw a batch; see `SegmentationSource.draw`."""
         return self.source.draw(da0, generator, shared)
 
-    def ahead(self) -> Draw:
+    def worker_draw(self) -> Draw:
         """What draws in worker processes."""
         return self.source.draw
 
@@ -122,7 +122,7 @@ def region_masks(labels: Tensor, regions: Tensor) -> Tensor:
 
     Args:
         labels: (B, d, h, w), whole numbers.
-        regions: Which region holds which label, bool (K, 1 + labels).
+        regions: Labels of each region, bool (K, 1 + labels).
 
     Returns:
         (B, K, d, h, w), float32, 0 or 1.

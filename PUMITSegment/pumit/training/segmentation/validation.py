@@ -32,15 +32,15 @@ class SegmentationValidation:
 
     Args:
         network: A network of the same sizes as the one that is trained, on its device.
-        plan: What that is trained on.
-        cases: Whom to ask about.
+        plan: Grid and intensities that it is trained on.
+        cases: Validation cases.
         classes: Values of the label maps.
         overlap: Part that neighbouring windows share.
         averages_flips: Whether eight reflections are averaged.
 
     Attributes:
-        before_window: Called before each window is computed; what it raises ends the validation.
-        on_answer: Called with each case and, class by class, name, answer and truth.
+        before_window: Callback before each window is computed; what it raises ends the validation.
+        on_answer: Callback for each case and, class by class, name, answer and truth.
         took: Seconds that each case's answer for the last `rows` took, and those of the processor.
     """
 

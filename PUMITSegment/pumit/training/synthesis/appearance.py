@@ -15,9 +15,11 @@ from pumit.training.synthesis.painting import Layout
 def region_means(grid: Grid, layout: Layout) -> Tensor:
     """A mean per label in [0, 1], mostly apart from what lies underneath, shape (labels,)."""
     g = grid.generator
+    # 1. Any mean; of the background often that of air.
     means = torch.rand(layout.count, generator=g)
     if chance(g, 0.5):
         means[0] = uniform(g, 0.0, 0.08)  # air
+    # 2. Structures one after the other: what the layout says, or apart from what is underneath.
     least = log_uniform(g, 0.06, 0.35)
     for label in range(1, layout.count):
         if label in layout.means:
@@ -147,16 +149,20 @@ def acquire(grid: Grid, image: Tensor) -> Tensor:
     """
     g = grid.generator
     d, m = grid.depth, grid.oversampling
+    # 1. Slices, (D', H, W) -> (D, H, W).
     if m > 1:
         slabs = image.reshape(d, m, *image.shape[1:])
         # A slice is thinner than its spacing where there is a gap.
         image = slabs.mean(1) if chance(g, 0.7) else slabs[:, m // 2]
+    # 2. Resolution, less of it along the slices or none.
     coarse = grid.without_oversampling()
     blur = uniform(g, 0.0, 1.0) if chance(g, 0.8) else uniform(g, 1.0, 1.8)
     along = blur / grid.slice_ratio if chance(g, 0.7) else 0.0
     image = gaussian_blur(image, (along, blur, blur))
+    # 3. Bias field of the receiving coils.
     if chance(g, 0.5):
         image = image * torch.exp(coarse.noise(max(grid.extent) * 0.8)[0] * uniform(g, 0.0, 0.3))
+    # 4. Artefacts.
     if grid.depth == 1 and chance(g, 0.35):
         image = _projected(coarse, image)
     if chance(g, 0.06):
@@ -167,6 +173,7 @@ def acquire(grid: Grid, image: Tensor) -> Tensor:
         image = _ringing(coarse, image)
     if chance(g, 0.15):
         image = image + grid.normal((d, 1, 1)) * 0.03  # slices of unequal brightness
+    # 5. Noise, then the curve of display, which may be inverted.
     image = _noise(coarse, image)
     if chance(g, 0.4):
         span = image.max() - image.min()

@@ -78,10 +78,12 @@ def squared_distance(masks: Tensor, spacing: Tensor) -> Tensor:
     Returns:
         Shape (B, D, H, W), in-plane voxels squared; 0 outside of the mask.
     """
+    # 1. Within the masks farther than anything in the field, 0 elsewhere.
     reach = (
         float(sum(n * n for n in masks.shape[2:])) + float((spacing * masks.shape[1]).max()) ** 2
     )
     distance = torch.where(masks, reach, 0.0)
+    # 2. One axis after the other, as squared distances separate.
     for axis in (3, 2, 1):
         n = masks.shape[axis]
         if n == 1:
@@ -91,7 +93,9 @@ def squared_distance(masks: Tensor, spacing: Tensor) -> Tensor:
         index = torch.arange(n, device=masks.device)
         edge = torch.minimum(index + 1, n - index).square()
         shape = [n if a == axis else 1 for a in range(4)]
+        # 2.1. What lies beyond the field is background.
         out = torch.minimum(distance, edge.view(shape) * square)
+        # 2.2. The lower envelope of the parabolas, by shifts of growing length.
         step = 1
         # No voxel further than the greatest distance so far can be the nearest.
         furthest = float((out / square).amax())

@@ -41,7 +41,7 @@ class Grid:
         oversampling: Sub-slices drawn per slice.
         generator: Source of all randomness, on the CPU: what decides sizes and branches is a
             number there, so that no device has to be waited for.
-        device: Where maps of the grid are made. Points and matrices stay on the CPU; `on` moves
+        device: Device of the grid's maps. Points and matrices stay on the CPU; `on` moves
             them.
         source: Source of maps of noise on a device other than the CPU, seeded from `generator`.
     """

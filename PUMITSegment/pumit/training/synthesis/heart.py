@@ -93,21 +93,21 @@ def heart(grid: Grid, layout: Layout, xyz: Tensor, size: float | None = None) ->
     # Seen across it, the far side is bent round the near one.
     u = (a - offset) / (size * uniform(g, 0.45, 1.0)) + uniform(g, 0.0, 0.5) * (b / size).square()
     v = (b - size * uniform(g, -0.3, 0.3)) / (size * uniform(g, 0.7, 1.25))
-    beside = (u.square() + v.square()).sqrt() * wobble
-    crescent = (beside < taper) & ~outer
+    distance = (u.square() + v.square()).sqrt() * wobble
+    crescent = (distance < taper) & ~outer
 
     # 5. Fat around both.
     around = layout.count
     if chance(g, 0.6):
         margin = uniform(g, 1.1, 1.45)
-        fat = (radius < size * margin * (axes.along > -0.3 * length)) | (beside < margin * taper)
+        fat = (radius < size * margin * (axes.along > -0.3 * length)) | (distance < margin * taper)
         paint(layout, fat)
     # 6. Paint each as its own object, in an order that tells apart wall and blood, and wall and
     # surroundings; tissues look alike as in scans.
     shapes = {"wall": outer, "cavity": inner, "thin": torch.zeros_like(outer), "crescent": crescent}
     if chance(g, 0.7):
         # The thin wall of the right side; nobody draws it.
-        shapes["thin"] = (beside < taper + uniform(g, 0.1, 0.22)) & (taper > 0) & ~outer
+        shapes["thin"] = (distance < taper + uniform(g, 0.1, 0.22)) & (taper > 0) & ~outer
     labels = {name: paint(layout, m) for name, m in shapes.items() if bool(m.any())}
     layout.objects += [[label] for name, label in labels.items() if name != "thin"]
     if "wall" in labels:

@@ -96,6 +96,7 @@ def draw_layout(grid: Grid) -> Layout:
     xyz = grid.coordinates()
     if chance(g, 0.2):
         return _in_trunk(grid, xyz)
+    # 1. The background, and what stands in it.
     layout = Layout(background(grid, xyz))
     has_heart = chance(g, 0.38)
     is_in_front = chance(g, 0.75)
@@ -104,6 +105,7 @@ def draw_layout(grid: Grid) -> Layout:
     layout.objects = [[label] for label in range(1, layout.count)] if shows_background else []
     if has_heart and not is_in_front:
         heart(grid, layout, xyz)
+    # 2. Objects one over the other, some within an earlier one, some with parts or a filling.
     for _ in range(integer(g, 1, 7)):
         size = log_uniform(g, 0.06, 0.42) * grid.size
         mask = draw_shape(grid, xyz, size)
@@ -119,6 +121,7 @@ def draw_layout(grid: Grid) -> Layout:
             parts = _add_filling(grid, layout, mask)
         if not is_alone:
             layout.objects.append([label, *parts])
+    # 3. A heart in front of all.
     if has_heart and is_in_front:
         heart(grid, layout, xyz)
     return layout

@@ -16,11 +16,11 @@ class Layout:
     Attributes:
         labels: Integer label per voxel, shape (D', H, W); 0 is the outside.
         objects: Labels that each possible target consists of.
-        parents: What an object was painted on: label -> most frequent label underneath.
+        parents: Structure under each object: label -> most frequent label underneath.
         twins: Labels of the same tissue: label -> an earlier label it looks like.
         contrasts: Labels that must differ from what lies underneath by at least so much.
         means: Labels whose mean intensity the layout itself decides, in [0, 1].
-        names: What some labels show: label -> name of a structure.
+        names: Structures of some labels: label -> name of a structure.
         count: Number of labels in use; 0 counts them.
     """
 

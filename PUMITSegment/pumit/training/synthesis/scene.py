@@ -111,11 +111,12 @@ def draw_scene(
         size: In-plane voxels per side; depth is that of `field_shape`.
         generator: Source of randomness, on the CPU; the same state gives the same scene on the
             same kind of device.
-        device: Where it is drawn; None draws on the CPU.
+        device: Device that it is drawn on; None draws on the CPU.
 
     Returns:
         Scene with one to several targets of 0.2 % to 55 % of the field.
     """
+    # 1. The grid of the field, finer along depth where slices are thick.
     depth = field_shape(da0, size)[0]
     planar = da0 == 5
     ratio = slice_ratio_for(da0, generator)
@@ -129,6 +130,7 @@ def draw_scene(
         generator,
         torch.device("cpu") if device is None else device,
     )
+    # 2. Structures, until some of them can be targets.
     while True:
         layout = draw_layout(grid)
         labels = layout.labels[grid.oversampling // 2 :: grid.oversampling]
@@ -140,6 +142,7 @@ def draw_scene(
             targets += [piece for piece in pieces if is_target(piece)]
         if targets:
             break
+    # 3. The image (D, H, W) as a scanner shows them.
     image = acquire(grid, textured(grid, layout))
     return Scene(image, targets, ratio, classes=_classes(layout.names, labels))
 

@@ -30,8 +30,8 @@ def scoreCurves(curves, colors: Mapping[str, Color]) -> list[Curve]:
     """Dice of each class in its own colour, and their mean on top of them.
 
     Args:
-        curves: Of the run.
-        colors: Of classes by name; ours for others.
+        curves: Curves of the run.
+        colors: Colours of classes by name; default ones for others.
     """
     drawn = [
         Curve(name, points, colors.get(name, PALETTE[index % len(PALETTE)]))

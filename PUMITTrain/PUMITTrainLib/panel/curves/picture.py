@@ -26,9 +26,9 @@ class Curve:
     """One line of a diagram.
 
     Attributes:
-        name: In the legend; empty for none.
+        name: Name in the legend; empty for none.
         points: (step, value), by growing steps; values that are not finite are left out.
-        color: Each part 0..1.
+        color: Colour, each part 0..1.
         isStrong: Whether it is drawn wider than the others.
     """
 
@@ -57,11 +57,11 @@ def drawCurves(
     """Draw a diagram.
 
     Args:
-        title: Above it.
-        curves: What is drawn, the last on top.
+        title: Title above the diagram.
+        curves: Curves to draw, the last on top.
         size: Width and height in pixels.
         isShare: Whether values lie in 0..1; else the axis is as long as the values ask for.
-        widget: Whose colours and font are used.
+        widget: Widget that gives colours and font.
 
     Returns:
         The picture.
@@ -84,7 +84,7 @@ def drawCurves(
 
 
 class _Area:
-    """Where a value lies in the picture."""
+    """Map from steps and values to pixels of the picture."""
 
     def __init__(self, curves: Sequence[Curve], width: int, height: int, isShare: bool) -> None:
         points = [p for curve in curves for p in curve.points if math.isfinite(p[1])]

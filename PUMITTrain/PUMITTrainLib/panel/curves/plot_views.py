@@ -13,6 +13,7 @@ from PUMITTrainLib.panel.curves.picture import Color, Curve
 
 _LAYOUT_ID = 7651
 _VIEW_TAGS = ("PUMITLoss", "PUMITDice")
+_LEGEND_SHARE = 0.35  # of the width of a plot
 _VIEW_XML = (
     '<item><view class="vtkMRMLPlotViewNode" singletontag="{tag}">'
     '<property name="viewlabel" action="default">{label}</property></view></item>'
@@ -105,10 +106,14 @@ def _chart(tag: str, title: str, axis: str, curves: list[Curve]):
     chart.SetXAxisTitle(_("Step"))
     chart.SetYAxisTitle(axis)
     chart.SetLegendVisibility(True)
+    # The legend lies in the upper right of the view: beside the curves, not on them.
+    last = max((step for curve in curves for step, _value in curve.points), default=1.0)
+    chart.SetXAxisRangeAuto(False)
+    chart.SetXAxisRange(0.0, last / (1 - _LEGEND_SHARE))
     if tag == _VIEW_TAGS[1]:  # all of what Dice can be, so that runs look comparable
         chart.SetYAxisRangeAuto(False)
         chart.SetYAxisRange(0.0, 1.0)
-    wanted = []
+    seriesIDs = []
     for index, curve in enumerate(curves):
         name = curve.name or axis
         table = _ensure(tag, "vtkMRMLTableNode", index, name)
@@ -124,11 +129,11 @@ def _chart(tag: str, title: str, axis: str, curves: list[Curve]):
         series.SetMarkerStyle(kind.MarkerStyleCircle if hasPoints else kind.MarkerStyleNone)
         series.SetColor(*curve.color)
         series.SetLineWidth(3 if curve.isStrong else 1)
-        wanted.append(series.GetID())
+        seriesIDs.append(series.GetID())
     present = [chart.GetNthPlotSeriesNodeID(i) for i in range(chart.GetNumberOfPlotSeriesNodes())]
-    if present != wanted:
+    if present != seriesIDs:
         chart.RemoveAllPlotSeriesNodeIDs()
-        for seriesID in wanted:
+        for seriesID in seriesIDs:
             chart.AddAndObservePlotSeriesNodeID(seriesID)
     return chart
 

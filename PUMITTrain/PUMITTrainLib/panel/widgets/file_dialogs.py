@@ -10,11 +10,11 @@ MODEL_SUFFIX = ".pumit.zip"
 
 
 class FileDialogs:
-    """Asks for files.
+    """File dialogs.
 
     Args:
         parent: The widget before which a dialog is shown.
-        settings: Remembers the folder of the last time.
+        settings: Store of the last folder.
     """
 
     def __init__(self, parent, settings) -> None:
@@ -41,15 +41,6 @@ class FileDialogs:
             _("PUMIT model ({pattern})").format(pattern=f"*{MODEL_SUFFIX}"),
         )
         return self._remember(path)
-
-    def openImages(self) -> list[str]:
-        """Which files are the channels of one case; none where the user cancelled."""
-        paths = qt.QFileDialog.getOpenFileNames(
-            self._parent,
-            _("Image, or the images of each channel, of one case"),
-            self._settings.value(_FOLDER_KEY, "") or qt.QDir.homePath(),
-        )
-        return [path for path in paths if path]
 
     def _remember(self, path: str) -> str:
         if path:

@@ -1,4 +1,4 @@
-"""A question that is asked in the panel, where a box would block all of Slicer."""
+"""A question within the panel, where a dialog would block all of Slicer."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class QuestionBox:
 
         Args:
             text: The question, with what would happen.
-            yes: What the button for yes says.
-            onYes: Called where the answer is yes.
+            yes: Text of the button for yes.
+            onYes: Callback where the answer is yes.
         """
         self._onYes = onYes
         self._ui.questionLabel.text = text

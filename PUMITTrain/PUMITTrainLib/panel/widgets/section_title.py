@@ -1,4 +1,4 @@
-"""The heading of a section, which also says in a few words how things stand in it."""
+"""The heading of a section with its state in a few words."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class SectionTitle:
         self._section = section
         self._name = section.text
 
-    def say(self, state: str) -> None:
+    def showState(self, state: str) -> None:
         """Say how things stand; empty for the name alone."""
         text = f"{self._name}: {state}" if state else self._name
         section = self._section

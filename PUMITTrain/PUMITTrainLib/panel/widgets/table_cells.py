@@ -12,14 +12,14 @@ RED, AMBER, GREY = "#d0342c", "#c77700", "#888888"
 
 @dataclass(frozen=True)
 class Cell:
-    """What a cell shows.
+    """Content of a cell.
 
     Attributes:
-        text: Its words.
+        text: Text of the cell.
         tooltip: The whole sentence; the text where empty.
-        color: Of the words, as "#rrggbb"; empty for the panel's own.
+        color: Colour of the text, as "#rrggbb"; empty for the panel's own.
         picture: File of a small picture; empty for none.
-        isChecked: Of a check box; None for no box.
+        isChecked: State of a check box; None for no box.
         isEditable: Whether a double click edits it.
     """
 

@@ -1,4 +1,4 @@
-"""Times as a person says them."""
+"""Durations and moments in words."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from pumit.inference.automatic.everything import (
     _distinct,
     _MaskBox,
     _painted,
-    body_of,
+    body_mask,
     segment_everything,
     stability,
 )
@@ -140,6 +140,6 @@ def test_the_body_has_no_holes_and_no_air(session: InteractiveSession) -> None:
     array = np.where(body & ~lung, 40.0, -900.0)
     array += np.random.default_rng(1).normal(0, 10, array.shape)
     session.set_volume(Volume(array.astype(np.float32)))
-    found = body_of(session.solver)
+    found = body_mask(session.solver)
     assert np.mean(found == body) > 0.95
     assert found[10, 30, 20]

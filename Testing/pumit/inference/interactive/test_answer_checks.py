@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from pumit.inference.interactive.answer_checks import bounds_of, box_fit
+from pumit.inference.interactive.answer_checks import bounds_of, box_fit, deepest_in_box
 from pumit.preprocessing.fields import Field
 
 FIELD = Field((10.0, 20.0, 20.0), (1.0, 2.0, 2.0), (8, 16, 16), 1.0, 0)
@@ -59,3 +59,44 @@ def test_bounds_are_first_and_last_voxels() -> None:
     bounds = bounds_of(mask)
     assert bounds is not None
     assert bounds.tolist() == [[1, 2, 4], [2, 2, 6]]
+
+
+def test_the_deepest_voxel_within_a_box_is_one_of_the_mask() -> None:
+    box = volume_box((2, 4, 4), (5, 11, 11))
+    ring = filled((2, 4, 4), (5, 11, 11)) & ~filled((2, 5, 5), (5, 8, 8))  # two sides are thick
+    place = deepest_in_box(ring, FIELD, box)
+    assert place is not None
+    at = np.round(FIELD.to_field(place)).astype(int)
+    assert ring[tuple(at)]
+    assert at[1:].max() == 10  # in the middle of the thick sides
+
+
+def test_what_lies_outside_the_box_is_no_place_in_it() -> None:
+    box = volume_box((2, 4, 4), (5, 6, 6))
+    both = filled((2, 4, 4), (3, 5, 5)) | filled((0, 8, 8), (7, 15, 15))  # the larger one outside
+    place = deepest_in_box(both, FIELD, box)
+    assert place is not None
+    assert (FIELD.to_field(place)[1:] <= 5.5).all()
+    assert deepest_in_box(filled((0, 8, 8), (7, 15, 15)), FIELD, box) is None
+
+
+def test_a_box_that_reaches_beyond_the_field_is_looked_at_where_the_field_is() -> None:
+    low, high = volume_box((2, 4, 4), (5, 11, 11))
+    far = np.array([90.0, 90.0, 90.0])
+    assert (
+        deepest_in_box(filled((2, 4, 4), (5, 11, 11)), FIELD, (low - far, high + far)) is not None
+    )
+
+
+@pytest.mark.parametrize("slices", [1, 8])
+def test_in_one_slice_the_deepest_voxel_is_in_the_middle(slices: int) -> None:
+    """In an image, and in a box that is one slice of a scan."""
+    field = Field(
+        (0.0, 20.0, 20.0), (1.0, 2.0, 2.0), (slices, 16, 16), 1.0, 5 if slices == 1 else 0
+    )
+    h, w = np.indices((16, 16))
+    disc = np.broadcast_to((h - 7) ** 2 + (w - 8) ** 2 <= 25, field.shape)
+    low, high = (field.to_volume(np.array(at)) for at in ((0, 1, 1), (0, 14, 14)))
+    place = deepest_in_box(disc, field, (low, high))
+    assert place is not None
+    assert np.allclose(field.to_field(place), (0, 7, 8))

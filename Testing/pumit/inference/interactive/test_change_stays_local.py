@@ -13,9 +13,10 @@ from pumit.inference.interactive.local_change import (
     near_places,
     patch_of,
 )
-from pumit.inference.interactive.prompt_solver import PromptSolver, SolverState
+from pumit.inference.interactive.prompt_solver import PromptSolver
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.interactive.session import InteractiveSession
+from pumit.inference.interactive.solver_state import SolverState
 from pumit.prompts import MaskPrompt, PointPrompt
 from pumit.volume import Volume
 

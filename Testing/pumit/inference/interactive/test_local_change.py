@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from pumit.inference.interactive.grid_transfer import LogitBox
-from pumit.inference.interactive.local_change import change_at, crop, take_over
+from pumit.inference.interactive.local_change import apply_change, change_at, crop
 from pumit.preprocessing.fields import Field
 
 SHAPE = (12, 40, 40)
@@ -61,7 +61,7 @@ def test_the_rest_of_the_answer_stays_bit_by_bit() -> None:
     after = logits(WIDER)
     change = np.zeros((12, 20, 20), bool)
     change[2:8, 2:8, 8:11] = True
-    merged = take_over(patch, after, change, FIELD, SHAPE)
+    merged = apply_change(patch, after, change, FIELD, SHAPE)
     assert merged.start == (0, 0, 0)
     assert merged.logits.shape == SHAPE
     assert bool((merged.logits[2:8, 5:15, 17:21] > 0).all())
@@ -75,7 +75,7 @@ def test_an_answer_grows_where_the_change_lies_beyond_it() -> None:
     patch = LogitBox((2, 4, 4), np.full((4, 6, 6), 2.0, np.float32))
     change = np.zeros((12, 20, 20), bool)
     change[2:8, 14:17, 14:17] = True
-    merged = take_over(patch, logits(FAR), change, FIELD, SHAPE)
+    merged = apply_change(patch, logits(FAR), change, FIELD, SHAPE)
     whole = np.full(SHAPE, -4.0, np.float32)
     whole[merged.window] = merged.logits
     assert bool((whole[2:6, 4:10, 4:10] == 2.0).all())

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from ball_scan import BALL, scan
 from pumit.inference.interactive.index_prompts import IndexPrompts
-from pumit.inference.interactive.prompt_solver import PromptSolver, SolverState
+from pumit.inference.interactive.prompt_solver import PromptSolver
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.interactive.session import InteractiveSession
 from pumit.inference.interactive.solver_settings import SolverSettings
+from pumit.inference.interactive.solver_state import SolverState
 from pumit.volume import Volume
 
 FIRST = (float(BALL[0]), float(BALL[1]), float(BALL[2]), True)
@@ -113,6 +114,55 @@ def test_a_scribble_is_asked_everywhere(
     assert answer.num_points == 3
 
 
+def box_of_the_ball() -> tuple[np.ndarray, np.ndarray]:
+    """Lower and upper corner of the scan's bright ball, with a voxel around it."""
+    inside = np.argwhere(scan()[1])
+    return inside.min(0) - 1.0, inside.max(0) + 1.0
+
+
+def test_a_box_is_asked_again_with_a_click_in_each_of_its_answers(
+    solver: PromptSolver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    solver.settings = SolverSettings(windows=0)
+    decode, seen = solver.segmenter.decode, []
+
+    def two_answers(embedding, prompts):  # type: ignore[no-untyped-def]
+        """The bright voxels, all of them or the upper half; a click is obeyed."""
+        logits, _ = decode(embedding, prompts)
+        seen.append(prompts)
+        upper = logits[:1].copy()
+        upper[:, :, upper.shape[2] // 2 :] = -5.0
+        found = np.concatenate([logits[:1], upper])
+        return found[len(prompts.points) :], np.array([0.5, 0.9], np.float32)[len(prompts.points) :]
+
+    monkeypatch.setattr(solver.segmenter, "decode", two_answers, raising=False)
+    solver.answer(IndexPrompts(box=box_of_the_ball()), None)
+    alone, *clicked = seen
+    assert len(alone.points) == 0
+    assert len(clicked) == 2
+    for prompts in clicked:
+        assert np.array_equal(prompts.box, alone.box)
+        assert prompts.is_positive.tolist() == [True]
+    assert not np.array_equal(clicked[0].points, clicked[1].points)
+
+
+def test_a_box_in_which_nothing_is_found_is_answered_all_the_same(
+    solver: PromptSolver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    solver.settings = SolverSettings(windows=0)
+    decode, seen = solver.segmenter.decode, []
+
+    def nothing(embedding, prompts):  # type: ignore[no-untyped-def]
+        seen.append(prompts)
+        logits, iou = decode(embedding, prompts)
+        return np.full_like(logits, -5.0), iou
+
+    monkeypatch.setattr(solver.segmenter, "decode", nothing, raising=False)
+    answer = solver.answer(IndexPrompts(box=box_of_the_ball()), None)
+    assert answer.patch is None
+    assert len(seen) == 1
+
+
 def long_scan() -> tuple[Volume, np.ndarray]:
     """A bright bar that is far longer than a field of 16 voxels, and a ball beside it."""
     mask = np.zeros((24, 40, 160), dtype=bool)
@@ -147,9 +197,11 @@ def test_a_click_beyond_the_field_follows_a_long_structure_as_finely(
     shown = before.views[before.chosen].field
     assert not shown.bounds()[0][2] < second[2] < shown.bounds()[1][2]
     asked = []
-    ask = fine_solver._ask
+    ask = fine_solver._field_answers
     monkeypatch.setattr(
-        fine_solver, "_ask", lambda view, prompts: asked.append(view.field) or ask(view, prompts)
+        fine_solver,
+        "_field_answers",
+        lambda view, prompts: asked.append(view.field) or ask(view, prompts),
     )
     after = fine_solver.answer(IndexPrompts([first, second]), before)
     (field,) = asked

@@ -10,8 +10,7 @@ import pytest
 import torch
 from pumit.errors import CheckpointError, PumitError
 from pumit.inference.engine.torch_engine import TorchEngine
-from pumit.inference.interactive.field_prompts import in_field
-from pumit.inference.interactive.index_prompts import IndexPrompts
+from pumit.inference.interactive.index_prompts import IndexPrompts, in_field
 from pumit.inference.interactive.segmenter import load_segmenter
 from pumit.inference.loading import pick_device, pick_precision
 from pumit.models.checkpoint import save_checkpoint

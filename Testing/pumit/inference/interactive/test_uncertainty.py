@@ -7,9 +7,9 @@ import pytest
 from ball_scan import BALL, OBLIQUE, at, scan
 from pumit.errors import PromptError
 from pumit.inference.interactive.grid_transfer import LogitBox
-from pumit.inference.interactive.prompt_solver import FieldAnswer, SolverState
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.interactive.session import InteractiveSession
+from pumit.inference.interactive.solver_state import FieldAnswer, SolverState
 from pumit.inference.interactive.uncertainty import SAMPLED_VOXELS, uncertain_regions
 from pumit.preprocessing.fields import Field
 from pumit.volume import Volume

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import torch
 from pumit.errors import Cancelled, PromptError
+from pumit.geometry import PLANAR_SLICE_SPACING_MM
 from pumit.prompts import BoxPrompt, PointPrompt
-from pumit.volume import PLANAR_SLICE_SPACING_MM, Volume
+from pumit.volume import Volume
 from torch import nn
 
 transformers = pytest.importorskip("transformers", reason="the optional extra `sam` is absent")

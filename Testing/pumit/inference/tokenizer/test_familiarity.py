@@ -25,20 +25,20 @@ def scale(**weights: tuple[float, float]) -> FamiliarityScale:
 
 
 def test_the_score_is_that_of_the_logistic_regression() -> None:
-    judged = scale().judge({"detail_lost_db": 1.5, "slice_step": -0.5})
+    judged = scale().rate({"detail_lost_db": 1.5, "slice_step": -0.5})
     assert judged.score == pytest.approx(100 / (1 + math.exp(2 * 1.5 + 1 * 0.5 - 3)))
     assert [part.cost for part in judged.parts] == [3.0, 0.5]
-    assert scale().judge({}).score == pytest.approx(100 / (1 + math.exp(-3)))
+    assert scale().rate({}).score == pytest.approx(100 / (1 + math.exp(-3)))
 
 
 def test_nothing_unusual_makes_an_image_more_familiar() -> None:
     made = scale()
     for name in ("detail_lost_db", "slice_step"):
         for sign in (-1, 1):
-            scores = [made.judge({name: sign * v}).score for v in (0, 0.5, 1, 2, 4, 9, 1e9)]
+            scores = [made.rate({name: sign * v}).score for v in (0, 0.5, 1, 2, 4, 9, 1e9)]
             assert scores == sorted(scores, reverse=True)
-    assert made.judge({"detail_lost_db": -5.0}).score == made.judge({}).score
-    assert made.judge({"detail_lost_db": 1e300, "slice_step": 1e300}).score > 0
+    assert made.rate({"detail_lost_db": -5.0}).score == made.rate({}).score
+    assert made.rate({"detail_lost_db": 1e300, "slice_step": 1e300}).score > 0
 
 
 def test_distances_are_one_at_the_outer_percentiles_of_a_lopsided_figure() -> None:
@@ -51,17 +51,17 @@ def test_distances_are_one_at_the_outer_percentiles_of_a_lopsided_figure() -> No
 
 
 def test_the_sentence_gives_the_reasons_dearest_first() -> None:
-    judged = scale().judge({"detail_lost_db": 2.0, "slice_step": 3.0})
+    judged = scale().rate({"detail_lost_db": 2.0, "slice_step": 3.0})
     assert judged.score < 20
     detail, step = SAYINGS["detail_lost_db"][1], SAYINGS["slice_step"][1]
     assert judged.sentence.startswith(f"Unfamiliar (2 %): {detail}; {step}.")
-    partly = scale().judge({"slice_step": -3.5})
+    partly = scale().rate({"slice_step": -3.5})
     assert partly.sentence.startswith(f"Partly familiar (38 %): {SAYINGS['slice_step'][0]}.")
-    assert scale().judge({}).sentence.startswith("Familiar (95 %)")
+    assert scale().rate({}).sentence.startswith("Familiar (95 %)")
 
 
 def test_it_travels_as_json() -> None:
-    judged = scale().judge({"detail_lost_db": 1.0, "slice_step": 0.25})
+    judged = scale().rate({"detail_lost_db": 1.0, "slice_step": 0.25})
     sent = json.loads(json.dumps(judged.as_json()))
     assert sent["parts"][0]["says"] == SAYINGS["detail_lost_db"][1]
     back = Familiarity.from_json(sent)

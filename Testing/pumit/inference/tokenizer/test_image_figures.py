@@ -6,9 +6,10 @@ import math
 
 import numpy as np
 import pytest
+from pumit.geometry import PLANAR_SLICE_SPACING_MM
 from pumit.inference.tokenizer.image_figures import colour_of, figures_of
 from pumit.inference.tokenizer.token_use import TokenUse
-from pumit.volume import PLANAR_SLICE_SPACING_MM, Volume
+from pumit.volume import Volume
 from scipy.ndimage import gaussian_filter
 
 USE = TokenUse(np.array([0.5, 0.25, 0.25, 0.0]), 0.3)

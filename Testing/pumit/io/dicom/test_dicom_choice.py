@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from generated_scans import along_normal, dicom_slice, write_stack
 from pumit.errors import AmbiguousSeriesError, VolumeError
-from pumit.io.read import read_volume
+from pumit.volume import Volume
 from pydicom.dataset import Dataset, FileMetaDataset
 from pydicom.uid import ExplicitVRLittleEndian, MediaStorageDirectoryStorage
 
@@ -19,7 +19,7 @@ DOSE = "1.2.840.10008.5.1.4.1.1.481.2"
 
 def question(path: Path, series: str | None = None) -> AmbiguousSeriesError:
     with pytest.raises(AmbiguousSeriesError) as caught:
-        read_volume(path, series=series)
+        Volume.read(path, series=series)
     message = str(caught.value)
     assert "\n" not in message
     assert "secret" not in message.lower()
@@ -40,20 +40,20 @@ def test_two_series_are_a_question(tmp_path: Path) -> None:
     )
     error = question(tmp_path / "study")
     assert error.series == [("1.2.3", "CT, abdomen, 4 slices"), ("1.2.4", "MR, T2 TSE, 6 slices")]
-    assert read_volume(tmp_path / "study", series="1.2.4").shape[0] == 6
-    assert read_volume(tmp_path / "study", series="1.2.3").shape[0] == 4
+    assert Volume.read(tmp_path / "study", series="1.2.4").shape[0] == 6
+    assert Volume.read(tmp_path / "study", series="1.2.3").shape[0] == 4
 
 
 def test_two_series_mixed_in_one_folder_are_kept_apart(tmp_path: Path) -> None:
     write_stack(tmp_path / "ct", along_normal(4), series="1.2.3", prefix="a")
     write_stack(tmp_path / "ct", along_normal(6), series="1.2.4", prefix="b")
-    assert read_volume(tmp_path / "ct", series="1.2.4").shape[0] == 6
+    assert Volume.read(tmp_path / "ct", series="1.2.4").shape[0] == 6
 
 
 def test_unknown_series_lists_those_there(tmp_path: Path) -> None:
     write_stack(tmp_path / "ct", along_normal(4))
     with pytest.raises(VolumeError, match=r" 9\.9; .* 1\.2\.3 \(CT"):
-        read_volume(tmp_path / "ct", series="9.9")
+        Volume.read(tmp_path / "ct", series="9.9")
 
 
 @pytest.mark.parametrize("sop_class", [SEGMENTATION, REPORT, DOSE])
@@ -64,7 +64,7 @@ def test_results_beside_a_scan_are_passed_over(tmp_path: Path, sop_class: str) -
         for keyword in ("Rows", "Columns", "PixelData"):
             delattr(ds, keyword)
     ds.save_as(tmp_path / "ct" / "result.dcm", enforce_file_format=True)
-    np.testing.assert_array_equal(read_volume(tmp_path / "ct").array, hu)
+    np.testing.assert_array_equal(Volume.read(tmp_path / "ct").array, hu)
 
 
 @pytest.mark.parametrize("as_file", [True, False])
@@ -72,7 +72,7 @@ def test_segmentation_alone_is_no_scan(tmp_path: Path, as_file: bool) -> None:
     ds = dicom_slice(np.zeros((6, 7), np.uint8), None, SOPClassUID=SEGMENTATION)
     ds.save_as(tmp_path / "seg.dcm", enforce_file_format=True)
     with pytest.raises(VolumeError, match="only segmentation"):
-        read_volume(tmp_path / "seg.dcm" if as_file else tmp_path)
+        Volume.read(tmp_path / "seg.dcm" if as_file else tmp_path)
 
 
 def test_other_files_in_the_folder_are_passed_over(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_other_files_in_the_folder_are_passed_over(tmp_path: Path) -> None:
     (tmp_path / "ct" / "notes.txt").write_text("hello")
     (tmp_path / "ct" / ".hidden").write_bytes(b"\0" * 200)
     (tmp_path / "ct" / "deep" / "empty.dcm").touch()
-    np.testing.assert_array_equal(read_volume(tmp_path / "ct").array, hu)
+    np.testing.assert_array_equal(Volume.read(tmp_path / "ct").array, hu)
 
 
 def test_dicomdir_beside_a_series_is_passed_over(tmp_path: Path) -> None:
@@ -92,16 +92,16 @@ def test_dicomdir_beside_a_series_is_passed_over(tmp_path: Path) -> None:
     ds.file_meta.MediaStorageSOPClassUID = MediaStorageDirectoryStorage
     ds.file_meta.MediaStorageSOPInstanceUID = "1.2.77"
     ds.save_as(tmp_path / "disc" / "DICOMDIR", enforce_file_format=True)
-    np.testing.assert_array_equal(read_volume(tmp_path / "disc").array, hu)
+    np.testing.assert_array_equal(Volume.read(tmp_path / "disc").array, hu)
     with pytest.raises(VolumeError, match="No DICOM image there"):
-        read_volume(tmp_path / "disc" / "DICOMDIR")
+        Volume.read(tmp_path / "disc" / "DICOMDIR")
 
 
 def test_second_copies_of_slices_are_dropped(tmp_path: Path) -> None:
     hu = write_stack(tmp_path / "ct", along_normal(4))
     for file in list((tmp_path / "ct").iterdir()):
         (tmp_path / "ct" / f"copy-{file.name}").write_bytes(file.read_bytes())
-    np.testing.assert_array_equal(read_volume(tmp_path / "ct").array, hu)
+    np.testing.assert_array_equal(Volume.read(tmp_path / "ct").array, hu)
 
 
 def test_echoes_are_a_question_that_names_the_echo_time(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_echoes_are_a_question_that_names_the_echo_time(tmp_path: Path) -> None:
         "1.2.3#1": "CT, abdomen, EchoTime 20, 4 slices",
         "1.2.3#2": "CT, abdomen, EchoTime 80, 4 slices",
     }
-    volume = read_volume(tmp_path / "mr", series="1.2.3#1")
+    volume = Volume.read(tmp_path / "mr", series="1.2.3#1")
     np.testing.assert_array_equal(volume.array, first)
     assert volume.source is not None
     assert volume.source.series_instance_uid == "1.2.3"
@@ -132,7 +132,7 @@ def test_time_points_without_any_tag_follow_the_instance_number(tmp_path: Path) 
         "CT, abdomen, image 1 of 2, 3 slices",
         "CT, abdomen, image 2 of 2, 3 slices",
     ]
-    volume = read_volume(tmp_path, series="1.2.3#2")
+    volume = Volume.read(tmp_path, series="1.2.3#2")
     np.testing.assert_array_equal(volume.array[:, 0, 0], np.array([1100, 1101, 1102]) - 1024)
 
 
@@ -140,7 +140,7 @@ def test_unequal_repetition_is_refused_with_a_position(tmp_path: Path) -> None:
     write_stack(tmp_path / "ct", along_normal(4), prefix="a")
     write_stack(tmp_path / "ct", along_normal(2), prefix="b")
     with pytest.raises(VolumeError, match=r"1 to 2 images per slice .* LPS"):
-        read_volume(tmp_path / "ct")
+        Volume.read(tmp_path / "ct")
 
 
 def test_orientations_in_one_series_are_a_question(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_views_of_an_x_ray_are_a_question(tmp_path: Path) -> None:
         ds = dicom_slice(np.full((4, 6), k, np.uint16), None, number=k + 1, intercept=0.0)
         ds.save_as(tmp_path / f"{k}.dcm", enforce_file_format=True)
     question(tmp_path)
-    assert read_volume(tmp_path, series="1.2.3#2").array.max() == 1
+    assert Volume.read(tmp_path, series="1.2.3#2").array.max() == 1
 
 
 def test_long_question_is_cut(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_long_question_is_cut(tmp_path: Path) -> None:
         ds = dicom_slice(np.zeros((2, 2), np.uint16), None, series=f"1.2.{k + 3}")
         ds.save_as(tmp_path / f"{k}.dcm", enforce_file_format=True)
     with pytest.raises(AmbiguousSeriesError, match="and 18 more") as caught:
-        read_volume(tmp_path)
+        Volume.read(tmp_path)
     assert len(caught.value.series) == 30
 
 
@@ -178,4 +178,4 @@ def test_series_is_ignored_where_there_are_none(tmp_path: Path) -> None:
 
     image = SimpleITK.GetImageFromArray(np.zeros((2, 3, 4), np.int16))
     SimpleITK.WriteImage(image, str(tmp_path / "a.nrrd"))
-    assert read_volume(tmp_path / "a.nrrd", series="1.2.3").shape == (2, 3, 4)
+    assert Volume.read(tmp_path / "a.nrrd", series="1.2.3").shape == (2, 3, 4)

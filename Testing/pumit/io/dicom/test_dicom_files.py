@@ -12,7 +12,7 @@ import pytest
 from generated_scans import along_normal, write_stack
 from pumit.errors import AmbiguousSeriesError, VolumeError
 from pumit.io.dicom import files as dicom_files
-from pumit.io.read import read_volume
+from pumit.volume import Volume
 
 
 def zipped(tmp_path: Path, names: str = "{}", compression: int = zipfile.ZIP_DEFLATED) -> Path:
@@ -25,7 +25,7 @@ def zipped(tmp_path: Path, names: str = "{}", compression: int = zipfile.ZIP_DEF
 
 def refused(path: Path, reason: str) -> None:
     with pytest.raises(VolumeError, match=reason) as caught:
-        read_volume(path)
+        Volume.read(path)
     assert "\n" not in str(caught.value)
 
 
@@ -33,14 +33,14 @@ def refused(path: Path, reason: str) -> None:
 @pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
 def test_zip_reads_like_its_folder(tmp_path: Path, names: str, compression: int) -> None:
     path = zipped(tmp_path, names, compression)
-    expected = read_volume(tmp_path / "ct")
-    volume = read_volume(path)
+    expected = Volume.read(tmp_path / "ct")
+    volume = Volume.read(path)
     np.testing.assert_array_equal(volume.array, expected.array)
     assert volume.origin_lps == expected.origin_lps
 
 
 def test_unpacked_files_live_as_long_as_the_volume(tmp_path: Path) -> None:
-    volume = read_volume(zipped(tmp_path))
+    volume = Volume.read(zipped(tmp_path))
     assert volume.source is not None
     folder = volume.source.files[0].parent
     assert all(file.is_file() for file in volume.source.files)
@@ -58,7 +58,7 @@ def test_nothing_is_left_after_a_failure(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(dicom_files.tempfile, "tempdir", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
     with pytest.raises(AmbiguousSeriesError):
-        read_volume(path)
+        Volume.read(path)
     assert list((tmp_path / "temporary").iterdir()) == []
 
 
@@ -67,7 +67,7 @@ def test_no_name_in_a_zip_leads_outside(tmp_path: Path, name: str) -> None:
     inside = tmp_path / "deep" / "inside"
     inside.mkdir(parents=True)
     path = zipped(inside, name)
-    volume = read_volume(path)
+    volume = Volume.read(path)
     assert volume.shape[0] == 5
     assert volume.source is not None
     assert len({file.parent for file in volume.source.files}) == 1

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from generated_scans import AXIAL, along_normal, dicom_slice, rotation, write_stack
 from pumit.errors import VolumeError
-from pumit.io.read import read_volume
-from pumit.volume import PLANAR_SLICE_SPACING_MM
+from pumit.geometry import PLANAR_SLICE_SPACING_MM
+from pumit.volume import Volume
 from pydicom.uid import CTImageStorage
 
 OBLIQUE = tuple(rotation(20, -30, 40)[:, :2].T.ravel())
@@ -19,7 +19,7 @@ SAGITTAL = (0.0, 1.0, 0.0, 0.0, 0.0, -1.0)
 
 def assert_refused(path: Path, reason: str) -> str:
     with pytest.raises(VolumeError, match=reason) as caught:
-        read_volume(path)
+        Volume.read(path)
     message = str(caught.value)
     assert "\n" not in message
     assert "secret" not in message.lower()
@@ -36,7 +36,7 @@ def test_slices_are_sorted_along_their_normal(
     if is_reversed:
         positions.reverse()
     hu = write_stack(tmp_path / "ct", positions, orientation=orientation)
-    volume = read_volume(tmp_path / "ct")
+    volume = Volume.read(tmp_path / "ct")
     order = slice(None, None, -1) if is_reversed else slice(None)
     np.testing.assert_array_equal(volume.array, hu[order])
     assert volume.array.dtype == np.int16
@@ -52,7 +52,7 @@ def test_source_lists_the_files_in_slice_order(tmp_path: Path) -> None:
     import pydicom
 
     write_stack(tmp_path / "ct", along_normal(6)[::-1])
-    volume = read_volume(tmp_path / "ct")
+    volume = Volume.read(tmp_path / "ct")
     assert volume.source is not None
     assert volume.source.series_instance_uid == "1.2.3"
     heights = [pydicom.dcmread(f).ImagePositionPatient[2] for f in volume.source.files]
@@ -65,7 +65,7 @@ def test_every_slice_has_its_own_rescale(tmp_path: Path) -> None:
     for k, slope in enumerate((0.5, 2.0, 0.25)):
         ds = dicom_slice(stored, (0, 0, 3.0 * k), slope=slope, intercept=0.0, Modality="PT")
         ds.save_as(tmp_path / f"{k}.dcm", enforce_file_format=True)
-    volume = read_volume(tmp_path)
+    volume = Volume.read(tmp_path)
     np.testing.assert_allclose(volume.array[:, 0, 0], (50, 200, 25))
     assert volume.array.dtype == np.float32
 
@@ -75,7 +75,7 @@ def test_wide_range_stays_exact(tmp_path: Path) -> None:
     for k in range(2):
         ds = dicom_slice(stored, (0, 0, k))
         ds.save_as(tmp_path / f"{k}.dcm", enforce_file_format=True)
-    np.testing.assert_array_equal(read_volume(tmp_path).array[0], [[-1024, 64511]])
+    np.testing.assert_array_equal(Volume.read(tmp_path).array[0], [[-1024, 64511]])
 
 
 def test_missing_slice_is_named(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_number_of_missing_slices_is_counted(tmp_path: Path) -> None:
 def test_rounded_positions_are_taken_as_even(tmp_path: Path) -> None:
     positions = [(0.0, 0.0, round(0.625 * k, 1)) for k in range(20)]
     hu = write_stack(tmp_path / "ct", positions)
-    volume = read_volume(tmp_path / "ct")
+    volume = Volume.read(tmp_path / "ct")
     np.testing.assert_array_equal(volume.array, hu)
     assert volume.spacing_mm[0] == pytest.approx(0.625, abs=0.01)
 
@@ -108,7 +108,7 @@ def test_unequal_gaps_are_interpolated_to_even_ones(tmp_path: Path) -> None:
     stored = [np.full((4, 5), round(1000 + 10 * z), np.uint16) for z in heights]
     for k, (pixels, z) in enumerate(zip(stored, heights, strict=True)):
         dicom_slice(pixels, (0, 0, z)).save_as(tmp_path / f"{k}.dcm", enforce_file_format=True)
-    volume = read_volume(tmp_path)
+    volume = Volume.read(tmp_path)
     assert volume.array.dtype == np.int16
     d = volume.shape[0]
     world = volume.index_to_world([(k, 0, 0) for k in range(d)])[:, 2]
@@ -138,7 +138,7 @@ def test_gantry_tilt_becomes_a_perpendicular_grid(tmp_path: Path) -> None:
         pixels[6, 4] = 3000  # a rod that follows the tilt
         ds = dicom_slice(pixels, position, pixel_spacing=(0.8, 0.8))
         ds.save_as(tmp_path / f"{k}.dcm", enforce_file_format=True)
-    volume = read_volume(tmp_path)
+    volume = Volume.read(tmp_path)
     assert volume.shape == (10, 21, 10)
     assert volume.spacing_mm == pytest.approx((2.5, 0.8, 0.8))
     assert volume.source is not None
@@ -150,14 +150,14 @@ def test_gantry_tilt_becomes_a_perpendicular_grid(tmp_path: Path) -> None:
 
 def test_single_slice_is_planar_with_its_own_position(tmp_path: Path) -> None:
     write_stack(tmp_path / "ct", [(1.0, 2.0, 3.0)], orientation=SAGITTAL)
-    volume = read_volume(tmp_path / "ct")
+    volume = Volume.read(tmp_path / "ct")
     assert volume.spacing_mm == pytest.approx((PLANAR_SLICE_SPACING_MM, 0.9, 0.7))
     np.testing.assert_allclose(volume.index_to_world((0, 0, 1)), (1, 2.7, 3))
 
 
 def test_single_file_of_a_series_is_read_alone(tmp_path: Path) -> None:
     write_stack(tmp_path / "ct", along_normal(5))
-    volume = read_volume(sorted((tmp_path / "ct").iterdir())[0])
+    volume = Volume.read(sorted((tmp_path / "ct").iterdir())[0])
     assert volume.is_planar
     assert volume.source is not None
     assert len(volume.source.files) == 1
@@ -178,7 +178,7 @@ def test_x_ray_has_the_pixel_size_it_states(
     pixels = np.arange(42, dtype=np.uint16).reshape(6, 7)
     ds = dicom_slice(pixels, None, SOPClassUID=dx, Modality="DX", intercept=0.0, **more)
     ds.save_as(tmp_path / "x.dcm", enforce_file_format=True)
-    volume = read_volume(tmp_path / "x.dcm")
+    volume = Volume.read(tmp_path / "x.dcm")
     assert volume.spacing_mm == (PLANAR_SLICE_SPACING_MM, *spacing)
     np.testing.assert_array_equal(volume.array[0], pixels)
 
@@ -188,7 +188,7 @@ def test_colour_slices_become_three_channels(tmp_path: Path) -> None:
     for k in range(3):
         ds = dicom_slice(pixels, (0, 0, k), intercept=0.0)
         ds.save_as(tmp_path / f"{k}.dcm", enforce_file_format=True)
-    volume = read_volume(tmp_path)
+    volume = Volume.read(tmp_path)
     assert volume.array.shape == (3, 3, 6, 8)
     np.testing.assert_array_equal(volume.array[:, 1], np.moveaxis(pixels, -1, 0))
 
@@ -201,7 +201,7 @@ def test_palette_becomes_rgb(tmp_path: Path) -> None:
         setattr(ds, f"{colour}PaletteColorLookupTableDescriptor", [256, 0, 16])
         setattr(ds, f"{colour}PaletteColorLookupTableData", table.tobytes())
     ds.save_as(tmp_path / "us.dcm", enforce_file_format=True)
-    array = read_volume(tmp_path / "us.dcm").array
+    array = Volume.read(tmp_path / "us.dcm").array
     assert array.shape == (3, 1, 6, 8)
     np.testing.assert_array_equal(array[0, 0], index)
     np.testing.assert_array_equal(array[1, 0], 255 - index)
@@ -212,14 +212,14 @@ def test_cine_frames_become_channels(tmp_path: Path) -> None:
     ds = dicom_slice(frames[0], None, intercept=0.0, NumberOfFrames=4)
     ds.PixelData = frames.tobytes()
     ds.save_as(tmp_path / "us.dcm", enforce_file_format=True)
-    np.testing.assert_array_equal(read_volume(tmp_path / "us.dcm").array, frames[:, None])
+    np.testing.assert_array_equal(Volume.read(tmp_path / "us.dcm").array, frames[:, None])
 
 
 def test_file_without_preamble_is_read(tmp_path: Path) -> None:
     hu = write_stack(tmp_path / "ct", along_normal(3))
     for file in list((tmp_path / "ct").iterdir()):
         file.write_bytes(file.read_bytes()[132:])
-    np.testing.assert_array_equal(read_volume(tmp_path / "ct").array, hu)
+    np.testing.assert_array_equal(Volume.read(tmp_path / "ct").array, hu)
 
 
 @pytest.mark.parametrize(
@@ -278,7 +278,7 @@ def test_run_length_encoded_slices_are_read(tmp_path: Path) -> None:
         ds = pydicom.dcmread(file)
         ds.compress(pydicom.uid.RLELossless)
         ds.save_as(file)
-    np.testing.assert_array_equal(read_volume(tmp_path / "ct").array, hu)
+    np.testing.assert_array_equal(Volume.read(tmp_path / "ct").array, hu)
 
 
 @pytest.mark.parametrize("kind", ["jpeg2000", "jpeg-lossless"])
@@ -312,5 +312,5 @@ def test_compressed_slices_are_read(tmp_path: Path, kind: str) -> None:
 
     syntax = pydicom.dcmread(tmp_path / "0.dcm").file_meta.TransferSyntaxUID
     assert syntax.is_compressed
-    volume = read_volume(tmp_path)
+    volume = Volume.read(tmp_path)
     np.testing.assert_array_equal(volume.array[1], smooth + 1)

@@ -12,7 +12,7 @@ import pytest
 import SimpleITK
 from generated_scans import itk_image, pattern, rotation
 from pumit.errors import VolumeError
-from pumit.io.read import read_volume
+from pumit.volume import Volume
 
 # Byte offsets in a version 1 header.
 DIM, DATATYPE, PIXDIM, VOX_OFFSET, SLOPE, UNITS = 40, 70, 76, 108, 112, 123
@@ -38,7 +38,7 @@ def patched(offset: int, form: str, *values: float, data: bytearray | None = Non
 def refuse(tmp_path: Path, data: bytes, reason: str) -> None:
     (tmp_path / "a.nii").write_bytes(data)
     with pytest.raises(VolumeError, match=reason) as caught:
-        read_volume(tmp_path / "a.nii")
+        Volume.read(tmp_path / "a.nii")
     assert "\n" not in str(caught.value)
 
 
@@ -51,12 +51,12 @@ def test_slope_and_intercept_are_applied_as_itk_does(tmp_path: Path) -> None:
     for array in (pattern(), pattern().astype(np.int32), pattern().astype(np.float64)):
         (tmp_path / "a.nii").write_bytes(patched(SLOPE, "2f", 0.1, -1024, data=nifti(array)))
         expected = SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(str(tmp_path / "a.nii")))
-        np.testing.assert_allclose(read_volume(tmp_path / "a.nii").array, expected, rtol=1e-6)
+        np.testing.assert_allclose(Volume.read(tmp_path / "a.nii").array, expected, rtol=1e-6)
 
 
 def test_slope_of_zero_means_no_scaling(tmp_path: Path) -> None:
     (tmp_path / "a.nii").write_bytes(patched(SLOPE, "2f", 0, 50))
-    np.testing.assert_array_equal(read_volume(tmp_path / "a.nii").array, pattern())
+    np.testing.assert_array_equal(Volume.read(tmp_path / "a.nii").array, pattern())
 
 
 def test_big_endian_file_reads_the_same(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_big_endian_file_reads_the_same(tmp_path: Path) -> None:
     big[352:] = voxels.astype(">i2").tobytes()
     (tmp_path / "little.nii").write_bytes(little)
     (tmp_path / "big.nii").write_bytes(big)
-    a, b = read_volume(tmp_path / "little.nii"), read_volume(tmp_path / "big.nii")
+    a, b = Volume.read(tmp_path / "little.nii"), Volume.read(tmp_path / "big.nii")
     np.testing.assert_array_equal(a.array, b.array)
     np.testing.assert_array_equal(a.direction, b.direction)
     assert b.array.dtype.isnative
@@ -90,7 +90,7 @@ def test_version_2_file_reads_the_same(tmp_path: Path) -> None:
     struct.pack_into("<i", two, 500, one[UNITS])
     (tmp_path / "one.nii").write_bytes(one)
     (tmp_path / "two.nii").write_bytes(two + one[352:])
-    a, b = read_volume(tmp_path / "one.nii"), read_volume(tmp_path / "two.nii")
+    a, b = Volume.read(tmp_path / "one.nii"), Volume.read(tmp_path / "two.nii")
     np.testing.assert_array_equal(a.array, b.array)
     np.testing.assert_allclose(a.index_to_world((4, 5, 6)), b.index_to_world((4, 5, 6)), atol=1e-5)
 
@@ -99,20 +99,20 @@ def test_data_behind_header_extensions_is_found(tmp_path: Path) -> None:
     plain = nifti()
     moved = patched(VOX_OFFSET, "f", 512, data=bytearray(plain[:352]))
     (tmp_path / "a.nii").write_bytes(moved + bytes(160) + plain[352:])
-    np.testing.assert_array_equal(read_volume(tmp_path / "a.nii").array, pattern())
+    np.testing.assert_array_equal(Volume.read(tmp_path / "a.nii").array, pattern())
 
 
 def test_microns_become_millimetres(tmp_path: Path) -> None:
     data = patched(UNITS, "B", 3, data=nifti(spacing=(700.0, 900.0, 2500.0)))
     (tmp_path / "a.nii").write_bytes(data)
-    assert read_volume(tmp_path / "a.nii").spacing_mm == pytest.approx((2.5, 0.9, 0.7))
+    assert Volume.read(tmp_path / "a.nii").spacing_mm == pytest.approx((2.5, 0.9, 0.7))
 
 
 def test_rgb_becomes_three_channels(tmp_path: Path) -> None:
     array = np.arange(5 * 6 * 7 * 3).reshape(5, 6, 7, 3).astype(np.uint8)
     SimpleITK.WriteImage(itk_image(array, is_vector=True), str(tmp_path / "a.nii.gz"))
     header = gzip.decompress((tmp_path / "a.nii.gz").read_bytes())
-    assert read_volume(tmp_path / "a.nii.gz").array.shape == (3, 5, 6, 7)
+    assert Volume.read(tmp_path / "a.nii.gz").array.shape == (3, 5, 6, 7)
     assert struct.unpack_from("<h", header, DATATYPE)[0] in (2, 128)
 
 
@@ -125,7 +125,7 @@ def test_sheared_sform_is_followed(tmp_path: Path, qform_code: int, sform_code: 
     data = nifti(ramp)
     data[:352] = sheared(sform, qform_code, sform_code)[:352]
     (tmp_path / "a.nii").write_bytes(data)
-    volume = read_volume(tmp_path / "a.nii")
+    volume = Volume.read(tmp_path / "a.nii")
     assert volume.shape[0] == 5
     assert volume.array.dtype == np.int16
     assert volume.spacing_mm == pytest.approx((2.5, 0.9, 0.7))
@@ -141,7 +141,7 @@ def test_sheared_sform_is_followed(tmp_path: Path, qform_code: int, sform_code: 
 def test_qform_wins_over_a_sheared_template_space(tmp_path: Path) -> None:
     straight = nifti(direction=rotation(10, 20, 30))
     (tmp_path / "a.nii").write_bytes(straight)
-    expected = read_volume(tmp_path / "a.nii")
+    expected = Volume.read(tmp_path / "a.nii")
     patched(
         SROW,
         "12f",
@@ -150,7 +150,7 @@ def test_qform_wins_over_a_sheared_template_space(tmp_path: Path) -> None:
     )
     patched(QFORM_CODE, "2h", 1, 4, data=straight)
     (tmp_path / "a.nii").write_bytes(straight)
-    volume = read_volume(tmp_path / "a.nii")
+    volume = Volume.read(tmp_path / "a.nii")
     np.testing.assert_array_equal(volume.array, pattern())
     np.testing.assert_allclose(volume.direction, expected.direction, atol=1e-5)
 
@@ -175,7 +175,7 @@ def test_spacing_that_is_no_length_is_refused(tmp_path: Path, spacing: float) ->
 def test_missing_spacing_of_a_missing_axis_is_no_matter(tmp_path: Path) -> None:
     data = patched(PIXDIM + 12, "f", 0.0, data=nifti(pattern((6, 7))))
     (tmp_path / "a.nii").write_bytes(data)
-    assert read_volume(tmp_path / "a.nii").is_planar
+    assert Volume.read(tmp_path / "a.nii").is_planar
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import highdicom as hd
 import numpy as np
 import pytest
 from pumit.io.labels.label_source import read_all_labels, read_labels, read_scan
-from pumit.io.read import read_volume
+from pumit.volume import Volume
 
 
 def test_fractional_breast_is_the_case_of_the_same_scan(shared_data: Path) -> None:
@@ -36,7 +36,7 @@ def test_segments_are_those_that_highdicom_reads(shared_data: Path, name: str) -
 
 def test_liver_is_slicers_own_segmentation_of_it(shared_data: Path) -> None:
     folder = shared_data / "dicom" / "dcmqi"
-    volume = read_volume(folder / "ct-3slice")
+    volume = Volume.read(folder / "ct-3slice")
     paths = [folder / "liver.dcm", folder / "partial_overlaps.dcm"]
     both = read_all_labels(paths, volume)
     drawn = read_labels(folder / "liver_seg.nrrd", volume)

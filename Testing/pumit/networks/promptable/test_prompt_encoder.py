@@ -82,7 +82,7 @@ def test_features_under_a_point_are_those_of_its_place(
     encoder = tiny_network.prompt_encoder
     for place in ((2, 5, 9), (0, 0, 0), (7, 15, 15)):
         point = only_point(prompts, tuple(map(float, place)))  # type: ignore[arg-type]
-        value = encoder._look_up(image, point, embedding)[0, 0]
+        value = encoder._sample_at(image, point, embedding)[0, 0]
         torch.testing.assert_close(value, image[0, :, place[0], place[1], place[2]])
 
 

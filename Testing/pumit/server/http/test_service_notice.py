@@ -23,7 +23,7 @@ def manager(tmp_path):
 
 
 def test_lines_arrive_as_one_message(manager):
-    ServiceNotice(manager.getsockname()).tell(READY, "STATUS=Well")
+    ServiceNotice(manager.getsockname()).notify(READY, "STATUS=Well")
     assert manager.recv(100) == b"READY=1\nSTATUS=Well"
 
 
@@ -31,13 +31,13 @@ def test_an_abstract_address_is_understood():
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
         listening.bind(f"\0pumit-test-{os.getpid()}")
         listening.settimeout(10)
-        ServiceNotice(f"@pumit-test-{os.getpid()}").tell(READY)
+        ServiceNotice(f"@pumit-test-{os.getpid()}").notify(READY)
         assert listening.recv(100) == b"READY=1"
 
 
 def test_nobody_listening_is_no_error(tmp_path):
-    ServiceNotice().tell(READY)
-    ServiceNotice(str(tmp_path / "none")).tell(READY)
+    ServiceNotice().notify(READY)
+    ServiceNotice(str(tmp_path / "none")).notify(READY)
 
 
 def test_the_variables_are_taken_away_from_what_we_start():

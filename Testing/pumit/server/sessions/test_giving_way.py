@@ -118,7 +118,7 @@ def test_progress_stays_each_job_s_own(queue):
 
     def click(job):
         job.report(0.9)
-        seen.append([[job.fraction for job in queue.under_way(owner)] for owner in "ab"])
+        seen.append([[job.fraction for job in queue.jobs_of(owner)] for owner in "ab"])
 
     queue.submit("b", click, segment="1")
     long.step()

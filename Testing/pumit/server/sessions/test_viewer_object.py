@@ -25,7 +25,7 @@ def test_masks_that_can_come_back_are_bounded_in_bytes(monkeypatch):
         assert viewer.nbytes <= 300 + 64
     steps = 0
     while viewer.changes is not None:
-        assert viewer.take_back([FIRST] * (8 - steps))
+        assert viewer.undo_step([FIRST] * (8 - steps))
         steps += 1
     assert steps == 4
 
@@ -38,7 +38,7 @@ def test_the_last_step_is_kept_however_large_its_mask_is(monkeypatch):
     before = viewer.mask
     viewer.begin(1, [FIRST])
     viewer.settle(mask_of(9), [FIRST, SECOND])
-    assert viewer.take_back([FIRST])
+    assert viewer.undo_step([FIRST])
     assert viewer.mask is before
     assert viewer.is_answered([FIRST])
 
@@ -50,6 +50,6 @@ def test_no_step_is_taken_back_to_prompts_with_which_it_did_not_begin():
         viewer.begin(1, began)
         viewer.settle(mask_of(8), [SECOND])
         shown = viewer.mask
-        assert not viewer.take_back(found)
+        assert not viewer.undo_step(found)
         assert viewer.mask is shown
         assert viewer.changes is None

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from pumit.errors import PumitError
+from pumit.geometry import PLANAR_SLICE_SPACING_MM
 from pumit.training.classification.reader import read_classification_data
-from pumit.volume import PLANAR_SLICE_SPACING_MM
 
 COUNTS = {"train": 6, "val": 4, "test": 4}
 

@@ -32,7 +32,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> type[PretendedProcesses]:
     """Trainings that pretend, and a page."""
     PretendedProcesses.forget()
     monkeypatch.setattr(comparison, "TrainingProcesses", PretendedProcesses)
-    monkeypatch.setattr(comparison, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(comparison, "POLL_SECONDS", 0.0)
     return PretendedProcesses
 
 

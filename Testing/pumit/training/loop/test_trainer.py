@@ -59,7 +59,7 @@ def test_bad_data_are_told_in_one_line_by_worker_processes_too(
     class Refused(LineTask):
         draw = staticmethod(refuse)  # type: ignore[assignment]
 
-        def ahead(self) -> Draw:
+        def worker_draw(self) -> Draw:
             return refuse
 
     with pytest.raises(PumitError, match=r"^Case 7 is empty\.$"):

@@ -106,4 +106,4 @@ def test_the_trial_measures_steps_and_clicks(lab: Path) -> None:
     }
     cost = try_clicks(request)
     assert cost.step.steps >= 2
-    assert min(cost.step.seconds, cost.asking_seconds, cost.scene_seconds) > 0
+    assert min(cost.step.seconds, cost.answering_seconds, cost.scene_seconds) > 0

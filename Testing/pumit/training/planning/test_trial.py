@@ -24,7 +24,7 @@ class Line:
         self.draws += 1
         return torch.randn(4, 3, generator=generator)
 
-    def ahead(self) -> Any:
+    def worker_draw(self) -> Any:
         return self.draw
 
     def forward(self, batch: Tensor) -> dict[str, Tensor]:

@@ -105,8 +105,8 @@ def test_a_step_draws_the_same_with_and_without_workers() -> None:
     source = ImageSource(Crop(16, 16), images=Ramp(), real_share=0.5, batch_size=1)
     draws = StepDraws(source.draw, seed=1, rank=0, degrees={2: 0.5, 5: 0.5})
     here = list(batches(draws, range(3), workers=0, pinned=False))
-    ahead = list(batches(draws, range(3), workers=1, pinned=False))
-    for a, b in zip(here, ahead, strict=True):
+    worker_draw = list(batches(draws, range(3), workers=1, pinned=False))
+    for a, b in zip(here, worker_draw, strict=True):
         assert (a.da0, a.cases) == (b.da0, b.cases)
         assert torch.equal(a.image, b.image)
 

@@ -19,7 +19,7 @@ from pumit.networks.build import build_network
 from pumit.training.pretrain import pretrain, read_recipe_file
 from pumit.training.pretraining.image_source import Crop, ImageSource
 from pumit.training.pretraining.mamba_mim import VARIANCE_FLOOR, MambaMimTask, cells_of
-from pumit.training.segmentation.initial_weights import begin_with
+from pumit.training.segmentation.initial_weights import load_initial_weights
 from torch import Tensor
 
 POOLINGS = [[1, 2, 2], [1, 2, 2], [2, 2, 2], [2, 2, 2]]
@@ -103,9 +103,9 @@ def test_masks_hide_the_share_and_what_draws_ahead_draws_the_same() -> None:
     batch = drawn(t, 3)
     assert (~batch.is_masked).sum(1).tolist() == [4, 4]
     assert not torch.equal(*batch.is_masked)
-    ahead = t.ahead()(0, *[torch.Generator().manual_seed(3) for _ in range(2)])
-    assert torch.equal(batch.image, ahead.image)
-    assert torch.equal(batch.is_masked, ahead.is_masked)
+    worker_draw = t.worker_draw()(0, *[torch.Generator().manual_seed(3) for _ in range(2)])
+    assert torch.equal(batch.image, worker_draw.image)
+    assert torch.equal(batch.is_masked, worker_draw.is_masked)
 
 
 def test_training_lowers_the_loss() -> None:
@@ -157,7 +157,7 @@ def test_the_encoder_that_is_trained_begins_hymambas(
     theirs = {k: v for k, v in RECIPE["network_sizes"].items() if k != "decoder_widths"}
     network = build_network("hymamba_small", num_classes=3, last_width=4, **theirs)
     drawn_head = network.head.weight.clone()
-    begin_with(network, str(model))
+    load_initial_weights(network, str(model))
     for name, value in network.encoder.state_dict().items():
         assert torch.equal(value, checkpoint.state[f"encoder.{name}"].float()), name
     assert torch.equal(network.head.weight, drawn_head)
@@ -168,7 +168,7 @@ def test_the_encoder_that_is_trained_begins_hymambas(
     matrix = "encoder.layers.0.mamba.in_proj.weight"
     assert np.allclose(again.state[matrix], checkpoint.state[matrix], atol=1e-3)
     with pytest.raises(CheckpointError, match="other sizes"):
-        begin_with(build_network("hymamba_small"), str(model))
+        load_initial_weights(build_network("hymamba_small"), str(model))
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ def test_what_draws_ahead_draws_the_same() -> None:
     t = task()
     generators = [torch.Generator().manual_seed(3) for _ in range(2)]
     a = drawn(t, 1, 3)
-    b = t.ahead()(1, *generators)
+    b = t.worker_draw()(1, *generators)
     assert torch.equal(a.image, b.image)
     assert torch.equal(a.is_masked, b.is_masked)
 

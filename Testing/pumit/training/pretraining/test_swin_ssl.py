@@ -18,7 +18,7 @@ from pumit.training.pretrain import pretrain, read_recipe_file
 from pumit.training.pretraining.image_scaling import standardised
 from pumit.training.pretraining.image_source import Crop, ImageSource
 from pumit.training.pretraining.swin_ssl import SwinSslTask, ViewBatch, contrastive_loss
-from pumit.training.segmentation.initial_weights import begin_with
+from pumit.training.segmentation.initial_weights import load_initial_weights
 from torch import Tensor
 
 TINY: dict[str, Any] = {
@@ -76,9 +76,9 @@ def test_views_are_turned_as_they_are_told_to_be() -> None:
 def test_what_draws_ahead_draws_the_same() -> None:
     t = task()
     a, b = (torch.Generator().manual_seed(3) for _ in range(2))
-    ahead = t.ahead()(0, a, b)
-    assert torch.equal(ahead.views, drawn(t, 3).views)
-    assert torch.equal(ahead.turns, drawn(t, 3).turns)
+    worker_draw = t.worker_draw()(0, a, b)
+    assert torch.equal(worker_draw.views, drawn(t, 3).views)
+    assert torch.equal(worker_draw.turns, drawn(t, 3).turns)
 
 
 def test_the_contrastive_loss_is_that_of_a_slow_reference() -> None:
@@ -192,7 +192,7 @@ def test_what_begins_with_a_pretrained_encoder_has_exactly_its_encoder(tmp_path:
     save_checkpoint(tmp_path / "e.safetensors", encoder.state_dict(), content)
     network = build_network("swin_unetr", **sizes)
     before = {k: v.clone() for k, v in network.state_dict().items()}
-    begin_with(network, str(tmp_path / "e.safetensors"))
+    load_initial_weights(network, str(tmp_path / "e.safetensors"))
     prefix = "network.swinViT."
     for name, value in network.state_dict().items():
         if name.startswith(prefix):

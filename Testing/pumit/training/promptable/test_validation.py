@@ -16,7 +16,11 @@ from pumit.training.data.case import CaseFacts
 from pumit.training.data.classes import ClassValue
 from pumit.training.data.labelled_set import LabelledCase
 from pumit.training.promptable.run import _chosen
-from pumit.training.promptable.validation import ClickValidation, asked_structures, generated_scan
+from pumit.training.promptable.validation import (
+    ClickValidation,
+    generated_scan,
+    validated_structures,
+)
 from pumit.training.recipes.model import read_model
 from pumit.training.recipes.promptable import FineTuningRecipe
 from pumit.training.recipes.reader import read_yaml
@@ -39,7 +43,7 @@ def facts(name: str, *voxels: int) -> CaseFacts:
 
 
 def asked(rows: list[CaseFacts], most: int) -> dict[str, list[int]]:
-    return asked_structures({f.name: f for f in rows}, [f.name for f in rows], CLASSES, most)
+    return validated_structures({f.name: f for f in rows}, [f.name for f in rows], CLASSES, most)
 
 
 def test_every_class_and_many_cases_are_asked_for_with_few_answers() -> None:

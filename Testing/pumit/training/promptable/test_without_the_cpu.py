@@ -16,7 +16,7 @@ from pumit.networks.build import build_network
 from pumit.networks.promptable.network import PromptableNetwork
 from pumit.training.loop.muon import orthogonalised
 from pumit.training.promptable.corrections import correct_there
-from pumit.training.promptable.fields import one_each
+from pumit.training.promptable.fields import spawn_generators
 from pumit.training.promptable.simulated_prompts import PromptState, correct
 from pumit.training.promptable.task import PromptableTask
 from pumit.training.synthesis.grid import Grid
@@ -103,7 +103,7 @@ def test_corrections_there_are_the_clicks_of_the_cpu() -> None:
     target[0] = answer[0] > 0.5  # nothing to correct
     ratio = torch.linspace(1.0, 4.0, len(target))
     here, there = ([PromptState() for _ in target] for _ in range(2))
-    rngs = [one_each(np.random.default_rng(1), len(target)) for _ in range(2)]
+    rngs = [spawn_generators(np.random.default_rng(1), len(target)) for _ in range(2)]
     for state, t, a, r, rng in zip(here, target, answer, ratio.tolist(), rngs[0], strict=True):
         correct(state, t.numpy(), a.numpy(), r, rng)
     correct_there(there, target, answer, ratio, rngs[1])
@@ -121,7 +121,7 @@ def test_a_planar_error_is_clicked_in_its_middle() -> None:
         target.expand(size, -1, -1, -1),
         torch.zeros(size, 1, 32, 32),
         torch.zeros(size),
-        one_each(np.random.default_rng(0), size),
+        spawn_generators(np.random.default_rng(0), size),
     )
     places = [s.points[0] for s in states]
     assert places.count((0.0, 15.0, 18.0, True)) >= 7
@@ -132,8 +132,8 @@ def test_clicks_do_not_depend_on_the_other_samples() -> None:
     target, answer = errors((4, 12, 12), 6)
     ratio = torch.full((6,), 2.0)
     together = [PromptState() for _ in target]
-    correct_there(together, target, answer, ratio, one_each(np.random.default_rng(5), 6))
-    for i, rng in enumerate(one_each(np.random.default_rng(5), 6)):
+    correct_there(together, target, answer, ratio, spawn_generators(np.random.default_rng(5), 6))
+    for i, rng in enumerate(spawn_generators(np.random.default_rng(5), 6)):
         alone = [PromptState()]
         correct_there(alone, target[i : i + 1], answer[i : i + 1], ratio[i : i + 1], [rng])
         assert alone[0].points == together[i].points

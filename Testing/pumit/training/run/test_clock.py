@@ -37,9 +37,9 @@ def test_parts_of_a_run_add_up(clocks: Clocks, clock: RunClock) -> None:
     clocks.go(3)
     clock.begin(before=60.0)
     clocks.go(4)
-    assert clock.look() == 64.0
+    assert clock.read() == 64.0
     clocks.go(5)
-    assert clock.look() == 69.0
+    assert clock.read() == 69.0
 
 
 def test_sleep_does_not_count_and_is_told(clocks: Clocks, clock: RunClock) -> None:
@@ -47,18 +47,18 @@ def test_sleep_does_not_count_and_is_told(clocks: Clocks, clock: RunClock) -> No
     clock.on_sleep = told.append
     clock.begin()
     clocks.go(2)
-    assert clock.look() == 2.0
+    assert clock.read() == 2.0
     clocks.go(3600)
-    assert clock.look() == 2.0
+    assert clock.read() == 2.0
     assert told == [3600.0]
     clocks.go(2)
-    assert clock.look() == 4.0
+    assert clock.read() == 4.0
 
 
 def test_work_that_lets_nobody_look_is_no_sleep(clocks: Clocks, clock: RunClock) -> None:
     clock.begin()
     clocks.go(10 * GAP_SECONDS, working=9 * GAP_SECONDS)
-    assert clock.look() == 10 * GAP_SECONDS
+    assert clock.read() == 10 * GAP_SECONDS
 
 
 def test_a_pause_does_not_count(clocks: Clocks, clock: RunClock) -> None:
@@ -69,26 +69,26 @@ def test_a_pause_does_not_count(clocks: Clocks, clock: RunClock) -> None:
     with clock.halted():
         for _ in range(20):
             clocks.go(5)
-            clock.look()
+            clock.read()
         clocks.go(1000)
     clocks.go(2)
-    assert clock.look() == 3.0
+    assert clock.read() == 3.0
     assert told == []
 
 
 def test_the_processors_time_counts_where_it_is_asked_for(clocks: Clocks, clock: RunClock) -> None:
     clock.begin(before=60.0, other_clock_s=100.0, is_processor=True)
     clocks.go(10, working=4)
-    assert clock.look() == 64.0
+    assert clock.read() == 64.0
     assert clock.other_clock_s == 110.0
     clocks.go(3600, working=1)  # another program had the processor, or the computer slept
-    assert clock.look() == 65.0
+    assert clock.read() == 65.0
 
 
 def test_the_other_clock_goes_beside(clocks: Clocks, clock: RunClock) -> None:
     clock.begin(before=1.0, other_clock_s=2.0)
     clocks.go(10, working=25)  # several threads
-    assert (clock.look(), clock.other_clock_s) == (11.0, 27.0)
+    assert (clock.read(), clock.other_clock_s) == (11.0, 27.0)
 
 
 @pytest.mark.parametrize(("kind", "steps"), [("processor", 4), ("wall", 1)])

@@ -120,7 +120,7 @@ def test_a_stop_is_obeyed_whatever_the_run_does(
     folder: Path, when: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = folder / when
-    monkeypatch.setattr("pumit.training.run.control.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("pumit.training.run.control.POLL_SECONDS", 0.0)
     with monkeypatch.context() as patch:
         if when == "validating":
             answer = SegmentationValidation._answer
@@ -131,7 +131,7 @@ def test_a_stop_is_obeyed_whatever_the_run_does(
 
             patch.setattr(SegmentationValidation, "_answer", asking)
         else:
-            name = "look_at_cases" if when == "looking" else "prepare_all"
+            name = "examine_cases" if when == "looking" else "prepare_all"
             work = getattr(segmentation_run, name)
 
             def asking_first(*args: Any, **options: Any) -> Any:
@@ -220,7 +220,7 @@ def test_a_worker_that_the_system_kills_costs_no_run(
 ) -> None:
     expected = run_line(tmp_path / "whole")
     draw = KilledOnce(tmp_path / "killed")
-    monkeypatch.setattr(LineTask, "ahead", lambda self: draw)
+    monkeypatch.setattr(LineTask, "worker_draw", lambda self: draw)
     out = tmp_path / "out"
     with run_session(out, since=0.0) as reporter:
         state = retry_with_less_memory(

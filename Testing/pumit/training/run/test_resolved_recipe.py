@@ -15,8 +15,8 @@ from pumit.training.run.resolved_recipe import (
     differences,
     full_recipe,
     plain,
-    settle,
-    take_up,
+    recipe_to_follow,
+    save_recipes,
     whole_schedule,
     with_absolute_paths,
 )
@@ -38,7 +38,7 @@ def begin(folder: Path, *, trained: bool = True) -> dict[str, Any]:
         "data": {"folder": "/scans", "training": ["a"]},
     }
     full = full_recipe(given(), SCHEDULE, planned)
-    settle(folder, given(), full)
+    save_recipes(folder, given(), full)
     if trained:
         (folder / LAST).touch()
     return full
@@ -58,13 +58,13 @@ def test_the_recipe_holds_every_value(tmp_path: Path) -> None:
 def test_a_run_goes_on_by_either_recipe(tmp_path: Path, again: str) -> None:
     full = begin(tmp_path)
     recipe = given() if again == "the same" else read_yaml(tmp_path / RECIPE)
-    assert take_up(tmp_path, recipe, source="mine.yaml") == full
+    assert recipe_to_follow(tmp_path, recipe, source="mine.yaml") == full
 
 
 def test_harmless_changes_are_taken(tmp_path: Path) -> None:
     full = begin(tmp_path)
     changed = given(schedule={"steps": 500, "seconds": 60.0}, workers=4, card={"licence": "none"})
-    followed = take_up(tmp_path, changed, source="mine.yaml")
+    followed = recipe_to_follow(tmp_path, changed, source="mine.yaml")
     assert followed["schedule"] == {**full["schedule"], "steps": 500, "seconds": 60.0}
     assert followed["workers"] == 4
     assert followed["card"] == {"licence": "none"}
@@ -87,7 +87,7 @@ def test_another_recipe_is_refused_with_what_changed(
     begin(tmp_path)
     before = (tmp_path / RECIPE).read_bytes()
     with pytest.raises(CheckpointError) as caught:
-        take_up(tmp_path, given(**changes), source="mine.yaml")
+        recipe_to_follow(tmp_path, given(**changes), source="mine.yaml")
     assert f"another recipe than mine.yaml: {told}. Change it back" in str(caught.value)
     assert (tmp_path / RECIPE).read_bytes() == before
 
@@ -97,13 +97,13 @@ def test_the_kept_recipe_cannot_be_edited_under_a_run(tmp_path: Path) -> None:
     edited = {**full, "plan": {"patch_size": [32, 32, 32]}}
     (tmp_path / RECIPE).write_text(yaml.safe_dump(edited))
     with pytest.raises(CheckpointError, match=r"plan.patch_size was \[16, 32, 32\], is \[32, 32"):
-        take_up(tmp_path, read_yaml(tmp_path / RECIPE), source=RECIPE)
+        recipe_to_follow(tmp_path, read_yaml(tmp_path / RECIPE), source=RECIPE)
 
 
 def test_a_start_that_trained_nothing_binds_nobody(tmp_path: Path) -> None:
     begin(tmp_path, trained=False)
     changed = given(name="spleen")
-    assert take_up(tmp_path, changed, source="mine.yaml") == changed
+    assert recipe_to_follow(tmp_path, changed, source="mine.yaml") == changed
 
 
 def test_a_run_that_took_a_smaller_patch_goes_on_by_the_recipe_it_was_given(
@@ -111,9 +111,9 @@ def test_a_run_that_took_a_smaller_patch_goes_on_by_the_recipe_it_was_given(
 ) -> None:
     full = begin(tmp_path)
     smaller = {**full, "plan": {"patch_size": [16, 32, 16]}}
-    settle(tmp_path, given(), smaller)
+    save_recipes(tmp_path, given(), smaller)
     for recipe in (given(), full, smaller):
-        assert take_up(tmp_path, recipe, source="mine.yaml") == smaller
+        assert recipe_to_follow(tmp_path, recipe, source="mine.yaml") == smaller
 
 
 def test_lists_are_values_and_order_of_keys_is_none() -> None:

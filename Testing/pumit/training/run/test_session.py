@@ -6,6 +6,8 @@ import os
 import random
 import signal
 import time
+from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,14 +23,14 @@ from pumit.training.run import resume_state as run_folder
 from pumit.training.run.control import RunStopped
 from pumit.training.run.resume_state import LAST, step_saved
 from pumit.training.run.session import run_session
-from tiny_run import STEPS, forks, run_line, started, train_line, wait_for
+from tiny_run import SCHEDULE, STEPS, forks, run_line, started, train_line, wait_for
 from torch import Tensor
 
 
 @pytest.fixture(autouse=True)
 def swift(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_control, "POLL_SECONDS", 0.01)
-    monkeypatch.setattr(run_control, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(run_control, "POLL_SECONDS", 0.0)
     monkeypatch.setattr(run_reporter, "BEAT_SECONDS", 0.05)
 
 
@@ -171,6 +173,27 @@ def test_a_stopped_run_is_saved_and_goes_on_later(
     assert step_saved(tmp_path / LAST) == status.step < STEPS
     assert not (tmp_path / CONTROL).exists()
     alike(run_line(tmp_path), expected)
+
+
+@forks
+@pytest.mark.parametrize("state", ["training", "paused"])
+def test_a_run_whose_folder_is_gone_ends_and_does_not_make_it_again(
+    tmp_path: Path, state: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    seldom = replace(SCHEDULE, checkpoint_seconds=60.0)
+    line = partial(run_line, folder, schedule=seldom, each_step=lambda: time.sleep(0.1))
+    process = started(line)
+    wait_for(lambda: len(read_log(folder)[0]) > 2)
+    if state == "paused":
+        send_command(folder, "pause")
+        wait_for(lambda: status_of(folder).state == "paused")
+    folder.rename(tmp_path / "elsewhere")
+    process.join(60)
+    assert process.exitcode == 1
+    assert not folder.exists()
+    assert "folder of the run was deleted or moved" in capfd.readouterr().err
 
 
 def test_a_stop_within_a_validation_has_it_done_again(

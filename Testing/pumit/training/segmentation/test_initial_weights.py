@@ -11,7 +11,7 @@ from family_runs import TINY
 from pumit.errors import CheckpointError
 from pumit.models.checkpoint import save_checkpoint
 from pumit.networks.build import build_network
-from pumit.training.segmentation.initial_weights import begin_with, sizes_of_initial
+from pumit.training.segmentation.initial_weights import load_initial_weights, sizes_of_initial
 from torch import Tensor, nn
 
 FAMILIES = ["nnformer_small", "hymamba_small", "unetr_mamba_small", "swin_unetr_small"]
@@ -39,10 +39,10 @@ def test_a_model_of_the_same_family_gives_all_but_other_classes_and_channels(
     state = moved(network(name, num_classes=3))
     path = saved(tmp_path, name, state)
     same = network(name, num_classes=3)
-    begin_with(same, path)
+    load_initial_weights(same, path)
     assert all(torch.equal(v, state[k]) for k, v in same.state_dict().items())
     other = network(name, num_classes=4, in_channels=2)
-    begin_with(other, path)
+    load_initial_weights(other, path)
     left = [k for k, v in other.state_dict().items() if not torch.equal(v, state[k])]
     assert left
     assert all(state[k].shape != v.shape for k, v in other.state_dict().items() if k in left)
@@ -62,7 +62,7 @@ def test_weights_of_another_size_are_refused_with_tensor_and_sizes(
 ) -> None:
     path = saved(tmp_path, name, network(name).state_dict())
     with pytest.raises(CheckpointError, match="other widths") as error:
-        begin_with(network(name, **sizes), path)
+        load_initial_weights(network(name, **sizes), path)
     assert tensor in str(error.value)
     assert " there, " in str(error.value)
     assert "\n" not in str(error.value)
@@ -84,12 +84,12 @@ def test_a_pre_trained_encoder_begins_its_network(
     path = saved(tmp_path, source, {**renamed, "decoder.x": torch.zeros(1)})
     begun = network(name, num_classes=5)
     before = {k: v.clone() for k, v in begun.state_dict().items()}
-    begin_with(begun, path)
+    load_initial_weights(begun, path)
     for key, value in begun.state_dict().items():
         assert torch.equal(value, trained.get(key, before[key])), key
     # Two equal channels are seen as the one was.
     two = network(name, in_channels=2)
-    begin_with(two, path)
+    load_initial_weights(two, path)
     kernel = next(k for k, v in trained.items() if k.startswith(ours) and v.shape[1:2] == (1,))
     torch.testing.assert_close(two.state_dict()[kernel].sum(1), trained[kernel].sum(1))
 
@@ -99,7 +99,7 @@ def test_patches_of_fewer_slices_read_the_sum(tmp_path: Path) -> None:
     trained = moved(network(name))
     path = saved(tmp_path, "mamba_mim_unetr", trained)
     flat = network(name, patch=[4, 16, 16])
-    begin_with(flat, path)
+    load_initial_weights(flat, path)
     kernel = "encoder.embedding.weight"
     theirs = trained[kernel].reshape(-1, 1, 4, 4, 16, 16).sum(3)
     torch.testing.assert_close(flat.state_dict()[kernel], theirs)
@@ -109,18 +109,20 @@ def test_an_encoder_of_other_widths_or_another_network_is_refused(tmp_path: Path
     wide = network("hymamba_small", widths=[6, 6, 6, 12]).state_dict()
     path = saved(tmp_path, "mamba_mim_small", wide)
     with pytest.raises(CheckpointError, match=r"other sizes .*there, .* here"):
-        begin_with(network("hymamba_small"), path)
+        load_initial_weights(network("hymamba_small"), path)
     with pytest.raises(CheckpointError, match=r"\(nnFormer\); .* same kind"):
-        begin_with(network("nnformer_small"), path)
+        load_initial_weights(network("nnformer_small"), path)
     with pytest.raises(CheckpointError, match=r"or of a pre-training \(swin_ssl\)"):
-        begin_with(network("swin_unetr_small"), path)
+        load_initial_weights(network("swin_unetr_small"), path)
 
 
 def test_sizes_that_were_fitted_to_other_slices_are_named(tmp_path: Path) -> None:
     name, flat = "hymamba_small", [[1, 2, 2]] * 4
     path = saved(tmp_path, name, network(name, poolings=flat).state_dict(), poolings=flat)
     with pytest.raises(CheckpointError, match=r"alike, there poolings: \[\[1, 2, 2\]"):
-        begin_with(network(name), path, sizes={"poolings": ((2, 2, 2),) * 4, "num_classes": 2})
+        load_initial_weights(
+            network(name), path, sizes={"poolings": ((2, 2, 2),) * 4, "num_classes": 2}
+        )
 
 
 def test_what_shapes_do_not_tell_is_taken_over_or_refused(tmp_path: Path) -> None:
@@ -130,7 +132,7 @@ def test_what_shapes_do_not_tell_is_taken_over_or_refused(tmp_path: Path) -> Non
     given = {"merging": "current"}
     assert sizes_of_initial(name, given, path) == {}
     with pytest.raises(CheckpointError, match="merging: before_2025, this network current"):
-        begin_with(network(name), path, sizes=given)
+        load_initial_weights(network(name), path, sizes=given)
 
 
 def test_a_public_file_begins_swin_unetr_alone(tmp_path: Path) -> None:
@@ -139,8 +141,8 @@ def test_a_public_file_begins_swin_unetr_alone(tmp_path: Path) -> None:
     state = {k.removeprefix("network."): v for k, v in moved(source).items()}
     torch.save({"state_dict": state}, path)
     with pytest.raises(CheckpointError, match="only Swin UNETR"):
-        begin_with(network("hymamba_small"), str(path))
+        load_initial_weights(network("hymamba_small"), str(path))
     begun = network("swin_unetr_small")
-    begin_with(begun, str(path))
+    load_initial_weights(begun, str(path))
     name = "network.swinViT.patch_embed.proj.weight"
     assert torch.equal(begun.state_dict()[name], moved(source)[name])

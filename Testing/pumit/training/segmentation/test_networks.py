@@ -14,7 +14,7 @@ from pumit.models.checkpoint import save_checkpoint
 from pumit.networks.build import RECIPES
 from pumit.training import train as finetune
 from pumit.training.segmentation.data_plan import checked_patch
-from pumit.training.segmentation.initial_weights import begin_with
+from pumit.training.segmentation.initial_weights import load_initial_weights
 from pumit.training.segmentation.networks import (
     build_segmentation,
     fitted_sizes,
@@ -64,14 +64,14 @@ def test_other_families_go_on_with_other_classes_and_channels(tmp_path: Path, na
     save_checkpoint(path, state, {"name": "x", "network": name, "sizes": first})
     second = network_sizes(name, small, patch=(32, 32, 32), channels=2, classes=4)
     network = build_segmentation(name, second)
-    begin_with(network, str(path))
+    load_initial_weights(network, str(path))
     now = network.state_dict()
     kept = [k for k, v in state.items() if torch.equal(now[k], v)]
     changed = [k for k, v in state.items() if v.shape != now[k].shape]
     assert len(changed) <= 5
     assert len(kept) + len(changed) == len(state)
     with pytest.raises(CheckpointError, match="this recipe trains"):
-        begin_with(network, saved(tmp_path)[0])
+        load_initial_weights(network, saved(tmp_path)[0])
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_other_classes_and_channels_begin_anew_and_all_else_goes_on(tmp_path: Pa
     torch.manual_seed(2)
     network = build_segmentation(NAME, {**SIZES, "num_classes": 5, "in_channels": 2})
     before = {k: v.clone() for k, v in network.state_dict().items()}
-    begin_with(network, path)
+    load_initial_weights(network, path)
     kernel = "vit.patch_embedding.weight"
     for key, value in network.state_dict().items():
         if key.startswith(("heads.", "detail_full.0.")):
@@ -150,4 +150,4 @@ def test_network_of_other_widths_is_refused(
 ) -> None:
     path, _ = saved(tmp_path, **sizes)
     with pytest.raises(CheckpointError, match=message):
-        begin_with(build_segmentation(NAME, {**SIZES, "num_classes": 3}), path)
+        load_initial_weights(build_segmentation(NAME, {**SIZES, "num_classes": 3}), path)

@@ -8,8 +8,8 @@ import pytest
 import torch
 from pumit.models.checkpoint import save_checkpoint
 from pumit.networks.build import build_network
-from pumit.training.loop.initial_encoder import begin_with_encoder
-from pumit.training.segmentation.initial_weights import begin_with
+from pumit.training.loop.initial_encoder import load_initial_encoder
+from pumit.training.segmentation.initial_weights import load_initial_weights
 from pumit.training.segmentation.networks import build_segmentation
 
 
@@ -25,9 +25,9 @@ def test_it_begins_the_small_segmentation_network_and_classifier(
     segmentation = build_segmentation(
         "pumit_segmentation_small", {"num_classes": 3, "fixed_patch": (depth, 16, 16)}
     )
-    begin_with(segmentation, str(file))
+    load_initial_weights(segmentation, str(file))
     classifier = build_network("pumit_classifier_small")
-    begin_with_encoder(classifier.vit, str(file))
+    load_initial_encoder(classifier.vit, str(file))
     for network in (segmentation, classifier):
         got = network.vit.blocks[3].mlp.w1.weight.detach()
         torch.testing.assert_close(got, expected, atol=1e-3, rtol=1e-3)

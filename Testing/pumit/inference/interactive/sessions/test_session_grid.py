@@ -9,9 +9,10 @@ import pytest
 from ball_scan import BALL, OBLIQUE, SPACING, at, ball, box_of, scan
 from pumit.errors import VolumeError
 from pumit.evaluation.metrics import dice
+from pumit.geometry import PLANAR_SLICE_SPACING_MM
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.interactive.session import InteractiveSession
-from pumit.volume import PLANAR_SLICE_SPACING_MM, Volume
+from pumit.volume import Volume
 
 
 @pytest.mark.parametrize("order", list(permutations(range(3))), ids=str)

@@ -1,0 +1,177 @@
+"""Boxes drawn in slice views: turned as the slice is, and flat ones that stay in their slice."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import numpy.typing as npt
+import slicer
+import vtk
+
+Matrix = npt.NDArray[np.float64]
+_PLANE = "PUMITSegment.SlicePlane"
+_ON_SLICE_MM = 1e-2
+_ALIGNED = 1e-6
+_THIN_MM = 1e-3
+
+
+def sliceAt(pointWorld: npt.ArrayLike, candidates: list):
+    """The first of some slice nodes in whose plane a point lies, or None.
+
+    Args:
+        pointWorld: World RAS mm.
+        candidates: Slice nodes, likely ones first; None is passed over.
+    """
+    for sliceNode in candidates:
+        if sliceNode is None:
+            continue
+        matrix = slicer.util.arrayFromVTKMatrix(sliceNode.GetSliceToRAS())
+        if abs(matrix[:3, 2] @ (np.asarray(pointWorld) - matrix[:3, 3])) < _ON_SLICE_MM:
+            return sliceNode
+    return None
+
+
+def alignToSlice(roiNode, sliceNode) -> None:
+    """Turn a box that is being placed so that its edges are the slice view's.
+
+    Slicer spans a box along the world's axes, which on an oblique slice is another box than the
+    one that the two clicks seem to draw. Call it after the first click.
+    """
+    matrix = slicer.util.arrayFromVTKMatrix(roiNode.GetObjectToNodeMatrix()).copy()
+    axes = _nodeFromWorld(roiNode) @ _sliceAxes(sliceNode)
+    axes /= np.linalg.norm(axes, axis=0)
+    # On an axial, sagittal or coronal slice the edges are along the axes anyhow.
+    if np.allclose(np.abs(axes).max(axis=0), 1.0, atol=_ALIGNED):
+        return
+    matrix[:3, :3] = axes
+    roiNode.SetAndObserveObjectToNodeMatrix(slicer.util.vtkMatrixFromArray(matrix))
+
+
+def setDepth(roiNode) -> None:
+    """Make a box that was drawn in one slice as deep as its shorter side, as Slicer does.
+
+    On oblique slices rounding leaves a depth of nearly nothing, which Slicer takes for one.
+    """
+    size = np.array(roiNode.GetSize())
+    isThin = size < _THIN_MM
+    if isThin.any() and not isThin.all():
+        roiNode.SetSize(*np.where(isThin, size[~isThin].min(), size))
+
+
+def flatten(roiNode, sliceNode, pointWorld: npt.ArrayLike) -> None:
+    """Make a placed box one slice thin, and remember its plane.
+
+    Args:
+        roiNode: A box whose edges are the slice view's.
+        sliceNode: The slice that it was drawn in.
+        pointWorld: Starting point, world RAS mm.
+    """
+    toNode = _nodeFromWorld(roiNode)
+    # The distance of two slices; a view shows a box if it is not farther than half of that.
+    step = np.array(sliceNode.GetXYToRAS().MultiplyPoint([0, 0, 1, 0])[:3])
+    thickness = float(np.linalg.norm(toNode @ step))
+    point = [0.0, 0.0, 0.0]
+    roiNode.TransformPointFromWorld(list(pointWorld), point)
+    normal = normalInNode(roiNode, sliceNode)
+    plane = {
+        "normal": normal.tolist(),
+        "offset": float(normal @ np.array(point)),
+        "thickness": thickness,
+    }
+    roiNode.SetAttribute(_PLANE, json.dumps(plane))
+    keepFlat(roiNode)
+
+
+def normalInNode(roiNode, sliceNode) -> Matrix:
+    """Unit normal of a slice view in a box's own coordinates, (3,)."""
+    normal = (_nodeFromWorld(roiNode) @ _sliceAxes(sliceNode))[:, 2]
+    return normal / np.linalg.norm(normal)
+
+
+def keepFlat(roiNode) -> None:
+    """Put a flat box back into its plane if it was moved, turned or thickened out of it.
+
+    Its extent within the plane is the user's. Boxes that were never flat are left alone.
+    """
+    plane = planeOf(roiNode)
+    if plane is None:
+        return
+    normal, offset, thickness = plane
+    old = slicer.util.arrayFromVTKMatrix(roiNode.GetObjectToNodeMatrix())
+    size = np.array(roiNode.GetSize())
+    # The box's own axis that is the normal, most likely: a box along the axes keeps them.
+    across = int(np.abs(normal @ old[:3, :3]).argmax())
+    new = old.copy()
+    new[:3, :3] = _turned(old[:3, :3], across, normal)
+    new[:3, 3] += (offset - normal @ old[:3, 3]) * normal
+    size[across] = thickness
+    if np.allclose(new, old, atol=1e-9) and np.allclose(size, roiNode.GetSize(), atol=1e-9):
+        return
+    modified = roiNode.StartModify()
+    roiNode.SetAndObserveObjectToNodeMatrix(slicer.util.vtkMatrixFromArray(new))
+    roiNode.SetSize(*size)
+    roiNode.EndModify(modified)
+
+
+def planeOf(roiNode) -> tuple[Matrix, float, float] | None:
+    """Normal, offset and thickness of a flat box in its own coordinates, or None."""
+    text = roiNode.GetAttribute(_PLANE)
+    try:
+        plane = json.loads(text) if text else None
+        return (
+            (np.array(plane["normal"]), float(plane["offset"]), float(plane["thickness"]))
+            if plane
+            else None
+        )
+    except (ValueError, TypeError, KeyError):
+        return None  # edited by hand
+
+
+def planeText(roiNode) -> str:
+    """The plane of a flat box as it is saved; empty for other boxes."""
+    return roiNode.GetAttribute(_PLANE) or ""
+
+
+def setPlaneText(roiNode, text: str) -> None:
+    """Make a box flat, or not flat, as another one was."""
+    roiNode.SetAttribute(_PLANE, text or None)
+
+
+def acrossAxis(roiNode) -> int:
+    """Which of a box's own axes is across its plane: the recorded one, or the thinnest."""
+    plane = planeOf(roiNode)
+    if plane is None:
+        return int(np.argmin(roiNode.GetSize()))
+    axes = slicer.util.arrayFromVTKMatrix(roiNode.GetObjectToNodeMatrix())[:3, :3]
+    return int(np.abs(plane[0] @ axes).argmax())
+
+
+def _turned(axes: Matrix, across: int, normal: Matrix) -> Matrix:
+    """Axes with one of them turned onto the normal, the others kept as near as possible."""
+    toward = normal * np.sign(normal @ axes[:, across])
+    first, second = (i for i in range(3) if i != across)
+    turned = axes.copy()
+    turned[:, across] = toward
+    turned[:, first] -= (turned[:, first] @ toward) * toward
+    turned[:, first] /= np.linalg.norm(turned[:, first])
+    other = np.cross(toward, turned[:, first])
+    turned[:, second] = other * np.sign(other @ axes[:, second])
+    return turned
+
+
+def _sliceAxes(sliceNode) -> Matrix:
+    """Right-handed axes of a slice view in the world, (3, 3), the normal last."""
+    axes = slicer.util.arrayFromVTKMatrix(sliceNode.GetSliceToRAS())[:3, :3].copy()
+    axes[:, 2] = np.cross(axes[:, 0], axes[:, 1])
+    return axes
+
+
+def _nodeFromWorld(node) -> Matrix:
+    """Linear part, (3, 3), of the transform from the world to a node's own coordinates."""
+    transform = node.GetParentTransformNode()
+    if transform is None:
+        return np.eye(3)
+    matrix = vtk.vtkMatrix4x4()
+    transform.GetMatrixTransformFromWorld(matrix)
+    return slicer.util.arrayFromVTKMatrix(matrix)[:3, :3]

@@ -1,0 +1,76 @@
+"""Prompts beside the image, which nothing can answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+from pumit.prompts import BoxPrompt, PointPrompt, Prompt, ScribblePrompt
+from PUMITSlicerLib.mrml import VolumeFrame
+from slicer.i18n import tr as _
+
+# The border of a voxel may be computed a little beside itself.
+_TOLERANCE = 1e-6
+# Towards smaller and larger R, A and S.
+_SIDES = (("L", "R"), ("P", "A"), ("I", "S"))
+
+
+def promptsOutsideImage(prompts: Sequence[Prompt], volumeNode) -> list[Prompt]:
+    """Of some prompts those that a scan cannot hold.
+
+    Points and strokes must lie in the image, of boxes some part.
+
+    Args:
+        prompts: Prompts in the scan's LPS.
+        volumeNode: The scan.
+    """
+    image = volumeNode.GetImageData()
+    if image is None:
+        return []
+    size = np.array(image.GetDimensions()[::-1])
+    frame = VolumeFrame(volumeNode)
+    return [prompt for prompt in prompts if _isOutside(prompt, frame, size)]
+
+
+def _isOutside(prompt: Prompt, frame: VolumeFrame, size: npt.NDArray[np.int_]) -> bool:
+    points = _pointsOf(prompt)
+    if not points:
+        return False
+    index = frame.lpsToIndex(points)
+    if size[0] == 1:  # one slice has no thickness of its own
+        index[:, 0] = 0.0
+    low, high = -0.5 - _TOLERANCE, size - 0.5 + _TOLERANCE
+    if isinstance(prompt, BoxPrompt):
+        return bool((index.max(axis=0) < low).any() or (index.min(axis=0) > high).any())
+    return bool(((index < low) | (index > high)).any())
+
+
+def refusalText(prompt: Prompt) -> str:
+    """One sentence on a prompt that was just placed or moved beside the image."""
+    if isinstance(prompt, BoxPrompt):
+        return _("The box lies outside the image and is not used. Draw it around the structure.")
+    if isinstance(prompt, ScribblePrompt):
+        return _("The line leaves the image and is not used. Draw it inside the image.")
+    return _("The point lies outside the image and is not used. Click inside the image.")
+
+
+def locationText(prompt: Prompt, volumeNode) -> str:
+    """One sentence on a prompt that lies beside the image already, with its place as Slicer's."""
+    middle = np.mean(VolumeFrame(volumeNode).lpsToWorld(_pointsOf(prompt)), axis=0)
+    place = ", ".join(
+        f"{sides[int(value >= 0)]} {abs(value):.1f}"
+        for sides, value in zip(_SIDES, middle.tolist(), strict=True)
+    )
+    words = _(
+        "A prompt at {place} mm lies outside the image. Remove it, or move it into the image."
+    )
+    return words.format(place=place)
+
+
+def _pointsOf(prompt: Prompt) -> list[tuple[float, float, float]]:
+    if isinstance(prompt, PointPrompt):
+        return [prompt.point_lps]
+    if isinstance(prompt, BoxPrompt):
+        return list(prompt.corners_lps)
+    return list(prompt.points_lps) if isinstance(prompt, ScribblePrompt) else []

@@ -1,0 +1,203 @@
+"""What computing needs that Slicer does not bring, found out without importing any of it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from slicer.i18n import tr as _
+
+from PUMITSlicerLib.computing.settings import ComputeMode
+
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
+
+RESOURCES = Path(__file__).resolve().parents[2] / "Resources"
+TORCH = "torch"
+TORCH_REQUIREMENT = "torch>=2.4"
+# What talks to a server; the server brings the rest.
+_REMOTE = frozenset({"numpy", "requests", "blosc2"})
+# What Slicer brings, and where its module is looked for: not all of it has an entry for pip.
+# Another version would break Slicer itself.
+BUNDLED = {
+    "numpy": "numpy",
+    "scipy": "scipy",
+    "simpleitk": "SimpleITK",
+    "pydicom": "pydicom",
+    "requests": "requests",
+    "pillow": "PIL",
+    "vtk": "vtk",
+}
+# Sizes to download with what each brings along, MB.
+_MEGABYTES = {
+    TORCH: 250,
+    "matplotlib": 17,
+    "scikit-image": 17,
+    "scipy": 36,
+    "simpleitk": 50,
+    "numpy": 17,
+    "highdicom": 4,
+    "pydantic": 3,
+    "blosc2": 9,
+    "pillow": 7,
+    "openvino": 59,
+}
+_TORCH_WITH_CUDA_MEGABYTES = 2800
+_OTHER_MEGABYTES = 0.4
+
+VersionOf = Callable[[str], str | None]
+
+
+@dataclass(frozen=True)
+class Need:
+    """A package that is missing, or too old.
+
+    Attributes:
+        name: Name on the package index.
+        specifier: Range of versions that will do, such as `>=2.4`.
+        installed: The version that is there, None where there is none.
+    """
+
+    name: str
+    specifier: str
+    installed: str | None = None
+
+    @property
+    def requirement(self) -> str:
+        """As pip takes it."""
+        return f"{self.name}{self.specifier}"
+
+    @property
+    def isBundled(self) -> bool:
+        """Whether Slicer brings it in a version that will not do."""
+        return self.installed is not None and _canonical(self.name) in BUNDLED
+
+
+def installed_version(name: str) -> str | None:
+    """Version of an installed package; "0" where Slicer brings it without saying which."""
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        module = BUNDLED.get(_canonical(name))
+        return "0" if module and importlib.util.find_spec(module) else None
+
+
+def requirements(mode: ComputeMode, *, withTorch: bool = False) -> list[Requirement]:
+    """What a mode needs, torch first.
+
+    Args:
+        mode: Mode that has to work.
+        withTorch: Whether to include what training, automatic models and GPUs need of this machine.
+    """
+    if mode is ComputeMode.REMOTE:
+        return [line for line in _read("requirements.txt") if line.name in _REMOTE]
+    if not withTorch:
+        return _read("requirements.txt")
+    from packaging.requirements import Requirement
+
+    train = _read("requirements-train.txt")
+    return [Requirement(TORCH_REQUIREMENT), *train, *_read("requirements.txt")]
+
+
+def missing(
+    mode: ComputeMode, version_of: VersionOf = installed_version, *, withTorch: bool = False
+) -> list[Need]:
+    """What a mode needs and has not, torch first; see `requirements`."""
+    importlib.invalidate_caches()
+    needs = []
+    for requirement in requirements(mode, withTorch=withTorch):
+        version = version_of(requirement.name)
+        # Slicer's own, of which nobody knows the version, is taken as it is.
+        isThere = version == "0" and _canonical(requirement.name) in BUNDLED
+        isThere = isThere or (
+            version is not None and requirement.specifier.contains(version, prereleases=True)
+        )
+        if not isThere:
+            needs.append(Need(requirement.name, str(requirement.specifier), version))
+    return needs
+
+
+def why_not_installed(
+    mode: ComputeMode, version_of: VersionOf = installed_version, *, withTorch: bool = False
+) -> str:
+    """What is missing, in one sentence; "" where nothing is; see `requirements`."""
+    needs = missing(mode, version_of, withTorch=withTorch)
+    if not needs:
+        return ""
+    tooOld = too_old(needs)
+    if tooOld:
+        return tooOld[0]
+    names = listed([need.name for need in needs])
+    if mode is ComputeMode.REMOTE:
+        return _("To talk to a server, {names} must be installed into Slicer's Python.").format(
+            names=names
+        )
+    if withTorch:
+        return _("To train, {names} must be installed into Slicer's Python.").format(names=names)
+    return _("To compute on this machine, {names} must be installed into Slicer's Python.").format(
+        names=names
+    )
+
+
+def too_old(needs: Iterable[Need]) -> list[str]:
+    """A sentence for each package that Slicer itself brings in a version that will not do."""
+    return [
+        _(
+            "This Slicer brings {name} {installed}, but {specifier} is needed, and it must not be "
+            "replaced; use a newer Slicer."
+        ).format(name=need.name, installed=need.installed, specifier=need.specifier)
+        for need in needs
+        if need.isBundled
+    ]
+
+
+def megabytes(needs: Iterable[Need], *, hasCuda: bool) -> int:
+    """Roughly what has to be downloaded."""
+    total = 0.0
+    for need in needs:
+        size = _MEGABYTES.get(_canonical(need.name), _OTHER_MEGABYTES)
+        total += _TORCH_WITH_CUDA_MEGABYTES if hasCuda and need.name == TORCH else size
+    return max(1, round(total))
+
+
+def constraints(needs: Iterable[Need]) -> str:
+    """A constraints file for pip that holds every installed package at its version.
+
+    Only what is needed in another version may change, and of that nothing that Slicer brings.
+    """
+    from packaging.version import InvalidVersion, Version
+
+    free = {_canonical(need.name) for need in needs if not need.isBundled}
+    lines = set()
+    for distribution in importlib.metadata.distributions():
+        name, version = distribution.metadata["Name"], distribution.version
+        try:
+            Version(version)
+        except (InvalidVersion, TypeError):
+            continue  # half removed, or never properly installed: pip could not read it either
+        if name and _canonical(name) not in free:
+            lines.add(f"{name}=={version}")
+    return "\n".join(sorted(lines, key=str.lower)) + "\n"
+
+
+def listed(names: list[str]) -> str:
+    """Names as a phrase: a, b and c."""
+    if len(names) < 2:
+        return "".join(names)
+    return _("{names} and {last}").format(names=", ".join(names[:-1]), last=names[-1])
+
+
+def _read(name: str) -> list[Requirement]:
+    from packaging.requirements import Requirement
+
+    lines = (RESOURCES / name).read_text("utf-8").splitlines()
+    specifiers = (line.partition("#")[0].strip() for line in lines)
+    return [Requirement(line) for line in specifiers if line]
+
+
+def _canonical(name: str) -> str:
+    return name.lower().replace("_", "-").replace(".", "-")

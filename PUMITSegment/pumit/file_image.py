@@ -1,0 +1,43 @@
+"""An image as its files state it, before its axes are made perpendicular."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pumit.geometry import Array, Floats
+
+
+@dataclass(frozen=True)
+class DicomSource:
+    """The DICOM files a volume was read from, so that a DICOM-SEG can reference them.
+
+    Attributes:
+        files: One file per slice, ordered as the volume's slices, from index 0 on. May lie in a
+            temporary folder that lives as long as this object (`keep_alive`).
+        series_instance_uid: The source series.
+        keep_alive: Whatever must not be deleted while the files are needed.
+    """
+
+    files: tuple[Path, ...]
+    series_instance_uid: str
+    keep_alive: Any = field(default=None, repr=False, compare=False)
+
+
+@dataclass(frozen=True, eq=False)
+class FileImage:
+    """What a reader takes from files; `Volume.from_steps` makes a volume of it.
+
+    Attributes:
+        array: Intensities as stored, shape (D, H, W) or (C, D, H, W).
+        steps_mm: 3 x 3, columns: from a voxel to the next along W, H and D, LPS mm. They need not
+            be perpendicular; that of a single slice along D counts by its side alone.
+        origin_lps: Centre of voxel (0, 0, 0), LPS mm, shape (3,).
+        source: The DICOM series it came from, or None.
+    """
+
+    array: Array
+    steps_mm: Floats
+    origin_lps: Floats
+    source: DicomSource | None = None

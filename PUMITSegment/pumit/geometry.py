@@ -1,0 +1,169 @@
+"""The geometry of voxels: types, and grids with perpendicular axes."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pumit.errors import VolumeError
+
+logger = logging.getLogger(__name__)
+
+Array = npt.NDArray[Any]
+Floats = npt.NDArray[np.float64]
+Triple = tuple[float, float, float]
+# Voxels, spacing in (D, H, W) order, origin in LPS and direction, as a volume has them.
+Grid = tuple[Array, Triple, Triple, Floats]
+
+# A 2D image is a volume with one slice and a very large slice spacing (PUMIT: s_z = 1e8).
+PLANAR_SLICE_SPACING_MM = 1e8
+
+# Cosine between two axes up to which a grid counts as perpendicular; the limit of `Volume`.
+SHEAR_TOLERANCE = 1e-3
+# Volume of the unit cell (1 for perpendicular axes) below which axes count as parallel.
+DEGENERATE_CELL = 0.1
+# A perpendicular grid that covers a sheared one may hold this many times its voxels.
+GROWTH_LIMIT = 4.0
+# Rounding in headers must not add a row of voxels.
+ROUNDING_VOXELS = 1e-3
+
+
+def perpendicular_grid(array: Array, steps_mm: Floats, origin_lps: Floats) -> Grid:
+    """Bring voxels onto a grid with perpendicular axes.
+
+    A single slice becomes planar: its third axis is the slice's normal, on the side that the
+    file's third axis points to, and its slice spacing is `PLANAR_SLICE_SPACING_MM`.
+    A sheared grid (gantry tilt, or an affine from a registration) keeps its first axis, the
+    plane of its slices and their number, and is interpolated linearly within it; what the
+    scan does not cover gets its smallest value.
+
+    Args:
+        array: Shape (D, H, W) or (C, D, H, W).
+        steps_mm: 3 x 3, columns: from a voxel to the next along W, H and D, LPS mm.
+        origin_lps: Centre of voxel (0, 0, 0), LPS mm.
+
+    Returns:
+        Voxels, the same array where its axes are perpendicular; spacing, origin and direction.
+
+    Raises:
+        VolumeError: If a step is zero or not finite, or axes are (nearly) parallel.
+    """
+    steps = np.array(steps_mm, dtype=np.float64)
+    if array.shape[-3] == 1:
+        steps[:, 2] = _planar_step(steps)
+    lengths = np.linalg.norm(steps, axis=0)
+    if not np.isfinite(steps).all() or not np.isfinite(origin_lps).all() or not lengths.all():
+        w, h, d = (float(x) for x in lengths)
+        raise VolumeError(
+            f"Spacing must be three positive numbers in mm, got {(d, h, w)} (slice, row, column); "
+            "correct the file's header, or export it again."
+        )
+    direction = steps / lengths
+    cell = abs(float(np.linalg.det(direction)))
+    if cell < DEGENERATE_CELL:
+        raise VolumeError(
+            f"The voxel axes are nearly parallel (unit cell {cell:.3f}, 1 is perpendicular); "
+            "the file's orientation is damaged, export it again."
+        )
+    if _shear(direction) > SHEAR_TOLERANCE:
+        return _unsheared(array, steps, np.asarray(origin_lps, dtype=np.float64))
+    spacing = (float(lengths[2]), float(lengths[1]), float(lengths[0]))
+    return array, spacing, _triple(origin_lps), direction
+
+
+def is_sheared(steps_mm: Floats) -> bool:
+    """Whether the columns of a finite 3 x 3 matrix are too far from perpendicular."""
+    lengths = np.linalg.norm(steps_mm, axis=0)
+    return bool(lengths.all()) and _shear(steps_mm / lengths) > SHEAR_TOLERANCE
+
+
+def _shear(direction: Floats) -> float:
+    return float(np.abs(direction.T @ direction - np.eye(3)).max())
+
+
+def _triple(values: Floats) -> Triple:
+    x, y, z = (float(v) for v in values)
+    return (x, y, z)
+
+
+def _planar_step(steps: Floats) -> Floats:
+    normal = np.cross(steps[:, 0], steps[:, 1])
+    length = float(np.linalg.norm(normal))
+    if not np.isfinite(length) or length == 0.0:
+        return np.zeros(3)  # reported as a zero step
+    side = -1.0 if float(normal @ steps[:, 2]) < 0 else 1.0
+    return np.asarray(side * PLANAR_SLICE_SPACING_MM * normal / length)
+
+
+@dataclass(frozen=True)
+class _Target:
+    shape: tuple[int, int, int]
+    spacing_mm: Triple
+    origin_lps: Floats
+    direction: Floats
+
+
+def _target_grid(shape: tuple[int, int, int], steps: Floats, origin: Floats) -> _Target:
+    """Smallest perpendicular grid, slices parallel to the sheared ones, that covers them."""
+    across = steps[:, 0] / np.linalg.norm(steps[:, 0])
+    normal = np.cross(across, steps[:, 1])
+    normal /= np.linalg.norm(normal)
+    down = np.cross(normal, across)
+    if float(normal @ steps[:, 2]) < 0:
+        normal = -normal
+    direction = np.column_stack([across, down, normal])
+    spacing_whd = np.array(
+        [np.linalg.norm(steps[:, 0]), abs(down @ steps[:, 1]), abs(normal @ steps[:, 2])]
+    )
+    last = np.array(shape[::-1]) - 1
+    corners = np.array([(i, j, k) for i in (0, 1) for j in (0, 1) for k in (0, 1)]) * last
+    local = corners @ steps.T @ direction / spacing_whd  # (8, 3) in voxels of the target
+    low, high = local.min(axis=0), local.max(axis=0)
+    size = np.ceil(high - low - ROUNDING_VOXELS) + 1
+    growth = float(np.prod(size)) / float(np.prod(shape, dtype=np.float64))
+    if not growth <= GROWTH_LIMIT:  # NaN, where steps differ beyond all measure
+        raise VolumeError(
+            f"The voxel axes are so oblique that a perpendicular grid would hold {growth:.1f} "
+            "times the voxels; resample the scan to perpendicular axes first."
+        )
+    w, h, d = (int(n) for n in size)
+    return _Target(
+        (d, h, w),
+        (float(spacing_whd[2]), float(spacing_whd[1]), float(spacing_whd[0])),
+        origin + direction @ (low * spacing_whd),
+        direction,
+    )
+
+
+def _unsheared(array: Array, steps: Floats, origin: Floats) -> Grid:
+    from scipy.ndimage import affine_transform
+
+    target = _target_grid(array.shape[-3:], steps, origin)
+    # Index of the target (d, h, w) -> world -> index of the source (d, h, w).
+    target_steps = target.direction * np.asarray(target.spacing_mm)[::-1]
+    to_source = np.linalg.inv(steps)
+    matrix = (to_source @ target_steps)[::-1, ::-1]
+    offset = (to_source @ (target.origin_lps - origin))[::-1]
+    channels = array.reshape((-1, *array.shape[-3:]))
+    result = np.empty((len(channels), *target.shape), dtype=array.dtype)
+    for channel, out in zip(channels, result, strict=True):
+        exact = np.float64 if channel.dtype.itemsize > 4 else np.float32
+        values = affine_transform(
+            channel.astype(exact, copy=False),
+            matrix,
+            offset,
+            target.shape,
+            order=1,
+            # Unlike "constant" this keeps border voxels that rounding puts just outside.
+            mode="grid-constant",
+            cval=float(channel.min()),
+            output=exact,
+        )
+        out[...] = np.rint(values) if array.dtype.kind in "biu" else values
+    logger.info("Sheared voxel axes: interpolated onto a perpendicular grid.")
+    voxels = result.reshape(array.shape[:-3] + target.shape)
+    return voxels, target.spacing_mm, _triple(target.origin_lps), target.direction

@@ -1,0 +1,57 @@
+"""State of the prompt solver between prompts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from pumit.inference.interactive.grid_transfer import Floats, LogitBox
+from pumit.inference.storage.embedding_store import storage_bytes
+from pumit.preprocessing.fields import Field
+
+
+@dataclass
+class FieldAnswer:
+    """One field and its answer to the prompts so far.
+
+    Attributes:
+        field: Field of view.
+        logits: Logits (D, H, W), or None.
+        score: Trust in the answer.
+        iou: The model's estimate of its IoU.
+    """
+
+    field: Field
+    logits: Floats | None = None
+    score: float = -1.0
+    iou: float = 0.0
+
+
+@dataclass
+class SolverState:
+    """The state after some prompts.
+
+    Attributes:
+        views: The fields that were tried, each with its answer.
+        chosen: Index of the most trusted one.
+        patch: The answer on the volume's grid, or None where nothing is foreground.
+        iou: The model's estimate for the chosen answer, before it was refined.
+        box: The box it answers, or None.
+        num_points: Number of points that it answers.
+    """
+
+    views: list[FieldAnswer] = field(default_factory=list)
+    chosen: int = 0
+    patch: LogitBox | None = None
+    iou: float = 0.0
+    box: tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]] | None = None
+    num_points: int = 0
+
+    @cached_property
+    def nbytes(self) -> int:
+        """What it takes in memory, bytes, once it is complete."""
+        arrays = [view.logits for view in self.views if view.logits is not None]
+        return storage_bytes(arrays if self.patch is None else [*arrays, self.patch.logits])

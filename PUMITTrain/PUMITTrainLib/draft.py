@@ -1,0 +1,94 @@
+"""The folder of a run that is being prepared: checked and planned, and not started yet."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from pumit.errors import ServiceError
+from pumit.system.process import is_running, process_mark
+from slicer.i18n import tr as _
+
+MARK = ".draft"
+
+
+class Draft:
+    """A folder for data and recipe, which becomes the run's own when it is started.
+
+    Args:
+        root: Folder of the user's runs.
+        name: Proposed name of the run.
+
+    Raises:
+        ServiceError: If the folder cannot be made.
+    """
+
+    def __init__(self, root: Path, name: str) -> None:
+        word = "".join(c if c.isalnum() or c in "-_" else "_" for c in name)[:40] or "training"
+        begin = f"{time.strftime('%Y-%m-%d_%H%M%S')}_{word}"
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+            self.folder = _newFolder(root, begin)
+            (self.folder / MARK).write_text(process_mark(os.getpid()) or "", encoding="utf-8")
+            self.data.mkdir()
+            self.thumbnails.mkdir()
+        except OSError as error:
+            raise ServiceError(
+                _("No folder for the run can be made: {reason}; see $PUMIT_RUNS.").format(
+                    reason=error.strerror
+                )
+            ) from error
+
+    @property
+    def data(self) -> Path:
+        """Where cases of the scene are written to."""
+        return self.folder / "data"
+
+    @property
+    def thumbnails(self) -> Path:
+        """Where pictures of the cases are written to."""
+        return self.folder / "thumbnails"
+
+    @property
+    def config(self) -> Path:
+        """Input file of `pumit data` and `pumit plan`."""
+        return self.folder / "config.yaml"
+
+    @property
+    def recipe(self) -> Path:
+        """What `pumit train` runs."""
+        return self.folder / "recipe.yaml"
+
+    def keep(self) -> None:
+        """Make it a run; the recipe holds all settings."""
+        self.config.unlink(missing_ok=True)
+        (self.folder / MARK).unlink(missing_ok=True)
+
+    def discard(self) -> None:
+        """Delete it, unless it became a run."""
+        if (self.folder / MARK).is_file():
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def removeAbandonedDrafts(root: Path) -> None:
+    """Delete drafts whose Slicer is gone; on a thread."""
+    with suppress(OSError):
+        for folder in sorted(path for path in root.iterdir() if (path / MARK).is_file()):
+            mark = (folder / MARK).read_text(encoding="utf-8")
+            if is_running(mark) is False:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _newFolder(root: Path, name: str) -> Path:
+    number = 1
+    while True:
+        folder = root / (name if number == 1 else f"{name}_{number}")
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            number += 1
+        else:
+            return folder

@@ -1,0 +1,140 @@
+"""Runs `python -m pumit ...` on threads and delivers its output line by line."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from pumit.client.worker import signal_tree
+from PUMITSlicerLib.computing.background import Background
+from PUMITSlicerLib.computing.python_executable import (
+    find_python,
+    module_folder,
+    program_environment,
+)
+
+OnLine = Callable[[str], None]
+# Given the exit status, and the last line of standard error: the one clear line.
+OnEnd = Callable[[int, str], None]
+
+_KEPT_LINES = 40
+# The command's name is of no use to who has not typed it.
+_PREFIX = re.compile(r"^pumit \w+: ")
+
+
+class Programs(Protocol):
+    """Runs commands of the core."""
+
+    def run(self, arguments: Sequence[str], onLine: OnLine, onEnd: OnEnd) -> Callable[[], None]:
+        """Start `pumit ARGUMENTS` and return at once.
+
+        Args:
+            arguments: Command line, such as ["data", "config.yaml", "--json"].
+            onLine: Callback with each line of its output, on the GUI thread.
+            onEnd: Callback with exit status and last error line, on the GUI thread.
+
+        Returns:
+            What ends it with everything it started; neither callback is called after that.
+        """
+
+
+class CorePrograms:
+    """Runs commands with Slicer's Python.
+
+    Args:
+        background: Threads that read output.
+        python: The interpreter; Slicer's own where None.
+        environment: Environment variables; those of every program of ours where None.
+    """
+
+    def __init__(
+        self,
+        background: Background,
+        python: str | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self._background = background
+        self._python = python
+        self._environment = environment
+
+    def run(self, arguments: Sequence[str], onLine: OnLine, onEnd: OnEnd) -> Callable[[], None]:
+        """Start a command; the returned function ends it."""
+        started: list[subprocess.Popen] = []
+        isEnded = threading.Event()
+
+        def pass_on(line: str) -> None:
+            if not isEnded.is_set():
+                onLine(line)
+
+        def work() -> tuple[int, str]:
+            process = subprocess.Popen(
+                core_command(arguments, self._python),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=core_environment(self._environment),
+                start_new_session=True,
+                **without_window(),
+            )
+            started.append(process)
+            if isEnded.is_set():
+                signal_tree(process, force=True)
+            errorLines: deque[str] = deque(maxlen=_KEPT_LINES)
+            reader = threading.Thread(
+                target=_read, args=(process.stderr, errorLines.append), daemon=True
+            )
+            reader.start()
+            _read(process.stdout, lambda line: self._background.post(pass_on, line))
+            status = process.wait()
+            reader.join()
+            message = next((line for line in reversed(errorLines) if line.strip()), "")
+            return status, _PREFIX.sub("", message)
+
+        def end() -> None:
+            isEnded.set()
+            for process in started:
+                if process.poll() is None:
+                    signal_tree(process, force=True)
+
+        job = self._background.submit(
+            work,
+            lambda result: onEnd(*result),
+            lambda error: onEnd(-1, str(error)),
+            onCancel=end,
+        )
+        return job.cancel
+
+
+def core_command(arguments: Sequence[str], python: str | None = None) -> list[str]:
+    """The whole command of `pumit ARGUMENTS`.
+
+    Raises:
+        ServiceError: If there is no interpreter.
+    """
+    return [python or find_python(), "-m", "pumit", *arguments]
+
+
+def core_environment(environment: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Environment in which `python -m pumit` finds the core."""
+    base = program_environment() if environment is None else dict(environment)
+    paths = [module_folder(), *filter(None, [base.get("PYTHONPATH")])]
+    more = {"PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1", "PYTHONUTF8": "1"}
+    return {**base, **more}
+
+
+def without_window() -> dict[str, int]:
+    """What keeps Windows from opening a console for a program."""
+    return {"creationflags": subprocess.CREATE_NO_WINDOW} if sys.platform == "win32" else {}
+
+
+def _read(pipe, take: Callable[[str], object]) -> None:
+    """Pass on every line; a full pipe would stop the program."""
+    with pipe:
+        for line in pipe:
+            take(line.decode("utf-8", errors="replace").rstrip())

@@ -1,0 +1,140 @@
+"""A program that checks recipes while the user types."""
+
+from __future__ import annotations
+
+import json
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Protocol
+
+from pumit.client.worker import signal_tree
+from pumit.errors import PumitError
+from PUMITSlicerLib.computing.background import Background, Listening
+
+from PUMITTrainLib.processes.programs import core_command, core_environment, without_window
+
+OnAnswer = Callable[[str], None]
+
+
+class RecipeChecker(Protocol):
+    """Checks the keys of recipes."""
+
+    def check(self, text: str, onAnswer: OnAnswer) -> None:
+        """Check a text; earlier requests without an answer are dropped.
+
+        Args:
+            text: Recipe as YAML.
+            onAnswer: Callback with the problem, in a sentence, or "".
+        """
+
+    def cancel(self) -> None:
+        """Drop the requests that are not answered yet."""
+
+    def close(self) -> None:
+        """End the program."""
+
+
+class CheckerProgram:
+    """Asks `pumit plan - --check`, which is started with the first text.
+
+    To load what knows the keys takes seconds, so the program stays until `close`.
+
+    Args:
+        background: Threads that read the answers.
+        python: The interpreter; Slicer's own where None.
+        environment: Environment variables; those of every program of ours where None.
+    """
+
+    def __init__(
+        self,
+        background: Background,
+        python: str | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self._background = background
+        self._python = python
+        self._environment = environment
+        self._process: subprocess.Popen | None = None
+        self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._listening: Listening | None = None
+        # For each text that was sent and is not answered, in order: who wants to know.
+        self._waiting: list[OnAnswer | None] = []
+
+    def check(self, text: str, onAnswer: OnAnswer) -> None:
+        """Check a text."""
+        self.cancel()
+        if self._process is None and not self._start():
+            onAnswer("")  # the training itself says what is wrong
+            return
+        self._waiting.append(onAnswer)
+        self._lines.put((json.dumps(text) + "\n").encode())
+
+    def cancel(self) -> None:
+        """Drop the requests that are not answered yet."""
+        self._waiting = [None] * len(self._waiting)
+
+    def close(self) -> None:
+        """End the program."""
+        process, self._process = self._process, None
+        self._waiting = []
+        self._lines.put(None)
+        if process is not None and process.poll() is None:
+            signal_tree(process, force=True)
+        if self._listening is not None:
+            self._listening.release()
+            self._listening = None
+
+    def _start(self) -> bool:
+        try:
+            process = subprocess.Popen(
+                core_command(["plan", "-", "--check"], self._python),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=core_environment(self._environment),
+                start_new_session=sys.platform != "win32",
+                **without_window(),
+            )
+        except (OSError, PumitError):
+            return False
+        self._process, self._lines = process, queue.SimpleQueue()
+        self._listening = self._background.listen()
+        lines = self._lines
+        threading.Thread(target=_write, args=(process, lines), daemon=True).start()
+        threading.Thread(target=self._read, args=(process,), daemon=True).start()
+        return True
+
+    def _read(self, process: subprocess.Popen) -> None:
+        with process.stdout:
+            for line in process.stdout:
+                self._background.post(self._answer, process, line)
+        process.wait()
+        self._background.post(self._ended, process)
+
+    def _answer(self, process: subprocess.Popen, line: bytes) -> None:
+        if process is not self._process or not self._waiting:
+            return
+        onAnswer = self._waiting.pop(0)
+        if onAnswer is not None:
+            onAnswer(str(json.loads(line)["problem"]))
+
+    def _ended(self, process: subprocess.Popen) -> None:
+        """It ended by itself: nobody waits for it, and the next text starts another one."""
+        if process is not self._process:
+            return
+        waiting = [onAnswer for onAnswer in self._waiting if onAnswer is not None]
+        self.close()
+        for onAnswer in waiting:
+            onAnswer("")
+
+
+def _write(process: subprocess.Popen, lines: queue.SimpleQueue[bytes | None]) -> None:
+    """Write on a thread: a program that is still loading does not read, and a pipe is short."""
+    with suppress(OSError, ValueError), process.stdin:
+        while (line := lines.get()) is not None:
+            process.stdin.write(line)
+            process.stdin.flush()

@@ -1,0 +1,79 @@
+"""Reads the folders of all runs, and what is new in the log of the run that is shown."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pumit.runs import TEXT_LOG, list_runs, read_log
+
+from PUMITTrainLib.runs.run_view import RunView, viewOf
+
+# Of the text log: what a person scrolls through; the whole lies in the folder.
+_SHOWN_BYTES = 64 << 10
+
+
+@dataclass(frozen=True)
+class RunReading:
+    """All runs at one moment, with the new records of the one that is shown.
+
+    Attributes:
+        views: Runs of the user, the last that wrote first.
+        folder: The run that was read, or None.
+        isThere: Whether its folder exists.
+        part: Folder of its log: the run's, or of a cross-validation the part that trains.
+        records: New records of its log.
+        offset: Position in the log from which the next look reads.
+        logText: The end of its log for a person.
+    """
+
+    views: tuple[RunView, ...]
+    folder: Path | None
+    isThere: bool
+    part: Path | None
+    records: tuple[Mapping[str, Any], ...]
+    offset: int
+    logText: str
+
+
+def readRuns(root: Path, folder: Path | None, part: Path | None, offset: int) -> RunReading:
+    """Read all runs; on a thread.
+
+    Args:
+        root: Folder of the user's runs.
+        folder: The run whose log is read; None for none. It may lie elsewhere.
+        part: Folder of the log at the last look.
+        offset: Position in the log at the end of that look.
+    """
+    found = list_runs(root)
+    if folder is not None and folder.parent != root:
+        found += [run for run in list_runs(folder.parent) if run[0] == folder]
+    views = tuple(viewOf(path, status) for path, status in found)
+    if folder is None:
+        return RunReading(views, None, False, None, (), 0, "")
+    newest = _partOf(folder)
+    records, after = read_log(newest, offset if newest == part else 0)
+    text = _endOf(folder / TEXT_LOG)
+    if newest != folder:
+        text += f"\n{newest.name}\n{_endOf(newest / TEXT_LOG)}"
+    return RunReading(views, folder, folder.is_dir(), newest, tuple(records), after, text)
+
+
+def _partOf(folder: Path) -> Path:
+    """The part of a cross-validation that wrote last, each a run in a folder below; or the run."""
+    parts = list_runs(folder)
+    return parts[0][0] if parts else folder
+
+
+def _endOf(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _SHOWN_BYTES))
+            text = file.read().decode("utf-8", errors="replace")
+    except OSError:
+        return ""
+    return text if size <= _SHOWN_BYTES else text.partition("\n")[2]

@@ -1,0 +1,130 @@
+"""What is missing is said in words, and nothing that Slicer brings is ever replaced."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import subprocess
+import sys
+
+import pytest
+from packaging.requirements import Requirement
+from PUMITSlicerLib.computing import dependencies
+from PUMITSlicerLib.computing.dependencies import Need, missing, too_old, why_not_installed
+from PUMITSlicerLib.computing.settings import ComputeMode
+
+LOCAL, REMOTE = ComputeMode.LOCAL, ComputeMode.REMOTE
+
+
+def having(**versions):
+    """`version_of` of a Python that has everything, except what is given."""
+    return lambda name: versions.get(
+        name.replace("-", "_"), "0.50" if name == "uvicorn" else "9999"
+    )
+
+
+def test_the_requirements_name_what_the_core_is_packaged_with(repository):
+    import tomllib
+
+    project = tomllib.loads((repository / "pyproject.toml").read_text("utf-8"))["project"]
+    train = project["optional-dependencies"]["train"]
+    packaged = {str(Requirement(line)) for line in [*project["dependencies"], *train]}
+    assert {str(line) for line in dependencies.requirements(LOCAL, withTorch=True)} == packaged
+    small = {str(Requirement(line)) for line in project["dependencies"]}
+    assert {str(line) for line in dependencies.requirements(LOCAL)} == small
+
+
+def test_nothing_is_missing_where_everything_is_there():
+    assert missing(LOCAL, having()) == []
+    assert why_not_installed(LOCAL, having()) == ""
+
+
+def test_what_is_absent_or_too_old_is_missing():
+    needs = missing(LOCAL, having(torch=None, monai="1.0", rich=None), withTorch=True)
+    assert needs == [
+        Need("torch", ">=2.4"),
+        Need("monai", ">=1.4", "1.0"),
+        Need("rich", ">=13"),
+    ]
+    version_of = having(torch=None, monai="1.0", rich=None)
+    assert "torch, monai and rich" in why_not_installed(LOCAL, version_of, withTorch=True)
+
+
+def test_clicking_needs_no_torch():
+    assert missing(LOCAL, having(torch=None, monai=None, einops=None)) == []
+    why = why_not_installed(LOCAL, having(torch=None, rich=None))
+    assert " rich " in why
+    assert "torch" not in why
+
+
+def test_the_small_installation_is_as_small_as_is_said():
+    """112 MB were measured, without what Slicer brings."""
+    bundled = dict.fromkeys(("numpy", "scipy", "SimpleITK", "requests", "pydicom"), "9999")
+    needs = missing(LOCAL, lambda name: {**bundled, "pillow": "9999"}.get(name))
+    assert 100 <= dependencies.megabytes(needs, hasCuda=True) <= 125
+
+
+def test_a_local_or_development_version_will_do():
+    assert missing(LOCAL, having(torch="2.13.0+cu128", monai="1.6.0.dev3"), withTorch=True) == []
+
+
+def test_a_server_needs_hardly_anything_here():
+    assert missing(REMOTE, having(torch=None, monai=None, blosc2=None)) == [Need("blosc2", ">=2.5")]
+    assert " blosc2 " in why_not_installed(REMOTE, having(blosc2=None))
+
+
+def test_what_slicer_brings_too_old_is_said_and_not_replaced():
+    needs = missing(LOCAL, having(pydicom="2.4.4", torch=None))
+    (sentence,) = too_old(needs)
+    assert all(word in sentence for word in ("pydicom 2.4.4", ">=3.0", "newer Slicer"))
+    assert why_not_installed(LOCAL, having(pydicom="2.4.4", torch=None)) == sentence
+
+
+def test_what_slicer_brings_without_an_entry_for_pip_is_there(monkeypatch):
+    def absent(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", absent)
+    assert dependencies.installed_version("SimpleITK") == "0"
+    assert dependencies.installed_version("monai") is None
+    names = [need.name for need in missing(LOCAL, withTorch=True)]
+    assert "SimpleITK" not in names
+    assert "monai" in names
+
+
+def test_constraints_hold_everything_that_is_installed():
+    lines = dependencies.constraints([]).splitlines()
+    for name in ("numpy", "requests", "torch"):
+        assert any(line.lower().startswith(f"{name}==") for line in lines)
+    for line in lines:
+        Requirement(line)
+
+
+def test_constraints_free_what_is_to_be_replaced_but_nothing_of_slicers():
+    text = dependencies.constraints([Need("monai", ">=9", "1"), Need("numpy", ">=9", "1")]).lower()
+    assert "monai==" not in text
+    assert "numpy==" in text
+
+
+@pytest.mark.parametrize(("has_cuda", "least", "most"), [(False, 200, 400), (True, 2500, 3500)])
+def test_the_size_depends_on_the_graphics_card(has_cuda, least, most):
+    needs = [Need("torch", ">=2.4"), Need("monai", ">=1.4")]
+    assert least <= dependencies.megabytes(needs, hasCuda=has_cuda) <= most
+
+
+def test_looking_imports_nothing_heavy():
+    code = (
+        "import sys, types\n"
+        "i18n = types.ModuleType('slicer.i18n')\n"
+        "i18n.tr = lambda text: text\n"
+        "sys.modules['slicer'] = types.ModuleType('slicer')\n"
+        "sys.modules['slicer.i18n'] = i18n\n"
+        "from PUMITSlicerLib.computing import dependencies\n"
+        "from PUMITSlicerLib.computing.settings import ComputeMode\n"
+        "dependencies.missing(ComputeMode.LOCAL)\n"
+        "print(*{'torch', 'monai', 'numpy', 'SimpleITK', 'scipy', 'blosc2'} & set(sys.modules))\n"
+    )
+    folder = dependencies.RESOURCES.parent
+    told = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True
+    )
+    assert told.stdout.strip() == ""

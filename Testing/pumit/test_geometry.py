@@ -1,0 +1,104 @@
+"""Sheared grids become perpendicular ones without moving anything."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pytest
+from generated_scans import rotation
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pumit.errors import VolumeError
+from pumit.geometry import is_sheared
+from pumit.volume import Volume
+
+SHAPE = (6, 7, 8)
+ORIGIN = np.array([-12.0, 34, 56])
+
+
+def steps(shear: float, angle: float = 0.0, hand: int = 1) -> np.ndarray:
+    """Steps W, H, D of a grid whose slices slide along H."""
+    plain = np.array([[0.7, 0, 0], [0, 0.9, shear], [0, 0, 2.5 * hand]])
+    return np.asarray(rotation(angle, -angle, 2 * angle) @ plain)
+
+
+def linear(points_lps: np.ndarray) -> np.ndarray:
+    """An intensity that linear interpolation reproduces exactly."""
+    return points_lps @ np.array([3.0, -2.0, 1.5]) + 500
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.floats(-1.5, 1.5), st.floats(-90, 90), st.sampled_from([1, -1]))
+def test_world_intensities_are_kept_inside(shear: float, angle: float, hand: int) -> None:
+    grid = steps(shear, angle, hand)
+    index = np.stack(np.meshgrid(*map(np.arange, SHAPE), indexing="ij"), axis=-1)
+    array = linear(index[..., ::-1] @ grid.T + ORIGIN)
+    volume = Volume.from_steps(array, grid, ORIGIN)
+    target = np.stack(np.meshgrid(*map(np.arange, volume.shape), indexing="ij"), axis=-1)
+    world = volume.index_to_world(target)
+    source = (world - ORIGIN) @ np.linalg.inv(grid).T
+    inside = ((source > 1e-6) & (source < np.array(SHAPE[::-1]) - 1 - 1e-6)).all(axis=-1)
+    assert inside.any()
+    np.testing.assert_allclose(volume.array[inside], linear(world)[inside], atol=1e-6)
+    assert np.linalg.det(volume.direction) == pytest.approx(hand)
+
+
+def test_every_corner_is_covered() -> None:
+    grid = steps(1.3, 25)
+    volume = Volume.from_steps(np.zeros(SHAPE), grid, ORIGIN)
+    for k in (0, SHAPE[0] - 1):
+        for j in (0, SHAPE[1] - 1):
+            for i in (0, SHAPE[2] - 1):
+                assert volume.contains(ORIGIN + grid @ (i, j, k))
+
+
+def test_shear_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        Volume.from_steps(np.zeros(SHAPE), steps(1.0), ORIGIN)
+    assert len([r for r in caplog.records if r.name == "pumit.geometry"]) == 1
+
+
+def test_whole_numbers_stay_whole_and_outside_is_the_smallest() -> None:
+    array = np.full(SHAPE, 7, np.int16)
+    array[0, 0, 0] = -1000
+    volume = Volume.from_steps(array, steps(1.5), ORIGIN)
+    assert volume.array.dtype == np.int16
+    assert volume.array[-1, 0, 0] == -1000
+
+
+def test_channels_are_interpolated_one_by_one() -> None:
+    array = np.stack([np.full(SHAPE, 1.0), np.full(SHAPE, 2.0)])
+    volume = Volume.from_steps(array, steps(1.0), ORIGIN)
+    assert volume.channels == 2
+    assert set(np.unique(volume.array[0])) == {1.0}
+    assert set(np.unique(volume.array[1])) == {2.0}
+
+
+def test_perpendicular_grid_is_left_alone() -> None:
+    array = np.zeros(SHAPE)
+    assert Volume.from_steps(array, steps(0.0, 33), ORIGIN).array is array
+    assert not is_sheared(steps(0.0, 33))
+    assert is_sheared(steps(0.1, 33))
+
+
+def test_steps_that_differ_beyond_all_measure_are_refused() -> None:
+    grid = np.array([[1e-30, 0, 0], [0, 1, 1e25], [0, 0, 1e25]])
+    with pytest.raises(VolumeError, match="times the voxels"):
+        Volume.from_steps(np.zeros(SHAPE), grid, ORIGIN)
+
+
+@pytest.mark.parametrize("bad", [0.0, np.nan, np.inf])
+def test_step_that_is_no_length_is_refused(bad: float) -> None:
+    grid = steps(0.0)
+    grid[:, 1] = bad
+    with pytest.raises(VolumeError, match="Spacing"):
+        Volume.from_steps(np.zeros(SHAPE), grid, ORIGIN)
+
+
+@pytest.mark.parametrize("side", [1, -1])
+def test_planar_image_keeps_its_handedness(side: int) -> None:
+    grid = np.diag([0.5, 0.5, 3.0 * side])
+    volume = Volume.from_steps(np.zeros((1, 4, 5)), grid, ORIGIN)
+    assert volume.spacing_mm == (1e8, 0.5, 0.5)
+    assert np.linalg.det(volume.direction) == side
