@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from importlib import import_module
 from pathlib import Path
 
@@ -18,11 +19,6 @@ from packaging.utils import canonicalize_name
 from PIL import Image
 from pumit.cli.main import COMMANDS
 from tracked_files import tracked_files
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:  # a dependency of mypy there
-    import tomli as tomllib
 
 MIB = 1 << 20
 # Where an import's name is not its package's.

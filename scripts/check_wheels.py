@@ -17,11 +17,11 @@ import re
 import subprocess
 import sys
 import tempfile
+import tomllib
 from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 from typing import Any
 
-import tomllib
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 

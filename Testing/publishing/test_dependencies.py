@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import re
-import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:  # a dependency of mypy there
-    import tomli as tomllib
 
 # Extras of those who change PUMIT, which nobody gets who uses it; `mamba` compiles for one GPU.
 NOT_FOR_USERS = {"test", "docs", "slicer-test", "mamba"}

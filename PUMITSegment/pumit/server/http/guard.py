@@ -200,7 +200,7 @@ class _CountedBody:
         begun = time.monotonic()
         try:
             message = await asyncio.wait_for(self._receive(), min(pause_s, max(left_s, 0.0)))
-        except asyncio.TimeoutError:
+        except TimeoutError:
             raise HTTPException(
                 HTTPStatus.REQUEST_TIMEOUT,
                 "The request's body stopped arriving, or came too slowly; send it again.",

@@ -138,6 +138,22 @@ def test_sheared_sform_is_followed(tmp_path: Path, qform_code: int, sform_code: 
         assert volume.array[d, h, w] == 100 * k
 
 
+def test_voxels_that_are_no_number_do_not_spread_where_a_sheared_grid_is_interpolated(
+    tmp_path: Path,
+) -> None:
+    sform = np.array([[0.7, 0, 0, 10], [0, 0.9, 0.67, 20], [0, 0, 2.5, 30]])
+    voxels = np.full((5, 6, 7), 40, np.float32)
+    voxels[0, 0, 0] = -3  # the smallest, which voxels outside become
+    voxels[2, 3, 3] = np.nan
+    data = patched(SROW, "12f", *sform.ravel(), data=nifti(voxels))
+    (tmp_path / "a.nii").write_bytes(patched(QFORM_CODE, "2h", 0, 1, data=data))
+    array = Volume.read(tmp_path / "a.nii").array
+    assert np.isfinite(array).all()
+    assert array.min() == -3
+    # Replaced before the interpolation, which so mixes it with its neighbours.
+    assert ((array[2] > -3) & (array[2] < 40)).any()
+
+
 def test_qform_wins_over_a_sheared_template_space(tmp_path: Path) -> None:
     straight = nifti(direction=rotation(10, 20, 30))
     (tmp_path / "a.nii").write_bytes(straight)
