@@ -30,7 +30,7 @@ def addGenerated(train: Any, count: int) -> None:
 
 
 def tinyRecipe(config: dict[str, Any], **schedule: Any) -> str:
-    """A recipe for what `pumit plan` was asked, with a network that is very small."""
+    """A recipe for the request to `pumit plan`, with a network that is very small."""
     data = {k: v for k, v in config["data"].items() if k != "validation"}
     data["classes"] = [{"name": "ball", "value": 1}, {"name": "box", "value": 2}]
     recipe = {
@@ -57,10 +57,11 @@ def tinyRecipe(config: dict[str, Any], **schedule: Any) -> str:
 def real(scene: Any, tmp_path: Path) -> Any:
     """The logic with real trainings; whatever still runs at the end is ended."""
     from pumit.runs import list_runs
+    from PUMITSlicerLib.computing.python_executable import SlicerPython
     from PUMITTrainLib.processes.launching import DetachedLauncher
     from train_scene import TrainScene
 
-    made = TrainScene(tmp_path / "runs", launcher=DetachedLauncher(sys.executable))
+    made = TrainScene(tmp_path / "runs", launcher=DetachedLauncher(SlicerPython(sys.executable)))
     yield made
     made.close()
     for _folder, status in list_runs(made.root):

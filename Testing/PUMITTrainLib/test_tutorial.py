@@ -8,12 +8,12 @@ scans are generated: the example that the panel itself offers.
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.program.waiting import waitFor
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 TRAIN = REPOSITORY / "PUMITTrain" / "PUMITTrain.py"
@@ -33,16 +33,6 @@ def pictures() -> Path:
     return folder
 
 
-def waitFor(condition: Callable[[], object], seconds: float = 1200.0) -> None:
-    import slicer
-
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "nothing happened"
-        slicer.app.processEvents()
-        time.sleep(0.02)
-
-
 def click(widget: Any) -> None:
     from Qt import QtCore, QtTest
 
@@ -51,7 +41,7 @@ def click(widget: Any) -> None:
 
 
 class Walk:
-    """The module, the views beside it, and a user who walks through the tutorial."""
+    """The module, the views, and a user who walks through the tutorial."""
 
     def __init__(self, loadModule: Any, views: Sequence[Any], pictures: Path) -> None:
         import slicer

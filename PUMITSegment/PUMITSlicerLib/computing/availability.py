@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pumit.errors import ServiceError
 from slicer.i18n import tr as _
 
-from PUMITSlicerLib.computing.python_executable import (
-    find_python,
-    module_folder,
-    program_environment,
-)
+from PUMITSlicerLib.computing.python_executable import SLICER_PYTHON, SlicerPython, without_window
 
 # Importing torch from a cold disk takes its time.
 _TIMEOUT_S = 180.0
@@ -63,30 +57,25 @@ class Availability:
     models: tuple[AvailableModel, ...]
 
 
-def read_availability(
-    python: str | None = None, environment: Mapping[str, str] | None = None
-) -> Availability:
+def read_availability(python: SlicerPython = SLICER_PYTHON) -> Availability:
     """Ask Slicer's Python; takes seconds, so on a thread.
 
     Args:
-        python: The interpreter; Slicer's own where None.
-        environment: Environment variables; those of every program of ours where None.
+        python: Runs programs.
 
     Raises:
         ServiceError: If it cannot say.
     """
-    given = program_environment() if environment is None else dict(environment)
-    paths = [module_folder(), *filter(None, [given.get("PYTHONPATH")])]
-    windows = {"creationflags": subprocess.CREATE_NO_WINDOW} if sys.platform == "win32" else {}
+    module = "pumit.client.availability"
     try:
         run = subprocess.run(
-            [python or find_python(), "-m", "pumit.client.availability"],
-            env={**given, "PYTHONPATH": os.pathsep.join(paths)},
+            python.command(module),
+            env=python.variables(module),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=_TIMEOUT_S,
             check=True,
-            **windows,
+            **without_window(),
         )
         answer = json.loads(run.stdout.decode("utf-8").splitlines()[-1])
         return Availability(

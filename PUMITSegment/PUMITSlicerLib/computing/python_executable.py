@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from pumit.errors import ServiceError
@@ -14,6 +17,53 @@ _NAME = "PythonSlicer"
 # Meant for this process: they would open a prompt, or Slicer's plugins, in another one.
 _UNWANTED = ("PYTHONSTARTUP", "PYTHONINSPECT", "PYTHONBREAKPOINT", "PYTHONOPTIMIZE")
 _UNWANTED_PREFIXES = ("QT_", "QML_", "QML2_")
+
+
+@dataclass(frozen=True)
+class SlicerPython:
+    """Runs modules of Slicer's Python as programs.
+
+    Attributes:
+        path: The interpreter; Slicer's own where None.
+        environment: Environment variables; those of every program of ours where None.
+    """
+
+    path: str | None = None
+    environment: Mapping[str, str] | None = None
+
+    def command(self, module: str, arguments: Sequence[str] = ()) -> list[str]:
+        """The whole command of `python -m MODULE ARGUMENTS`.
+
+        Raises:
+            ServiceError: If there is no interpreter.
+        """
+        return [self.path or find_python(), "-m", module, *arguments]
+
+    def variables(self, module: str) -> dict[str, str]:
+        """Environment of a module's program, in which those of `pumit` find the core."""
+        base = program_environment() if self.environment is None else dict(self.environment)
+        if module.partition(".")[0] != "pumit":
+            return base
+        paths = os.pathsep.join([module_folder(), *filter(None, [base.get("PYTHONPATH")])])
+        return {**base, "PYTHONPATH": paths, "PYTHONUNBUFFERED": "1", "PYTHONUTF8": "1"}
+
+    def open(self, module: str, arguments: Sequence[str], **options) -> subprocess.Popen:
+        """Start `python -m MODULE ARGUMENTS` in a session of its own; its output is piped."""
+        return subprocess.Popen(
+            self.command(module, arguments),
+            env=self.variables(module),
+            start_new_session=True,
+            **{"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, **options},
+            **without_window(),
+        )
+
+
+SLICER_PYTHON = SlicerPython()
+
+
+def without_window() -> dict[str, int]:
+    """What keeps Windows from opening a console for a program."""
+    return {"creationflags": subprocess.CREATE_NO_WINDOW} if sys.platform == "win32" else {}
 
 
 def find_python() -> str:
@@ -49,7 +99,7 @@ def program_environment() -> dict[str, str]:
 
 
 def module_folder() -> str:
-    """Folder in which `pumit` lies: beside the modules, not among installed packages."""
+    """Folder in which `pumit` lies: next to the modules, not among installed packages."""
     import pumit
 
     return str(Path(pumit.__file__).resolve().parent.parent)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import inspect
 import subprocess
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any, Protocol
 from pumit.client.worker import signal_tree
 
 from PUMITSlicerLib.computing.background import Background
-from PUMITSlicerLib.computing.python_executable import find_python, program_environment
+from PUMITSlicerLib.computing.python_executable import SLICER_PYTHON, SlicerPython
 
 _REQUESTER = "PUMIT"
 
@@ -61,34 +60,19 @@ class ProgramRunner:
 
     Args:
         background: Threads.
-        python: The interpreter; Slicer's own where None.
-        environment: Environment variables; those of every program of ours where None.
+        python: Runs programs.
     """
 
-    def __init__(
-        self,
-        background: Background,
-        python: str | None = None,
-        environment: Mapping[str, str] | None = None,
-    ) -> None:
+    def __init__(self, background: Background, python: SlicerPython = SLICER_PYTHON) -> None:
         self._background = background
         self._python = python
-        self._environment = environment
 
     def run(
         self, step: InstallStep, onLine: Callable[[str], None], onFinished: Callable[[int], None]
     ) -> Callable[[], None]:
         """Start a step; the returned function ends it with everything it started."""
-        windows = {"creationflags": subprocess.CREATE_NO_WINDOW} if sys.platform == "win32" else {}
-        process = subprocess.Popen(
-            [self._python or find_python(), "-m", step.module, *step.arguments],
-            stdin=subprocess.DEVNULL,  # nobody answers questions
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env=program_environment() if self._environment is None else dict(self._environment),
-            start_new_session=True,
-            **windows,
-        )
+        # Without input: nobody answers questions.
+        process = self._python.open(step.module, step.arguments, stderr=subprocess.STDOUT)
 
         def read() -> int:
             assert process.stdout is not None
@@ -136,7 +120,7 @@ class PackagingRunner:
 
 
 def find_runner(background: Background) -> Runner:
-    """Slicer's own installer where it can work beside the GUI, otherwise pip as a program.
+    """Slicer's own installer where it can work without blocking the GUI, otherwise pip.
 
     While Slicer tests itself its installer keeps the GUI waiting, so it is not used then.
     """

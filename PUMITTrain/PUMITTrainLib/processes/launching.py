@@ -6,14 +6,13 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any, Protocol
 
 from pumit.errors import ServiceError
+from PUMITSlicerLib.computing.python_executable import SLICER_PYTHON, SlicerPython
 from slicer.i18n import tr as _
-
-from PUMITTrainLib.processes.programs import core_command, core_environment
 
 # What the process says before it writes its own log, and what libraries say.
 OUTPUT = "output.txt"
@@ -41,20 +40,16 @@ class DetachedLauncher:
     """Starts trainings in a session of their own, their output in a file of the run.
 
     Args:
-        python: The interpreter; Slicer's own where None.
-        environment: Environment variables; those of every program of ours where None.
+        python: Runs programs.
     """
 
-    def __init__(
-        self, python: str | None = None, environment: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, python: SlicerPython = SLICER_PYTHON) -> None:
         self._python = python
-        self._environment = environment
 
     def launch(self, folder: Path, arguments: Sequence[str]) -> int:
         """Start a training; returns its process id."""
-        command = core_command(arguments, self._python)
-        environment = core_environment(self._environment)
+        command = self._python.command("pumit", arguments)
+        environment = self._python.variables("pumit")
         try:
             with (folder / OUTPUT).open("ab") as output:
                 process = _started(command, output, folder, environment)

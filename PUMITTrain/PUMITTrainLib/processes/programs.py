@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
-import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from pumit.client.worker import signal_tree
 from PUMITSlicerLib.computing.background import Background
-from PUMITSlicerLib.computing.python_executable import (
-    find_python,
-    module_folder,
-    program_environment,
-)
+from PUMITSlicerLib.computing.python_executable import SLICER_PYTHON, SlicerPython
 
 OnLine = Callable[[str], None]
 # Given the exit status, and the last line of standard error: the one clear line.
@@ -49,19 +43,12 @@ class CorePrograms:
 
     Args:
         background: Threads that read output.
-        python: The interpreter; Slicer's own where None.
-        environment: Environment variables; those of every program of ours where None.
+        python: Runs programs.
     """
 
-    def __init__(
-        self,
-        background: Background,
-        python: str | None = None,
-        environment: Mapping[str, str] | None = None,
-    ) -> None:
+    def __init__(self, background: Background, python: SlicerPython = SLICER_PYTHON) -> None:
         self._background = background
         self._python = python
-        self._environment = environment
 
     def run(self, arguments: Sequence[str], onLine: OnLine, onEnd: OnEnd) -> Callable[[], None]:
         """Start a command; the returned function ends it."""
@@ -73,15 +60,7 @@ class CorePrograms:
                 onLine(line)
 
         def work() -> tuple[int, str]:
-            process = subprocess.Popen(
-                core_command(arguments, self._python),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env=core_environment(self._environment),
-                start_new_session=True,
-                **without_window(),
-            )
+            process = self._python.open("pumit", arguments, stderr=subprocess.PIPE)
             started.append(process)
             if isEnded.is_set():
                 signal_tree(process, force=True)
@@ -109,28 +88,6 @@ class CorePrograms:
             onCancel=end,
         )
         return job.cancel
-
-
-def core_command(arguments: Sequence[str], python: str | None = None) -> list[str]:
-    """The whole command of `pumit ARGUMENTS`.
-
-    Raises:
-        ServiceError: If there is no interpreter.
-    """
-    return [python or find_python(), "-m", "pumit", *arguments]
-
-
-def core_environment(environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Environment in which `python -m pumit` finds the core."""
-    base = program_environment() if environment is None else dict(environment)
-    paths = [module_folder(), *filter(None, [base.get("PYTHONPATH")])]
-    more = {"PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1", "PYTHONUTF8": "1"}
-    return {**base, **more}
-
-
-def without_window() -> dict[str, int]:
-    """What keeps Windows from opening a console for a program."""
-    return {"creationflags": subprocess.CREATE_NO_WINDOW} if sys.platform == "win32" else {}
 
 
 def _read(pipe, take: Callable[[str], object]) -> None:

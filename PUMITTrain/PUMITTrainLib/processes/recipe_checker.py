@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 import queue
 import subprocess
-import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 
 from pumit.client.worker import signal_tree
 from pumit.errors import PumitError
 from PUMITSlicerLib.computing.background import Background, Listening
-
-from PUMITTrainLib.processes.programs import core_command, core_environment, without_window
+from PUMITSlicerLib.computing.python_executable import SLICER_PYTHON, SlicerPython
 
 OnAnswer = Callable[[str], None]
 
@@ -45,19 +43,12 @@ class CheckerProgram:
 
     Args:
         background: Threads that read the answers.
-        python: The interpreter; Slicer's own where None.
-        environment: Environment variables; those of every program of ours where None.
+        python: Runs programs.
     """
 
-    def __init__(
-        self,
-        background: Background,
-        python: str | None = None,
-        environment: Mapping[str, str] | None = None,
-    ) -> None:
+    def __init__(self, background: Background, python: SlicerPython = SLICER_PYTHON) -> None:
         self._background = background
         self._python = python
-        self._environment = environment
         self._process: subprocess.Popen | None = None
         self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._listening: Listening | None = None
@@ -90,15 +81,8 @@ class CheckerProgram:
 
     def _start(self) -> bool:
         try:
-            process = subprocess.Popen(
-                core_command(["plan", "-", "--check"], self._python),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                env=core_environment(self._environment),
-                start_new_session=sys.platform != "win32",
-                **without_window(),
-            )
+            pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+            process = self._python.open("pumit", ["plan", "-", "--check"], **pipes)
         except (OSError, PumitError):
             return False
         self._process, self._lines = process, queue.SimpleQueue()

@@ -8,17 +8,18 @@ import numpy as np
 import pytest
 from daily_panel import A
 from panel_scene import Panel
+from pumit.evaluation.metrics import dice
 from pumit.prompts import MaskPrompt
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """What is asked, and what is answered."""
+def dialog(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Questions, and what is answered."""
     return {"questions": [], "answer": True}
 
 
 @pytest.fixture
-def loaded(panel: Panel, asked: dict[str, Any]) -> Panel:
+def loaded(panel: Panel, dialog: dict[str, Any]) -> Panel:
     """The panel on a scan, with a segmentation of surfaces as an RTSTRUCT becomes one."""
     import slicer
 
@@ -35,8 +36,8 @@ def loaded(panel: Panel, asked: dict[str, Any]) -> Panel:
     node.GetSegmentation().RemoveRepresentation("Binary labelmap")
 
     def confirm(question: str) -> bool:
-        asked["questions"].append(question)
-        return bool(asked["answer"])
+        dialog["questions"].append(question)
+        return bool(dialog["answer"])
 
     panel.logic.permission.confirm = confirm
     panel.logic.parameters.segmentation = node
@@ -44,17 +45,13 @@ def loaded(panel: Panel, asked: dict[str, Any]) -> Panel:
     return panel
 
 
-def dice(a: np.ndarray, b: np.ndarray) -> float:
-    return 2.0 * float((a & b).sum()) / float(a.sum() + b.sum())
-
-
 def test_surfaces_are_converted_after_a_question_and_clicks_correct_them(
-    loaded: Panel, asked: dict[str, Any]
+    loaded: Panel, dialog: dict[str, Any]
 ) -> None:
-    assert asked["questions"] == []
+    assert dialog["questions"] == []
     assert loaded.logic.segmentID == loaded.liver
     loaded.press(loaded.ui.pointButton)
-    (question,) = asked["questions"]
+    (question,) = dialog["questions"]
     assert '"Contours"' in question
     assert '"CT abdomen"' in question
     assert loaded.ui.pointButton.checked
@@ -67,8 +64,8 @@ def test_surfaces_are_converted_after_a_question_and_clicks_correct_them(
     assert np.array_equal(loaded.mask(loaded.liver), A)
 
 
-def test_a_no_leaves_surfaces_as_they_are(loaded: Panel, asked: dict[str, Any]) -> None:
-    asked["answer"] = False
+def test_a_no_leaves_surfaces_as_they_are(loaded: Panel, dialog: dict[str, Any]) -> None:
+    dialog["answer"] = False
     loaded.press(loaded.ui.pointButton)
     assert not loaded.ui.pointButton.checked
     assert "made of surfaces or contours" in loaded.status
@@ -111,13 +108,13 @@ def contourNode(panel: Panel, squares: dict[str, list[tuple[float, float, float,
 
 
 def test_contours_of_an_rtstruct_are_a_start_that_clicks_correct(
-    panel: Panel, asked: dict[str, Any]
+    panel: Panel, dialog: dict[str, Any]
 ) -> None:
     panel.load()
-    panel.logic.permission.confirm = lambda question: asked["questions"].append(question) or True
+    panel.logic.permission.confirm = lambda question: dialog["questions"].append(question) or True
     contourNode(panel, {"GTV": [(4.6, 11.4, 5, 1), (6.6, 8.4, 5, 1)], "Cord": [(1.6, 2.4, 5, 1)]})
     panel.press(panel.ui.pointButton)
-    (question,) = asked["questions"]
+    (question,) = dialog["questions"]
     assert "surfaces or contours" in question
     expected = np.zeros_like(A)
     expected[5:8, 5:12, 5:12] = True

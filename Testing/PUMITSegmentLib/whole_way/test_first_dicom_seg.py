@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from harness.program.waiting import waitFor
 from pumit.export.dicom_series import write_dicom_series
 from pumit.volume import Volume
 
@@ -29,16 +30,6 @@ def series(folder: Path) -> Path:
     first = [-(n - 1) / 2 * s for n, s in zip(SHAPE, SPACING, strict=True)][::-1]
     write_dicom_series(Volume(array, SPACING, (first[0], first[1], first[2])), folder)
     return folder
-
-
-def waitFor(condition: Any, seconds: float = 240.0) -> None:
-    import slicer
-
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "no answer came"
-        slicer.app.processEvents()
-        time.sleep(0.02)
 
 
 @pytest.mark.slow
@@ -91,5 +82,5 @@ def test_a_first_dicom_seg_takes_as_many_presses_as_the_page_says(
     mask, truth = found.mask(found.segments[0]), ball()
     assert 2 * (mask & truth).sum() / (mask.sum() + truth.sum()) > 0.8
     page = (repository / "docs" / "explanation" / "daily_use.md").read_text(encoding="utf-8")
-    (told,) = re.findall(r"^\| Click, name, export \| (\d+) presses", page, re.MULTILINE)
-    assert len(pressed) == int(told)
+    (stated,) = re.findall(r"^\| Click, name, export \| (\d+) presses", page, re.MULTILINE)
+    assert len(pressed) == int(stated)

@@ -120,7 +120,7 @@ def test_a_server_that_was_started_again_answers_the_next_click_with_all_prompts
         first.stop()
 
 
-def test_a_full_server_is_told_and_the_next_click_tries_again(background: Any) -> None:
+def test_a_full_server_is_reported_and_the_next_click_tries_again(background: Any) -> None:
     with serve_nninteractive(max_sessions=1) as full:
         other = full.client().call_json("POST", "/claim")["lease_token"]
         compute = remote(background, full)
@@ -216,7 +216,7 @@ def test_what_the_server_does_not_offer_is_said_in_one_line(module: NNInteractiv
     assert not module.logic.isComputing
 
 
-def test_places_to_check_asked_for_before_the_first_connection_are_answered_too(
+def test_places_to_check_requested_before_the_first_connection_are_answered_too(
     module: NNInteractiveScene,
 ) -> None:
     module.clickAndWait((14, 12, 10))

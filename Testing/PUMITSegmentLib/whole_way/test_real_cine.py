@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from harness.program.waiting import waitFor
+from pumit.evaluation.metrics import dice
 
 MODULE = Path(__file__).resolve().parents[3] / "PUMITSegment" / "PUMITSegment.py"
 SHAPE, SPACING_DHW = (12, 96, 96), (6.0, 1.5, 1.5)
@@ -49,20 +49,6 @@ def addCine() -> tuple[Any, Any]:
     browser.SetAndObserveMasterSequenceNodeID(sequence.GetID())
     slicer.modules.sequences.logic().UpdateAllProxyNodes()
     return browser, browser.GetProxyNode(sequence)
-
-
-def dice(a: np.ndarray, b: np.ndarray) -> float:
-    return 2.0 * float((a & b).sum()) / max(float(a.sum() + b.sum()), 1.0)
-
-
-def waitFor(condition: Callable[[], object], seconds: float = 400.0) -> None:
-    import slicer
-
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "no answer came"
-        slicer.app.processEvents()
-        time.sleep(0.02)
 
 
 @pytest.mark.slow

@@ -13,13 +13,13 @@ import secrets
 import shutil
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from harness.program.waiting import waitFor
 
 ROOT = Path(__file__).resolve().parents[3]
 CASE = "cases/ct_sts001"
@@ -54,16 +54,6 @@ def serving(folder: Path, token: str) -> Iterator[tuple[str, Path]]:
             yield json.loads(server.stdout.readline())["url"], certificate
         finally:
             server.terminate()
-
-
-def wait_for(condition: Callable[[], object], seconds: float = 120.0) -> None:
-    import slicer
-
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "nothing happened"
-        slicer.app.processEvents()
-        time.sleep(0.02)
 
 
 @pytest.mark.slow
@@ -106,14 +96,14 @@ def test_a_click_in_slicer_is_answered_by_a_server_over_tls(
         ui.remoteTokenEdit.text = token
         ui.remoteTokenEdit.editingFinished.emit()
         press(ui.testButton)
-        wait_for(lambda: "not trusted" in ui.statusLabel.text)
+        waitFor(lambda: "not trusted" in ui.statusLabel.text)
         ui.certificateEdit.currentPath = str(certificate)
         press(ui.testButton)
-        wait_for(lambda: "computes with model default" in ui.statusLabel.text)
+        waitFor(lambda: "computes with model default" in ui.statusLabel.text)
         press(ui.newSegmentButton)
         press(ui.pointButton)
         views[0].clickAt(TUMOUR)
-        wait_for(lambda: not logic.isComputing)
+        waitFor(lambda: not logic.isComputing)
         found = logic.maskOf(logic.segmentID)
         expert = slicer.util.loadLabelVolume(str(shared_data / CASE / "label.nii.gz"))
         truth = slicer.util.arrayFromVolume(expert) > 0

@@ -14,7 +14,7 @@ from panel_scene import Panel
 
 
 class Counted(Panel):
-    """The panel beside a view; counts what a person does with the mouse."""
+    """The panel with a view; counts what a person does with the mouse."""
 
     def __init__(self, loadModule: Any, sliceView: Any) -> None:
         self.view = sliceView("Red", "Axial")

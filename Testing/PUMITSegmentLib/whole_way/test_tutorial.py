@@ -7,13 +7,12 @@ temporary folder. The scan may be shown: STS_001 of the TCIA collection Soft-tis
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
+from harness.program.waiting import waitFor
+from pumit.evaluation.metrics import dice
 
 MODULE = Path(__file__).resolve().parents[3] / "PUMITSegment" / "PUMITSegment.py"
 CASE = "cases/ct_sts001"
@@ -32,16 +31,6 @@ def pictures(tmp_path: Path) -> Path:
     return folder
 
 
-def waitFor(condition: Callable[[], object], seconds: float = 300.0) -> None:
-    import slicer
-
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "nothing happened"
-        slicer.app.processEvents()
-        time.sleep(0.02)
-
-
 def click(widget: Any) -> None:
     from Qt import QtCore, QtTest
 
@@ -51,10 +40,6 @@ def click(widget: Any) -> None:
 def hasSurface(segment: Any) -> bool:
     surface = segment.GetRepresentation("Closed surface")
     return surface is not None and surface.GetNumberOfCells() > 0
-
-
-def dice(a: np.ndarray, b: np.ndarray) -> float:
-    return 2.0 * float((a & b).sum()) / max(float(a.sum() + b.sum()), 1.0)
 
 
 @pytest.mark.slow

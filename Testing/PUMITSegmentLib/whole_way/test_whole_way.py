@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from harness.program.waiting import waitFor
+from pumit.evaluation.metrics import dice
 
 MODULE = Path(__file__).resolve().parents[3] / "PUMITSegment" / "PUMITSegment.py"
 SHAPE, SPACING_DHW, RADIUS_MM = (48, 64, 64), (2.0, 1.5, 1.5), 20.0
@@ -31,20 +31,6 @@ def addScan() -> Any:
     middle = [-(n - 1) / 2 * s for n, s in zip(SHAPE, SPACING_DHW, strict=True)]
     node.SetOrigin(*middle[::-1])
     return node
-
-
-def dice(a: np.ndarray, b: np.ndarray) -> float:
-    return 2.0 * float((a & b).sum()) / max(float(a.sum() + b.sum()), 1.0)
-
-
-def waitFor(condition: Callable[[], object], seconds: float = 240.0) -> None:
-    import slicer
-
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "no answer came"
-        slicer.app.processEvents()
-        time.sleep(0.02)
 
 
 @pytest.mark.slow

@@ -12,11 +12,12 @@ from PUMITSlicerLib.computing import availability as compute_offer
 from PUMITSlicerLib.computing.availability import Availability, AvailableDevice, read_availability
 from PUMITSlicerLib.computing.background import Background
 from PUMITSlicerLib.computing.compute import Compute
+from PUMITSlicerLib.computing.python_executable import SlicerPython
 
 
 @pytest.mark.slow
 def test_this_machine_offers_its_processor_and_the_model_that_ships():
-    available = read_availability(sys.executable)
+    available = read_availability(SlicerPython(sys.executable))
     assert available.devices[-1] == AvailableDevice("cpu", "Processor")
     default = next(model for model in available.models if model.name == "default")
     assert (default.kind, default.isHere) == ("promptable", True)
@@ -30,7 +31,7 @@ def test_titles_say_what_a_graphics_card_is(monkeypatch):
     )
     answer = subprocess.CompletedProcess([], 0, line, b"")
     monkeypatch.setattr(compute_offer.subprocess, "run", lambda *args, **options: answer)
-    assert read_availability(sys.executable) == Availability(
+    assert read_availability(SlicerPython(sys.executable)) == Availability(
         (
             AvailableDevice("cuda:1", "NVIDIA X, 24 GB (cuda:1)"),
             AvailableDevice("mps", "Apple GPU (mps)"),
@@ -45,11 +46,11 @@ def test_titles_say_what_a_graphics_card_is(monkeypatch):
 )
 def test_what_cannot_be_listed_is_one_sentence(python, environment):
     with pytest.raises(ServiceError, match="automatic choice still works"):
-        read_availability(python, environment)
+        read_availability(SlicerPython(python, environment))
 
 
-def test_it_is_asked_beside_the_gui_and_only_where_all_is_installed():
-    background, told = Background(), []
+def test_it_is_requested_next_to_the_gui_and_only_where_all_is_installed():
+    background, reports = Background(), []
     missing, available = ["Something is missing."], Availability((), ())
     compute = Compute(
         background,
@@ -57,11 +58,11 @@ def test_it_is_asked_beside_the_gui_and_only_where_all_is_installed():
         whyNotInstalled=lambda mode: missing[0],
         readAvailability=lambda: available,
     )
-    compute.listAvailable(told.append, told.append)
-    assert wait_for(background, lambda: told)
-    assert str(told[0]) == "Something is missing."
+    compute.listAvailable(reports.append, reports.append)
+    assert wait_for(background, lambda: reports)
+    assert str(reports[0]) == "Something is missing."
     missing[0] = ""
-    compute.listAvailable(told.append, told.append)
-    assert wait_for(background, lambda: len(told) == 2)
-    assert told[1] is available
+    compute.listAvailable(reports.append, reports.append)
+    assert wait_for(background, lambda: len(reports) == 2)
+    assert reports[1] is available
     background.close()

@@ -13,7 +13,7 @@ from made_wheels import make_wheel
 from packaging.requirements import Requirement
 from pumit.errors import Cancelled, ServiceError
 from PUMITSlicerLib.computing import dependencies
-from PUMITSlicerLib.computing.python_executable import program_environment
+from PUMITSlicerLib.computing.python_executable import SlicerPython, program_environment
 from PUMITSlicerLib.computing.settings import ComputeMode
 from PUMITSlicerLib.installing import installation
 from PUMITSlicerLib.installing.installation import InstallationPlan, Installer, make_plan
@@ -126,7 +126,7 @@ def test_nothing_missing_is_no_plan(background):
         Installer(background).install(plan, print, print)
 
 
-class Told:
+class Reports:
     """Hears everything an installer tells."""
 
     def __init__(self, installer, plan):
@@ -154,7 +154,7 @@ class PipTarget:
         )
         environment = {**program_environment(), "PIP_TARGET": str(self.folder)}
         environment |= {"PIP_NO_INPUT": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-        runner = ProgramRunner(background, sys.executable, environment)
+        runner = ProgramRunner(background, SlicerPython(sys.executable, environment))
         self.installer = Installer(background, runner, self.version)
 
     def version(self, name):
@@ -180,19 +180,19 @@ def test_pip_installs_from_the_folder_and_tells_what_it_does(target, background)
     plan = target.plan()
     assert plan.problems == ()
     start = time.perf_counter()
-    told = Told(target.installer, plan)
+    reports = Reports(target.installer, plan)
     assert time.perf_counter() - start < 1
     assert target.installer.isRunning
     with pytest.raises(ServiceError, match="already"):
         target.installer.install(plan, print, print)
-    assert wait_for(background, lambda: told.ends, 120)
-    assert told.ends == ["done"]
-    assert [told.progress[0], told.progress[-1]] == [
+    assert wait_for(background, lambda: reports.ends, 120)
+    assert reports.ends == ["done"]
+    assert [reports.progress[0], reports.progress[-1]] == [
         ("Installing torch", 0.0),
         ("Installing pumit_test_gamma", 0.5),
     ]
-    assert any("Successfully installed torch-2.9" in line for line in told.lines)
-    assert told.lines == target.installer.log
+    assert any("Successfully installed torch-2.9" in line for line in reports.lines)
+    assert reports.lines == target.installer.log
     assert target.version("pumit-test-gamma") == "3.0"
     assert not target.installer.isRunning
     assert target.plan().needs == ()
@@ -203,9 +203,9 @@ def test_pip_may_not_replace_what_is_installed(target, background):
     make_wheel(target.wheels, "torch", "2.9", needs=("numpy==0.0.1",))
     make_wheel(target.wheels, "numpy", "0.0.1")
     make_wheel(target.wheels, "pumit-test-beta", "1.1")
-    told = Told(target.installer, target.plan())
-    assert wait_for(background, lambda: told.ends, 120)
-    assert "torch is not compatible" in str(told.ends[0])
+    reports = Reports(target.installer, target.plan())
+    assert wait_for(background, lambda: reports.ends, 120)
+    assert "torch is not compatible" in str(reports.ends[0])
     assert target.version("numpy") is None
 
 
@@ -213,15 +213,15 @@ def test_what_pip_cannot_find_is_one_sentence(target, background):
     make_wheel(target.wheels, "pumit-test-beta", "1.1")
     step = InstallStep("torch", "pip", ("install", "--no-index", "torch==77"))
     plan = InstallationPlan(tuple(target.plan().needs), (step,), "", ())
-    told = Told(target.installer, plan)
-    assert wait_for(background, lambda: told.ends, 120)
-    assert isinstance(told.ends[0], ServiceError)
-    assert "\n" not in str(told.ends[0])
-    assert "torch" in str(told.ends[0])
+    reports = Reports(target.installer, plan)
+    assert wait_for(background, lambda: reports.ends, 120)
+    assert isinstance(reports.ends[0], ServiceError)
+    assert "\n" not in str(reports.ends[0])
+    assert "torch" in str(reports.ends[0])
 
 
 class SlowRunner:
-    """Runs steps that end when told."""
+    """Runs steps that end on command."""
 
     def __init__(self, canEnd=True):
         self.steps, self.finish, self.ended, self.canEnd = [], None, 0, canEnd
@@ -248,10 +248,10 @@ PLAN = make_plan(
 def test_cancelling_ends_the_step_that_runs(background):
     runner = SlowRunner()
     installer = Installer(background, runner, having())
-    told = Told(installer, PLAN)
+    reports = Reports(installer, PLAN)
     installer.cancel()
     assert runner.ended == 1
-    assert [type(end) for end in told.ends] == [Cancelled]
+    assert [type(end) for end in reports.ends] == [Cancelled]
     assert len(runner.steps) == 1
     assert not installer.isRunning
     installer.cancel()
@@ -260,11 +260,11 @@ def test_cancelling_ends_the_step_that_runs(background):
 def test_a_step_that_cannot_be_ended_is_the_last_one_after_cancelling(background):
     runner = SlowRunner(canEnd=False)
     installer = Installer(background, runner, having())
-    told = Told(installer, PLAN)
+    reports = Reports(installer, PLAN)
     installer.cancel()
-    assert told.ends == []
+    assert reports.ends == []
     runner.finish(0)
-    assert [type(end) for end in told.ends] == [Cancelled]
+    assert [type(end) for end in reports.ends] == [Cancelled]
     assert len(runner.steps) == 1
 
 
@@ -277,16 +277,16 @@ class BusyRunner:
 
 def test_a_step_that_cannot_start_is_said_and_can_be_tried_again(background):
     installer = Installer(background, BusyRunner(), having())
-    told = Told(installer, PLAN)
-    assert [type(end) for end in told.ends] == [ServiceError]
-    assert "already in progress" in str(told.ends[0])
+    reports = Reports(installer, PLAN)
+    assert [type(end) for end in reports.ends] == [ServiceError]
+    assert "already in progress" in str(reports.ends[0])
     assert not installer.isRunning
 
 
 def test_every_step_has_the_constraints_which_are_gone_afterwards(background):
     runner = SlowRunner()
     installer = Installer(background, runner, having())
-    Told(installer, PLAN)
+    Reports(installer, PLAN)
     option, file = runner.steps[0].arguments[-2:]
     assert option == "-c"
     assert "numpy==" in Path(file).read_text("utf-8")
@@ -297,10 +297,10 @@ def test_every_step_has_the_constraints_which_are_gone_afterwards(background):
 
 def test_what_does_not_become_visible_is_said(background):
     runner = SlowRunner()
-    told = Told(Installer(background, runner, having(torch=None)), PLAN)
+    reports = Reports(Installer(background, runner, having(torch=None)), PLAN)
     runner.finish(0)
     runner.finish(0)
-    assert str(told.ends[0]).startswith("torch could not be imported")
+    assert str(reports.ends[0]).startswith("torch could not be imported")
 
 
 @pytest.mark.parametrize(
@@ -319,8 +319,8 @@ def test_why_pip_failed_is_one_sentence(background, line, sentence):
             onLine(line)
             onFinished(1)
 
-    told = Told(Installer(background, Failing(), having()), PLAN)
-    assert sentence in str(told.ends[0])
+    reports = Reports(Installer(background, Failing(), having()), PLAN)
+    assert sentence in str(reports.ends[0])
 
 
 def test_a_program_is_ended_with_all_it_started(background, tmp_path):
@@ -331,7 +331,7 @@ def test_a_program_is_ended_with_all_it_started(background, tmp_path):
     )
     environment = {**program_environment(), "PYTHONPATH": str(tmp_path)}
     lines, statuses = [], []
-    end = ProgramRunner(background, sys.executable, environment).run(
+    end = ProgramRunner(background, SlicerPython(sys.executable, environment)).run(
         InstallStep("x", "sleeper", ()), lines.append, statuses.append
     )
     assert wait_for(background, lambda: lines == ["sleeping"])

@@ -1,4 +1,4 @@
-"""Commands of the core run beside the GUI; what they say arrives line by line."""
+"""Commands of the core run without blocking the GUI; what they say arrives line by line."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 import pytest
+from PUMITSlicerLib.computing.python_executable import SlicerPython
 from PUMITTrainLib.processes.launching import OUTPUT, DetachedLauncher, last_words
 from PUMITTrainLib.processes.programs import CorePrograms
 from PUMITTrainLib.processes.recipe_checker import CheckerProgram
@@ -16,7 +17,7 @@ def run(background: Any, *arguments: str) -> tuple[list[str], tuple[int, str]]:
     """Lines, exit status and complaint of a command."""
     lines: list[str] = []
     ended: list[tuple[int, str]] = []
-    programs = CorePrograms(background, sys.executable)
+    programs = CorePrograms(background, SlicerPython(sys.executable))
     programs.run(arguments, lines.append, lambda *end: ended.append(end))
     assert background.drain(120)
     return lines, ended[0]
@@ -36,7 +37,7 @@ def test_bad_input_is_one_clear_line_without_the_commands_name(background: Any, 
 
 def test_program_that_cannot_be_started_is_an_error_and_no_crash(background: Any) -> None:
     ended: list[tuple[int, str]] = []
-    programs = CorePrograms(background, "/no/such/python")
+    programs = CorePrograms(background, SlicerPython("/no/such/python"))
     programs.run(["--version"], print, lambda *end: ended.append(end))
     assert background.drain(60)
     assert ended[0][0] == -1
@@ -44,7 +45,7 @@ def test_program_that_cannot_be_started_is_an_error_and_no_crash(background: Any
 
 def test_cancelled_command_is_ended_and_says_nothing(background: Any) -> None:
     said: list[Any] = []
-    programs = CorePrograms(background, sys.executable)
+    programs = CorePrograms(background, SlicerPython(sys.executable))
     cancel = programs.run(["serve"], said.append, lambda *end: said.append(end))
     time.sleep(0.2)
     cancel()
@@ -56,7 +57,7 @@ def test_cancelled_command_is_ended_and_says_nothing(background: Any) -> None:
 def test_training_belongs_to_nobody_and_keeps_its_words(tmp_path) -> None:
     import os
 
-    pid = DetachedLauncher(sys.executable).launch(tmp_path, ["train", "nothing.yaml"])
+    pid = DetachedLauncher(SlicerPython(sys.executable)).launch(tmp_path, ["train", "nothing.yaml"])
     assert os.getsid(pid) == pid
     end = time.monotonic() + 120
     while not last_words(tmp_path):
@@ -77,7 +78,7 @@ def waitFor(background: Any, condition: Any) -> None:
 @pytest.mark.slow
 def test_checker_answers_the_last_text_and_stays(background: Any) -> None:
     said: list[Any] = []
-    checker = CheckerProgram(background, sys.executable)
+    checker = CheckerProgram(background, SlicerPython(sys.executable))
     checker.check("task: cook\n", lambda sentence: said.append(("first", sentence)))
     checker.check("data: {folder: x}\nshedule: {}\n", said.append)
     waitFor(background, lambda: said)
@@ -98,5 +99,5 @@ def test_checker_answers_the_last_text_and_stays(background: Any) -> None:
 
 def test_checker_that_cannot_be_started_finds_nothing_wrong(background: Any) -> None:
     said: list[str] = []
-    CheckerProgram(background, "/no/such/python").check("task: cook\n", said.append)
+    CheckerProgram(background, SlicerPython("/no/such/python")).check("task: cook\n", said.append)
     assert said == [""]
