@@ -124,7 +124,7 @@ class PUMITSegmentTest(ScriptedLoadableModuleTest):
             test()
 
     def test_core_is_bundled_and_light(self) -> None:
-        """The core lies beside the module, and importing it fetches no torch."""
+        """The core lies next to the module, and importing it fetches no torch."""
         had_torch = "torch" in sys.modules
         import pumit
 

@@ -34,7 +34,7 @@ class PUMITTrain(ScriptedLoadableModule):
         super().__init__(parent)
         parent.title = _("PUMIT Train")
         parent.categories = [translate("qSlicerAbstractCoreModule", "Segmentation")]
-        # The core and what both modules share lie beside PUMITSegment.
+        # The core and what both modules share lie next to PUMITSegment.
         parent.dependencies = ["PUMITSegment", "Segmentations", "SubjectHierarchy"]
         parent.contributors = ["PUMIT contributors"]
         parent.helpText = _(

@@ -48,7 +48,7 @@ def own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
-    """Real scans that lie beside the repository, never inside it."""
+    """Real scans that lie next to the repository, never inside it."""
     candidates = [REPOSITORY.parent / "shared" / "data"]
     if "PUMIT_SHARED_DATA" in os.environ:
         candidates.insert(0, Path(os.environ["PUMIT_SHARED_DATA"]))
@@ -172,7 +172,7 @@ def sliceView(scene: Any) -> Iterator[Callable[..., Any]]:
 
     def make(name: str = "Red", orientation: Any = "Axial", size: Any = (500, 500)) -> SliceView:
         view = open_views.sliceViewIfOpen(name)
-        if view is not None:  # opened by who looked at the layout
+        if view is not None:  # opened through the layout
             view.resize(*size)
             view.setOrientation(orientation)
             return view

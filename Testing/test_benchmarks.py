@@ -56,13 +56,13 @@ def test_every_benchmark_tells_how_it_is_used(
 ) -> None:
     monkeypatch.setattr(sys, "argv", [script.name, "--help"])
     monkeypatch.setattr(sys, "path", [str(script.parent), *sys.path])
-    told = io.StringIO()
+    printed = io.StringIO()
     try:
-        with redirect_stdout(told), pytest.raises(SystemExit) as ended:
+        with redirect_stdout(printed), pytest.raises(SystemExit) as ended:
             runpy.run_path(str(script), run_name="__main__")
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] in OURS:
             raise
         pytest.skip(f"needs {error.name}")
     assert not ended.value.code
-    assert "usage" in told.getvalue()
+    assert "usage" in printed.getvalue()

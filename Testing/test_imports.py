@@ -34,7 +34,7 @@ BASE = {
     "system",
 }
 # Data flows io -> preprocessing -> networks -> inference -> export; training and evaluation lie
-# beside, server and cli on top. Each part may import the parts named here, and the base.
+# on their own, server and cli on top. Each part may import the parts named here, and the base.
 _CORE = {"io", "preprocessing", "networks", "models", "inference"}
 MAY_IMPORT: dict[str, set[str]] = {
     "io": set(),
@@ -66,7 +66,7 @@ TRAINING = (
     *("classification", "pretraining", "model_card", "validate", "planning", "comparison"),
     *("cross_validation", "result", "train", "pretrain"),
 )
-# Names that the base looks up only when they are asked for: `pumit.InteractiveSession`,
+# Names that the base looks up only when they are requested: `pumit.InteractiveSession`,
 # `pumit.load_segmenter` and `pumit.find_structure`; and the readers of `Volume.read`.
 LOOKED_UP = {"__init__": {"inference", "structures"}, "volume": {"io"}}
 MOST_MODULES = 16

@@ -133,8 +133,8 @@ def test_every_library_that_is_imported_is_declared(repository: Path, project: d
     table = project["project"]
     extras = table["optional-dependencies"]
     optional = [req for name in ("train", "sam", "mamba", "server", "dask") for req in extras[name]]
-    asked = [*table["dependencies"], *optional]
-    declared = {canonicalize_name(Requirement(requirement).name) for requirement in asked}
+    required = [*table["dependencies"], *optional]
+    declared = {canonicalize_name(Requirement(requirement).name) for requirement in required}
     imported = set()
     for file in (repository / "PUMITSegment" / "pumit").rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
@@ -147,18 +147,18 @@ def test_every_library_that_is_imported_is_declared(repository: Path, project: d
     assert needed <= declared
 
 
-def test_slicer_is_asked_for_the_same_versions(repository: Path, project: dict) -> None:
-    asked = {}
+def test_slicer_is_requested_the_same_versions(repository: Path, project: dict) -> None:
+    required = {}
     for name in ("requirements.txt", "requirements-train.txt"):
         text = (repository / "PUMITSegment" / "Resources" / name).read_text()
-        asked[name] = sorted(line for line in text.splitlines() if not line.startswith("#"))
-    assert asked["requirements.txt"] == sorted(project["project"]["dependencies"])
+        required[name] = sorted(line for line in text.splitlines() if not line.startswith("#"))
+    assert required["requirements.txt"] == sorted(project["project"]["dependencies"])
     # torch comes through Slicer's PyTorch extension, which picks the build for the GPU.
     train = project["project"]["optional-dependencies"]["train"]
-    assert asked["requirements-train.txt"] == sorted(r for r in train if "torch" not in r)
+    assert required["requirements-train.txt"] == sorted(r for r in train if "torch" not in r)
 
 
-def test_constraints_hold_a_version_of_everything_that_is_asked_for(
+def test_constraints_hold_a_version_of_everything_that_is_requested(
     repository: Path, project: dict
 ) -> None:
     lines = (repository / ".ci" / "constraints.txt").read_text().splitlines()
@@ -167,8 +167,8 @@ def test_constraints_hold_a_version_of_everything_that_is_asked_for(
     assert len(versions) == len(pins)
     extras = project["project"]["optional-dependencies"]
     tested = [r for name in extras if name != "mamba" for r in extras[name]]  # that needs a GPU
-    asked = [*project["project"]["dependencies"], *tested]
-    for requirement in map(Requirement, asked):
+    required = [*project["project"]["dependencies"], *tested]
+    for requirement in map(Requirement, required):
         version = versions[canonicalize_name(requirement.name)]
         assert requirement.specifier.contains(version), requirement
 

@@ -3,7 +3,7 @@
     python3 scripts/check_links.py --list    # only the list; needs no network
     python3 scripts/check_links.py           # asks each once; exit status 1 where a page is gone
 
-Needs nothing but Python. Pages of this repository are not asked for; tests look for their files.
+Needs nothing but Python. Pages of this repository are not fetched; tests look for their files.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "pages"))
 
 from outside import OURS, links
 
-# A host that answers with these has the page, or does not want to be asked by a program.
+# A host that answers with these has the page, or refuses programs.
 _NOT_GONE = {401, 403, 405, 406, 418, 429, 503}
 
 

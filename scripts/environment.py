@@ -1,7 +1,7 @@
 """A virtual environment of the project's own, made when it is missing or out of date.
 
 Runs with whichever Python 3 a machine has, finds one that is new enough, and installs the
-versions of `.ci/constraints.txt` beside the clone in `.venv`.
+versions of `.ci/constraints.txt` next to the clone in `.venv`.
 """
 
 from __future__ import annotations

@@ -148,7 +148,7 @@ def other_contrasts(image: Array, labels: Array, random: np.random.Generator) ->
 def ct_copies(image: Array, labels: Array, random: np.random.Generator) -> Iterator[Copy]:
     """A body inside air: in the eight bits of the public copies, and in Hounsfield units.
 
-    The window of the eight bits differs from case to case and is told nowhere. It is taken to begin
+    The window of the eight bits differs from case to case; no file states it. It is taken to begin
     at fat's lower end and to give the liver what it has in the portal venous phase.
     """
     padding = padding_to(image.shape, int(random.integers(257, 300)), random)

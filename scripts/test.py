@@ -52,7 +52,7 @@ def pytest_arguments(given: list[str]) -> list[str]:
 def _run(module: str, *arguments: str) -> int:
     print(f"-- {module} {' '.join(arguments)}".rstrip(), flush=True)
     command = [str(python()), "-m", module, *arguments]
-    # Processes beside each other, each with threads for all cores, would wait for one another.
+    # Processes at the same time, each with threads for all cores, would wait for one another.
     environment = {"OMP_NUM_THREADS": "1", **variables()}
     # Some hundred programs that tests start would compile the core anew, each for itself.
     environment.pop("PYTHONDONTWRITEBYTECODE", None)

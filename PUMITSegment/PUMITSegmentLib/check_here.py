@@ -56,7 +56,7 @@ class CheckHere:
             self.forget()
 
     def forget(self) -> None:
-        """Remove the mark; the places are asked for anew."""
+        """Remove the mark; the places are computed anew."""
         self._places, self._present, self._key = [], -1, None
         self.mark.remove()
 

@@ -26,7 +26,7 @@ class Collaborators:
     writer: SegmentWriter
 
     def warmUp(self) -> None:
-        """Start what computes while the user aims; problems are told with the first prompt."""
+        """Start what computes while the user aims; problems are reported with the first prompt."""
         if self.compute.state is ComputeState.STOPPED:
             self.compute.ensureReady(lambda: None, lambda error: None)
 

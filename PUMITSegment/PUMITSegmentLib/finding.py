@@ -1,4 +1,4 @@
-"""A structure looked for by its name: what the scan is, whose licence, and what was found."""
+"""A structure searched for by its name: what the scan is, whose licence, and what was found."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def findStructure(
     skipsCheck: bool = False,
     onFacts: Callable[[SearchFacts], None] | None = None,
 ) -> StructureAnswer:
-    """Ask a server's session, on a thread; what will run is told before it runs.
+    """Ask a server's session, on a thread; what will run is reported before it runs.
 
     Raises:
         PumitError: As `StructureMethods.find_structure`.

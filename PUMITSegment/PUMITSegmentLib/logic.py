@@ -313,7 +313,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
 
     @property
     def canRedo(self) -> bool:
-        """Whether something that was taken back can be repeated."""
+        """Whether something that was undone can be repeated."""
         return self.working is not None and self.working.canRedo
 
     def undo(self) -> bool:
@@ -321,7 +321,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         return self.canUndo and self._step(self.working.undo, _("Undone: {step}, {name}."), True)
 
     def redo(self) -> bool:
-        """Repeat what was taken back; False where there is nothing."""
+        """Repeat what was undone; False where there is nothing."""
         return self.canRedo and self._step(self.working.redo, _("Redone: {step}, {name}."), False)
 
     def _step(self, move: Callable[[], list[str] | None], text: str, isUndo: bool) -> bool:

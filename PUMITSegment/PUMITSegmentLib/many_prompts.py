@@ -41,7 +41,7 @@ def queriesOf(working: WorkingSegmentation, volumeNode) -> list[SegmentQuery]:
     """The questions that the prompts of all segments are in another scan.
 
     Raises:
-        PumitError: If a prompt lies beside that scan.
+        PumitError: If a prompt lies outside that scan.
     """
     queries = []
     for segmentID in promptedIDs(working):

@@ -1,4 +1,4 @@
-"""The tokenizer view: a reconstruction beside its scan, the difference, and a plot of token use."""
+"""The tokenizer view: a reconstruction next to its scan, the difference, a plot of token use."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class ReconstructionNodes:
 
 
 def showReconstruction(answer: Reconstruction, volumeNode, modelName: str) -> ReconstructionNodes:
-    """Put an answer into the scene beside its volume; an earlier one of the volume is replaced.
+    """Put an answer into the scene next to its volume; an earlier one of the volume is replaced.
 
     Args:
         answer: Result of `RemoteSession.reconstruct`.

@@ -29,7 +29,7 @@ def registerSampleData(iconsFolder: str | Path = _ICONS) -> None:
     SampleDataLogic.registerCustomSampleDataSource(
         category=CATEGORY,
         sampleName=GENERATED,
-        # Never asked for: the scan is made here. But Slicer wants an address for every entry.
+        # Never read: the scan is made here. But Slicer wants an address for every entry.
         uris="https://github.com/pumit/SlicerPUMIT",
         fileNames=f"{GENERATED}.nrrd",
         nodeNames=GENERATED,
@@ -60,7 +60,7 @@ def loadGeneratedScan():
     node = addVolumeNode(_("Generated abdomen"), generatedScan().volume)
     display = node.GetDisplayNode()
     display.SetAutoWindowLevel(False)
-    # As abdomens are usually looked at.
+    # As abdomens are usually viewed.
     display.SetWindowLevel(400, 40)
     slicer.util.setSliceViewerLayers(background=node, fit=True)
     return node

@@ -44,7 +44,7 @@ def copyLayers(segmentationNode, segmentIDs: list[str], volumeNode) -> list[tupl
     Args:
         segmentationNode: The segmentation, under any transform.
         segmentIDs: Segments to copy.
-        volumeNode: The volume whose grid they are wanted on, as it lies in the world; or None.
+        volumeNode: The volume on whose grid they are returned, as it lies in the world; or None.
 
     Returns:
         For each segment its layer, which may be another segment's too, and its label.

@@ -116,7 +116,7 @@ class GridMap:
     """Takes the indices of one grid to those of another, through the parents' transforms.
 
     Args:
-        grid: The grid asked about, to the RAS of a node.
+        grid: The grid to compare, to the RAS of a node.
         imageGrid: The other grid, to the RAS of another node.
         parentTransformNode: Transform of the first node; None is the world.
         imageParentTransformNode: Transform of the second node.

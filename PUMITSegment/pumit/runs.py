@@ -32,7 +32,7 @@ RunState = Literal["preparing", "training", "validating", "paused", "stopped", "
 ENDED: frozenset[str] = frozenset({"stopped", "finished", "failed"})
 ControlCommand = Literal["pause", "resume", "stop", "finish"]
 
-# Where the process cannot be looked for, on another machine, silence of this length is its end.
+# Where the process cannot be found, on another machine, silence of this length is its end.
 SILENCE_SECONDS = 60.0
 TRIES = 5  # to read a file that is just being replaced
 TRY_SECONDS = 0.05

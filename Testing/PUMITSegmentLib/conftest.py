@@ -65,7 +65,7 @@ def panel(loadModule: Any) -> Iterator[Any]:
 
 @pytest.fixture
 def daily(loadModule: Any, sliceView: Any) -> Iterator[Any]:
-    """The panel beside a view, with an answered click; see `Daily`."""
+    """The panel with a view, with an answered click; see `Daily`."""
     from daily_panel import Daily
 
     made = Daily(loadModule, sliceView)

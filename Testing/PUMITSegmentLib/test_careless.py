@@ -146,7 +146,7 @@ def test_the_first_new_segment_can_be_undone_at_once(panel: Panel) -> None:
     assert panel.ui.undoButton.enabled
 
 
-# --- answers are told as they are -----------------------------------------------------------------
+# --- answers are shown as they are ----------------------------------------------------------------
 
 
 def test_an_empty_answer_is_not_called_an_update(made: LogicScene) -> None:
@@ -185,7 +185,7 @@ def test_an_answer_that_is_lost_on_a_coarse_grid_says_so(made: LogicScene) -> No
 # --- steps ----------------------------------------------------------------------------------------
 
 
-def test_found_structures_are_taken_back_by_one_step_though_points_are_placed(
+def test_found_structures_are_undone_by_one_step_though_points_are_placed(
     made: LogicScene,
 ) -> None:
     from PUMITSegmentLib.prompts.kinds import PromptKind

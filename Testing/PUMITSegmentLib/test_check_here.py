@@ -41,7 +41,7 @@ def check(made: LogicScene) -> None:
     made.logic.checkHere.showNext()
 
 
-def test_places_are_asked_for_only_when_wanted_and_shown_one_after_another(
+def test_places_are_requested_only_when_requested_and_shown_one_after_another(
     answered: LogicScene,
 ) -> None:
     assert [request.placeCount for request in answered.worker.requests] == [0]

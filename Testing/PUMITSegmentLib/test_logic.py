@@ -1,4 +1,4 @@
-"""The logic on Slicer's scene: prompts become masks, steps are taken back, nothing dangles."""
+"""The logic on Slicer's scene: prompts become masks, steps are undone, nothing dangles."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_the_newest_of_two_clicks_is_answered(made: LogicScene) -> None:
     assert len(made.worker.requests[1].prompts) == 2
 
 
-def test_nothing_is_asked_while_updating_is_switched_off(made: LogicScene) -> None:
+def test_nothing_is_requested_while_updating_is_switched_off(made: LogicScene) -> None:
     made.logic.parameters.updateAutomatically = False
     made.click()
     assert made.worker.requests == []
@@ -145,7 +145,7 @@ def test_placing_goes_on_for_the_segment_that_is_selected(made: LogicScene) -> N
     assert (made.logic.promptCount(first), made.logic.promptCount(second)) == (1, 1)
 
 
-def test_a_segment_stops_at_others_unless_told_otherwise(made: LogicScene) -> None:
+def test_a_segment_stops_at_others_unless_set_otherwise(made: LogicScene) -> None:
     from PUMITSegmentLib.segments.writer import OverwriteMode
 
     first = made.logic.newSegment()
@@ -177,7 +177,7 @@ def test_what_belongs_to_others_whole_is_said_to(made: LogicScene) -> None:
     assert "other segments" in made.status
 
 
-def test_taking_from_others_can_be_taken_back(made: LogicScene) -> None:
+def test_taking_from_others_can_be_undone(made: LogicScene) -> None:
     from PUMITSegmentLib.segments.writer import OverwriteMode
 
     first = made.logic.newSegment()
@@ -218,7 +218,7 @@ def test_removing_a_segment_removes_its_prompts_and_undo_brings_both_back(
     assert made.logic.promptCount(first) == 1
 
 
-def test_a_new_segment_can_be_taken_back(made: LogicScene) -> None:
+def test_a_new_segment_can_be_undone(made: LogicScene) -> None:
     segmentID = made.logic.newSegment("Liver")
     made.logic.undo()
     assert made.logic.segmentID == ""
@@ -247,7 +247,7 @@ def test_following_and_preceding_segments_are_selected_round_the_end(made: Logic
 # --- steps ----------------------------------------------------------------------------------------
 
 
-def test_every_step_over_two_segments_can_be_taken_back_and_repeated(made: LogicScene) -> None:
+def test_every_step_over_two_segments_can_be_undone_and_repeated(made: LogicScene) -> None:
     masks = [box((2, 2, 2), (5 + i, 6, 7)) for i in range(5)]
     first = made.logic.newSegment("First")
     states = []
@@ -287,7 +287,7 @@ def test_a_step_that_was_never_answered_is_answered_when_it_is_reached_again(
     assert len(made.worker.requests) == count + 1
 
 
-def test_reset_can_be_taken_back(made: LogicScene) -> None:
+def test_reset_can_be_undone(made: LogicScene) -> None:
     first = made.logic.newSegment()
     made.click()
     made.answer(A)
@@ -307,7 +307,7 @@ def test_reset_can_be_taken_back(made: LogicScene) -> None:
     assert np.array_equal(made.mask(second), B & ~A)
 
 
-def test_masking_set_later_does_not_keep_a_step_from_being_taken_back(made: LogicScene) -> None:
+def test_masking_set_later_does_not_keep_a_step_from_being_undone(made: LogicScene) -> None:
     import slicer
     from PUMITSegmentLib.segments.editable_area import segmentEditorNode
 

@@ -92,7 +92,7 @@ def test_another_frame_of_the_image_is_not_given_the_earlier_ones_mask(made: Log
     assert "changed" in made.status
 
 
-def test_steps_on_another_grid_cannot_be_taken_back(made: LogicScene) -> None:
+def test_steps_on_another_grid_cannot_be_undone(made: LogicScene) -> None:
     import slicer
 
     made.click()

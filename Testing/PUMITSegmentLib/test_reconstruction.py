@@ -1,4 +1,4 @@
-"""A reconstruction stands beside its scan, with the difference and a plot of token use."""
+"""A reconstruction stands next to its scan, with the difference and a plot of token use."""
 
 from __future__ import annotations
 
@@ -150,12 +150,12 @@ def test_three_views_show_scan_reconstruction_and_difference(shown, sliceView) -
     for name in ("Red", "Green", "Yellow"):
         sliceView(name).show(volume)
     compareInViews(nodes, volume)
-    wanted = {"Red": volume, "Green": nodes.image, "Yellow": volume}
+    volumes = {"Red": volume, "Green": nodes.image, "Yellow": volume}
     composites = nodesOf("vtkMRMLSliceCompositeNode")
-    assert {name: composites[name].GetBackgroundVolumeID() for name in wanted} == {
-        name: node.GetID() for name, node in wanted.items()
+    assert {name: composites[name].GetBackgroundVolumeID() for name in volumes} == {
+        name: node.GetID() for name, node in volumes.items()
     }
-    layers = {name: composites[name].GetForegroundVolumeID() for name in wanted}
+    layers = {name: composites[name].GetForegroundVolumeID() for name in volumes}
     assert layers == {"Red": None, "Green": None, "Yellow": nodes.difference.GetID()}
     assert composites["Yellow"].GetForegroundOpacity() == 1
     slices = nodesOf("vtkMRMLSliceNode")

@@ -254,22 +254,22 @@ def test_volume_returns_from_the_scene_as_it_went_in(scene, channels) -> None:
     import slicer
     from PUMITSlicerLib.mrml import addVolumeNode, readVolume
 
-    beside = addVolume()
-    beside.SetAndObserveTransformNodeID(addTransform(AFFINE).GetID())
+    neighbour = addVolume()
+    neighbour.SetAndObserveTransformNodeID(addTransform(AFFINE).GetID())
     hierarchy = slicer.vtkMRMLSubjectHierarchyNode.GetSubjectHierarchyNode(scene)
     study = hierarchy.CreateStudyItem(hierarchy.GetSceneItemID(), "Study")
-    hierarchy.SetItemParent(hierarchy.GetItemByDataNode(beside), study)
+    hierarchy.SetItemParent(hierarchy.GetItemByDataNode(neighbour), study)
     shape = (4, 5, 6) if channels == 1 else (channels, 4, 5, 6)
     array = np.random.default_rng(0).normal(size=shape).astype(np.float32)
     volume = Volume(array, (2.0, 1.5, 0.5), (3.0, -4.0, 5.0), turned(6, isLeftHanded=True))
-    node = addVolumeNode("Reconstruction", volume, beside)
+    node = addVolumeNode("Reconstruction", volume, neighbour)
     again = readVolume(node)
     np.testing.assert_array_equal(again.array, array)
     assert not np.shares_memory(again.array, array)
     np.testing.assert_allclose(again.spacing_mm, volume.spacing_mm)
     np.testing.assert_allclose(again.origin_lps, volume.origin_lps)
     np.testing.assert_allclose(again.direction, volume.direction, atol=1e-9)
-    assert node.GetTransformNodeID() == beside.GetTransformNodeID()
+    assert node.GetTransformNodeID() == neighbour.GetTransformNodeID()
     assert hierarchy.GetItemParent(hierarchy.GetItemByDataNode(node)) == study
     assert node.GetDisplayNode() is not None
 

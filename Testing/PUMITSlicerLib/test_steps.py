@@ -1,4 +1,4 @@
-"""Steps run through Slicer's own installer where it can work beside the GUI."""
+"""Steps run through Slicer's own installer where it can work without blocking the GUI."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_pip_runs_through_slicers_own_installer(background):
         ({}, False, ProgramRunner),
     ],
 )
-def test_slicers_installer_is_used_where_it_can_work_beside_the_gui(
+def test_slicers_installer_is_used_where_it_can_work_next_to_the_gui(
     background, monkeypatch, modules, testing, kind
 ):
     import slicer

@@ -97,14 +97,14 @@ class FakeRuns:
         self.speed = self.memory = self.logText = ""
         for name in ("start", "pause", "resume", "stop", "finish", "continueRun", "remove"):
             setattr(self, name, calls.of(name))
-        self._asked = calls
+        self._calls = calls
 
     @property
     def overlays(self) -> tuple[Any, ...]:
         return tuple(self.curves.overlays)
 
     def select(self, folder: Path | None) -> None:
-        self._asked.append(("select", folder))
+        self._calls.append(("select", folder))
         self.selected = next((view for view in self.all if view.folder == folder), None)
 
     def show(self, *views: Any) -> None:

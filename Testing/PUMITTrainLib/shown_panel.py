@@ -45,7 +45,7 @@ class ShownPanel:
         from Qt import QtCore, QtTest, QtWidgets
 
         assert widget.isVisible(), widget.name
-        # Only the circle and the words of a radio button answer, not the space beside them.
+        # Only the circle and the words of a radio button answer, not the space next to them.
         isWide = not isinstance(widget, QtWidgets.QRadioButton)
         place = QtCore.QPoint(widget.width // 2 if isWide else 10, widget.height // 2)
         self.pressed = widget

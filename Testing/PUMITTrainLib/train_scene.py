@@ -15,7 +15,7 @@ import numpy as np
 
 @dataclass
 class Call:
-    """A command that was asked for."""
+    """A command that was to run."""
 
     arguments: list[str]
     onLine: Callable[[str], None]
@@ -45,7 +45,7 @@ class Call:
 
 
 class ScriptedPrograms:
-    """Keeps what was asked for; the test answers."""
+    """Keeps the requests; the test answers."""
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
@@ -76,7 +76,7 @@ class ScriptedLauncher:
 
 
 class ScriptedChecker:
-    """Keeps the texts that were asked about; the test answers the last."""
+    """Keeps the texts to check; the test answers the last."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
@@ -134,9 +134,9 @@ class TrainScene:
 
     Attributes:
         root: Where runs lie.
-        programs: What `pumit data`, `plan` and `models` are asked.
+        programs: Requests to `pumit data`, `plan` and `models`.
         launcher: What is started.
-        checker: What is asked about recipes.
+        checker: Recipes to check.
         missing: What the setup finds missing.
         logic: The logic.
     """

@@ -42,17 +42,17 @@ def test_twenty_wishes_say_where_they_were_asked_and_what_holds_the_answer(page:
     wishes = re.split(r"^## (?=\d+\. )", page, flags=re.MULTILINE)[1:]
     assert [int(wish.split(".")[0]) for wish in wishes] == list(range(1, 21))
     for wish in wishes:
-        (asked,) = re.findall(r"(?<!\*)\*(?!\*)([^*]*#\d+[^*]*)\*", wish)[:1]
-        linked = re.findall(LINK, asked)
-        assert len(linked) == asked.count("[#") > 0, wish[:60]
+        (request,) = re.findall(r"(?<!\*)\*(?!\*)([^*]*#\d+[^*]*)\*", wish)[:1]
+        linked = re.findall(LINK, request)
+        assert len(linked) == request.count("[#") > 0, wish[:60]
         assert all(shown == led for shown, led in linked), wish[:60]
         assert re.search(r"\*\*(Yes|In part|Not shown|No)\b", wish), wish[:60]
         assert re.search(r"`test_\w+`", wish), wish[:60]
 
 
 def test_wishes_are_linked_to_trackers_that_were_looked_up(page: str) -> None:
-    asked = r"https://github\.com/([\w-]+/[\w-]+)/(?:issues|pull)/\d+"
-    assert set(re.findall(asked, page)) == TRACKERS
+    request = r"https://github\.com/([\w-]+/[\w-]+)/(?:issues|pull)/\d+"
+    assert set(re.findall(request, page)) == TRACKERS
 
 
 def test_every_named_test_exists_where_its_link_leads(

@@ -45,8 +45,8 @@ def test_files_for_the_host_fit_their_schema(
 
 
 def test_a_linter_finds_nothing_in_the_workflows(repository: Path) -> None:
-    beside = Path(sys.executable).parent / "zizmor"
-    linter = str(beside) if beside.exists() else shutil.which("zizmor")
+    installed = Path(sys.executable).parent / "zizmor"
+    linter = str(installed) if installed.exists() else shutil.which("zizmor")
     if linter is None:
         pytest.skip("zizmor is not installed")
     command = [linter, "--offline", "--quiet", "."]
@@ -98,13 +98,13 @@ def test_hooks_before_a_commit_use_the_ruff_of_the_tests(repository: Path) -> No
     hooks = yaml.safe_load((repository / ".pre-commit-config.yaml").read_text(encoding="utf-8"))
     pins = (repository / ".ci" / "constraints.txt").read_text(encoding="utf-8").splitlines()
     (ruff,) = [pin for pin in pins if pin.startswith("ruff==")]
-    asked = {
+    versions = {
         each
         for source in hooks["repos"]
         for hook in source["hooks"]
         for each in hook.get("additional_dependencies", [])
     }
-    assert asked == {ruff}
+    assert versions == {ruff}
 
 
 def test_the_template_asks_for_no_patient_data(repository: Path) -> None:

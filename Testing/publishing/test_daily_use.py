@@ -46,9 +46,9 @@ def test_the_first_dicom_seg_is_counted_right(repository: Path) -> None:
     page = (repository / "docs" / "explanation" / "daily_use.md").read_text(encoding="utf-8")
     part = page.partition("## From the README to a first DICOM-SEG")[2].partition("\n## ")[0]
     steps = [int(n) for n in re.findall(r"^\| [^|]+ \| [^|]*?(\d+) presses", part, re.MULTILINE)]
-    (told,) = re.findall(r"^(\d+) presses, 1 drag", part, re.MULTILINE)
+    (stated,) = re.findall(r"^(\d+) presses, 1 drag", part, re.MULTILINE)
     assert len(steps) == 4
-    assert sum(steps) == int(told)
+    assert sum(steps) == int(stated)
     readme = (repository / "README.md").read_text(encoding="utf-8")
     for word in ("Application Settings", "PUMITSegment", "**Install**", "scripts/demo.py"):
         assert word in readme

@@ -1,4 +1,4 @@
-"""The list of dependencies with their known faults, against what is asked for and tested."""
+"""The list of dependencies with their known faults, against what is required and tested."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Row = tuple[str, str, str, str, str]
 
 @pytest.fixture(scope="module")
 def rows(repository: Path) -> list[Row]:
-    """Name, faults, repaired in, asked for, reason."""
+    """Name, faults, repaired in, required, reason."""
     page = repository / "docs" / "explanation" / "dependencies.md"
     cells = re.findall(r"^\| ([^|]+) \|(.*)\|(.*)\|(.*)\|(.*)\|$", page.read_text("utf-8"), re.M)
     return [tuple(cell.strip() for cell in row) for row in cells][1:]
 
 
 @pytest.fixture(scope="module")
-def asked(repository: Path) -> dict[str, Requirement]:
+def required(repository: Path) -> dict[str, Requirement]:
     """What users install, by name."""
     text = (repository / "pyproject.toml").read_text(encoding="utf-8")
     project = tomllib.loads(text)["project"]
@@ -48,12 +48,12 @@ def lowest(requirement: Requirement) -> Version:
     return Version(bound)
 
 
-def test_every_dependency_of_users_was_looked_at(
-    rows: list[Row], asked: dict[str, Requirement]
+def test_every_dependency_of_users_was_inspected(
+    rows: list[Row], required: dict[str, Requirement]
 ) -> None:
     listed = {canonicalize_name(name) for row in rows for name in row[0].split(", ")}
-    assert set(asked) <= listed
-    assert listed - set(asked) == {"urllib3"}  # brought by requests
+    assert set(required) <= listed
+    assert listed - set(required) == {"urllib3"}  # brought by requests
 
 
 def test_nothing_is_tested_that_has_a_known_fault(
@@ -65,12 +65,12 @@ def test_nothing_is_tested_that_has_a_known_fault(
 
 
 def test_an_older_version_is_taken_only_with_a_reason(
-    rows: list[Row], asked: dict[str, Requirement]
+    rows: list[Row], required: dict[str, Requirement]
 ) -> None:
     for name, _faults, repaired, bound, reason in rows:
-        if not repaired or name not in asked:
+        if not repaired or name not in required:
             continue
-        assert lowest(asked[name]) == Version(bound), name
+        assert lowest(required[name]) == Version(bound), name
         if Version(bound) < Version(repaired):
             assert re.search(r"Slicer's own|not used|it refuses", reason), name
 

@@ -26,7 +26,7 @@ _BUILD = "import sys; from setuptools import build_meta as b; print(b.build_{kin
 
 @pytest.fixture(scope="module")
 def sources(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of what is tracked, so that building leaves nothing beside it."""
+    """A copy of what is tracked, so that building leaves nothing next to it."""
     if importlib.util.find_spec("setuptools") is None:
         pytest.skip("setuptools is not installed")
     folder = tmp_path_factory.mktemp("sources")
@@ -105,8 +105,8 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def test_a_linter_finds_nothing_in_the_dockerfile(repository: Path, tmp_path: Path) -> None:
-    beside = Path(sys.executable).parent / "hadolint"
-    linter = str(beside) if beside.exists() else shutil.which("hadolint")
+    own_linter = Path(sys.executable).parent / "hadolint"
+    linter = str(own_linter) if own_linter.exists() else shutil.which("hadolint")
     if linter is None:
         pytest.skip("hadolint is not installed")
     dockerfile = repository / "deploy" / "Dockerfile"
@@ -129,9 +129,9 @@ def test_conda_recipe_is_one_for_its_builder(repository: Path) -> None:
     builder = pytest.importorskip("rattler_build", reason="py-rattler-build is not installed")
     recipe = repository / "deploy" / "conda" / "recipe.yaml"
     (rendered,) = builder.Stage0Recipe.from_file(str(recipe)).render()
-    told = rendered.recipe.to_dict()
-    assert told["package"] == {"name": "pumit", "version": pumit.__version__}
-    assert told["build"]["noarch"] == "python"
+    rendered_recipe = rendered.recipe.to_dict()
+    assert rendered_recipe["package"] == {"name": "pumit", "version": pumit.__version__}
+    assert rendered_recipe["build"]["noarch"] == "python"
     with pytest.raises(builder.RattlerBuildError):
         builder.Stage0Recipe.from_yaml(recipe.read_text().replace("\nbuild:", "\nbuilt:"))
 
@@ -140,8 +140,8 @@ def test_conda_recipe_asks_for_what_the_wheel_asks_for(repository: Path) -> None
     recipe = yaml.safe_load((repository / "deploy" / "conda" / "recipe.yaml").read_text())
     text = (repository / "pyproject.toml").read_text(encoding="utf-8")
     lines = text.partition("\ndependencies = [")[2].partition("\n]")[0].splitlines()
-    asked = [Requirement(line.strip(' ",')) for line in lines if line.strip().startswith('"')]
-    expected = {(ON_CONDA.get(r.name.lower(), r.name.lower()), str(r.specifier)) for r in asked}
+    required = [Requirement(line.strip(' ",')) for line in lines if line.strip().startswith('"')]
+    expected = {(ON_CONDA.get(r.name.lower(), r.name.lower()), str(r.specifier)) for r in required}
     given = [line.split(" ") for line in recipe["requirements"]["run"]]
     found = {(name, str(SpecifierSet(bounds))) for name, bounds in given if name != "python"}
     assert found == expected
@@ -186,7 +186,7 @@ def empty_environment(wheel: Path, folder: Path) -> Path | None:
 
 @pytest.mark.slow
 def test_wheel_alone_segments_without_torch(wheel: Path, tmp_path: Path) -> None:
-    """In an empty environment; where none can be had, beside this one's packages but PyTorch."""
+    """In an empty environment; where there is none, with this one's packages but PyTorch."""
     programs = empty_environment(wheel, tmp_path)
     if programs is not None:
         demo = run(programs / "pumit", "demo", "-o", "out", folder=tmp_path)

@@ -48,14 +48,14 @@ def all_rows(text: str) -> list[list[str]]:
 def test_figures_of_clicks_are_those_of_the_card(
     repository: Path, rows: list[list[str]], model: str
 ) -> None:
-    told = [
+    stated = [
         number
         for what, value, _commit in rows
         if what.startswith(CLICKS[model])
         for number in re.findall(r"0\.\d{3}", value)
     ]
     clicks, _surface, box = all_rows(card(repository, model))
-    assert told == [box[0], *clicks[2:7]]
+    assert stated == [box[0], *clicks[2:7]]
 
 
 @pytest.mark.parametrize("model", AUTOMATIC)

@@ -53,10 +53,10 @@ def sentences(page: str) -> list[str]:
 def test_every_sentence_has_its_tests_or_says_why_none(
     page: str, claims: list[tuple[str, list[str] | str]]
 ) -> None:
-    told = sentences(page)
-    for sentence, (beginning, _held) in zip(told, claims, strict=False):
+    stated = sentences(page)
+    for sentence, (beginning, _held) in zip(stated, claims, strict=False):
         assert sentence.startswith(beginning), f"{sentence!r} is not in security_claims.yaml"
-    assert len(told) == len(claims)
+    assert len(stated) == len(claims)
 
 
 def test_every_named_test_exists(

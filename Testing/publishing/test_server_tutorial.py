@@ -41,10 +41,10 @@ def test_token_certificate_and_server_as_on_the_page(commands: list[str], tmp_pa
     assert program == "/opt/pumit/bin/pumit"
     command = [sys.executable, "-m", "pumit.cli.main", *arguments]
     variables = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    with (tmp_path / "told").open("w") as told:
-        server = subprocess.Popen(command, cwd=tmp_path, stdout=told, env=variables)
+    with (tmp_path / "output").open("w") as output:
+        server = subprocess.Popen(command, cwd=tmp_path, stdout=output, env=variables)
     try:
-        while not (tmp_path / "told").read_text().endswith("\n"):
+        while not (tmp_path / "output").read_text().endswith("\n"):
             assert server.poll() is None
             time.sleep(0.2)
         addresses = re.findall(r"https://localhost:8443(/\w+)", ask)
@@ -64,4 +64,4 @@ def test_token_certificate_and_server_as_on_the_page(commands: list[str], tmp_pa
     finally:
         server.terminate()
         server.wait(60)
-    assert f"PUMIT is ready at https://0.0.0.0:{port}" in (tmp_path / "told").read_text()
+    assert f"PUMIT is ready at https://0.0.0.0:{port}" in (tmp_path / "output").read_text()

@@ -101,7 +101,7 @@ def test_links_to_other_hosts_have_a_form_that_can_be_right(
         assert f"<{address}>" in outside.page()
 
 
-def test_a_page_that_is_gone_is_told_from_a_host_that_says_nothing(
+def test_a_page_that_is_gone_is_reported_from_a_host_that_says_nothing(
     repository: Path,
 ) -> None:
     """`scripts/check_links.py` against a host of the test's own."""
@@ -136,7 +136,7 @@ def test_every_page_is_in_the_menu(repository: Path) -> None:
 
 @pytest.mark.slow
 def test_site_builds_strictly_with_everything_that_the_program_tells(site: Path) -> None:
-    told = {
+    texts = {
         "reference/command_line.html": "pumit segment",
         "reference/http_api.html": "/pumit/v2/",
         "reference/glossary.html": "spatially adaptive convolution",
@@ -145,7 +145,7 @@ def test_site_builds_strictly_with_everything_that_the_program_tells(site: Path)
         "reference/models/default.html": "Model card",
         "Resources/tutorial/1_scan.png": "",
     }
-    for name, text in told.items():
+    for name, text in texts.items():
         assert (site / name).is_file(), name
         if text:
             assert text in (site / name).read_text(encoding="utf-8"), name

@@ -1,4 +1,4 @@
-"""What can be told of Windows and macOS without them."""
+"""What is known of Windows and macOS without them."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_every_dependency_was_found_as_a_wheel_on_each_system(repository: Path) 
     assert len(rows) > 2 * len(direct)  # what they need in turn
 
 
-def test_markers_are_read_for_the_system_that_is_asked_about(repository: Path) -> None:
+def test_markers_are_read_for_the_system_that_is_requested_about(repository: Path) -> None:
     pytest.importorskip("tomllib", reason="check_wheels.py needs Python 3.11")
     sys.path.insert(0, str(repository / "scripts"))
     try:

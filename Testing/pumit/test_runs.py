@@ -135,7 +135,7 @@ def test_status_is_written_over_where_the_disk_is_full(
         write_status(tmp_path / "missing", RunStatus("paused"))
 
 
-def test_what_is_asked_is_read_until_it_is_removed(tmp_path: Path) -> None:
+def test_what_is_requested_is_read_until_it_is_removed(tmp_path: Path) -> None:
     assert read_command(tmp_path) is None
     send_command(tmp_path, "pause")
     assert read_command(tmp_path) == "pause"

@@ -22,7 +22,7 @@ def a_volume() -> Volume:
     return Volume(np.zeros((3, 4, 5), dtype=np.int16))
 
 
-def test_segment_is_tissue_unless_told_otherwise():
+def test_segment_is_tissue_unless_set_otherwise():
     segment = Segment("1", a_mask())
     assert segment.category == segment.type == TISSUE == CodedConcept("85756007", "SCT", "Tissue")
     assert segment.anatomic_region is None

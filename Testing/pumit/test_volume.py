@@ -62,7 +62,7 @@ def test_border_voxels_belong_to_the_volume() -> None:
     assert not volume.contains((0, 0, 7.6))
 
 
-def test_planar_image_contains_points_beside_its_plane() -> None:
+def test_planar_image_contains_points_next_to_its_plane() -> None:
     volume = Volume(np.zeros((1, 4, 5)), (PLANAR_SLICE_SPACING_MM, 1, 1))
     assert volume.is_planar
     assert volume.contains((1, 1, 1e9))

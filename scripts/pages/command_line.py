@@ -12,7 +12,7 @@ from pumit.cli.main import COMMANDS
 _INTRODUCTION = """# The command line
 
 Written from the program itself. `pumit --version` tells the version, `pumit --verbose COMMAND` logs
-what happens on standard error. A command that cannot do what it was asked for ends with one line on
+what happens on standard error. A command that cannot do its work ends with one line on
 standard error, exit status 2, and no half-written file.
 """
 

@@ -20,7 +20,7 @@ promises: [versions](versions.md).
 
 def description() -> dict[str, Any]:
     """The OpenAPI description of a server."""
-    # The engine is asked when a server starts, which this one does not.
+    # The engine is opened when a server starts, which this one does not.
     app = create_app(cast(ServerEngine, None), token="described, not served")
     return app.openapi()
 

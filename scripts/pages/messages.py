@@ -52,7 +52,7 @@ TROUBLE = re.compile(
 # What has such a word and tells of no trouble.
 NO_TROUBLE = {
     "Everything that is needed is installed.": "says that all is well",
-    "Look at the table: what is red cannot be used, what is amber should be looked at.": "help",
+    "Look at the table: what is red cannot be used, what is amber should be checked.": "help",
     "Delete the run … with its checkpoints, curves and pictures? This cannot be undone. A model of "
     "it that PUMIT Segment lists stays there.": "a question",
 }

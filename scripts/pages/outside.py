@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 OURS = "https://github.com/pumit/SlicerPUMIT"
-# Files about the project that hosts and catalogues read, beside all pages.
+# Files about the project that hosts and catalogues read, in addition to all pages.
 _FILES = ("CITATION.cff", "PUMIT.json", "mkdocs.yml", "pyproject.toml", "CMakeLists.txt")
 _SKIPPED = {"node_modules", "site", "build", "demo-output", "runs"}
 _LINK = re.compile(r"https?://[^\s<>\"'`\])}|]+")

@@ -1,6 +1,6 @@
 """What would go wrong with an export, in a sentence each, before anything is written.
 
-Only what is quickly looked at: the main thread asks this whenever something changes.
+Only quick checks: the main thread runs them whenever something changes.
 """
 
 from __future__ import annotations

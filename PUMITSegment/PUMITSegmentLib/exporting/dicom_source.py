@@ -35,7 +35,7 @@ class DicomFiles:
 
 
 def findDicomFiles(volumeNode, database=None) -> DicomFiles:
-    """Find the DICOM files of a volume; only names are looked at, no file is read whole.
+    """Find the DICOM files of a volume; only names are read, no file is read whole.
 
     Slicer's DICOM module notes the instances on the volume, and its database knows their files.
     A volume that was read from files directly has them in its storage node.

@@ -210,7 +210,7 @@ def _harden(segmentationNode, layers) -> None:
 def write(collected: Collected, isCancelled: Callable[[], bool] = lambda: False) -> Exported:
     """Write the file; from any thread.
 
-    The file is written beside its target and renamed. A file that exists is never replaced: the
+    The file is written next to its target and renamed. A file that exists is never replaced: the
     new one gets a number behind its name.
 
     Args:

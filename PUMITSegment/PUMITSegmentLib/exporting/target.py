@@ -34,7 +34,7 @@ class Target:
         """The first name that is free: `liver.dcm`, then `liver_2.dcm`.
 
         Args:
-            others: Endings of files that go beside it, whose names must be free too.
+            others: Endings of files that go next to it, whose names must be free too.
 
         Raises:
             ExportError: If there are thousands of files of that name.

@@ -1,11 +1,12 @@
 """A structure that one click found in a frame is clicked again in the next.
 
-A network that is given a mask keeps most of it: of what a structure contracts by from one frame to
-the next it follows half, and over several frames the mask is left behind. A click knows no earlier
-frame. So where one click was all that a segment took, the next frame is asked with a click at the
-innermost place of the mask, and goes on from that answer, if it overlaps the mask as two frames of
-one structure do. Whatever took more than that (several clicks, a box, a hand), and what one click
-does not find again, such as several pieces or a thin ring, goes on from the mask as it is.
+A network that starts from a mask keeps most of it: where a structure contracts from one frame to
+the next, the answer contracts half as much, and over several frames the error grows. A click does
+not depend on an earlier frame. So a segment that was made with a single click gets a click in the
+next frame, at the innermost place of the mask. Its answer is used where it overlaps the mask as
+much as two frames of one structure do. All other segments (several clicks, a box, edited by hand),
+and those that one click does not find again, such as several pieces or a thin ring, start from the
+mask.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ class History:
 
     @property
     def canRedo(self) -> bool:
-        """Whether something that was taken back can be repeated."""
+        """Whether something that was undone can be repeated."""
         return bool(self._future)
 
     @property
@@ -101,7 +101,7 @@ class History:
     def record(self, states: Mapping[str, SegmentState | None]) -> bool:
         """Add a level: the states of segments after a step of the user.
 
-        What was taken back before can no longer be repeated then. Segments that are as they were
+        What was undone before can no longer be repeated then. Segments that are as they were
         are no part of the level.
 
         Args:
@@ -148,7 +148,7 @@ class History:
         return self._move(self._past, self._future, 0)
 
     def redo(self) -> States | None:
-        """Repeat the level that was taken back last; see `undo`."""
+        """Repeat the level that was undone last; see `undo`."""
         return self._move(self._future, self._past, 1)
 
     def clear(self) -> None:

@@ -37,7 +37,7 @@ class MaskQuery:
         allow: Constraint of an answer, bool (D, H, W), by what the user drew for certain: boxes
             outside, and lassos in their slices; on a thread.
         isAllowed: Whether a place lies in nothing that the user excluded.
-        click: Click that is asked before the only prompt, the mask of another frame; or None.
+        click: Click to predict from before the only prompt, the mask of another frame; or None.
     """
 
     name: str
@@ -57,10 +57,10 @@ def queryOf(
     Args:
         working: The segmentation with its prompts.
         segmentID: The segment.
-        volumeNode: The scan that it is asked about; None for the one that is worked on.
+        volumeNode: The scan to segment; None for the one that is worked on.
 
     Raises:
-        PumitError: If a prompt lies beside the image.
+        PumitError: If a prompt lies outside the image.
     """
     if working is None or working.volumeNode is None or segmentID not in segmentIDs(working.node):
         return None

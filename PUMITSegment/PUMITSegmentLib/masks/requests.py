@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     Session = RemoteSession | NNInteractiveSession
 
-# How many places to check are asked for.
+# How many places to check are requested.
 PLACES = 5
 OnPlaces = Callable[[Sequence[UncertainRegion]], None]
 

@@ -61,7 +61,7 @@ class WorkingSegmentation:
         self._history = History()
         # Segments whose masks somebody else may have changed since they were last read.
         self._dirtySegments: set[str] = set()
-        # How segments looked that were taken away.
+        # Names, colours and terms of removed segments.
         self._appearances: dict[str, Appearance] = {}
         # States whose prompts were never answered.
         self._unanswered: list[SegmentState] = []
@@ -72,7 +72,7 @@ class WorkingSegmentation:
     def setVolume(self, volumeNode) -> None:
         """Work on another scan, or note that the present one changed.
 
-        On another grid the steps so far cannot be taken back: their masks do not fit it.
+        On another grid the steps so far cannot be undone: their masks do not fit it.
         """
         grid = gridOf(volumeNode)
         if grid != self._grid:
@@ -148,7 +148,7 @@ class WorkingSegmentation:
             self._record({segmentID: self._state(segmentID, packed)})
         elif not isPrompted and packed.box is not None and not self.promptCount(segmentID):
             self.prompts.setMaskPrior(segmentID, packed.mask(), self.volumeNode)
-            # Nobody did anything yet that could be taken back.
+            # Nobody did anything yet that could be undone.
             self._history.amend(segmentID, self._state(segmentID, packed))
 
     def answer(
@@ -262,7 +262,7 @@ class WorkingSegmentation:
 
     @property
     def canRedo(self) -> bool:
-        """Whether something that was taken back can be repeated."""
+        """Whether something that was undone can be repeated."""
         return self._history.canRedo
 
     def recordPrompts(self, segmentID: str) -> None:
@@ -275,7 +275,7 @@ class WorkingSegmentation:
 
     def recordNew(self, segmentID: str) -> None:
         """Remember that a segment was added."""
-        # It may have been looked at already, since it was selected.
+        # It may have been viewed already, since it was selected.
         self._history.begin(segmentID, None)
         self._record({segmentID: self._state(segmentID, emptyMask(self.volumeNode))})
 
@@ -329,7 +329,7 @@ class WorkingSegmentation:
         return self._restore(self._history.undo())
 
     def redo(self) -> list[str] | None:
-        """Repeat the step that was taken back last; see `undo`."""
+        """Repeat the step that was undone last; see `undo`."""
         return self._restore(self._history.redo())
 
     def _restore(self, states) -> list[str] | None:
@@ -395,6 +395,6 @@ class WorkingSegmentation:
         starts, stops = zip(*box, strict=True)
         voxels = np.ascontiguousarray(packed.inside()).view(np.uint8)
         prepared = PreparedMask(packed.shape, Box(starts, stops), voxels)
-        # Masking that was set since then must not keep a step from being taken back.
+        # Masking that was set since then must not keep a step from being undone.
         with editingAnywhere():
             self._writer.write(self.node, segmentID, prepared, self.volumeNode)

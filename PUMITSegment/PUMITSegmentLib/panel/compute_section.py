@@ -48,7 +48,7 @@ class ComputeSection:
         compute.onStateChanged.append(self.refresh)
         # Opening a section shows everything in it, also what is not for this machine.
         ui.computeSection.connect("contentsCollapsed(bool)", self._onCollapsed)
-        # Memory changes by itself; it is asked for only while somebody looks.
+        # Memory changes by itself; it is read only while it is visible.
         self._timer = qt.QTimer()
         self._timer.setInterval(_MEMORY_INTERVAL_MS)
         self._timer.connect("timeout()", self._onTimeout)

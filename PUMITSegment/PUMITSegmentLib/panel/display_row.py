@@ -57,7 +57,7 @@ class DisplayRow:
         self._label()
 
     def _label(self) -> None:
-        """Write each segment's volume beside its row, which may be another row than before.
+        """Write each segment's volume next to its row, which may be another row than before.
 
         As headers of the rows: Slicer's table writes into its columns whenever a segment changes.
         """

@@ -40,7 +40,7 @@ class FrameRow:
         ui.continueAllButton.text = _("To the end")
         isFollowed = frame.number + 1 < frame.count or source is not None
         wait = _("Wait for the answer, or cancel it above") if self._logic.isComputing else ""
-        nothing = "" if source is not None else _("No frame beside this one has other segments")
+        nothing = "" if source is not None else _("No frame next to this one has other segments")
         _enable(
             ui.continueButton,
             wait or nothing,

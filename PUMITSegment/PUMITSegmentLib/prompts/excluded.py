@@ -18,7 +18,7 @@ from PUMITSegmentLib.prompts.kinds import BOXES
 from PUMITSegmentLib.prompts.tag import PromptTag, promptNodesOf, tagOf
 
 Mask = npt.NDArray[np.bool_]
-# The same centre of a voxel may be computed a little beside itself.
+# The same centre of a voxel may be computed a little off.
 _SLACK = 1e-6
 
 

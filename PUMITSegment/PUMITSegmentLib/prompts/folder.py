@@ -14,7 +14,7 @@ _IS_FOLDER = "PUMITSegment.PromptFolder"
 def putIntoFolder(node, segmentationNode) -> None:
     """Put a prompt node into its segmentation's folder, which is made if there is none.
 
-    The folder lies beside the segmentation: what is below one is taken for its segments.
+    The folder lies next to the segmentation: what is below one is taken for its segments.
     """
     hierarchy = _hierarchy(segmentationNode.GetScene())
     if hierarchy is None:
@@ -22,8 +22,8 @@ def putIntoFolder(node, segmentationNode) -> None:
     folder = _folderOf(hierarchy, segmentationNode)
     if not folder:
         name = _("{segmentation} prompts").format(segmentation=segmentationNode.GetName())
-        beside = hierarchy.GetItemByDataNode(segmentationNode)
-        parent = hierarchy.GetItemParent(beside) if beside else hierarchy.GetSceneItemID()
+        sibling = hierarchy.GetItemByDataNode(segmentationNode)
+        parent = hierarchy.GetItemParent(sibling) if sibling else hierarchy.GetSceneItemID()
         folder = hierarchy.CreateFolderItem(parent, name)
         hierarchy.SetItemAttribute(folder, _IS_FOLDER, "true")
         hierarchy.SetItemExpanded(folder, False)

@@ -129,7 +129,7 @@ class MaskPrompts:
 
         Args:
             node: A node that holds a prior.
-            volumeNode: The scan that it is wanted on; None for the one it was made on.
+            volumeNode: The scan that it is computed on; None for the one it was made on.
         """
         prior = MaskPrior.read(node)
         if prior is None:

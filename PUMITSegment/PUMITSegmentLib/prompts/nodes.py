@@ -308,7 +308,7 @@ class PromptNodes(VTKObservationMixin):
         removeEmptyFolders(self._scene)
 
     def _dropWithoutDepth(self, isInEvent: bool = False) -> None:
-        """Remove the box whose depth is asked for."""
+        """Remove the box whose depth is requested."""
         node = self._tool.dropDepth()
         if node is not None:
             with self._watch.muted():

@@ -1,4 +1,4 @@
-"""Prompts beside the image, which nothing can answer."""
+"""Prompts outside the image, which nothing can answer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pumit.prompts import BoxPrompt, PointPrompt, Prompt, ScribblePrompt
 from PUMITSlicerLib.mrml import VolumeFrame
 from slicer.i18n import tr as _
 
-# The border of a voxel may be computed a little beside itself.
+# The border of a voxel may be computed a little off.
 _TOLERANCE = 1e-6
 # Towards smaller and larger R, A and S.
 _SIDES = (("L", "R"), ("P", "A"), ("I", "S"))
@@ -47,7 +47,7 @@ def _isOutside(prompt: Prompt, frame: VolumeFrame, size: npt.NDArray[np.int_]) -
 
 
 def refusalText(prompt: Prompt) -> str:
-    """One sentence on a prompt that was just placed or moved beside the image."""
+    """One sentence on a prompt that was just placed or moved outside the image."""
     if isinstance(prompt, BoxPrompt):
         return _("The box lies outside the image and is not used. Draw it around the structure.")
     if isinstance(prompt, ScribblePrompt):
@@ -56,7 +56,7 @@ def refusalText(prompt: Prompt) -> str:
 
 
 def locationText(prompt: Prompt, volumeNode) -> str:
-    """One sentence on a prompt that lies beside the image already, with its place as Slicer's."""
+    """One sentence on a prompt that lies outside the image already, with its place as Slicer's."""
     middle = np.mean(VolumeFrame(volumeNode).lpsToWorld(_pointsOf(prompt)), axis=0)
     place = ", ".join(
         f"{sides[int(value >= 0)]} {abs(value):.1f}"

@@ -17,14 +17,14 @@ from PUMITSegmentLib.scene.view_overlay import ViewOverlay
 
 Points = npt.NDArray[np.float64]
 _BOX = "vtkMRMLMarkupsROINode"
-# Pixels between an edge and each of the two lines beside it, and how thick these are.
+# Pixels between an edge and each of the two lines next to it, and how thick these are.
 _BESIDE, _THICKNESS = 1.5, 2.0
 # The twelve edges of a box, as pairs of its corners: those that differ in one bit.
 _EDGES = [(a, a | bit) for a in range(8) for bit in (1, 2, 4) if not a & bit]
 
 
 class BoxEdges(VTKObservationMixin):
-    """Dark lines beside the edges of every box prompt, in the slice views of the present layout."""
+    """Dark lines next to the edges of every box prompt, in the slice views of the layout."""
 
     def __init__(self) -> None:
         super().__init__()

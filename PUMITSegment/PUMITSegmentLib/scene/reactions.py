@@ -29,7 +29,7 @@ class SessionReactions:
     def __init__(self, logic, requests: MaskRequests) -> None:
         self._logic = logic
         self._requests = requests
-        # How many prompts of each segment lay beside the image when it was last looked at.
+        # How many prompts of each segment lay outside the image when it was last checked.
         self._outsideCounts: dict[tuple[str, str], int] = {}
 
     def getParameterNode(self) -> SegmentParameters:
@@ -89,7 +89,7 @@ class SessionReactions:
         self.onSessionChanged()
 
     def _refuseOutside(self, segmentID: str) -> bool:
-        """Put back what was just placed or moved beside the image.
+        """Put back what was just placed or moved outside the image.
 
         Prompts that lay there before, such as those of a loaded scene, are none of the user's now.
         """

@@ -1,4 +1,4 @@
-"""What brings a removed segment back beside its mask: name, colour, coded term, provenance."""
+"""What restores a removed segment together with its mask: name, colour, coded term, provenance."""
 
 from __future__ import annotations
 

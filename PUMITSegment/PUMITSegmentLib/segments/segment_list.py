@@ -8,7 +8,7 @@ from slicer.i18n import tr as _
 
 
 def newSegmentation(volumeNode) -> object:
-    """A segmentation node for a scan: on its grid, under its transform, beside it in its study."""
+    """A segmentation node for a scan: on its grid, under its transform, in the same study."""
     scene = slicer.mrmlScene
     name = scene.GenerateUniqueName(_("{scan} segmentation").format(scan=volumeNode.GetName()))
     node = scene.AddNewNodeByClass("vtkMRMLSegmentationNode", name)

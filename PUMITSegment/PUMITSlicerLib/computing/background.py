@@ -36,7 +36,7 @@ class BackgroundJob:
 
     @property
     def isCancelled(self) -> bool:
-        """Whether it was cancelled; may be asked from its own thread."""
+        """Whether it was cancelled; may be called from its own thread."""
         return self._isCancelled.is_set()
 
     @property

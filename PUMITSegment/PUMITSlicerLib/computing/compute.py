@@ -63,7 +63,7 @@ class Compute:
     """Starts, watches and ends the worker, or connects to the server, that the user chose.
 
     Everything is called on the GUI thread and returns at once, except `client` and `openSession`,
-    which are for threads. Nothing is started before it is asked for.
+    which are for threads. Nothing is started before it is needed.
 
     Args:
         background: Threads for work that takes time.

@@ -21,7 +21,7 @@ TORCH = "torch"
 TORCH_REQUIREMENT = "torch>=2.4"
 # What talks to a server; the server brings the rest.
 _REMOTE = frozenset({"numpy", "requests", "blosc2"})
-# What Slicer brings, and where its module is looked for: not all of it has an entry for pip.
+# What Slicer brings, and where its module is found: not all of it has an entry for pip.
 # Another version would break Slicer itself.
 BUNDLED = {
     "numpy": "numpy",

@@ -97,7 +97,7 @@ def sizeInWords(byteCount: int) -> str:
 
 
 def _fetchedModels() -> list[Path]:
-    """Checkpoints beside the user's own models, each of which has a folder of its own."""
+    """Checkpoints next to the user's own models, each of which has a folder of its own."""
     folder = user_folder()
     index = folder / "index.yaml"  # names the user's own
     try:

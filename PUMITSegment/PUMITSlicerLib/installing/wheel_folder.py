@@ -91,14 +91,14 @@ def _choose(
     requirement: Requirement, wheels: list[_Wheel], supported: frozenset[Tag]
 ) -> _Wheel | str:
     """The wheel that pip would take, or a sentence that says why there is none."""
-    wanted = f"{requirement.name}{requirement.specifier}"
+    required = f"{requirement.name}{requirement.specifier}"
     if not wheels:
-        return _("{wanted} is needed and not in the folder.").format(wanted=wanted)
+        return _("{required} is needed and not in the folder.").format(required=required)
     right = [w for w in wheels if requirement.specifier.contains(w.version, prereleases=True)]
     if not right:
         there = ", ".join(sorted(str(wheel.version) for wheel in wheels))
-        return _("{wanted} is needed, but the folder has {there}.").format(
-            wanted=wanted, there=there
+        return _("{required} is needed, but the folder has {there}.").format(
+            required=required, there=there
         )
     fitting = [wheel for wheel in right if wheel.tags & supported]
     if not fitting:

@@ -24,7 +24,7 @@ def classify_images(args: argparse.Namespace, images: list[Path]) -> int:
 
     Raises:
         ExportError: If the output is no table, or cannot be written.
-        VolumeError: If a scan cannot be used; of several the others are told all the same.
+        VolumeError: If a scan cannot be used; of several the others are reported all the same.
     """
     from pumit.inference.automatic.classifier import load_classifier
     from pumit.volume import Volume

@@ -105,5 +105,5 @@ def run(args: argparse.Namespace) -> int:
         return 0
     for name, score in scores.items():
         print(f"{name:<14} Dice {score:.3f} after one click")
-    print(f"Look at {folder / 'picture.png'}; the mask, the DICOM-SEG and the scan lie beside it.")
+    print(f"Look at {folder / 'picture.png'}; the mask, the DICOM-SEG and the scan lie next to it.")
     return 0

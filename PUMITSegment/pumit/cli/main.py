@@ -19,7 +19,7 @@ from pumit.system.threads import wait_asleep
 
 logger = logging.getLogger(__name__)
 
-# name: (module, one line of help). Modules are imported only when their command is asked for.
+# name: (module, one line of help). Modules are imported only when their command is requested.
 COMMANDS = {
     "demo": ("pumit.cli.demo", "segment a generated scan: mask, DICOM-SEG and picture"),
     "segment": ("pumit.cli.segment", "segment a scan from points, boxes or a markups file"),

@@ -101,7 +101,7 @@ def tasks_of(args: argparse.Namespace, settings: BatchSettings) -> list[ScanTask
 
     Raises:
         ExportError: If a result cannot be written, or two would have the same name.
-        VolumeError: If files of channels are wanted and there are none.
+        VolumeError: If files of channels are requested and there are none.
     """
     from pumit.export.write import SUFFIXES, check_suffix
 
@@ -195,7 +195,7 @@ def runner_of(args: argparse.Namespace, step: Steps) -> Runner:
     """What does the scans: this process, several, or a cluster.
 
     Raises:
-        PumitError: If both are asked for, or one cannot be used.
+        PumitError: If both are requested, or one cannot be used.
     """
     if args.processes < 1:
         raise PumitError(f"--processes must be 1 or more, got {args.processes}.")

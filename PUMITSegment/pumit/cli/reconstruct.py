@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output",
         type=Path,
         required=True,
-        help="OUT.(nii.gz|nii|nrrd|mha); beside it OUT-error, OUT-picture.png with scan, "
+        help="OUT.(nii.gz|nii|nrrd|mha); next to it OUT-error, OUT-picture.png with scan, "
         "reconstruction and error, and OUT-tokens.json and .png",
     )
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")

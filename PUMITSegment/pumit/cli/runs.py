@@ -122,7 +122,7 @@ def _show(folder: Path, status: RunStatus) -> None:
 
 
 def _after(folder: Path, action: str, before: RunStatus) -> RunStatus:
-    """The status once the run has obeyed, or as it is when waiting took too long."""
+    """The status once the run has reacted, or as it is when waiting took too long."""
     ended = {"stop": ("stopped", "finished"), "finish": ("finished",)}
     expected = {"pause": ("paused",), **ended}.get(action, ())
     until = time.monotonic() + WAIT_SECONDS

@@ -115,7 +115,7 @@ class Client(Closing):
         self._http = requests.Session()
         # A proxy of the system would carry a loopback request elsewhere, or nowhere.
         self._http.trust_env = not self.is_loopback
-        # Given with each request: the session's own gives way to $REQUESTS_CA_BUNDLE.
+        # Given with each request: the session's own yields to $REQUESTS_CA_BUNDLE.
         self._verify = verify
         # As `auth`, so that no .netrc of the user replaces it.
         self._http.auth = _BearerAuth(token)

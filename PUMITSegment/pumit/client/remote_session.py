@@ -66,7 +66,7 @@ class RemoteSession(RecoverableSession, ModelMethods, StructureMethods):
             channel: Channel of a multi-channel image, unless it is a colour image.
 
         Raises:
-            VolumeError: If nothing can be told apart in it; the earlier volume stays.
+            VolumeError: If nothing can be distinguished in it; the earlier volume stays.
             ServiceError: If it is larger than the server takes, or cannot be sent.
         """
         with self._lock:
@@ -155,7 +155,7 @@ class RemoteSession(RecoverableSession, ModelMethods, StructureMethods):
         return self._expected(segment)[0]
 
     def expected_dice(self, segment: str = "1") -> float | None:
-        """The overlap (Dice) to expect of its answer, 0 to 1; None where that cannot be told."""
+        """The overlap (Dice) to expect of its answer, 0 to 1; None where that cannot be known."""
         return self._expected(segment)[1]
 
     def uncertain_regions(self, segment: str = "1", *, count: int = 5) -> list[UncertainRegion]:

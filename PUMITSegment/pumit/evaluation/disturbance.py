@@ -36,7 +36,7 @@ _CORNERS = tuple(product((0, 1), repeat=3))
 
 @dataclass(frozen=True)
 class DisturbedScan:
-    """A disturbed scan for the model, beside the scan that the user sees.
+    """A disturbed scan for the model, with the scan that the user sees.
 
     Attributes:
         given: The scan as the model gets it.

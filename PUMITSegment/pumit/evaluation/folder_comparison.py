@@ -37,7 +37,7 @@ class ComparedClass:
     """A class that is compared, whatever its values are in the two files.
 
     Attributes:
-        name: Name of the class; a file that names its segments is asked for it.
+        name: Name of the class; it selects a segment in a file that names them.
         true_values: Values that mean it in the labels; a region has several.
         predicted_values: Values that mean it in the predictions.
     """
@@ -72,11 +72,11 @@ def compare_pair(pair: CasePair, classes: Sequence[ComparedClass] = ()) -> Itera
     Args:
         pair: The two files.
         classes: Classes to compare, with the values that mean them, such as regions that overlap; a
-            file that names one of them is asked by name. Empty for what the files hold.
+            file that names one of them is read by name. Empty for what the files hold.
 
     Raises:
         VolumeError: If a file is missing or cannot be read, the two are on different grids, or
-            two classes of one file cannot be told apart.
+            two classes of one file cannot be distinguished.
     """
     if pair.prediction is None or pair.labels is None:
         raise VolumeError("There is no prediction." if pair.labels else "There are no labels.")
@@ -125,7 +125,7 @@ def _by_key(file: LabelFile, by_name: bool) -> dict[int | str, LabelledSegment]:
     if count > 1:
         raise VolumeError(
             f"Several segments have the {'name' if by_name else 'value'} {key!r}; they cannot be "
-            "told apart: rename them, or compare two .seg.nrrd files."
+            "distinguished: rename them, or compare two .seg.nrrd files."
         )
     return dict(zip(keys, file.segments, strict=True))
 

@@ -127,7 +127,7 @@ def mask_metrics(
 
     Source:
         MONAI's `get_edge_surface_distance`, on which its `compute_average_surface_distance` and
-        `compute_hausdorff_distance` rest; asked once instead of once for each of the three.
+        `compute_hausdorff_distance` rest; computed once instead of once for each of the three.
     """
     if prediction.shape != truth.shape or truth.ndim != 3:
         raise VolumeError(

@@ -21,7 +21,7 @@ from pumit.segmentation import Algorithm, CodedConcept, Segment, Segmentation
 from pumit.system.atomic import atomic_path
 
 MANUFACTURER = "PUMIT"
-# Series of one study are told apart by number; scanners count from 1.
+# Series of one study are distinguished by number; scanners count from 1.
 SERIES_NUMBER = 1000
 
 

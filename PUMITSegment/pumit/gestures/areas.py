@@ -22,7 +22,7 @@ Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
 MAX_AREAS = 16  # of one drawing
-_MAX_VOXELS = 2**21  # of a drawing's bounding box; larger ones are looked at coarsely
+_MAX_VOXELS = 2**21  # of a drawing's bounding box; larger ones are read coarsely
 _MAX_CELLS = 2500  # that a path is searched in: a fraction of a second
 _TOUCHING = np.ones((3, 3, 3), bool)  # voxels that touch at a corner are one area
 

@@ -133,7 +133,7 @@ def _read_dicom(path: Path, kind: _Kind, series: str | None) -> FileImage:
     from pumit.io.dicom.files import find_dicom, read_header, unpack_dicom_zip
     from pumit.io.dicom.stack import read_stack
 
-    # Headers are parsed as their attributes are asked for, so all of it may fail.
+    # Headers are parsed as their attributes are requested, so all of it may fail.
     with parsing("DICOM scan"):
         if kind == "DICOM":
             return read_stack(choose_stack([read_header(path)], series))

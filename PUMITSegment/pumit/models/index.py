@@ -32,7 +32,7 @@ class ModelEntry:
         folder: Folder of the checkpoint, or of it once fetched.
         added: Time when the user added it, ISO 8601; empty for what ships.
         origin: Origin of a model of the user's, in words.
-        card: File name of its model card; empty where it lies beside the checkpoint, or nowhere.
+        card: File name of its model card; empty where it lies next to the checkpoint, or nowhere.
         run: Mark of the training that made it.
     """
 

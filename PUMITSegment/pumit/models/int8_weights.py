@@ -26,7 +26,7 @@ def quantised(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         state: Weights by name.
 
     Returns:
-        Integers under the same names with their scales beside them; small tensors and vectors as
+        Integers under the same names with their scales; small tensors and vectors as
         they were.
     """
     found: dict[str, Tensor] = {}

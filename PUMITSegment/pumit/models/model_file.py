@@ -65,7 +65,7 @@ def export_model(model: str | Path, target: Path) -> None:
     """Write a model with its card as one file.
 
     Args:
-        model: A name of the index, or a checkpoint; `card.md` beside it goes along.
+        model: A name of the index, or a checkpoint; `card.md` in its folder goes along.
         target: `.pumit.zip`.
 
     Raises:

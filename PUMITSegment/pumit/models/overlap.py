@@ -1,7 +1,7 @@
 """The expected overlap of an answer with the truth, and its rating in a word.
 
 Which weights were measured is in `overlap.yaml`, by their SHA-256. Of others, such as weights that
-were trained further, nothing is known, and so nothing is told.
+were trained further, nothing is known, and so nothing is reported.
 """
 
 from __future__ import annotations

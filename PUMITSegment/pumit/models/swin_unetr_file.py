@@ -47,9 +47,9 @@ class SwinFile:
 
     Attributes:
         state: Tensors by name.
-        merging: The order they were trained in, as far as it can be told.
+        merging: The order they were trained in, as far as it is known.
         reason: Reason, a clause.
-        is_known: Whether anything told it.
+        is_known: Whether file or weights show it.
     """
 
     state: dict[str, Tensor]
@@ -149,7 +149,7 @@ def load_swin_unetr_file(network: SwinUnetr, path: Path) -> str:
 
 
 def _remark(found: SwinFile, used: str) -> str:
-    """What the user is told of the order of merging."""
+    """Sentence for the user on the order of merging."""
     names = {"current": "as MONAI does since 1.5", "before_2025": "as MONAI did before 1.5"}
     text = f"Patches are merged {names[used]} (merging: {used})"
     if used == found.merging:
@@ -232,7 +232,7 @@ def _renamed(name: str) -> str:
 
 
 def _merging_of(state: Mapping[str, Tensor], hints: Mapping[str, Any]) -> tuple[Merging, str, bool]:
-    """The order, what told it, and whether anything did."""
+    """The order, the reason for it, and whether it is known."""
     given = hints.get("merging")
     if given in MERGINGS:
         return given, "the file says so", True

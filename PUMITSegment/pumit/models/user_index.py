@@ -59,7 +59,7 @@ def register(
         name: Its name; None for the name inside. A taken one gets a number: `mine-2`.
         description: One sentence; None for what the recipe says, or its classes.
         card: Its model card, a markdown file. What it shows by relative links is copied too, and
-            `card.json` beside it.
+            `card.json` next to it.
 
     Returns:
         Its name in the index.
@@ -234,7 +234,7 @@ def description_of(recipe: Mapping[str, Any]) -> str:
 
 
 def card_files(card: Path) -> dict[str, Path]:
-    """A card with its data and the pictures that it shows, by name beside it.
+    """A card with its data and the pictures that it shows, by name next to it.
 
     A link that leads out of the card's folder is none of its own.
 
@@ -257,7 +257,7 @@ def card_files(card: Path) -> dict[str, Path]:
 
 
 def _run_of(checkpoint: Path) -> str:
-    """A mark of the run that a checkpoint comes from, kept beside it.
+    """A mark of the run that a checkpoint comes from, kept next to it.
 
     Not made of the path: another run may begin later in an emptied folder of the same name.
     """

@@ -149,7 +149,7 @@ class BiasModeSamEncoder(nn.Module):
             `last_hidden_state`, shape (B, channels, height / patch, width / patch).
 
         Raises:
-            ValueError: If the size is no multiple of the patch, or outputs are asked for that
+            ValueError: If the size is no multiple of the patch, or outputs are requested that
                 are never held.
         """
         if options.get("output_attentions") or options.get("output_hidden_states"):

@@ -26,7 +26,7 @@ def padded(
         x: Intensities (B, C, D, H, W).
         stride: Divisor of the network's fields along (d, h, w).
         name: The network's, for the message.
-        cells: Places that are wanted at the coarsest level, along the axes that are reduced: an
+        cells: Places that are requested at the coarsest level, along the axes that are reduced: an
             instance norm needs two.
 
     Returns:

@@ -16,7 +16,7 @@ def nninteractive_capabilities(model: str) -> dict[str, Any]:
     """All fields that the protocol's client reads.
 
     Args:
-        model: Name of the promptable model, whose licence is told.
+        model: Name of the promptable model, whose licence is reported.
     """
     return {
         "supported_interactions": {

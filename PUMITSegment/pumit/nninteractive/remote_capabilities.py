@@ -27,7 +27,7 @@ class RemoteCapabilities:
         interactions: Those of `points`, `bbox2d`, `bbox3d`, `scribble`, `lasso` that it takes.
         takes_mask: Whether a mask to start from can be given.
         scribble_thickness: Thickness of drawn scribbles, voxels along (D, H, W).
-        can_undo: Whether its last interaction can be taken back.
+        can_undo: Whether its last interaction can be undone.
     """
 
     version: str

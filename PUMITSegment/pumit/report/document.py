@@ -98,7 +98,7 @@ class Photograph:
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure in a file beside the document, by its file name."""
+    """A figure in a file next to the document, by its file name."""
 
     kind: ClassVar[str] = "picture"
     file: str

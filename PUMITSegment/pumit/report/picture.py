@@ -132,7 +132,7 @@ def _window(volume: Volume, mask: Mask) -> tuple[float, float]:
 def _layout(
     views: list[View], shape: tuple[int, int, int]
 ) -> tuple[list[_Panel], tuple[float, float]]:
-    """Place the views at one scale, in a row or two beside one, whichever leaves less empty."""
+    """Place the views at one scale, in a row or two below each other, whichever is fuller."""
     sizes = [
         (shape[v.right[0]] * v.spacing_mm[1], shape[v.down[0]] * v.spacing_mm[0]) for v in views
     ]  # (width, height) mm

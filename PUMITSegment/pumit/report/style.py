@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 
 import matplotlib
 
-# Okabe and Ito's colours without black and yellow: told apart by colour-blind readers, and visible
+# Okabe and Ito's colours without black and yellow: distinct for colour-blind readers, and visible
 # on white and on black.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C8C8C")
 # Pictures of scans are dark.

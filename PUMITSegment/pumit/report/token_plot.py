@@ -25,7 +25,7 @@ def write_token_plot(
     title: str = "",
     caption: str = "",
 ) -> None:
-    """Write a PNG: the share of each token, beside an even use and the usual one.
+    """Write a PNG: the share of each token, with an even use and the usual one.
 
     Where the usual use is known, the tokens stand in its order, the most usual first, so that a
     token that this image uses more or less than others do stands out of the line; else in the

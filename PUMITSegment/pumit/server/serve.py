@@ -288,7 +288,7 @@ def run(args: argparse.Namespace, *, engine: ServerEngine | None = None) -> int:
     parent = os.environ.pop(PARENT_VARIABLE, "")
     if parent.isdigit():
         watch_parent(int(parent))
-    else:  # a viewer that starts a worker has asked its user
+    else:  # a viewer that starts a worker has its user's consent
         require_consent(args.model)
     token, is_new = _find_token(args.token_file)
     is_alone = is_loopback(args.host) and args.uds is None

@@ -1,4 +1,4 @@
-"""A structure found by its name: the model chosen, told whether it suits, and run where needed."""
+"""A structure found by its name: the model is chosen, judged for the scan, and run where needed."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ _CLOSE = 0.6
 
 @dataclass(frozen=True)
 class RequestedStructure:
-    """A structure as somebody asked for it.
+    """A structure as it was requested.
 
     Attributes:
         text: Requested text, with single spaces.
@@ -57,7 +57,7 @@ class RequestedStructure:
 
 
 def requested_structure(text: str) -> RequestedStructure:
-    """Read what was asked for.
+    """Read what was requested.
 
     Args:
         text: A name such as `left kidney`, `kidneys` or `IVC`; a code such as `SCT:10200004`;

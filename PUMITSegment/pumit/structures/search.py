@@ -115,7 +115,7 @@ def usable_candidates(
 
 
 def _nobody(requested: RequestedStructure, cards: Sequence[ModelCard], model: str | None) -> str:
-    """Why nobody is asked, with what comes near."""
+    """Why no model is chosen, with the nearest names."""
     if requested.is_everything:
         return f"No automatic model is installed; train one, or import it. {A_CLICK_WORKS}"
     nobody = "No installed model knows" if model is None else f"The model {model} does not know"

@@ -1,4 +1,4 @@
-"""Whether a model should look at a scan at all: told before it runs."""
+"""Whether a model suits a scan: known before it runs."""
 
 from __future__ import annotations
 

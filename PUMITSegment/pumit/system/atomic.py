@@ -1,4 +1,4 @@
-"""Results are written beside their target and renamed: a file is whole or it is not there."""
+"""Results are written next to their target and renamed: a file is whole or it is not there."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _keep_name(folder: Path) -> None:
 
 @contextmanager
 def atomic_path(target: Path, *, durable: bool = False) -> Iterator[Path]:
-    """Yield a temporary file name beside `target`; rename it over `target` on success.
+    """Yield a temporary file name next to `target`; rename it over `target` on success.
 
     The temporary name ends like the target's, so that a writer which looks at the extension
     (`.nii.gz`, `.seg.nrrd`) picks the right format. Whether the folder can be written is found
@@ -117,7 +117,7 @@ def atomic_path(target: Path, *, durable: bool = False) -> Iterator[Path]:
         durable: Whether a file is on the disk, not only on its way there, when it is renamed.
 
     Yields:
-        Path that does not exist yet, beside the target; the block makes a file or folder of it.
+        Path that does not exist yet, next to the target; the block makes a file or folder of it.
 
     Raises:
         ExportError: If the folder is missing or read-only, the disk is full (DiskFullError), the

@@ -1,4 +1,4 @@
-"""Packages that only some of the work needs, and what to say where one is asked for and absent."""
+"""Packages that only some of the work needs, and what to say where one is requested and absent."""
 
 from __future__ import annotations
 

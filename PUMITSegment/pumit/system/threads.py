@@ -1,8 +1,8 @@
-"""Threads beside other programs: how they wait, and how many compute.
+"""Threads on a machine with other programs: how they wait, and how many compute.
 
 A computation in several threads is as slow as the slowest of them. OpenMP, which torch computes
 with, lets threads that are done early wait in a loop, so that they take the processor from the one
-they wait for: with one busy program beside it on two cores a click took ten times as long. Waiting
+they wait for: with one other busy program on two cores a click took ten times as long. Waiting
 asleep cures that, but is chosen once, when OpenMP is loaded with torch. What can be chosen later is
 how many threads compute.
 """

@@ -50,7 +50,7 @@ def pretrain(
         overrides: Values of `schedule` to replace, such as `seconds`.
         real_folder: Folder of the recipe's real scans, if not the recipe's own.
         device: "auto", "cpu", "cuda" or "cuda:1", if not the recipe's.
-        workers: Processes that draw ahead, if not the recipe's number.
+        workers: Processes that draw in advance, if not the recipe's number.
         since: Time of the user's command, Unix time; None for now.
         finish: Whether to train no more, and end with the last saved model of `output`.
 

@@ -59,7 +59,7 @@ def finetune(
         data: Keys of the recipe's `data` to replace.
         overrides: Values of `schedule` to replace, such as `seconds`.
         device: "auto", "cpu", "cuda" or "cuda:1", if not what the recipe says.
-        workers: Processes that draw ahead, if not what the recipe says.
+        workers: Processes that draw in advance, if not what the recipe says.
         since: Time when the user started it, Unix time; None for now.
         folds: Parts of a cross-validation, if not what the recipe says.
         changes: Keys of the recipe to replace; with them it is no cross-validation.

@@ -353,7 +353,7 @@ class CaseTable:
 
     @property
     def sourceSentence(self) -> str:
-        """How the cases were found, in words; "" before they were looked at."""
+        """How the cases were found, in words; "" before they were read."""
         return self._reading.found.layout
 
     # Between the parts

@@ -24,7 +24,7 @@ OnDone = Callable[[bool], None]
 
 
 class CaseCheck:
-    """Reads cases beside the GUI; one check at a time.
+    """Reads cases without blocking the GUI; one check at a time.
 
     Cases of the scene are taken out of it one after the other, and written into the draft of the
     next run while the user goes on; what has not changed since is not written again.
@@ -204,7 +204,7 @@ class CaseCheck:
         self._cancel = job.cancel
 
     def _dropOthers(self, keys: Set[int]) -> None:
-        """Delete files of cases that are no longer wanted: a run keeps only what it learns from."""
+        """Delete files of cases that are no longer needed: a run keeps only what it learns from."""
         self._written = {key: case for key, case in self._written.items() if key in keys}
         needed = {f for _key, images, label in self._written.values() for f in (*images, label)}
         with suppress(OSError):

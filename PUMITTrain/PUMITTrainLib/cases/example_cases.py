@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 COUNT = 6
 ORGANS = ("liver", "spleen", "left kidney", "right kidney")
-# As abdomens are usually looked at.
+# As abdomens are usually viewed.
 _WINDOW, _LEVEL = 400, 40
 _BINARY = "Binary labelmap"
 

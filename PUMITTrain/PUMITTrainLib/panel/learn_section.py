@@ -74,7 +74,7 @@ class LearnSection:
         ui.deviceSelector.addItem(_("Fastest available"), "auto")
 
     def _fillLists(self) -> None:
-        """Networks and devices become known only when a program has told them."""
+        """Networks and devices become known only when a program has listed them."""
         networks, devices = tuple(self._logic.planning.networks), tuple(self._logic.devices)
         if networks != self._networks:
             self._networks = networks

@@ -49,7 +49,7 @@ class Results:
 
     @property
     def isBusy(self) -> bool:
-        """Whether a model is being exported, imported or looked for."""
+        """Whether a model is being exported, imported or searched for."""
         return self._cancel is not None
 
     @property
@@ -66,13 +66,13 @@ class Results:
         folder, view = self._runs.folder, self._runs.selected
         if folder is None:
             return None
-        # Of a cross-validation it lies beside the model of a part.
+        # Of a cross-validation it lies next to the model of a part.
         model = folder / view.model if view is not None and view.model else folder / CARD
         return next((p for p in (folder / CARD, model.parent / CARD) if p.is_file()), None)
 
     @property
     def cardText(self) -> str:
-        """The model card, Markdown; its pictures lie beside it."""
+        """The model card, Markdown; its pictures lie next to it."""
         path = self.cardFile
         try:
             return "" if path is None else path.read_text(encoding="utf-8")

@@ -201,7 +201,7 @@ class Runs:
         else:
             self._starter.prepare(self._launch)
 
-    # What is asked of it
+    # Commands
 
     def pause(self) -> None:
         """Ask the shown run to wait after the step that it is in."""

@@ -231,7 +231,7 @@ def test_full_disk(problems, node, volume_node, monkeypatch):
         assert "free disk space" in only(problems(node, volume_node, format_)).sentence
 
 
-def test_database_that_is_closed_warns_if_it_is_wanted(problems, node, volume_node, tmp_path):
+def test_database_that_is_closed_warns_if_it_is_requested(problems, node, volume_node, tmp_path):
     # Read from files, so that no database is needed to find them.
     from export_scene import loadSeries
 

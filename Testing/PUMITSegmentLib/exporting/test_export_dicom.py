@@ -109,7 +109,7 @@ def test_bent_transform_is_followed(tmp_path, scene, loaded, database, series):
     assert_dicom_holds(written.path, tmp_path / "read", series, {"box": np.roll(box, 2, 2)})
 
 
-def test_hidden_segments_stay_out_only_if_asked_for(tmp_path, kidneys, loaded, database):
+def test_hidden_segments_stay_out_only_if_requested(tmp_path, kidneys, loaded, database):
     segmentation = kidneys.GetSegmentation()
     kidneys.GetDisplayNode().SetSegmentVisibility(segmentation.GetNthSegmentID(0), False)
     seen = export(kidneys, loaded, "DICOM_SEG", tmp_path, database, onlyVisible=True)

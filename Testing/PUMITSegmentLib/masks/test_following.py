@@ -62,13 +62,13 @@ def test_what_overlaps_as_frames_do_is_believed(found: np.ndarray, isBelieved: b
     from pumit.segmentation import PromptAnswer
     from PUMITSegmentLib.masks.following import clickedAgain
 
-    prompts, asked = [MaskPrompt(MASKS["one"])], []
+    prompts, requests = [MaskPrompt(MASKS["one"])], []
 
-    def ask(clicks: Any) -> PromptAnswer:
-        asked.append(list(clicks))
+    def predict(clicks: Any) -> PromptAnswer:
+        requests.append(list(clicks))
         return PromptAnswer(found, 0.9, None)
 
     click = PointPrompt((0.0, 0.0, 0.0))
-    (prior,) = clickedAgain(prompts, click, ask)
-    assert asked == [[click]]
+    (prior,) = clickedAgain(prompts, click, predict)
+    assert requests == [[click]]
     np.testing.assert_array_equal(prior.mask, found if isBelieved else MASKS["one"])

@@ -21,7 +21,7 @@ def state(number: int) -> SegmentState:
 
 
 class HistoryMachine(RuleBasedStateMachine):
-    """`History` beside a list of whole scenes and a position in it."""
+    """`History` compared with a list of whole scenes and a position in it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -115,7 +115,7 @@ def test_memory_is_bounded_and_the_latest_levels_stay(count: int, levels: int, u
     expected = [state(n) if n else None for n in range(count - 1, -1, -1)]
     assert back == expected[: len(back)]
     if undone:
-        assert back  # the last step can be taken back, however little memory there is
+        assert back  # the last step can be undone, however little memory there is
 
 
 def test_what_was_found_is_no_step() -> None:

@@ -164,7 +164,7 @@ def test_cancelling_while_the_worker_starts_answers_nothing(local_requester, wor
     assert len(workers.made) == 1
 
 
-def test_what_the_user_can_repair_is_told_in_one_sentence(requester):
+def test_what_the_user_can_repair_is_reported_in_one_sentence(requester):
     requester.request([point((4, 10, 10000))])
     requester.wait()
     assert len(requester.errors) == 1
@@ -178,7 +178,7 @@ def test_what_the_user_can_repair_is_told_in_one_sentence(requester):
     assert requester.reads == ["scan"]
 
 
-def test_a_scan_that_cannot_be_read_or_used_is_told(requester):
+def test_a_scan_that_cannot_be_read_or_used_is_reported(requester):
     def refuse():
         raise VolumeError("The volume is sheared; harden its transform.")
 
@@ -225,7 +225,7 @@ def test_an_unexpected_error_is_one_sentence_and_in_the_log(requester, caplog):
     assert "Unexpected error" in caplog.text
 
 
-def test_a_server_that_cannot_be_reached_is_told(requester, compute, server):
+def test_a_server_that_cannot_be_reached_is_reported(requester, compute, server):
     server.stop()
     requester.request([FIRST])
     requester.wait()
@@ -257,7 +257,7 @@ def test_a_worker_killed_between_requests_is_replaced(local_requester, workers):
 
 @pytest.mark.slow
 @posix_only
-def test_a_worker_killed_while_it_computes_is_replaced_and_asked_again(local_requester, workers):
+def test_a_worker_killed_while_it_computes_is_replaced_and_repeated(local_requester, workers):
     local_requester.answer([FIRST])
     local_requester.request([FIRST, SECOND], segment="slow")
     assert wait_for(
@@ -271,7 +271,7 @@ def test_a_worker_killed_while_it_computes_is_replaced_and_asked_again(local_req
         local_requester.background, lambda: any(fraction for _text, fraction in progress[again:])
     )
     assert len(workers.made) == 2
-    # Dying a second time on the same request is told: it is perhaps the request that kills it.
+    # Dying a second time on the same request is reported: it is perhaps the request that kills it.
     os.kill(workers.made[1].pid, signal.SIGKILL)
     local_requester.wait()
     assert len(local_requester.errors) == 1
@@ -304,7 +304,7 @@ def test_closing_while_it_computes_waits_for_nobody_and_frees_the_session(
     assert compute.client().capabilities()["sessions"] == 0
 
 
-def test_places_to_check_are_asked_for_without_sending_the_scan_again(requester):
+def test_places_to_check_are_requested_without_sending_the_scan_again(requester):
     requester.answer([FIRST])
     places = requester.places([FIRST])
     assert [place.error_share for place in places] == [0.5, 0.25]

@@ -15,7 +15,7 @@ A, B = box((5, 5, 5), (12, 12, 12)), box((8, 8, 8), (16, 16, 16))
 
 
 class Armed(Panel):
-    """The panel beside a view, with one answered click and Point still pressed."""
+    """The panel with a view, with one answered click and Point still pressed."""
 
     def __init__(self, loadModule: Any, sliceView: Any) -> None:
         super().__init__(loadModule)

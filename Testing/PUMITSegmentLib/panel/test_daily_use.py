@@ -1,4 +1,4 @@
-"""What saves a daily user's time, by real clicks and keys in the panel and beside a view."""
+"""What saves a daily user's time, by real clicks and keys in the panel and in a view."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_click_on_a_segment_selects_it_while_nothing_is_placed(daily: Daily) -
     daily.logic.stopPlacing()
     daily.view.clickAt((8, 8, 8))
     assert daily.logic.segmentID == daily.liver
-    daily.view.clickAt((22, 2, 8))  # beside all
+    daily.view.clickAt((22, 2, 8))  # outside all
     assert daily.logic.segmentID == daily.liver
     daily.gui.exit()
     daily.view.clickAt((15, 15, 15))
@@ -141,7 +141,7 @@ def test_a_structure_that_has_no_code_is_said(daily: Daily) -> None:
 
 
 def volumesInTable(daily: Daily) -> dict[str, str]:
-    """What stands beside each name in the table, of rows that a person sees."""
+    """What stands next to each name in the table, of rows that a person sees."""
     table = daily.ui.segmentsTable.tableWidget()
     header = table.verticalHeader()
     assert header.visible
@@ -320,8 +320,8 @@ def test_a_prompt_goes_on_from_what_was_tidied(daily: Daily) -> None:
 def test_the_status_stands_in_the_views_while_the_module_is_open(daily: Daily) -> None:
     status = daily.panel.viewStatus
     assert status.actors
-    daily.logic.status.problem("The point lies beside the image.")
-    assert {actor.GetInput() for actor in status.actors} == {"The point lies beside the image."}
+    daily.logic.status.problem("The point lies outside the image.")
+    assert {actor.GetInput() for actor in status.actors} == {"The point lies outside the image."}
     daily.logic.status.problem("A longer sentence " * 5)  # is broken, not cut at the sides
     assert {actor.GetInput().count("\n") for actor in status.actors} == {1}
     daily.gui.exit()

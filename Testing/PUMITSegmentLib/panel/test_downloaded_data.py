@@ -43,13 +43,13 @@ def find(tmp_path: Path) -> Callable[[], list]:
 
 
 def press(panel: Panel, find: Callable[[], list], answer: bool) -> list[str]:
-    """Press the button with an answer to its question; returns what was asked."""
+    """Press the button with an answer to its question; returns the questions."""
     from PUMITSegmentLib.panel import downloaded_data
 
-    asked: list[str] = []
+    questions: list[str] = []
 
     def confirm(question: str) -> bool:
-        asked.append(question)
+        questions.append(question)
         return answer
 
     with pytest.MonkeyPatch.context() as patch:
@@ -58,7 +58,7 @@ def press(panel: Panel, find: Callable[[], list], answer: bool) -> list[str]:
         panel.ui.tokenizerSection.collapsed = False
         panel.process()
         panel.press(panel.ui.removeDownloadedButton)
-    return asked
+    return questions
 
 
 def test_the_question_says_what_would_go_and_how_much_it_takes(
@@ -78,7 +78,7 @@ def test_a_yes_removes_downloads_and_nothing_else(
     left = {name for name, path in computer.items() if path.exists()}
     assert left == {"own", "old", "consent", "other", "scan"}
     assert "6.0 MB" in panel.ui.statusLabel.text
-    # Nothing is asked where there is nothing to remove.
+    # No question comes where there is nothing to remove.
     assert press(panel, find, True) == []
     assert "no downloaded data" in panel.ui.statusLabel.text
 

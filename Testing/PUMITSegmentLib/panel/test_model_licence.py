@@ -30,7 +30,7 @@ def test_a_model_for_research_is_chosen_after_its_licence_was_accepted(
     ui.modelSelector.currentIndex = chosen
     assert panel.logic.compute.settings.model == "default"
     assert ui.modelSelector.itemData(ui.modelSelector.currentIndex) == "default"
-    for _ in range(2):  # and is not asked again
+    for _ in range(2):  # and the question does not come again
         ui.modelSelector.currentIndex = chosen
         assert panel.logic.compute.settings.model == "for-research"
         ui.modelSelector.currentIndex = 0

@@ -14,7 +14,7 @@ def remote(panel: Panel) -> Panel:
     """The panel with its section on computing open, for a server."""
     panel.ui.computeSection.collapsed = False
     panel.ui.computeWhereSelector.currentIndex = 1
-    # An installation would be asked about before each connection.
+    # A question about an installation would come before each connection.
     panel.logic.compute._whyNotInstalled = lambda mode: ""
     return panel
 

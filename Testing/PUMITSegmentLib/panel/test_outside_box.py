@@ -15,7 +15,7 @@ A, B = box((4, 4, 4), (12, 14, 20)), box((8, 8, 8), (16, 16, 16))
 
 
 class Drawing(Panel):
-    """The panel beside a view, with one answered click."""
+    """The panel with a view, with one answered click."""
 
     def __init__(self, loadModule: Any, sliceView: Any) -> None:
         super().__init__(loadModule)

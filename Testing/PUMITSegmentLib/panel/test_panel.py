@@ -196,7 +196,7 @@ def test_the_overwrite_mode_is_remembered_in_the_scene(panel: Panel) -> None:
     assert panel.logic.parameters.overwriteMode is OverwriteMode.ALL
 
 
-def test_masking_of_the_segment_editor_is_told(panel: Panel) -> None:
+def test_masking_of_the_segment_editor_is_reported(panel: Panel) -> None:
     from PUMITSegmentLib.segments.editable_area import segmentEditorNode
 
     panel.load()

@@ -35,7 +35,7 @@ class FirstRun(Panel):
         super().__init__(loadModule)
         import slicer
 
-        self.settle()  # what opening the panel has asked
+        self.settle()  # checks that opening the panel starts
         slicer.modules.pytorchutils = object()
         self.installed = False
         self.runner = FakeRunner()

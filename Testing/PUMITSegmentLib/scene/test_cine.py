@@ -15,7 +15,7 @@ FRAMES = 4
 
 
 class Cine(Panel):
-    """The panel on a sequence of four frames beside an axial view, with a click in the first."""
+    """The panel on a sequence of four frames with an axial view, with a click in the first."""
 
     def __init__(self, loadModule: Any, sliceView: Any) -> None:
         self.view = sliceView("Red", "Axial")
@@ -155,7 +155,7 @@ def test_what_one_click_made_is_clicked_again(cine: Cine) -> None:
     """A network that is given a mask keeps most of it, also of what has contracted."""
     from pumit.prompts import MaskPrompt, PointPrompt
 
-    def asked() -> list[Any]:
+    def prompts_sent() -> list[Any]:
         return [type(prompt) for prompts in cine.worker.answered for prompt in prompts]
 
     cine.view.clickAt((8, 8, 8))
@@ -166,7 +166,7 @@ def test_what_one_click_made_is_clicked_again(cine: Cine) -> None:
     assert click == PointPrompt((-8.0, -8.0, 8.0))
     cine.worker.answered.clear()
     cine.answer(B)
-    assert asked() == [PointPrompt, MaskPrompt]
+    assert prompts_sent() == [PointPrompt, MaskPrompt]
     np.testing.assert_array_equal(cine.worker.answered[1][0].mask, B)
     np.testing.assert_array_equal(cine.now(), B)
     cine.process()

@@ -62,12 +62,12 @@ class Questions:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
         import qt
 
-        self.asked: list[str] = []
+        self.texts: list[str] = []
         self._button = getattr(qt.QMessageBox, answer)
         monkeypatch.setattr(qt.QMessageBox, "question", self._answer)
 
     def _answer(self, parent: Any, title: str, text: str, *_buttons: Any) -> Any:
-        self.asked.append(text)
+        self.texts.append(text)
         return self._button
 
 
@@ -258,25 +258,25 @@ def test_a_no_writes_nothing_into_the_segmentation_of_another_scan(
     before = patients.liverVoxels()
     onTheFirstOnes(patients)
     patients.press(patients.ui.pointButton)
-    assert "CT abdomen" in no.asked[0]
-    assert "Second patient" in no.asked[0]
+    assert "CT abdomen" in no.texts[0]
+    assert "Second patient" in no.texts[0]
     assert not patients.logic.isPlacing
     assert not patients.ui.pointButton.checked
     patients.press(patients.ui.newSegmentButton)
     patients.press(patients.ui.updateButton)
-    assert len(no.asked) == 3
+    assert len(no.texts) == 3
     assert np.array_equal(patients.liverVoxels(), before)
     assert patients.first.GetSegmentation().GetNumberOfSegments() == 1
     assert "Second patient" in patients.ui.statusLabel.text
 
 
-def test_a_yes_is_asked_for_once(patients: TwoPatients, yes: Questions) -> None:
+def test_a_yes_is_requested_once(patients: TwoPatients, yes: Questions) -> None:
     onTheFirstOnes(patients)
     patients.press(patients.ui.pointButton)
     patients.view.clickAt((14, 12, 10))
     patients.view.clickAt((15, 12, 10))
     patients.answer(B)
-    assert len(yes.asked) == 1
+    assert len(yes.texts) == 1
     assert np.array_equal(patients.mask(patients.liver), B)
 
 
@@ -294,8 +294,8 @@ def test_a_yes_does_not_count_in_the_next_scene(patients: TwoPatients, yes: Ques
     onTheFirstOnes(patients)
     assert (patients.first.GetID(), patients.volumeNode.GetID()) == ids
     patients.press(patients.ui.pointButton)
-    assert len(yes.asked) == 2
-    assert "Third patient" in yes.asked[1]
+    assert len(yes.texts) == 2
+    assert "Third patient" in yes.texts[1]
 
 
 def test_a_prompt_that_is_moved_computes_nothing_for_another_scan(
@@ -308,11 +308,11 @@ def test_a_prompt_that_is_moved_computes_nothing_for_another_scan(
     (points,) = slicer.util.getNodesByClass("vtkMRMLMarkupsFiducialNode")
     points.SetNthControlPointPosition(0, 10, 10, 10)
     assert len(patients.worker.requests) == count
-    assert yes.asked == []  # no question while the mouse drags something
+    assert yes.texts == []  # no question while the mouse drags something
     assert "CT abdomen" in patients.ui.statusLabel.text
 
 
-def test_the_segmentation_of_a_deleted_scan_is_asked_about_too(
+def test_the_segmentation_of_a_deleted_scan_is_requested_about_too(
     patients: TwoPatients, no: Questions
 ) -> None:
     import slicer
@@ -321,7 +321,7 @@ def test_the_segmentation_of_a_deleted_scan_is_asked_about_too(
     patients.addPatient()
     patients.ui.segmentationSelector.setCurrentNode(patients.first)
     patients.press(patients.ui.pointButton)
-    assert "CT abdomen" in no.asked[0]
+    assert "CT abdomen" in no.texts[0]
     assert not patients.logic.isPlacing
 
 
@@ -330,5 +330,5 @@ def test_what_a_model_finds_is_not_added_to_another_scans_segmentation(
 ) -> None:
     onTheFirstOnes(patients)
     patients.logic.addFound(found(B))
-    assert len(no.asked) == 1
+    assert len(no.texts) == 1
     assert patients.first.GetSegmentation().GetNumberOfSegments() == 1

@@ -1,4 +1,4 @@
-"""What a user set in the Segment Editor under "Masking" holds, and others give way as asked."""
+"""Settings of the Segment Editor under "Masking" hold, and other segments change only as chosen."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_result_is_that_of_the_segment_editors_own_logic(scene, edited, mode, in
 @pytest.mark.parametrize("isShared", [False, True])
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("overwrite", ["NONE", "VISIBLE", "ALL"])
-def test_only_those_give_way_that_are_asked_to(scene, overwrite, seed, isShared) -> None:
+def test_only_those_give_way_that_are_requested_to(scene, overwrite, seed, isShared) -> None:
     edited = Edited(seed)
     if isShared:  # B and C in one layer
         edited.masks["C"] &= ~edited.masks["B"]

@@ -120,7 +120,7 @@ def test_segmentation_without_geometry_takes_the_volumes(scene, w, writer) -> No
     np.testing.assert_array_equal(writer.read(segmentation, "B", volume), w.ball())
 
 
-def test_new_segmentation_goes_beside_the_volume_in_its_study(scene, w, writer) -> None:
+def test_new_segmentation_is_counted_too_the_volume_in_its_study(scene, w, writer) -> None:
     import slicer
 
     volume, segmentation = w.addScan(), w.addSegmentation()

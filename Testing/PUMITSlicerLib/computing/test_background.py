@@ -64,10 +64,10 @@ def test_an_error_in_a_callback_is_shown_and_hinders_no_other(background, shown)
     assert [type(error) for error in shown] == [AttributeError, AttributeError]
 
 
-def test_a_cancelled_job_delivers_nothing_and_is_told_once(background):
-    go, told, results = threading.Event(), [], []
+def test_a_cancelled_job_delivers_nothing_and_is_reported_once(background):
+    go, ended, results = threading.Event(), [], []
     job = background.submit(
-        go.wait, results.append, results.append, onCancel=lambda: told.append(1)
+        go.wait, results.append, results.append, onCancel=lambda: ended.append(1)
     )
     job.cancel()
     job.cancel()
@@ -75,7 +75,7 @@ def test_a_cancelled_job_delivers_nothing_and_is_told_once(background):
     go.set()
     assert background.drain()
     assert results == []
-    assert told == [1]
+    assert ended == [1]
 
 
 def test_a_job_cancelled_after_it_finished_but_before_delivery_delivers_nothing(background):
@@ -96,18 +96,18 @@ def test_a_callback_may_submit_more_work(background):
 
 
 def test_a_thread_can_post_while_its_work_goes_on(background):
-    told, go = [], threading.Event()
+    ended, go = [], threading.Event()
 
     def work():
-        background.post(told.append, 0.5)
+        background.post(ended.append, 0.5)
         go.wait(10)
 
     background.submit(work)
     end = time.monotonic() + 10
-    while not told and time.monotonic() < end:
+    while not ended and time.monotonic() < end:
         time.sleep(0.001)
         background.poll()
-    assert told == [0.5]
+    assert ended == [0.5]
     go.set()
 
 

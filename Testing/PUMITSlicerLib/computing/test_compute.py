@@ -61,14 +61,14 @@ class Waiter:
     """Hears how `ensureReady` ended."""
 
     def __init__(self, compute):
-        self.told = []
-        compute.ensureReady(lambda: self.told.append("ready"), self.told.append)
+        self.reports = []
+        compute.ensureReady(lambda: self.reports.append("ready"), self.reports.append)
 
 
 def ready(compute, background):
     waiter = Waiter(compute)
-    assert wait_for(background, lambda: waiter.told)
-    return waiter.told[0]
+    assert wait_for(background, lambda: waiter.reports)
+    return waiter.reports[0]
 
 
 def test_nothing_is_started_before_it_is_needed(make, workers):
@@ -89,8 +89,8 @@ def test_a_worker_is_started_told_about_and_ended(make, background, workers):
     waiter = Waiter(compute)
     assert time.perf_counter() - start < 1  # it does not wait for the worker
     assert compute.state is ComputeState.STARTING
-    assert wait_for(background, lambda: waiter.told)
-    assert waiter.told == ["ready"]
+    assert wait_for(background, lambda: waiter.reports)
+    assert waiter.reports == ["ready"]
     assert states == [ComputeState.STARTING, ComputeState.READY]
     assert "model fake on cpu" in compute.sentence
     assert compute.capabilities["model"]["name"] == "fake"
@@ -104,13 +104,13 @@ def test_a_worker_is_started_told_about_and_ended(make, background, workers):
 
 
 @pytest.mark.slow
-def test_everybody_who_waits_is_told_and_only_one_worker_starts(make, background, workers):
+def test_everybody_who_waits_is_reported_and_only_one_worker_starts(make, background, workers):
     compute = make()
     waiters = [Waiter(compute) for _ in range(3)]
-    assert wait_for(background, lambda: all(waiter.told for waiter in waiters))
-    assert [waiter.told for waiter in waiters] == [["ready"]] * 3
+    assert wait_for(background, lambda: all(waiter.reports for waiter in waiters))
+    assert [waiter.reports for waiter in waiters] == [["ready"]] * 3
     assert len(workers.made) == 1
-    assert Waiter(compute).told == ["ready"]
+    assert Waiter(compute).reports == ["ready"]
 
 
 def test_what_is_missing_is_said_instead_of_starting(make, background, workers):
@@ -186,8 +186,8 @@ def test_whoever_waits_gets_what_was_chosen_last(make, background, workers):
     compute = make()
     waiter = Waiter(compute)
     compute.changeSettings(ComputeSettings(model="other"))
-    assert wait_for(background, lambda: waiter.told)
-    assert waiter.told == ["ready"]
+    assert wait_for(background, lambda: waiter.reports)
+    assert waiter.reports == ["ready"]
     assert workers.settings[-1].model == "other"
     assert background.drain()
     assert workers.made[-1].is_alive
@@ -199,7 +199,7 @@ def test_stopping_while_it_starts_ends_the_worker_and_tells_who_waits(make, back
     waiter = Waiter(compute)
     assert wait_for(background, lambda: workers.made and workers.made[0].is_alive)
     compute.stop()
-    assert [str(error) for error in waiter.told] == ["The computation was stopped."]
+    assert [str(error) for error in waiter.reports] == ["The computation was stopped."]
     assert compute.state is ComputeState.STOPPED
     assert background.drain()
     assert not workers.made[0].is_alive
@@ -208,23 +208,23 @@ def test_stopping_while_it_starts_ends_the_worker_and_tells_who_waits(make, back
 @pytest.mark.slow
 def test_closing_while_it_starts_leaves_nothing(make, background, workers):
     compute = make()
-    told = []
-    compute.onStateChanged.append(lambda: told.append(1))
+    reports = []
+    compute.onStateChanged.append(lambda: reports.append(1))
     waiter = Waiter(compute)
-    told.clear()
+    reports.clear()
     start = time.perf_counter()
     compute.close()
     assert time.perf_counter() - start < 1
     assert background.drain()
     assert background.isIdle
-    assert waiter.told == []
-    assert told == []
+    assert waiter.reports == []
+    assert reports == []
     assert not any(worker.is_alive for worker in workers.made)
 
 
 def test_a_server_is_used_with_its_token(make, background, server, workers):
     compute = make(ComputeSettings(mode=ComputeMode.REMOTE, url=server.url, token=TOKEN))
-    # A token that is not remembered is asked for again.
+    # A token that is not remembered has to be entered again.
     compute.changeSettings(ComputeSettings(mode=ComputeMode.REMOTE, url=server.url, token=TOKEN))
     assert ready(compute, background) == "ready"
     with compute.openSession() as session:
@@ -233,18 +233,18 @@ def test_a_server_is_used_with_its_token(make, background, server, workers):
 
 
 def try_connection(compute, background, settings=None):
-    told = []
-    compute.testConnection(told.append, told.append, settings)
-    assert wait_for(background, lambda: told)
-    return told[0]
+    reports = []
+    compute.testConnection(reports.append, reports.append, settings)
+    assert wait_for(background, lambda: reports)
+    return reports[0]
 
 
 def test_the_test_button_says_what_answers_without_changing_anything(make, background, server):
     compute = make()
-    told = try_connection(
+    reports = try_connection(
         compute, background, ComputeSettings(ComputeMode.REMOTE, url=server.url, token=TOKEN)
     )
-    assert "model fake on cpu" in told
+    assert "model fake on cpu" in reports
     assert compute.settings.mode is ComputeMode.LOCAL
     assert compute.state is ComputeState.STOPPED
 

@@ -29,18 +29,18 @@ def compute(background):
 
 def connected(compute, background, settings):
     """What connecting with settings ended in."""
-    told = []
+    reports = []
     compute.changeSettings(settings)
-    compute.ensureReady(lambda: told.append("ready"), told.append)
-    assert wait_for(background, lambda: told)
-    return told[0]
+    compute.ensureReady(lambda: reports.append("ready"), reports.append)
+    assert wait_for(background, lambda: reports)
+    return reports[0]
 
 
 def tried(compute, background, settings):
-    told = []
-    compute.testConnection(told.append, told.append, settings)
-    assert wait_for(background, lambda: told)
-    return told[0]
+    reports = []
+    compute.testConnection(reports.append, reports.append, settings)
+    assert wait_for(background, lambda: reports)
+    return reports[0]
 
 
 @pytest.mark.parametrize("key", [KEY, None])
@@ -68,8 +68,8 @@ def test_a_wrong_key_is_one_sentence(compute, background):
 
 
 def test_a_licence_that_nobody_tells_is_not_made_up():
-    told = {"kind": "nninteractive", "version": "2.6.0", "license": None}
-    text = describe(told)
+    reports = {"kind": "nninteractive", "version": "2.6.0", "license": None}
+    text = describe(reports)
     assert "2.6.0" in text
     assert "unknown" in text
 

@@ -1,4 +1,4 @@
-"""Settings are remembered; the token only where the user asked for it."""
+"""Settings are remembered; the token only where the user chose so."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ def test_looking_imports_nothing_heavy():
         "print(*{'torch', 'monai', 'numpy', 'SimpleITK', 'scipy', 'blosc2'} & set(sys.modules))\n"
     )
     folder = dependencies.RESOURCES.parent
-    told = subprocess.run(
+    printed = subprocess.run(
         [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True
     )
-    assert told.stdout.strip() == ""
+    assert printed.stdout.strip() == ""

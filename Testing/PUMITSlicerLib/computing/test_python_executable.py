@@ -33,7 +33,7 @@ def test_slicers_python_is_found_on_the_path(tmp_path, monkeypatch):
 
 
 @posix_only
-def test_slicers_python_is_found_beside_slicer(tmp_path, monkeypatch):
+def test_slicers_python_is_found_next_to_slicer(tmp_path, monkeypatch):
     import slicer
 
     program = make_program(tmp_path / "bin")

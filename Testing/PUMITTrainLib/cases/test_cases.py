@@ -15,7 +15,7 @@ def names(train: Any) -> list[str]:
     return [row.name for row in train.logic.cases.rows]
 
 
-def asked(train: Any) -> dict[str, Any]:
+def request(train: Any) -> dict[str, Any]:
     """The key `data` that `pumit data` was given."""
     train.logic.cases.check()
     train.settle()
@@ -56,7 +56,7 @@ def test_scene_and_files_share_a_list_that_the_scene_keeps(train: Any, tmp_path:
     assert names(train) == ["scan0", "scan0_2"]
     train.reopen()
     assert names(train) == ["scan0", "scan0_2"]
-    data = asked(train)
+    data = request(train)
     assert [case["name"] for case in data["cases"]] == ["scan0_2", "scan0"]
     assert data["cases"][0]["image"] == str(tmp_path / "scan0.nii.gz")
     train.logic.cases.remove(("", "scan0"))
@@ -68,14 +68,14 @@ def test_deleted_node_is_said_and_others_are_read(train: Any, scene: Any) -> Non
     scene.RemoveNode(scene.GetFirstNodeByName("scan0"))
     first, _second = train.logic.cases.rows
     assert first.state.value == "bad"
-    assert [case["name"] for case in asked(train)["cases"]] == ["scan1"]
+    assert [case["name"] for case in request(train)["cases"]] == ["scan1"]
 
 
 def test_left_out_case_is_neither_written_nor_read(train: Any) -> None:
     train.addCases(2)
     train.logic.cases.setExcluded(("", "scan0"), True)
     train.logic.cases.setPatient(("", "scan1"), " P7 ")
-    (case,) = asked(train)["cases"]
+    (case,) = request(train)["cases"]
     assert (case["name"], case["patient"]) == ("scan1", "P7")
     assert [row.state.value for row in train.logic.cases.rows] == ["excluded", "unchecked"]
     train.logic.cases.setExcluded(("", "scan0"), False)
@@ -86,12 +86,12 @@ def test_unchanged_scene_case_is_written_once(train: Any) -> None:
     import slicer
 
     train.addCases(2)
-    files = [Path(case["label"]) for case in asked(train)["cases"]]
+    files = [Path(case["label"]) for case in request(train)["cases"]]
     train.answerCheck()
     times = [file.stat().st_mtime_ns for file in files]
     node = slicer.mrmlScene.GetFirstNodeByName("label1")
     node.GetSegmentation().GetNthSegment(0).SetName("spleen")
-    asked(train)
+    request(train)
     changed = [file.stat().st_mtime_ns != t for file, t in zip(files, times, strict=True)]
     assert changed == [False, True]
 
@@ -100,7 +100,7 @@ def test_folder_knows_what_is_left_out_and_whose_a_scan_is(train: Any, tmp_path:
     folder = str(tmp_path)
     train.logic.parameters.imagePattern = "images/{case}.nii.gz"
     train.logic.cases.setFolder(tmp_path)
-    data = asked(train)
+    data = request(train)
     assert data == {"folders": [{"folder": folder, "images": "images/{case}.nii.gz"}]}
     call = train.programs.last
     for name in ("a", "b", "c"):
@@ -117,7 +117,7 @@ def test_folder_knows_what_is_left_out_and_whose_a_scan_is(train: Any, tmp_path:
 
 def test_problems_are_shown_by_case_and_of_all(train: Any) -> None:
     train.addCases(2)
-    asked(train)
+    request(train)
     call = train.programs.last
     call.emit({**goodCase("scan0"), "problems": ["The label is empty."]})
     call.emit({**goodCase("scan1"), "doubts": ["Its voxels are ten times as large."]})
@@ -138,22 +138,22 @@ def test_problems_are_shown_by_case_and_of_all(train: Any) -> None:
 
 def test_check_that_fails_or_is_cancelled_is_said(train: Any) -> None:
     train.addCases(1)
-    asked(train)
+    request(train)
     assert train.logic.cases.isChecking
     train.logic.cancel()
     assert train.programs.last.isCancelled
     assert not train.logic.cases.isChecking
-    asked(train)
+    request(train)
     train.programs.last.end(2, "There is no folder 'x'; correct data.folder.")
     assert "data.folder" in train.status
     assert not train.logic.cases.isChecking
 
 
-def test_edited_classes_travel_and_can_be_taken_back(train: Any) -> None:
+def test_edited_classes_travel_and_can_be_undone(train: Any) -> None:
     from PUMITTrainLib.cases.case_row import ClassRow
 
     train.addCases(1)
-    asked(train)
+    request(train)
     train.answerCheck()
     cases = train.logic.cases
     cases.setClass(0, ClassRow("Liver", (1,), ("hepar",), "", (1.0, 0.5, 0.0)))
@@ -172,7 +172,7 @@ def test_a_value_that_had_no_name_leaves_none_behind(train: Any) -> None:
     from PUMITTrainLib.cases.case_row import ClassRow
 
     train.addCases(1)
-    asked(train)
+    request(train)
     call = train.programs.last
     call.emit({**goodCase("scan0"), "classes": {"class 1": 48}})
     call.emit({"summary": {"classes": [{"name": "class 1", "value": 1}]}})
@@ -213,7 +213,7 @@ def test_broken_bundle_is_said(train: Any, tmp_path: Path, content: bytes) -> No
 
 def test_scene_close_forgets_the_cases_and_leaves_no_draft(train: Any, scene: Any) -> None:
     train.addCases(2)
-    asked(train)
+    request(train)
     call = train.programs.last
     scene.Clear(0)
     train.settle()
@@ -225,7 +225,7 @@ def test_scene_close_forgets_the_cases_and_leaves_no_draft(train: Any, scene: An
 
 def test_run_keeps_no_file_of_a_case_that_was_left_out(train: Any) -> None:
     train.addCases(2)
-    folder = Path(asked(train)["cases"][0]["label"]).parent
+    folder = Path(request(train)["cases"][0]["label"]).parent
     train.answerCheck()
     assert len(list(folder.iterdir())) == 4
     train.logic.cases.setExcluded(("", "scan0"), True)
@@ -237,7 +237,7 @@ def test_run_keeps_no_file_of_a_case_that_was_left_out(train: Any) -> None:
     (pair,) = train.logic.cases.offeredPairs()
     train.logic.cases.remove(("", "scan1"))
     train.logic.cases.addScenePair(pair.volumes, pair.label)
-    (case,) = asked(train)["cases"]
+    (case,) = request(train)["cases"]
     assert sorted(folder.iterdir()) == sorted(Path(f) for f in (*case["images"], case["label"]))
 
 
@@ -247,7 +247,7 @@ def test_draft_of_a_slicer_that_was_killed_is_swept(train: Any) -> None:
         folder.mkdir(parents=True)
     (dead / ".draft").write_text("4194305 then")
     train.addCases(1)
-    asked(train)
+    request(train)
     train.answerCheck()
     mine = train.logic._check.draft.folder
     (alive / ".draft").write_text((mine / ".draft").read_text())

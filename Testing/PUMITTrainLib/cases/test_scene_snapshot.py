@@ -104,9 +104,9 @@ def test_segmentation_on_another_grid_is_brought_to_the_scan(train: Any, tmp_pat
     mask[4:8, 4:12, 6:14] = True
     node = train.addSegmentation(other, liver=mask)
     _image, labels = written(train, [volumeNode], node, tmp_path)
-    wanted = np.zeros((6, 8, 10), bool)
-    wanted[2:4, 2:6, 3:7] = True
-    np.testing.assert_array_equal(maskOf(labels, labels.segments[0]), wanted)
+    expected = np.zeros((6, 8, 10), bool)
+    expected[2:4, 2:6, 3:7] = True
+    np.testing.assert_array_equal(maskOf(labels, labels.segments[0]), expected)
     assert slicer.mrmlScene.GetNumberOfNodesByClass("vtkMRMLScalarVolumeNode") == 2
 
 

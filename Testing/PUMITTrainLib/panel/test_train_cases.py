@@ -158,7 +158,7 @@ def test_names_are_shortened_in_their_middle(shown: ShownPanel) -> None:
         assert table.textElideMode == QtCore.Qt.ElideMiddle
 
 
-def test_the_selected_case_is_told_in_full(shown: ShownPanel) -> None:
+def test_the_selected_case_is_reported_in_full(shown: ShownPanel) -> None:
     addRows(shown, goodRow("one", channels=4, doubts=("It is small.",)), goodRow("two"))
     assert not shown.ui.caseDetailLabel.isVisible()
     shown.ui.caseTable.selectRow(0)
@@ -227,7 +227,7 @@ def test_reading_can_be_stopped_and_tells_how_far_it_is(shown: ShownPanel) -> No
     assert shown.logic.callsOf("cancelCheck") == [()]
 
 
-def test_what_concerns_the_whole_set_is_told_above_the_table(shown: ShownPanel) -> None:
+def test_what_concerns_the_whole_set_is_reported_above_the_table(shown: ShownPanel) -> None:
     shown.logic.cases.problems = ("Value 3 of case_02 is no class.",)
     addRows(shown, goodRow("one"))
     assert "Value 3 of case_02" in shown.ui.caseSummaryLabel.text
@@ -265,7 +265,7 @@ def test_names_values_and_other_names_are_edited_in_the_table(shown: ShownPanel)
 
 
 @pytest.mark.parametrize(("column", "text"), [(NAME, " "), (VALUES, "one"), (VALUES, "0")])
-def test_what_no_class_can_have_is_taken_back(shown: ShownPanel, column: int, text: str) -> None:
+def test_what_no_class_can_have_is_undone(shown: ShownPanel, column: int, text: str) -> None:
     from PUMITTrainLib.cases.case_row import ClassRow
 
     addClasses(shown, ClassRow("liver", (1,)))

@@ -114,7 +114,7 @@ def recipe(shown: ShownPanel) -> ShownPanel:
     return shown
 
 
-def test_values_are_planned_when_they_are_first_looked_at(shown: ShownPanel) -> None:
+def test_values_are_planned_when_they_are_first_inspected(shown: ShownPanel) -> None:
     assert not shown.ui.recipeEdit.isVisible()
     shown.logic.cases.rows = (goodRow("one"),)
     shown.press(shown.ui.showValuesButton)
@@ -159,7 +159,7 @@ def test_the_line_that_is_wrong_is_named_and_selected(recipe: ShownPanel) -> Non
     assert not recipe.ui.goToLineButton.isVisible()
 
 
-def test_edits_can_be_taken_back(recipe: ShownPanel) -> None:
+def test_edits_can_be_undone(recipe: ShownPanel) -> None:
     assert not recipe.ui.resetRecipeButton.enabled
     recipe.logic.planning.isEdited = True
     recipe.refresh()

@@ -174,7 +174,7 @@ def test_while_the_scene_changes_nothing_can_be_chosen(shown: ShownPanel) -> Non
     assert shown.ui.learnFrame.enabled
 
 
-def test_a_panel_that_is_closed_is_told_nothing_more(shown: ShownPanel) -> None:
+def test_a_panel_that_is_closed_is_reported_nothing_more(shown: ShownPanel) -> None:
     shown.panel.close()
     assert shown.logic.listeners == []
     assert shown.logic.callsOf("close")

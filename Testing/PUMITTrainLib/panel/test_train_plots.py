@@ -1,4 +1,4 @@
-"""Curves as Slicer's own plots, in a layout beside the slices."""
+"""Curves as Slicer's own plots, in a layout next to the slices."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def learn(shown: ShownPanel, steps: int) -> None:
     shown.refresh()
 
 
-def test_nothing_is_in_the_scene_before_plots_are_asked_for(learning: ShownPanel) -> None:
+def test_nothing_is_in_the_scene_before_plots_are_requested(learning: ShownPanel) -> None:
     assert [nodes(kind) for kind in KINDS] == [[], [], []]
 
 

@@ -86,7 +86,7 @@ def test_a_run_whose_process_is_gone_is_taken_up_again(
     assert ready.logic.callsOf("continueRun") == [()]
 
 
-def test_stopping_is_asked_and_told_until_it_is_obeyed(ready: ShownPanel, tmp_path: Path) -> None:
+def test_stopping_is_requested_and_shown_until_it_ends(ready: ShownPanel, tmp_path: Path) -> None:
     ready.logic.runs.show(runView(tmp_path / "one"))
     ready.refresh()
     ready.press(ready.ui.stopButton)
@@ -100,7 +100,7 @@ def test_stopping_is_asked_and_told_until_it_is_obeyed(ready: ShownPanel, tmp_pa
 # --- how it goes ----------------------------------------------------------------------------------
 
 
-def test_progress_is_told_in_words_and_by_a_bar(ready: ShownPanel, tmp_path: Path) -> None:
+def test_progress_is_reported_in_words_and_by_a_bar(ready: ShownPanel, tmp_path: Path) -> None:
     ready.logic.runs.show(runView(tmp_path / "liver-mr", sentence="It learns."))
     ready.logic.runs.speed, ready.logic.runs.memory = "3.1 steps a second", "1.2 GiB"
     ready.refresh()

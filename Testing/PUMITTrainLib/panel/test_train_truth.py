@@ -99,8 +99,8 @@ def test_table_and_pictures_have_the_same_colours(module: TrainModule) -> None:
     classes = classes_from(module.logic.cases.config()["classes"])
     pictured = class_terminology([c.label for c in classes])
     assert module.cell(module.ui.classTable, 1, SEGMENTS).text() == ""  # no case says "new class"
-    wanted = [tuple(round(255 * part) for part in meaning.color_rgb) for meaning in pictured]
-    assert [shownColor(module, row) for row in range(3)] == wanted
+    expected = [tuple(round(255 * part) for part in meaning.color_rgb) for meaning in pictured]
+    assert [shownColor(module, row) for row in range(3)] == expected
 
 
 def test_the_legend_has_the_colours_of_the_run_that_is_shown(module: TrainModule) -> None:

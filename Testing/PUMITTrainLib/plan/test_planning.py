@@ -144,7 +144,7 @@ def test_model_without_a_name_is_called_after_its_classes(train: Any) -> None:
     assert train.programs.last.config["name"] == "liver-clicks"
 
 
-def test_plan_that_fails_says_why_and_can_be_asked_again(train: Any) -> None:
+def test_plan_that_fails_says_why_and_can_be_repeated(train: Any) -> None:
     train.addCases(1)
     train.logic.planning.make()
     train.settle()
@@ -177,7 +177,7 @@ def test_every_family_is_on_offer_in_a_small_size_first(train: Any) -> None:
     ]
 
 
-def test_sizes_that_are_told_are_those_of_the_networks(train: Any) -> None:
+def test_sizes_that_are_reported_are_those_of_the_networks(train: Any) -> None:
     import torch
     from pumit.networks.build import build_network
 
@@ -188,7 +188,7 @@ def test_sizes_that_are_told_are_those_of_the_networks(train: Any) -> None:
         assert f"about {millions} million" in choice.tooltip, choice.name
 
 
-def test_devices_are_asked_for_once(train: Any) -> None:
+def test_devices_are_requested_once(train: Any) -> None:
     train.logic.setup.requestDevices()
     train.settle()
     assert train.logic.devices == (("cpu", "Processor"),)

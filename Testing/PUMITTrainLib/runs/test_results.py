@@ -33,7 +33,7 @@ def again(train: Any, **changes: Any) -> None:
 
 
 class PlayedSegment:
-    """As much of PUMITSegment as is asked for."""
+    """As much of PUMITSegment as is requested."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         import slicer

@@ -67,19 +67,19 @@ def test_scores_of_clicks_have_names_of_their_own(train: Any) -> None:
     assert list(train.logic.runs.curves.scores) == names
 
 
-def test_only_a_change_is_told(train: Any) -> None:
+def test_only_a_change_is_reported(train: Any) -> None:
     writeRun(train.root / "one")
     train.poll()
-    told: list[int] = []
-    train.logic.listeners.append(lambda: told.append(1))
+    changes: list[int] = []
+    train.logic.listeners.append(lambda: changes.append(1))
     train.poll()
-    assert not told
+    assert not changes
     writeRun(train.root / "one", step=30)
     train.poll()
-    assert told
+    assert changes
 
 
-def test_pause_resume_and_stop_are_asked_in_the_folder(train: Any) -> None:
+def test_pause_resume_and_stop_are_requested_in_the_folder(train: Any) -> None:
     folder = train.root / "run"
     writeRun(folder)
     train.logic.runs.select(folder)

@@ -139,7 +139,7 @@ def means(rows: list[dict[str, Any]]) -> npt.NDArray[np.float64]:
     return np.mean([np.mean(clicks, axis=0) for clicks in by_case.values()], axis=0)
 
 
-def tell(title: str, before: list[dict[str, Any]], after: list[dict[str, Any]]) -> None:
+def show(title: str, before: list[dict[str, Any]], after: list[dict[str, Any]]) -> None:
     cases = len({row["case"] for row in before})
     first, then = means(before), means(after)
     counts = [n for n in SHOWN if n <= min(len(first), len(then))]
@@ -181,11 +181,11 @@ def main() -> None:
                 args.output / f"{task}_{group}.json",
                 partial(clicks_on, tuned, tested(group, args.data), clicks),
             )
-            tell(group, before, after)
+            show(group, before, after)
             if group == "others":
                 for part in OTHERS:
                     rows = [[r for r in x if group_of(r["case"]) == part] for x in (before, after)]
-                    tell(part, *rows)
+                    show(part, *rows)
 
 
 if __name__ == "__main__":

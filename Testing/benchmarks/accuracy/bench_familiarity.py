@@ -74,10 +74,10 @@ def samples_of(args: argparse.Namespace, cases: list[str]) -> Iterator[Sample]:
 def trained_cases(recipe: dict[str, Any], folder: Path | None) -> list[str]:
     """The cases of a folder that the recipe says the tokenizer was trained on."""
     training = recipe.get("training", {})
-    told = training.get("real_images") or training.get("real_cases") or []
+    shown = training.get("real_images") or training.get("real_cases") or []
     if folder is None:
         return []
-    patterns = [name for name in told if not name.startswith("..")]
+    patterns = [name for name in shown if not name.startswith("..")]
     return sorted({path.parent.name for name in patterns for path in folder.glob(name)})
 
 
@@ -91,25 +91,25 @@ def read_rows(path: Path) -> list[Row]:
     return [Row(**{**row, "shares": np.array(row["shares"])}) for row in rows]
 
 
-def report(rows: list[Row], told: Floats, left_out: dict[str, Floats]) -> None:
+def report(rows: list[Row], shown: Floats, left_out: dict[str, Floats]) -> None:
     """Print a line for each kind, and the whole.
 
     `left out` is the AUC of a scale that was fitted without the kind; `< own` the share of images
     that score lower than the very scan they were made of.
     """
-    known = told[[row.role == "known" for row in rows]]
+    known = shown[[row.role == "known" for row in rows]]
     print(f"{'':<14}{'kind':<28}{'n':>4}{'10 %':>6}{'median':>8}{'90 %':>6}{'>= 50':>7}{'AUC':>7}"
           f"{'left out':>10}{'< own':>7}")  # fmt: skip
     own = {
         row.source: score
-        for row, score in zip(rows, told, strict=True)
+        for row, score in zip(rows, shown, strict=True)
         if row.role == "measured" or row.kind == "real scan"
     }
     order = {"known": 0, "measured": 1, "odd": 2, "measured odd": 3}
     for role, kind in sorted(
         {(row.role, row.kind) for row in rows}, key=lambda k: (order[k[0]], k)
     ):
-        part = told[[row.role == role and row.kind == kind for row in rows]]
+        part = shown[[row.role == role and row.kind == kind for row in rows]]
         low, middle, high = np.percentile(part, (10, 50, 90))
         line = f"{role:<14}{kind:<28}{len(part):>4}{low:>6.0f}{middle:>8.0f}{high:>6.0f}"
         line += f"{(part >= FAMILIAR).mean():>7.2f}"
@@ -119,25 +119,25 @@ def report(rows: list[Row], told: Floats, left_out: dict[str, Floats]) -> None:
             line += f"{'' if out is None else f'{area_under_curve(known, out):.3f}':>10}"
             pairs = [
                 score < own[row.source]
-                for row, score in zip(rows, told, strict=True)
+                for row, score in zip(rows, shown, strict=True)
                 if (row.role, row.kind) == (role, kind) and row.source in own
             ]
             line += f"{np.mean(pairs):>7.2f}" if pairs else ""
         print(line)
-    odd = told[[row.role == "odd" for row in rows]]
+    odd = shown[[row.role == "odd" for row in rows]]
     kinds = sorted({row.kind for row in rows if row.role == "odd"})
     print(f"\nAUC of all known and odd images: {area_under_curve(known, odd):.3f}")
     if left_out:
         mean = np.mean([area_under_curve(known, left_out[kind]) for kind in kinds])
         print(f"mean AUC of the odd kinds, each left out of the fit: {mean:.3f}")
-    real = told[[row.role == "measured" for row in rows]]
-    spoilt = told[[row.role == "measured odd" for row in rows]]
+    real = shown[[row.role == "measured" for row in rows]]
+    spoilt = shown[[row.role == "measured odd" for row in rows]]
     if len(real) and len(spoilt):
         print(f"AUC of measured images and odd ones made of them: "
               f"{area_under_curve(real, spoilt):.3f}")  # fmt: skip
 
 
-def draw(rows: list[Row], told: Floats, path: Path) -> None:
+def draw(rows: list[Row], shown: Floats, path: Path) -> None:
     """Write a PNG: a row of dots for each kind, one dot for each image."""
     order = {"known": 0, "measured": 1, "odd": 2, "measured odd": 3}
     colors = dict(zip(order, ("#15803d", "#1d4ed8", "#c2410c", "#f59e0b"), strict=True))
@@ -147,7 +147,7 @@ def draw(rows: list[Row], told: Floats, path: Path) -> None:
     axes = figure.subplots()
     rng = np.random.default_rng(0)
     for i, (role, kind) in enumerate(kinds):
-        part = told[[row.role == role and row.kind == kind for row in rows]]
+        part = shown[[row.role == role and row.kind == kind for row in rows]]
         axes.plot(part, i + rng.uniform(-0.22, 0.22, len(part)), ".", color=colors[role], alpha=0.6)
         axes.plot([np.median(part)] * 2, [i - 0.35, i + 0.35], color=colors[role], lw=2)
     axes.axvline(FAMILIAR, color="#9ca3af", lw=1, ls="--")
@@ -180,20 +180,20 @@ def main() -> None:
         if args.rows:
             write_rows(rows, args.rows)
     if not args.fit:
-        told = scores(checkpoint.recipe["reference"], rows)
-        report(rows, told, {})
+        shown = scores(checkpoint.recipe["reference"], rows)
+        report(rows, shown, {})
         if args.picture:
-            draw(rows, told, args.picture)
+            draw(rows, shown, args.picture)
         return
     fitted = [row for row in rows if row.role in ("known", "odd")]
     reference = reference_of(fitted)
-    told = scores(reference, rows)
-    told[[row.role in ("known", "odd") for row in rows]] = cross_validated(fitted)
+    shown = scores(reference, rows)
+    shown[[row.role in ("known", "odd") for row in rows]] = cross_validated(fitted)
     kinds = {row.kind for row in rows if row.role == "odd"}
     left_out = {kind: without_kind(fitted, kind) for kind in kinds}
-    report(rows, told, left_out)
+    report(rows, shown, left_out)
     if args.picture:
-        draw(rows, told, args.picture)
+        draw(rows, shown, args.picture)
     save_checkpoint(args.fit, checkpoint.state, {**checkpoint.recipe, "reference": reference})
     print(f"\nfamiliarity: {json.dumps(reference['familiarity'])}\npsnr_db: {reference['psnr_db']}")
     print(f"{args.fit.name}: sha256 {file_sha256(args.fit)}")

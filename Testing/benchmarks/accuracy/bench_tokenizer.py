@@ -6,7 +6,7 @@
 prints PSNR (on the scale 0..1 that the tokenizer sees), SSIM and the token figures of each group of
 images below FOLDER: those that were never trained with, then those that were, then generated scans.
 A plain enlargement of 16 x 16 x 16 (or fewer slices) block means, which is what a tokenizer has to
-beat, stands beside. PUMIT reports a mean KL divergence of 2.791 nats of its token distributions
+beat, is printed too. PUMIT reports a mean KL divergence of 2.791 nats of its token distributions
 from the uniform one. Nothing here is a test.
 """
 
@@ -58,7 +58,7 @@ def generated() -> Iterator[Volume]:
 
 
 def images(folder: Path, pattern: str) -> Iterator[Volume]:
-    """Images below a folder; label files lie beside some."""
+    """Images below a folder; label files lie next to some."""
     for path in sorted(folder.glob(pattern)):
         if not path.stem.endswith(("_label", "_segmentation")):
             yield Volume.read(path)

@@ -73,13 +73,13 @@ def scores(
 
 
 def measured(
-    segmenter: Segmenter, case: Path, labels_wanted: slice, known: set[tuple[str, int, str]]
+    segmenter: Segmenter, case: Path, label_range: slice, known: set[tuple[str, int, str]]
 ) -> Iterator[Row]:
     """Rows of one case under every disturbance that is not known yet."""
     volume, labels = read_case(case)
     volume = replace(volume, array=grey(volume, 0), source=None)
     found = targets_of(labels, 100)
-    for label in found[labels_wanted] or found[-1:]:
+    for label in found[label_range] or found[-1:]:
         for disturbance in DISTURBANCES:
             if (case.name, label, disturbance.name) in known:
                 continue
@@ -144,9 +144,9 @@ def main() -> None:
     starts = tuple(args.only.split(","))
     cases = sorted(c for c in args.cases.iterdir() if (c / "label.nii.gz").is_file())
     cases = [c for c in cases if c.name.startswith(starts)]
-    wanted = {case: slice(0, args.limit) for case in cases}
+    ranks = {case: slice(0, args.limit) for case in cases}
     if args.preset == "quick":
-        wanted = {case: slice(rank, rank + 1) for case, rank in quick(cases).items()}
+        ranks = {case: slice(rank, rank + 1) for case, rank in quick(cases).items()}
     segmenter = load_segmenter(args.model, device=args.device)
     rows: list[Row] = []
     if args.output and args.output.is_file():
@@ -155,8 +155,8 @@ def main() -> None:
             parser.error(f"{args.output} holds the rows of other weights; name another file")
         rows = stored["rows"]
     known = {(r["case"], r["label"], r["disturbance"]) for r in rows}
-    for case, labels_wanted in wanted.items():
-        for row in measured(segmenter, case, labels_wanted, known):
+    for case, label_range in ranks.items():
+        for row in measured(segmenter, case, label_range, known):
             rows.append(row)
             print(json.dumps(row), flush=True)
             if args.output:

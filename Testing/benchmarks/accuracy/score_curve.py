@@ -7,8 +7,8 @@ points.csv has a line for each evaluated checkpoint, in the order of training:
     0.1,2600,3.5,old/default.safetensors,rows_01.json
 
 `core_hours` are hours of training so far times the cores that they had; `checkpoint` may be empty
-(then its number of parameters is not told) and paths count from the CSV file. Writes the picture
-and, beside it, the table as markdown. Every case weighs the same in a mean.
+(then its number of parameters is not shown) and paths count from the CSV file. Writes the picture
+and, next to it, the table as markdown. Every case weighs the same in a mean.
 """
 
 from __future__ import annotations
@@ -73,12 +73,12 @@ def table(points: list[Point]) -> str:
     for point in points:
         size = "" if point.parameters is None else f"{point.parameters / 1e6:.2f} M"
         for name, mean in ({"": point.whole} | point.groups).items():
-            told = (
+            cells = (
                 ["", "", "", ""] if name else ["", f"{point.steps}", f"{point.core_hours:g}", size]
             )
-            told[0] = name or f"**{point.label}**"
+            cells[0] = name or f"**{point.label}**"
             scores = [f"{mean[m]:.3f}" for m in MEASURES]
-            lines.append(f"| {' | '.join([*told, str(mean['cases']), *scores])} |")
+            lines.append(f"| {' | '.join([*cells, str(mean['cases']), *scores])} |")
     return "\n".join(lines) + "\n"
 
 

@@ -163,7 +163,7 @@ def _all_at_once(server: FaultServer, send: Callable[[str], Outcome]) -> list[Ou
     for lease in leases:
         server.send(head("POST", "/release", lease=lease))
     time.sleep(0.2)
-    # Bodies grow by an eighth more than they hold, and one network read lies beside each.
+    # Bodies grow by an eighth more than they hold, and one network read is held with each.
     allowed = 2 * 1.2 * LIMITS.max_upload_bytes / MIB + 50
     print(f"      memory grew by {grown:.0f} MiB, {allowed:.0f} are allowed")
     return outcomes if grown < allowed else [*outcomes, Outcome(-1, f"grew by {grown:.0f} MiB")]

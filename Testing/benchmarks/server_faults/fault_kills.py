@@ -209,7 +209,7 @@ def _writes(trace: str) -> list[str]:
 
 
 def _is_written(pid: int, link: Path) -> bool:
-    """Whether a descriptor is a regular file that may be written to, beside standard streams."""
+    """Whether a descriptor is a regular file that may be written to, standard streams aside."""
     if int(link.name) <= 2 or not link.exists() or not link.resolve().is_file():
         return False
     info = Path(f"/proc/{pid}/fdinfo/{link.name}").read_text()

@@ -1,4 +1,4 @@
-"""A server in a process of its own to be broken, raw requests to it, and a healthy user beside.
+"""A server in a process of its own to be broken, raw requests to it, and a healthy user meanwhile.
 
 Used by `server_faults.py`. The model is the tests' fake one, whose answers are known exactly, or
 the shipped one.
@@ -195,8 +195,8 @@ def receive(connection: socket.socket) -> Outcome:
     start, _, body = data.partition(b"\r\n\r\n")
     status = int(start.split()[1])
     try:
-        told = json.loads(body[: _length(data) - len(start) - 4])
-        sentence = str(told.get("detail", "")) if isinstance(told, dict) else ""
+        answer = json.loads(body[: _length(data) - len(start) - 4])
+        sentence = str(answer.get("detail", "")) if isinstance(answer, dict) else ""
     except ValueError:
         sentence = ""
     return Outcome(status, sentence)
@@ -236,7 +236,7 @@ class Neighbour:
         return not self.errors and self.answers >= before + 2
 
     def take_slowest_s(self) -> float:
-        """The slowest answer since this was last asked, s."""
+        """The slowest answer since the last call, s."""
         slowest, self.slowest_s = self.slowest_s, 0.0
         return slowest
 

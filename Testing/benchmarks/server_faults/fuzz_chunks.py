@@ -78,14 +78,14 @@ def damage(chunk: bytearray, chance: random.Random) -> bytearray:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Damage and unpack for a while; exit status 1 where something was written beside or seen."""
+    """Damage and unpack for a while; exit status 1 where something was written outside or seen."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=100.0)
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args(arguments)
     chance, rng = random.Random(args.seed), np.random.default_rng(args.seed)
     end = time.monotonic() + args.seconds
-    tried = refused = unpacked = failed = beside = leaked = 0
+    tried = refused = unpacked = failed = outside = leaked = 0
     others = [[secret_chunk(byte, i) for i in range(6)] for byte in (0xC7, 0x3B)]
     while time.monotonic() < end:
         sound, plain, itemsize = sound_chunk(chance, rng)
@@ -110,14 +110,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             unpacked += bool(rooms)
             failed += not rooms
             sides = [np.concatenate([r[:MARGIN], r[MARGIN + plain :]]) for r in rooms]
-            beside += any((side != MARK).any() for side in sides)
+            outside += any((side != MARK).any() for side in sides)
             leaked += len(rooms) == 1 or (len(rooms) == 2 and (rooms[0] != rooms[1]).any())
     print(
         f"{tried} damaged chunks: {refused} refused by the checks, {failed} by blosc2, "
-        f"{unpacked} unpacked, {beside} wrote beside their array, {leaked} depended on what was "
+        f"{unpacked} unpacked, {outside} wrote outside their array, {leaked} depended on what was "
         "unpacked before"
     )
-    return int(beside + leaked > 0)
+    return int(outside + leaked > 0)
 
 
 if __name__ == "__main__":

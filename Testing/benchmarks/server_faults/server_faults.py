@@ -2,7 +2,7 @@
 
 Run by hand, on Linux: `python Testing/benchmarks/server_faults/server_faults.py [--model default]
 [--only WORD] [--json FILE]`. Each case has to end in a sentence (4xx), a closed connection, or 503
-and 507 where they are meant; never in another 5xx or a dead server. A healthy user clicks beside it
+and 507 where they are meant; never in another 5xx or a dead server. A healthy user clicks meanwhile
 all the while and looks at every answer. Exit status 1 where anything gave way. With `--model fake`,
 the default, every mask can be foretold.
 """
@@ -107,10 +107,10 @@ def _summary(outcomes: Sequence[Outcome]) -> str:
 
 def _print(row: Row, outcomes: Sequence[Outcome]) -> None:
     verdict = "ok" if row.is_good else "GAVE WAY"
-    beside = f"well, {row.neighbour_slowest_s:.2f} s" if row.neighbour_is_well else "HARMED"
-    beside = "none" if row.case in fault_kills.CASES else beside
+    wellbeing = f"well, {row.neighbour_slowest_s:.2f} s" if row.neighbour_is_well else "HARMED"
+    wellbeing = "none" if row.case in fault_kills.CASES else wellbeing
     print(
-        f"{row.case:40s} {verdict:8s} neighbour {beside:14s} {row.seconds:5.1f} s "
+        f"{row.case:40s} {verdict:8s} neighbour {wellbeing:14s} {row.seconds:5.1f} s "
         f"{row.resident_mib:6.0f} MiB  {row.outcomes}",
         flush=True,
     )

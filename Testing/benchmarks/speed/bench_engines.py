@@ -161,11 +161,11 @@ def main() -> None:
                 reason = (run.stderr.strip().splitlines() or ["no reason"])[-1]
                 print(f"{name:16} cannot be measured here: {reason[:120]}")
                 continue
-            told = json.loads(run.stdout.splitlines()[-1])
+            printed = json.loads(run.stdout.splitlines()[-1])
             logits = dict(np.load(masks))
             if not base:
-                base, base_masks = told["rows"], logits
-            for da0, row in told["rows"].items():
+                base, base_masks = printed["rows"], logits
+            for da0, row in printed["rows"].items():
                 a, b = logits[da0] > 0, base_masks[da0] > 0
                 dice = 2 * (a & b).sum() / max(a.sum() + b.sum(), 1)
                 before = base[da0]
@@ -174,7 +174,7 @@ def main() -> None:
                 apart = np.abs(logits[da0] - base_masks[da0]).max()
                 times = f"{row[0]:7.3f} {row[2]:7.3f} {processor:6.2f} {wall:6.2f}"
                 print(f"{name:16} {da0:>6} {times} {apart:8.1e} {dice:7.4f}")
-            print(f"{name:16} start {told['start']:.2f} s, peak {told['megabytes']:.0f} MB")
+            print(f"{name:16} start {printed['start']:.2f} s, peak {printed['megabytes']:.0f} MB")
 
 
 if __name__ == "__main__":

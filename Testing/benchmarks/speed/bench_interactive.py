@@ -1,4 +1,4 @@
-"""Time and memory of clicking, beside one pass of the network that users run today.
+"""Time and memory of clicking, compared with one pass of the network that users run today.
 
 Run by hand: `python Testing/benchmarks/speed/bench_interactive.py [--scan chaos.zip]
 [--skip-reference]`. Prints a table; nothing here is a test. Ratios compare two things measured in

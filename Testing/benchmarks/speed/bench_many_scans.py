@@ -1,4 +1,4 @@
-"""Throughput of `pumit predict` over many scans: Dask and processes, beside the ideal.
+"""Throughput of `pumit predict` over many scans: Dask and processes, compared with the ideal.
 
 The ideal is so many plain processes that each do their own share of the scans, with nothing that
 gives them out, in the same run and on the same cores; the three take turns. A ratio of 0.9 says

@@ -1,12 +1,12 @@
-"""What one or two busy programs beside it cost a click, a training step, and a server of 16 users.
+"""What one or two other busy programs cost a click, a training step, and a server of 16 users.
 
 Run by hand, on Linux or macOS: `python Testing/benchmarks/speed/bench_neighbours.py [--what click
 training server] [--rounds 9] [--scan FILE]`. Prints a table; nothing here is a test.
 
 Each kind of work runs in processes of its own that stay for the whole run: one as pumit starts it,
 one whose threads wait in a loop, as OpenMP's do by themselves, one with a single thread, and, for
-comparison, a program that adds numbers. In every round each works alone, beside one neighbour and
-beside two; a neighbour is a loop in a session of its own, as another program on the desktop is.
+comparison, a program that adds numbers. In every round each works alone, with one neighbour and
+with two; a neighbour is a loop in a session of its own, as another program on the desktop is.
 The ratios compare rounds of the same process. On a machine that others use too, "alone" is not
 alone, and the ratios of the program that adds numbers tell by how much.
 """
@@ -144,7 +144,7 @@ WORK: dict[str, Callable[[Path | None], Step]] = {
 }
 
 
-def work_when_told(name: str, scan: Path | None) -> None:
+def work_on_command(name: str, scan: Path | None) -> None:
     """Do some work whenever a line comes, and answer with its seconds."""
     step = WORK[name](scan)
     step()
@@ -210,7 +210,7 @@ def neighbours(count: int) -> Iterator[Callable[[int], None]]:
 def measure(
     workers: dict[str, Worker], rounds: int, let_run: Callable[[int], None]
 ) -> dict[str, dict[int, list[float]]]:
-    """Seconds of each worker beside so many neighbours, by round."""
+    """Seconds of each worker with so many neighbours, by round."""
     seconds = {name: {count: [] for count in NEIGHBOURS} for name in workers}
     for _ in range(rounds):
         for count in random.sample(NEIGHBOURS, len(NEIGHBOURS)):
@@ -234,11 +234,11 @@ def main() -> None:
     given = parser.parse_args()
     scan = Path(given.scan) if given.scan else None
     if given.work:
-        work_when_told(given.work, scan)
+        work_on_command(given.work, scan)
         return
     load = os.getloadavg()[0]
     print(f"{os.cpu_count()} cores, load of the machine {load:.1f} before")
-    print(f"{'':34}{'alone':>8}   {'beside one':^24}   {'beside two':^24}")
+    print(f"{'':34}{'alone':>8}   {'with one':^24}   {'with two':^24}")
     for what in given.what:
         variables: dict[str, dict[str, str]] = {"as pumit starts it": {}}
         if not given.no_spinning:

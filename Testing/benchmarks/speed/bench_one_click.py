@@ -1,4 +1,4 @@
-"""What one click costs beside the model: requests, turns in the queue, classes, time.
+"""What one click costs in addition to the model: requests, turns in the queue, classes, time.
 
 Run by hand: `python Testing/benchmarks/speed/bench_one_click.py [--before FOLDER] [--rounds N]`,
 where Slicer's libraries are installed (`pip install -e ".[slicer-test]"`). `FOLDER` is a checkout

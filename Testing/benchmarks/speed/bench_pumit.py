@@ -1,4 +1,4 @@
-"""Time PUMIT's networks against what they stand beside; by hand.
+"""Time PUMIT's networks against the networks they are compared with; by hand.
 
 python Testing/benchmarks/speed/bench_pumit.py [layers] [encoder] [field] [gpu] [--threads 1 2]
     [--repeats 7] [--degrees 0 2 5] [--tokens 256 500 1024] [--blocks 12]

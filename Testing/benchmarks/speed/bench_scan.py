@@ -56,9 +56,9 @@ def attention_step(tokens: int, is_flash: bool) -> Step:
 
 def layer_step(layer: nn.Module, tokens: int) -> Step:
     x = torch.randn(1, tokens, WIDTH, requires_grad=True)
-    wanted = [x, *(p for p in layer.parameters())]
+    inputs = [x, *(p for p in layer.parameters())]
     g = torch.randn(1, tokens, WIDTH)
-    return lambda: torch.autograd.grad(layer(x), wanted, g)
+    return lambda: torch.autograd.grad(layer(x), inputs, g)
 
 
 CONTENDERS: dict[str, Callable[[int], Step]] = {

@@ -74,9 +74,9 @@ class Watch:
 
     def _note_sessions(self) -> None:
         at = time.monotonic() - self._record.begun
-        told = self._client.capabilities()
-        self.sessions.append((at, int(told["sessions"])))
-        held = told["memory"]["scan_bytes"] + told["memory"]["embedding_bytes"]
+        stated = self._client.capabilities()
+        self.sessions.append((at, int(stated["sessions"])))
+        held = stated["memory"]["scan_bytes"] + stated["memory"]["embedding_bytes"]
         self.held.append((at, held / (1 << 20)))
 
 
@@ -199,7 +199,7 @@ def slope(memory: Sequence[tuple[float, float]], seconds: float) -> dict[str, fl
     }
 
 
-def beside(watch: Watch) -> list[tuple[float, float]]:
+def unheld(watch: Watch) -> list[tuple[float, float]]:
     """What the process had at each moment beyond what its sessions held, MiB."""
     return [
         (at, all_ - held) for (at, all_), (_, held) in zip(watch.memory, watch.held, strict=False)
@@ -223,9 +223,9 @@ def draw(path: Path, record: Record, watch: Watch) -> None:
     below.plot(*zip(*watch.memory, strict=True), color="tab:green")
     below.plot(*zip(*watch.held, strict=True), color="tab:green", ls=":")
     below.set(xlabel="s", ylabel="memory, MiB: resident; held (dots)", ylim=(0, None))
-    beside = below.twinx()
-    beside.plot(*zip(*watch.sessions, strict=True), color="0.5", lw=1)
-    beside.set(ylabel="sessions", ylim=(0, None))
+    unheld = below.twinx()
+    unheld.plot(*zip(*watch.sessions, strict=True), color="0.5", lw=1)
+    unheld.set(ylabel="sessions", ylim=(0, None))
     figure.savefig(path, dpi=120)
 
 
@@ -267,7 +267,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "jobs": measured,
         "memory": memory,
         "held": slope(watch.held, args.seconds),
-        "beside": slope(beside(watch), args.seconds),
+        "not held": slope(unheld(watch), args.seconds),
         "resident_mib": watch.memory,
         "held_mib": watch.held,
         "sessions": watch.sessions,
@@ -299,7 +299,7 @@ def _print(report: dict[str, Any]) -> None:
             f"jobs of kind {kind:14s} {job['jobs']:6.0f}: waited {job['waited_s']:.3f} s, "
             f"ran {job['ran_s']:.3f} s on average"
         )
-    parts = {"resident": "memory", "held by sessions": "held", "beside that": "beside"}
+    parts = {"resident": "memory", "held by sessions": "held", "not held": "not held"}
     for what, memory in ((what, report[key]) for what, key in parts.items()):
         print(
             f"memory {what}, last half: {memory['first_mib']:.0f} MiB at first, at most "

@@ -36,7 +36,7 @@ class Staying:
 
 @dataclass
 class Users:
-    """Sessions that are asked as the server's routes ask them."""
+    """Sessions with requests as the server's routes make them."""
 
     state: ServerState
     volume: Volume
@@ -149,18 +149,18 @@ async def clicking(users: Users, clicks: int) -> None:
     job = asyncio.ensure_future(users.automatic(busy, began))
     while not began.is_set():
         await asyncio.sleep(0.002)
-    beside = []
-    while len(beside) < clicks and not job.done():
-        beside.append(await users.click(lease, rng))
+    meanwhile = []
+    while len(meanwhile) < clicks and not job.done():
+        meanwhile.append(await users.click(lease, rng))
     was_running = not job.done()
     await job
     total = time.perf_counter() - start
     median = statistics.median
-    name = "click beside another's automatic job / alone"
-    show(name, [b / a for a, b in zip(alone, beside, strict=False)])
+    name = "click during another's automatic job / alone"
+    show(name, [b / a for a, b in zip(alone, meanwhile, strict=False)])
     print(
-        f"  alone {median(alone):.2f} s, worst {max(alone):.2f} s; beside {median(beside):.2f} s, "
-        f"worst {max(beside):.2f} s; {len(beside)} clicks, the job took {total:.1f} s"
+        f"  alone {median(alone):.2f} s, worst {max(alone):.2f} s; busy {median(meanwhile):.2f} s, "
+        f"worst {max(meanwhile):.2f} s; {len(meanwhile)} clicks, the job took {total:.1f} s"
         + ("" if was_running else " and ended before the last click")
     )
     for one in (busy, first, lease):

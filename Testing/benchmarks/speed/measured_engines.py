@@ -1,4 +1,4 @@
-"""Engines that are measured beside those that ship, where their libraries are installed."""
+"""Engines that are measured along with those that ship, where their libraries are installed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Calibration = Callable[[int], list[tuple[Floats, FieldPrompts]]]
 
 
 class Int8Engine(OpenVinoEngine):
-    """OpenVINO with both graphs quantised by NNCF after training, a degree when it is asked for.
+    """OpenVINO with both graphs quantised by NNCF after training, a degree when it is requested.
 
     Args:
         weights: See `OpenVinoEngine`.
@@ -54,7 +54,7 @@ class Int8Engine(OpenVinoEngine):
 
         nncf.set_log_level("ERROR")
         encoder, decoder, names = super().graphs(da0, shape)
-        if shape == (8, 8, 8):  # only looked at
+        if shape == (8, 8, 8):  # only traced
             return encoder, decoder, names
         given = self._inputs(da0)
         quantised = [

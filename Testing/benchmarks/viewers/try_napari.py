@@ -307,8 +307,8 @@ def try_restart(user: Napari, server: Server, image: str, target: np.ndarray) ->
     before = user.mask
     server.kill()
     user.click(middle)
-    is_told = any("session lost" in text.lower() for text in user.warnings)
-    user.check("a click without a server is told of", is_told, user.warnings[-1:])
+    is_shown = any("session lost" in text.lower() for text in user.warnings)
+    user.check("a click without a server is reported", is_shown, user.warnings[-1:])
     server.start()
     user.check("connected again", user.connect())
     user.check("initialized again", user.initialize(image))

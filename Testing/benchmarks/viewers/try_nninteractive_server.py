@@ -4,7 +4,7 @@
     python Testing/benchmarks/viewers/try_nninteractive_server.py http://127.0.0.1:1527 --token KEY
 
 Three segments on a generated oblique scan take turns, so that each click repeats its segment's
-prompts; in the end everything is asked again in a fresh session. Prints how long each answer took
+prompts; in the end everything is repeated in a fresh session. Prints how long each answer took
 and in how many voxels the two differ: a model that draws nothing at random gives 0.
 """
 
@@ -79,8 +79,8 @@ def main() -> None:
     options = parser.parse_args()
     segments = list(prompts(scan()))
     with Client(options.url, options.token, allow_unencrypted=options.allow_unencrypted) as client:
-        told = client.capabilities()
-        print(f"{told['kind']} {told['version']}, licence of its model: {told.get('license')}")
+        found = client.capabilities()
+        print(f"{found['kind']} {found['version']}, licence of its model: {found.get('license')}")
         print("segments taking turns:")
         turns = answer(client, [(name, number) for number in range(2) for name in segments])
         print("one segment after another:")

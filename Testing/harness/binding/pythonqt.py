@@ -79,7 +79,7 @@ def install() -> None:
     keepNone()
     chained = []
     for kind in _classes():
-        # Each class carries its own slot; and some their own lookup, which is asked first.
+        # Each class carries its own slot; and some their own lookup, which comes first.
         kind.__setattr__ = _setAttribute
         if kind is not QtCore.QObject and "__getattribute__" in vars(kind):
             chained.append(kind)
@@ -179,7 +179,7 @@ def _setProperty(self: QtCore.QObject, name: str, value: Any) -> None:
 
 
 def _isWritable(kind: type, name: str, item: QtCore.QObject) -> bool:
-    """Whether a property of a class can be set; an object of the class is asked once."""
+    """Whether a property of a class can be set; an object of the class is read once."""
     if (kind, name) not in _writable:
         known = metaObject(item)
         _writable[kind, name] = known.property(known.indexOfProperty(name)).isWritable()

@@ -133,10 +133,10 @@ class SlicerApplication(QtWidgets.QApplication):
         return True
 
     def pauseRender(self) -> None:
-        """Do nothing: views are rendered when they are asked to."""
+        """Do nothing: views are rendered on request."""
 
     def resumeRender(self) -> None:
-        """Do nothing: views are rendered when they are asked to."""
+        """Do nothing: views are rendered on request."""
 
 
 def start() -> SlicerApplication:

@@ -92,10 +92,10 @@ class CoreApplication:
         """Do nothing: there is no event loop without Qt."""
 
     def pauseRender(self) -> None:
-        """Do nothing: views are rendered when they are asked to."""
+        """Do nothing: views are rendered on request."""
 
     def resumeRender(self) -> None:
-        """Do nothing: views are rendered when they are asked to."""
+        """Do nothing: views are rendered on request."""
 
 
 def start() -> CoreApplication:

@@ -17,7 +17,7 @@ Property, Signal = QtCore.Property, QtCore.Signal
 
 @standIn("layoutChanged(int)", "activeMRMLThreeDViewNodeChanged(vtkMRMLViewNode*)")
 class qSlicerLayoutManager(QtCore.QObject):
-    """Hands out the widgets of the views; slice views are open, 3D views open when asked for."""
+    """Hands out the widgets of the views; slice views are open, 3D views open at first use."""
 
     layoutChanged = Signal(int)
     activeMRMLThreeDViewNodeChanged = Signal(object)

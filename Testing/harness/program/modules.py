@@ -69,7 +69,7 @@ class qSlicerScriptedLoadableModule(QtCore.QObject):
         vars(self)[name] = value
 
     def widgetRepresentation(self) -> qSlicerScriptedLoadableModuleWidget:
-        """The panel, made when it is first asked for."""
+        """The panel, made at first use."""
         if self._representation is None:
             self._representation = self.createNewWidgetRepresentation()
         return self._representation

@@ -14,7 +14,7 @@ def _whole() -> tempfile.TemporaryDirectory[str]:
 
 
 def ownFolder(name: str) -> Path:
-    """A folder of this process, made when it is first asked for.
+    """A folder of this process, made at first use.
 
     Args:
         name: What it is for: "home", "cache".

@@ -188,7 +188,7 @@ def test_without_a_main_window_there_is_none(slicerApp) -> None:
     assert not slicer.util.showStatusMessage("Ready")
 
 
-def test_layout_that_a_test_without_qt_asked_for_is_closed(slicerApp):
+def test_layout_that_a_test_without_qt_requested_is_closed(slicerApp):
     import slicer
 
     from harness.program.scene_state import SceneState

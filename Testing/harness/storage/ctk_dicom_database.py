@@ -158,12 +158,12 @@ class ctkDICOMDatabase(QtCore.QObject):
     def _patientIDs(self) -> list[str]:
         return self._unique("PatientID")
 
-    def _unique(self, field: str, **wanted: str) -> list[str]:
-        return list(dict.fromkeys(self._values(field, wanted)))
+    def _unique(self, field: str, **criteria: str) -> list[str]:
+        return list(dict.fromkeys(self._values(field, criteria)))
 
-    def _values(self, field: str, wanted: dict[str, str]) -> Iterator[str]:
+    def _values(self, field: str, criteria: dict[str, str]) -> Iterator[str]:
         for header in self._headers.values():
-            if all(str(header.get(name, "")) == value for name, value in wanted.items()):
+            if all(str(header.get(name, "")) == value for name, value in criteria.items()):
                 yield str(header.get(field, ""))
 
 

@@ -1,4 +1,4 @@
-"""Loads and saves files as Slicer's own IO manager is asked to, on the real logics."""
+"""Loads and saves files as Slicer's own IO manager does, on the real logics."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from pydicom.uid import CTImageStorage, ExplicitVRLittleEndian, generate_uid
 
 @pytest.fixture
 def series(tmp_path):
-    """Two instances of one series in a folder, beside a text; (folder, series UID, UIDs)."""
+    """Two instances of one series in a folder, next to a text; (folder, series UID, UIDs)."""
     folder = tmp_path / "series"
     folder.mkdir()
     study, seriesUID = generate_uid(), generate_uid()

@@ -55,7 +55,9 @@ def test_a_chart_without_series_or_a_view_without_chart_is_empty(plot: Any) -> N
     assert red(plot.image()) == 0
 
 
-def test_a_picture_has_the_plots_beside_the_slice(plot: Any, sliceView: Any, tmp_path: Any) -> None:
+def test_a_picture_has_the_plots_next_to_the_slice(
+    plot: Any, sliceView: Any, tmp_path: Any
+) -> None:
     from harness.views.picture import compose
 
     picture = compose(None, [sliceView("Yellow"), plot], tmp_path / "window.png", (600, 300))

@@ -181,7 +181,7 @@ class ctkColorPickerButton(QtWidgets.QPushButton):
         self.color = value
 
     def _show(self) -> None:
-        """The colour as an icon, and its name beside it where that is wanted."""
+        """The colour as an icon, and its name next to it where that is requested."""
         square = QtGui.QPixmap(self.iconSize)
         square.fill(self._color)
         self.setIcon(QtGui.QIcon(square))

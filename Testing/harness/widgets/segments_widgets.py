@@ -153,8 +153,8 @@ class qMRMLSegmentsTableView(SceneWidget, QtWidgets.QWidget):
         segmentation = self._node.GetSegmentation() if self._node is not None else None
         ids = list(segmentation.GetSegmentIDs()) if segmentation is not None else []
         ids = [segmentID for segmentID in ids if segmentID not in self._hidden]
-        wanted = self.textFilter.lower()
-        self._ids = [i for i in ids if wanted in segmentation.GetSegment(i).GetName().lower()]
+        pattern = self.textFilter.lower()
+        self._ids = [i for i in ids if pattern in segmentation.GetSegment(i).GetName().lower()]
         self._table.setRowCount(len(self._ids))
         for row, segmentID in enumerate(self._ids):
             self._fillRow(row, segmentID, segmentation.GetSegment(segmentID))

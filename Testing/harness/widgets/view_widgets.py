@@ -49,7 +49,7 @@ class _ViewWidget(QtWidgets.QWidget):
         self._view.render()
 
     def scheduleRender(self) -> None:
-        """Draw soon; the harness draws when it is asked to."""
+        """Draw soon; the harness draws on request."""
 
     def displayableManagerByClassName(self, className: str) -> Any:
         """A displayable manager of the view."""

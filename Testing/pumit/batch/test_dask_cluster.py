@@ -100,10 +100,10 @@ def test_a_dead_scheduler_is_one_line(
     monkeypatch.setattr(dask_cluster, "_CONNECT_S", 1.0)
     tasks = make_tasks(tmp_path, ["a"])
     runner = partial(run_on_dask, address=cluster.address, work=work)
-    with pytest.raises(PumitError, match="No Dask scheduler answers at tcp://") as told:
+    with pytest.raises(PumitError, match="No Dask scheduler answers at tcp://") as caught:
         predict_many(tasks, tmp_path / "results", runner)
-    assert "0 of 1 scans are done" in str(told.value)
-    assert "\n" not in str(told.value)
+    assert "0 of 1 scans are done" in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_what_is_no_address_is_one_line(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Many scans: what fails is told, what is done is not done again, and nothing is lost."""
+"""Many scans: what fails is reported, what is done is not done again, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def report_of(folder: Path) -> dict[str, dict[str, str]]:
     return rows
 
 
-def test_three_broken_scans_among_three_hundred_are_told_in_words(
+def test_three_broken_scans_among_three_hundred_are_reported_in_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(batch_workers, "SLOW_S", 0.0)
@@ -73,10 +73,10 @@ def test_results_of_other_options_are_not_mixed(tmp_path: Path) -> None:
 
 def test_a_full_disk_stops_and_says_how_far_it_came(tmp_path: Path) -> None:
     tasks = make_tasks(tmp_path, ["a", "full", "b"])
-    with pytest.raises(PumitError) as told:
+    with pytest.raises(PumitError) as caught:
         predict_many(tasks, tmp_path / "results", here)
-    assert "disk is full. 1 of 3 scans" in str(told.value)
-    assert "\n" not in str(told.value)
+    assert "disk is full. 1 of 3 scans" in str(caught.value)
+    assert "\n" not in str(caught.value)
     assert report_of(tmp_path)["b"]["state"] == "not reached"
 
 
@@ -113,5 +113,5 @@ def test_a_scan_that_ends_its_process_costs_no_other(tmp_path: Path) -> None:
     assert "ended at once" in rows["killer"]["why"]
     assert report.count("done") == 6
     assert set(count(tmp_path / "scans", "done").values()) == {1}
-    assert count(tmp_path / "scans", "start")["killer"] == 2  # once beside others, once alone
+    assert count(tmp_path / "scans", "start")["killer"] == 2  # once with others, once alone
     assert len({process for _, _, process in noted(tmp_path / "scans")}) > 2

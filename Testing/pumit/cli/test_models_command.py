@@ -121,8 +121,8 @@ def test_a_model_is_exported_removed_and_imported(run: Any, trained: Path, tmp_p
     assert ran.status == 0, ran.err
     assert hashlib.sha256(target.read_bytes()).hexdigest() in ran.out
     assert "tokens" in run("models", "import", target).out
-    told = json.loads(run("models", "import", target, "--name", "theirs", "--json").out)
-    assert (told["name"], told["kind"]) == ("theirs", "tokenizer")
+    imported = json.loads(run("models", "import", target, "--name", "theirs", "--json").out)
+    assert (imported["name"], imported["kind"]) == ("theirs", "tokenizer")
     assert run("models", "remove", "tokens").out == "Removed tokens.\n"
     names = [row["name"] for row in json.loads(run("models", "list", "--json").out)]
     assert names == [*SHIPPED, "mine", "theirs"]

@@ -37,8 +37,8 @@ def test_a_scan_is_labelled_on_its_own_grid(run: Any, scan: Path, model: Path) -
     ball = SimpleITK.GetArrayFromImage(image) > 50
     assert np.mean((voxels == 2) == ball) > 0.97
     (row,) = json.loads(ran.out)
-    told = {found["label"]: found["voxels"] for found in row["classes"]}
-    assert told == {v: int((voxels == v).sum()) for v in (1, 2)}
+    printed = {found["label"]: found["voxels"] for found in row["classes"]}
+    assert printed == {v: int((voxels == v).sum()) for v in (1, 2)}
     assert row["model"] == "PUMIT bright"
 
 
@@ -135,5 +135,5 @@ def test_bad_input_ends_in_one_line(
 def test_a_tokenizer_is_refused(refused: Any, scan: Path, tmp_path: Path) -> None:
     path = tmp_path / "tokens.safetensors"
     save_checkpoint(path, {}, {"name": "tokens", "network": "pumit_tokenizer", "sizes": {}})
-    told = refused("predict", scan, "--model", path, "-o", tmp_path / "out.nii.gz")
-    assert "automatic model" in told
+    printed = refused("predict", scan, "--model", path, "-o", tmp_path / "out.nii.gz")
+    assert "automatic model" in printed

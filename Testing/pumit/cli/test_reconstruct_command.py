@@ -39,7 +39,7 @@ def tokenizer(tmp_path: Path) -> Path:
     return path
 
 
-def test_everything_is_written_beside_the_output(run: Any, scan: Path, tokenizer: Path) -> None:
+def test_everything_is_written_next_to_the_output(run: Any, scan: Path, tokenizer: Path) -> None:
     out = scan.with_name("back.nii.gz")
     ran = run("reconstruct", scan, "--model", tokenizer, "-o", out, "--json")
     assert ran.status == 0, ran.err
@@ -51,13 +51,13 @@ def test_everything_is_written_beside_the_output(run: Any, scan: Path, tokenizer
         np.testing.assert_allclose(written.GetDirection(), image.GetDirection(), atol=1e-5)
     a, b, e = map(SimpleITK.GetArrayFromImage, (image, back, error))
     assert np.median(np.abs(a + e - b)) < 1  # where nothing was clipped
-    told = json.loads(out.with_name("back-tokens.json").read_text())
-    assert len(told["shares"]) == 16
-    assert sum(told["shares"]) == pytest.approx(1, abs=1e-4)
-    assert json.loads(ran.out)["psnr_db"] == told["psnr_db"]
-    assert 0 <= told["familiarity"]["score"] <= 100
-    assert {part["name"] for part in told["familiarity"]["parts"]} == {"fineness", "slice_step"}
-    assert told["sentence"].startswith(("Familiar", "Partly familiar", "Unfamiliar"))
+    figures = json.loads(out.with_name("back-tokens.json").read_text())
+    assert len(figures["shares"]) == 16
+    assert sum(figures["shares"]) == pytest.approx(1, abs=1e-4)
+    assert json.loads(ran.out)["psnr_db"] == figures["psnr_db"]
+    assert 0 <= figures["familiarity"]["score"] <= 100
+    assert {part["name"] for part in figures["familiarity"]["parts"]} == {"fineness", "slice_step"}
+    assert figures["sentence"].startswith(("Familiar", "Partly familiar", "Unfamiliar"))
     for name in ("back-tokens.png", "back-picture.png"):
         assert Image.open(out.with_name(name)).size[0] > 500
 

@@ -1,4 +1,4 @@
-"""`pumit segment` writes what was asked for, or one line and nothing."""
+"""`pumit segment` writes what was requested, or one line and nothing."""
 
 from __future__ import annotations
 

@@ -149,5 +149,5 @@ def test_an_own_promptable_model_is_clicked_with_by_name(
     assert ran.status == 0, ran.err
     assert target.is_file()
     find_model("tiny").unlink()
-    told = refused("segment", scan, "--point", inside, "--model", "tiny", "-o", tmp_path / "b.nii")
-    assert "import it again" in told
+    text = refused("segment", scan, "--point", inside, "--model", "tiny", "-o", tmp_path / "b.nii")
+    assert "import it again" in text

@@ -1,4 +1,4 @@
-"""The client says in one sentence what is wrong, and goes where it was told only."""
+"""The client says in one sentence what is wrong, and goes only to the given address."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def test_another_kind_of_server_is_named(stranger, status, body):
 
 
 @pytest.mark.parametrize(
-    ("told", "sentence"),
+    ("stated", "sentence"),
     [
         ({"pumit": {"api_version": 9, "version": "7.0"}}, r"pumit 7\.0\) speaks version 9"),
         ({"supported_interactions": {}}, "neither a PUMIT nor an nnInteractive server"),
@@ -189,8 +189,8 @@ def test_another_kind_of_server_is_named(stranger, status, body):
         ),
     ],
 )
-def test_another_version_is_one_sentence(stranger, told, sentence):
-    url, _ = stranger(200, json.dumps(told).encode())
+def test_another_version_is_one_sentence(stranger, stated, sentence):
+    url, _ = stranger(200, json.dumps(stated).encode())
     with pytest.raises(ServiceError, match=sentence):
         Client(url, TOKEN).capabilities()
 
@@ -202,12 +202,12 @@ THEIRS = {
 }
 
 
-def test_whose_server_it_is_is_told(stranger, server):
+def test_whose_server_it_is_is_reported(stranger, server):
     url, _ = stranger(200, json.dumps(THEIRS).encode())
-    told = Client(url, "").capabilities()
-    assert told["kind"] == "nninteractive"
-    assert (told["version"], told["license"]) == ("2.6.0", "CC BY-NC-SA 4.0")
-    assert (told["prompts"], told["models"]) == (["points"], [])
+    stated = Client(url, "").capabilities()
+    assert stated["kind"] == "nninteractive"
+    assert (stated["version"], stated["license"]) == ("2.6.0", "CC BY-NC-SA 4.0")
+    assert (stated["prompts"], stated["models"]) == (["points"], [])
     assert server.client().capabilities()["kind"] == "pumit"
 
 
@@ -225,9 +225,9 @@ def test_a_licence_that_is_not_told_is_none(stranger, license_name):
 
 def test_what_a_stranger_says_stays_one_short_line(stranger):
     url, _ = stranger(200, json.dumps({**THEIRS, "license": "MIT\n" + "x" * 9999}).encode())
-    told = Client(url, "").capabilities()["license"]
-    assert told.startswith("MIT xxx")
-    assert len(told) == 200
+    stated = Client(url, "").capabilities()["license"]
+    assert stated.startswith("MIT xxx")
+    assert len(stated) == 200
     url, _ = stranger(400, json.dumps({"detail": "No\nsuch " + "x" * 9999}).encode())
     with pytest.raises(ServiceError, match=r": No such x+\.*$") as refused:
         Client(url, "").call("POST", "/claim")

@@ -37,12 +37,12 @@ def direct(volume: Volume, **options: Any) -> Any:
 
 def test_capabilities_name_the_models_and_no_path(server: Running) -> None:
     with server.client() as client:
-        told = client.capabilities()["models"]
-    kinds = {model["name"]: model["kind"] for model in told}
+        listed = client.capabilities()["models"]
+    kinds = {model["name"]: model["kind"] for model in listed}
     assert kinds["fake"] == "promptable"
     assert kinds["organs"] == "automatic"
     assert kinds["tokens"] == "tokenizer"
-    organs = next(model for model in told if model["name"] == "organs")
+    organs = next(model for model in listed if model["name"] == "organs")
     assert organs["classes"] == ["liver", "spot"]
     assert organs["version"] == "2"
     assert organs["description"] == "Two thresholds."

@@ -151,7 +151,7 @@ def test_the_estimate_belongs_to_the_present_prompts(session, volume):
     assert session.estimated_iou() == 1 / 2
 
 
-def test_the_expected_overlap_is_told_where_the_server_knows_it(session, volume):
+def test_the_expected_overlap_is_reported_where_the_server_knows_it(session, volume):
     for segment in ("1", "unsure"):
         session.add_point(_centre(volume, 4, 5, 5), segment=segment)
     assert session.expected_dice() == pytest.approx(2 / 3)

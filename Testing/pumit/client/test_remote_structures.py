@@ -44,7 +44,7 @@ def test_everything_keeps_its_classes(session: RemoteSession, volume: Volume) ->
     assert [label.name for label in answer.found.classes] == ["liver", "spot"]
 
 
-def test_what_will_run_is_told_before_it_runs(session: RemoteSession) -> None:
+def test_what_will_run_is_reported_before_it_runs(session: RemoteSession) -> None:
     facts = session.check_structure("liver", modality="MR")
     assert facts.model == "organs"
     assert "Unfamiliar" in facts.remarks[0]

@@ -177,7 +177,7 @@ def test_a_killed_client_leaves_no_process_behind():
     assert wait_until(lambda: not any(map(is_running, pids)), 5)
 
 
-def test_a_damaged_model_is_told_as_what_it_is(fake_worker):
+def test_a_damaged_model_is_reported_as_what_it_is(fake_worker):
     worker = fake_worker("--damaged")
     with pytest.raises(CheckpointError, match="damaged; fetch it again"):
         worker.start()
@@ -185,7 +185,7 @@ def test_a_damaged_model_is_told_as_what_it_is(fake_worker):
 
 
 @pytest.mark.slow
-def test_a_worker_that_cannot_start_is_told(fake_worker):
+def test_a_worker_that_cannot_start_is_reported(fake_worker):
     with pytest.raises(ServiceError, match="could not start"):
         fake_worker("--silent").start()
     with pytest.raises(ServiceError, match="could not start"):
@@ -236,11 +236,11 @@ def test_a_worker_gets_the_environment_it_is_given():
     worker = LocalWorker(
         command=[sys.executable, "-c", code], environment={"PATH": "", "MINE": "1"}
     )
-    with pytest.raises(ServiceError) as told:
+    with pytest.raises(ServiceError) as caught:
         worker.start()
     names = {"MINE", "PATH", "PYTHONPATH", "PUMIT_TOKEN", "PUMIT_PARENT_PID"}
-    assert all(repr(name) in str(told.value) for name in names)
-    assert "'HOME'" not in str(told.value)
+    assert all(repr(name) in str(caught.value) for name in names)
+    assert "'HOME'" not in str(caught.value)
 
 
 def test_importing_the_client_side_imports_no_network_and_no_server():
@@ -250,11 +250,13 @@ def test_importing_the_client_side_imports_no_network_and_no_server():
         "pumit.client.LocalWorker, pumit.client.Client, pumit.client.RemoteSession\n"
         "print(*{'torch', 'monai', 'fastapi', 'uvicorn', 'SimpleITK'} & set(sys.modules))"
     )
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert told.stdout.strip() == ""
+    caught = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert caught.stdout.strip() == ""
 
 
-def test_a_reason_that_comes_after_the_end_of_the_answers_is_told():
+def test_a_reason_that_comes_after_the_end_of_the_answers_is_reported():
     """Answers end at once, the reason is written a little later by the other pipe."""
     code = (
         "import os, sys, time; os.close(1); time.sleep(0.5); "

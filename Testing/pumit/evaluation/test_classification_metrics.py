@@ -26,7 +26,7 @@ def test_auc_is_the_share_of_pairs_in_the_right_order(
     assert binary_auc(scores, truth) == pytest.approx(counted_auc(scores, truth), abs=1e-12)
 
 
-def test_two_classes_are_told_apart_by_the_second(rng: np.random.Generator) -> None:
+def test_two_classes_are_distinguished_by_the_second(rng: np.random.Generator) -> None:
     second = rng.random(30)
     probabilities = np.stack((1 - second, second), 1)
     labels = rng.integers(0, 2, 30)

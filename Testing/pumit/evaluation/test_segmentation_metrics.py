@@ -43,10 +43,10 @@ def surface(mask: Mask, spacing: tuple[float, ...]) -> np.ndarray:
         if not mask[index]:
             continue
         for axis, step in product(range(mask.ndim), (-1, 1)):
-            beside = list(index)
-            beside[axis] += step
-            is_inside = 0 <= beside[axis] < mask.shape[axis]
-            if not is_inside or not mask[tuple(beside)]:
+            neighbour = list(index)
+            neighbour[axis] += step
+            is_inside = 0 <= neighbour[axis] < mask.shape[axis]
+            if not is_inside or not mask[tuple(neighbour)]:
                 found.append(np.array(index) * spacing)
                 break
     return np.array(found)

@@ -84,7 +84,7 @@ def test_overlap_in_a_labelmap_is_refused_by_name(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_later_segment_wins_where_that_is_asked_for(tmp_path, caplog):
+def test_later_segment_wins_where_that_is_requested(tmp_path, caplog):
     segmentation = two_overlapping(a_volume())
     write_segmentation(segmentation, tmp_path / "out.nii.gz", overlap="later_wins")
     labels = SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(str(tmp_path / "out.nii.gz")))

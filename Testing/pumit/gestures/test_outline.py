@@ -83,8 +83,8 @@ def test_a_later_click_has_what_it_changed_of_the_slice(answer: np.ndarray) -> N
     assert drawn[4, 14, 30]  # where the click asks for it
     assert drawn[4, 14, 12]
     assert not drawn[4, 3, 3]
-    beside = apply_outlines(said, [Outline(points, later=[(7, 14, 30, True), (4, 14, 30, False)])])
-    assert not beside[4, 14, 30]
+    outside = apply_outlines(said, [Outline(points, later=[(7, 14, 30, True), (4, 14, 30, False)])])
+    assert not outside[4, 14, 30]
 
 
 def test_what_encloses_nothing_or_leaves_the_scan_does_no_harm(answer: np.ndarray) -> None:

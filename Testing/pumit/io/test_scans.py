@@ -32,7 +32,7 @@ def test_a_folder_gives_its_files_and_nothing_else(tmp_path: Path) -> None:
     assert names(tmp_path) == ["a", "b"]
 
 
-def test_a_list_names_paths_beside_it_and_may_name_results(tmp_path: Path) -> None:
+def test_a_list_names_paths_next_to_it_and_may_name_results(tmp_path: Path) -> None:
     lines = "# scans\n\nsub/a.nii.gz\nsub/a.nii.gz\tsecond\n"
     (tmp_path / "list.txt").write_text(lines)
     scans = find_scans([tmp_path / "list.txt"])

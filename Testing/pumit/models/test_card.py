@@ -51,7 +51,7 @@ def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_models_that_can_be_used_are_told_without_their_paths(models: Path) -> None:
+def test_models_that_can_be_used_are_reported_without_their_paths(models: Path) -> None:
     cards = {card.name: card for card in installed_models()}
     assert set(cards) - SHIPPED == {
         "organs",

@@ -72,7 +72,7 @@ def test_the_library_loads_no_such_model_before(folder: Path, tiny_checkpoint: P
 @pytest.mark.parametrize(
     ("answer", "agrees"), [("y", True), ("YES", True), ("", False), ("n", False)]
 )
-def test_a_user_at_a_terminal_is_asked_once(
+def test_a_user_at_a_terminal_is_requested_once(
     answer: str,
     agrees: bool,
     monkeypatch: pytest.MonkeyPatch,

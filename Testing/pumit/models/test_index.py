@@ -209,7 +209,7 @@ def test_fetch_downloads_nothing_that_is_already_whole(
     models: Path, serve: Callable[..., None]
 ) -> None:
     (models / "mine.safetensors").write_bytes(CONTENT)
-    serve(AssertionError("asked the network"))
+    serve(AssertionError("reached the network"))
     fetch_model(entry_named("mine"))
 
 
@@ -244,7 +244,7 @@ def test_a_failed_fetch_leaves_nothing_behind(
 @pytest.mark.parametrize("source", ["http://example.org/x", "ftp://example.org/x", "package"])
 def test_only_https_is_fetched(models: Path, serve: Callable[..., None], source: str) -> None:
     (models / "index.yaml").write_text(yaml.safe_dump({"models": [row(source=source)]}))
-    serve(AssertionError("asked the network"))
+    serve(AssertionError("reached the network"))
     with pytest.raises(CheckpointError, match="https"):
         fetch_model(entry_named("mine"))
 

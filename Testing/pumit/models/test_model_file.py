@@ -107,7 +107,7 @@ def test_the_same_model_gives_the_same_file(home: Path, tmp_path: Path) -> None:
     assert a == b
 
 
-def test_a_checkpoint_goes_with_the_card_beside_it(home: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_goes_with_the_card_next_to_it(home: Path, tmp_path: Path) -> None:
     export_model(tmp_path / "run" / "bright.safetensors", tmp_path / "x.pumit.zip")
     assert sorted(content(tmp_path / "x.pumit.zip")) == [
         "card.json",
@@ -222,7 +222,7 @@ def test_a_bomb_is_refused_before_it_is_unpacked(
         import_model(exported)
 
 
-def test_a_small_disk_is_told_before_anything_is_written(
+def test_a_small_disk_is_reported_before_anything_is_written(
     exported: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = namedtuple("usage", "total used free")(10, 10, 0)
@@ -232,7 +232,7 @@ def test_a_small_disk_is_told_before_anything_is_written(
     assert own() == []
 
 
-def test_a_taken_name_is_told(exported: Path) -> None:
+def test_a_taken_name_is_reported(exported: Path) -> None:
     import_model(exported)
     with pytest.raises(CheckpointError, match="'bright' already; choose another --name"):
         import_model(exported)

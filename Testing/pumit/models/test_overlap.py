@@ -1,4 +1,4 @@
-"""What is expected of an answer follows from evidence, and is told of measured weights alone."""
+"""What is expected of an answer follows from evidence, and only for measured weights."""
 
 from __future__ import annotations
 

@@ -86,10 +86,10 @@ def test_a_whole_network_gives_all_its_weights_and_its_order(
     settled = sizes_of_initial("swin_unetr", {}, str(tmp_path / name))
     assert settled == {"merging": "before_2025"}
     network = tiny(merging="before_2025")
-    told = load_swin_unetr_file(network, tmp_path / name)
+    loaded = load_swin_unetr_file(network, tmp_path / name)
     assert len(same(network, state)) == len(state)
-    assert "merging: before_2025" in told
-    assert "corners that were read twice" in told
+    assert "merging: before_2025" in loaded
+    assert "corners that were read twice" in loaded
 
 
 def test_other_classes_and_channels_begin_anew_or_are_shared_out(
@@ -133,13 +133,13 @@ def test_a_pickle_is_not_opened_by_a_pytorch_with_known_faults(
     assert load_swin_unetr_file(network, tmp_path / "a.safetensors")
 
 
-def test_the_order_that_the_user_gives_wins_and_the_user_is_told(
+def test_the_order_that_the_user_gives_wins_and_the_user_is_reported(
     state: dict[str, Tensor], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     torch.save(state, tmp_path / "a.pt")
     assert sizes_of_initial("swin_unetr", {"merging": "current"}, str(tmp_path / "a.pt")) == {}
-    told = load_swin_unetr_file(tiny(merging="current"), tmp_path / "a.pt")
-    assert "as network_sizes say, although" in told
+    loaded = load_swin_unetr_file(tiny(merging="current"), tmp_path / "a.pt")
+    assert "as network_sizes say, although" in loaded
     assert "as network_sizes say, although" in caplog.text
 
 

@@ -145,7 +145,7 @@ def test_a_row_that_leads_elsewhere_deletes_nothing_there(home: Path, tmp_path: 
     assert (tmp_path / "run" / "model.safetensors").is_file()
 
 
-def test_a_damaged_index_is_told_and_kept(home: Path, tmp_path: Path) -> None:
+def test_a_damaged_index_is_reported_and_kept(home: Path, tmp_path: Path) -> None:
     home.mkdir(parents=True)
     (home / "index.yaml").write_text("models: 3")
     with pytest.raises(CheckpointError, match=r"index\.yaml is damaged"):
@@ -196,6 +196,6 @@ def test_runs_that_end_at_once_are_all_entered(home: Path, tmp_path: Path) -> No
     assert sorted(own()) == ["hips", "hips-2", "hips-3", "hips-4"]
 
 
-def test_a_card_brings_only_what_lies_beside_it(tmp_path: Path) -> None:
+def test_a_card_brings_only_what_lies_outside_it(tmp_path: Path) -> None:
     files = card_files(write_card(tmp_path / "run"))
     assert sorted(files) == ["card.json", "card.md", "curves.png", "pictures/worst_1.png"]

@@ -1,4 +1,4 @@
-"""The order of patch merging, told from weights."""
+"""The order of patch merging, known from weights."""
 
 from __future__ import annotations
 

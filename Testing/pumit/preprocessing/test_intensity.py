@@ -78,7 +78,7 @@ def test_a_field_outside_of_the_volume_is_blank() -> None:
     assert not channels.any()
 
 
-def test_two_values_are_told_apart_however_rare_one_is() -> None:
+def test_two_values_are_distinguished_however_rare_one_is() -> None:
     """One bright voxel of thousands lies beyond every quantile and must still be seen."""
     image = np.zeros((8, 32, 32), np.float32)
     image[4, 16, 16] = 1.0

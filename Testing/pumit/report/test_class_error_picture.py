@@ -70,7 +70,7 @@ def test_many_classes_fit_their_legend(tmp_path: Path) -> None:
     assert Image.open(tmp_path / "a.png").height < 1200
 
 
-def test_nothing_to_show_is_told(tmp_path: Path) -> None:
+def test_nothing_to_show_is_reported(tmp_path: Path) -> None:
     none = np.zeros(SHAPE, dtype=bool)
     with pytest.raises(VolumeError, match="nothing to show"):
         write_class_error_picture(

@@ -1,4 +1,4 @@
-"""A page is well-formed, asks for nothing else, and says nothing that it was not told."""
+"""A page is well-formed, loads nothing else, and holds only what it was given."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def test_pale_colours_are_darkened_and_others_kept() -> None:
     assert r == g > b
 
 
-def test_a_folder_that_is_missing_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_is_missing_is_reported(tmp_path: Path) -> None:
     chart = LineChart("loss", [Line("loss", [(0.0, 1.0)])])
     with pytest.raises(ExportError, match="folder does not exist"):
         write_line_charts([chart], tmp_path / "none" / "a.png", x_label="step")

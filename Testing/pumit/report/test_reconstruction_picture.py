@@ -67,9 +67,9 @@ def test_a_scan_without_any_error_is_drawn(tmp_path: Path) -> None:
 def test_the_token_plot_shows_the_usual_use_in_its_order(tmp_path: Path) -> None:
     usual = np.linspace(2, 1, 200) / 300  # token 0 is the most usual one
     shares = usual[::-1]
-    plain, beside = tmp_path / "a.png", tmp_path / "b.png"
+    plain, compared = tmp_path / "a.png", tmp_path / "b.png"
     write_token_plot(shares, plain)
-    write_token_plot(shares, beside, usual=usual)
+    write_token_plot(shares, compared, usual=usual)
 
     def heights(path: Path) -> np.ndarray:
         """Uppermost blue pixel of the columns that have any, from the left."""
@@ -79,6 +79,6 @@ def test_the_token_plot_shows_the_usual_use_in_its_order(tmp_path: Path) -> None
         return blue.argmax(0)[blue.any(0)]
 
     assert heights(plain)[:50].mean() < heights(plain)[-50:].mean()  # falls to the right
-    assert heights(beside)[:50].mean() > heights(beside)[-50:].mean()
+    assert heights(compared)[:50].mean() > heights(compared)[-50:].mean()
     with pytest.raises(ValueError, match="200 tokens, got 3"):
         write_token_plot(shares, plain, usual=usual[:3])

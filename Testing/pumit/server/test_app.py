@@ -106,17 +106,17 @@ def test_another_version_gets_a_sentence(http):
 
 
 def test_capabilities_tell_version_model_limits_and_memory(http):
-    told = http.get("/capabilities").json()["pumit"]
-    assert told["api_version"] == protocol.API_VERSION
-    assert told["model"] == {"name": "fake", "version": "1", "sha256": "0" * 64, "device": "cpu"}
-    assert told["limits"]["max_array_bytes"] == 1 << 20
-    assert set(told["memory"]) >= {
+    stated = http.get("/capabilities").json()["pumit"]
+    assert stated["api_version"] == protocol.API_VERSION
+    assert stated["model"] == {"name": "fake", "version": "1", "sha256": "0" * 64, "device": "cpu"}
+    assert stated["limits"]["max_array_bytes"] == 1 << 20
+    assert set(stated["memory"]) >= {
         "process_peak_bytes",
         "device_free_bytes",
         "scan_bytes",
         "asleep",
     }
-    assert "uncertain_regions" in told["answers"]
+    assert "uncertain_regions" in stated["answers"]
 
 
 def test_leases_follow_the_protocol(http):
@@ -273,8 +273,8 @@ def test_a_mask_prior_is_named_by_the_hash_that_was_answered(http, loaded):
     assert refused(http.post(protocol.PATH_PREDICT, json=body, headers=loaded), 424, "send it")
     bits = pack_array(np.packbits(np.ones(64, bool)))
     headers = loaded | {protocol.META_HEADER: json.dumps({"bbox": [[0, 4]] * 3})}
-    told = http.post(protocol.PATH_MASK_PRIOR, content=bits, headers=headers).json()
-    body["prompts"][0].update(told)
+    stated = http.post(protocol.PATH_MASK_PRIOR, content=bits, headers=headers).json()
+    body["prompts"][0].update(stated)
     assert http.post(protocol.PATH_PREDICT, json=body, headers=loaded).is_success
     body["prompts"][0]["sha256"] = "../etc"
     assert refused(http.post(protocol.PATH_PREDICT, json=body, headers=loaded), 422)
@@ -300,7 +300,9 @@ def test_a_session_takes_only_so_many_prompts():
 @pytest.mark.parametrize(
     ("segment", "status", "word"), [("broken", 500, "RuntimeError"), ("exhausted", 507, "memory")]
 )
-def test_a_failing_model_is_told_without_its_message(http, loaded, caplog, segment, status, word):
+def test_a_failing_model_is_reported_without_its_message(
+    http, loaded, caplog, segment, status, word
+):
     caplog.set_level(logging.DEBUG)
     body = {"segment": segment, "prompts": [{"kind": "point", "point_lps": [1, 1, 1]}]}
     answer = http.post(protocol.PATH_PREDICT, json=body, headers=loaded)

@@ -167,7 +167,7 @@ def test_sessions_stay_where_they_are_and_spread_until_all_are_taken(site):
     in_first = next(lease for lease in leases if lease.startswith("0."))
     site.release(in_first)
     assert site.request("GET", "/readyz").status_code == 200
-    # Whichever is asked first, the one with room answers.
+    # Whichever comes first, the one with room answers.
     for _ in range(4):
         again = site.claim().json()["lease_token"]
         assert again.startswith("0.")
@@ -280,7 +280,7 @@ def test_a_dead_server_takes_only_its_own_sessions_along(site, volume):
     site.release(kept, new)
 
 
-def test_where_no_server_lives_the_viewer_is_told_to_wait(site):
+def test_where_no_server_lives_the_viewer_is_reported_to_wait(site):
     for worker in site.workers:
         os.kill(worker.pid, signal.SIGTERM)
     for worker in site.workers:

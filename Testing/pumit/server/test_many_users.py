@@ -133,17 +133,17 @@ def test_little_memory_is_enough_for_many_sessions(run, engine):
 
     async def story(users):
         leases = [await users.open(volume) for volume in volumes]
-        told, places = [], [[] for _ in leases]
+        measured, places = [], [[] for _ in leases]
         for n in (0, 1, 2, 0):
             places[n].append(tuple(rng.uniform((8, 8, 8), (28, 28, 36))))
             mask = await users.click(leases[n], volumes[n], places[n][-1])
-            told.append(users.state.memory())
+            measured.append(users.state.memory())
             np.testing.assert_array_equal(mask, alone(engine, volumes[n], *places[n]))
-        return told
+        return measured
 
-    told = run(story, max_memory_bytes=limit)
-    assert all(memory.scan_bytes + memory.embedding_bytes <= limit for memory in told)
-    assert any(memory.asleep for memory in told)
+    measured = run(story, max_memory_bytes=limit)
+    assert all(memory.scan_bytes + memory.embedding_bytes <= limit for memory in measured)
+    assert any(memory.asleep for memory in measured)
 
 
 def test_released_and_expired_sessions_give_everything_back(run):
@@ -223,7 +223,7 @@ def test_a_cancelled_long_job_leaves_nothing_behind(run):
     assert run(story) == (None, 0)
 
 
-def test_memory_that_runs_out_is_looked_for_once(run):
+def test_memory_that_runs_out_is_searched_for_once(run):
     volume, _ = scan()
 
     async def story(users):
@@ -272,8 +272,8 @@ def test_the_report_says_what_the_process_takes(run):
     async def story(users):
         return asdict(users.state.memory())
 
-    told = run(story)
-    assert (told["scan_bytes"], told["embedding_bytes"]) == (0, 0)
+    measured = run(story)
+    assert (measured["scan_bytes"], measured["embedding_bytes"]) == (0, 0)
     for name in ("process_bytes", "process_peak_bytes"):
-        assert told[name] is None or told[name] > 1 << 20
-    assert told["device_total_bytes"] is None
+        assert measured[name] is None or measured[name] > 1 << 20
+    assert measured["device_total_bytes"] is None

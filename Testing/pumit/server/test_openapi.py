@@ -112,8 +112,8 @@ def test_no_array_breaks_the_server(path, state, server, headers_of):
         @given(body=envelopes(), meta=metas(path))
         @example(body=pack_array(SOUND.get(path, DRAWN)), meta=needed_meta(path))
         def send(body, meta):
-            told = headers | {protocol.META_HEADER: meta.strip()}
-            response = http.post(server.url + path, data=body, headers=told, timeout=20)
+            sent_headers = headers | {protocol.META_HEADER: meta.strip()}
+            response = http.post(server.url + path, data=body, headers=sent_headers, timeout=20)
             check(response)
             seen.add(response.status_code)
 

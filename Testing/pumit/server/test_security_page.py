@@ -47,19 +47,19 @@ def test_every_limit_is_on_the_page_with_its_option():
     parser = argparse.ArgumentParser()
     add_arguments(parser)
     options = set(parser.format_help().replace("[", " ").replace("]", " ").split())
-    told = set(re.findall(r"`(--[a-z-]+)`", PAGE))
-    assert told - {"--verbose"} <= options
+    stated = set(re.findall(r"`(--[a-z-]+)`", PAGE))
+    assert stated - {"--verbose"} <= options
 
 
 def test_the_defaults_are_those_on_the_page():
     table = dict(re.findall(r"^\| `(\w+)` \|(.*)$", PAGE, re.MULTILINE))
     units = {"s": 1, "MiB": 1 << 20, "KiB/s": 1 << 10, "GiB": GIB, "": 1}
     for name, row in table.items():
-        told = re.fullmatch(
+        stated = re.fullmatch(
             r"([\d ]+)(?: (s|MiB|GiB|KiB/s))?(?: \+ 16 MiB)?", row.split("|")[0].strip()
         )
-        if told is not None:
-            value = int(told[1].replace(" ", "")) * units[told[2] or ""]
+        if stated is not None:
+            value = int(stated[1].replace(" ", "")) * units[stated[2] or ""]
             value += (16 << 20) * ("+ 16 MiB" in row)
             assert getattr(Limits(), name) == value, name
 
@@ -113,5 +113,5 @@ def test_leases_are_long_random_and_never_told_again():
         assert len(set(leases)) == 3
         assert all(len(lease.rpartition(".")[2]) >= 43 for lease in leases)  # 256 bits
         for path in ("/capabilities", "/openapi.json"):
-            told = http.get(path).text
-            assert not [lease for lease in leases if lease in told]
+            stated = http.get(path).text
+            assert not [lease for lease in leases if lease in stated]

@@ -49,9 +49,9 @@ def test_what_a_client_sends_names_nobody(server, volume, travelled, tmp_path):
         session.add_point(tuple(scan.index_to_world((4, 10, 10))))
         assert session.predict().any()
     assert len(travelled) > 6
-    told = b"\n".join(travelled)
-    assert not [secret for secret in SECRETS if secret.encode() in told]
-    assert str(tmp_path).encode() not in told
+    traffic = b"\n".join(travelled)
+    assert not [secret for secret in SECRETS if secret.encode() in traffic]
+    assert str(tmp_path).encode() not in traffic
 
 
 def test_other_properties_of_an_image_are_dropped(caplog):

@@ -10,7 +10,7 @@ from known_networks import know_networks
 
 @pytest.fixture(autouse=True)
 def own_index(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """The user's folder of models, empty; no tokenizer is asked."""
+    """The user's folder of models, empty; no tokenizer runs."""
     know_networks(monkeypatch)
     monkeypatch.setenv("PUMIT_MODELS", str(tmp_path / "models"))
     return tmp_path / "models"

@@ -22,7 +22,7 @@ from pumit.volume import Volume
 
 @pytest.fixture(autouse=True)
 def no_score(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The familiarity score is asked for in a test of its own."""
+    """The familiarity score has a test of its own."""
     monkeypatch.setattr(finding, "unfamiliar", lambda *_a, **_k: "")
 
 
@@ -50,11 +50,11 @@ def test_a_group_is_one_mask(tmp_path: Path) -> None:
     assert found.mask[10, 42, 44]
 
 
-def test_only_what_is_needed_is_looked_at_closely(
+def test_only_what_is_needed_is_inspected_closely(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add_model(tmp_path / "w", "organs", KIDNEYS)
-    looked: list[Any] = []
+    passes: list[Any] = []
     whole = finding.InstalledModels.automatic
 
     def watched(self: Any, name: str) -> Any:
@@ -62,7 +62,7 @@ def test_only_what_is_needed_is_looked_at_closely(
 
         class Watched:
             def segment(self, volume: Volume, **options: Any) -> Any:
-                looked.append((options["roi_corners_lps"], options["overlap"]))
+                passes.append((options["roi_corners_lps"], options["overlap"]))
                 return segmenter.segment(volume, **options)
 
         return Watched()
@@ -70,7 +70,7 @@ def test_only_what_is_needed_is_looked_at_closely(
     monkeypatch.setattr(finding.InstalledModels, "automatic", watched)
     found = find_structure(two_balls(), "right kidney", device="cpu")
     assert found.mask.any()
-    (first, coarse), (second, fine) = looked
+    (first, coarse), (second, fine) = passes
     assert first is None
     assert coarse < fine
     index = two_balls().world_to_index(second)
@@ -109,7 +109,7 @@ def test_what_is_not_there_is_said(tmp_path: Path) -> None:
     assert "sees no left kidney" in found.remarks[-1]
 
 
-def test_a_model_of_another_modality_is_told_before_it_runs(tmp_path: Path) -> None:
+def test_a_model_of_another_modality_is_reported_before_it_runs(tmp_path: Path) -> None:
     add_model(tmp_path / "w", "organs-mr", KIDNEYS)
     series = tmp_path / "series"
     volume = two_balls()
@@ -146,7 +146,7 @@ def test_without_a_header_a_scan_without_air_is_taken_for_no_ct(tmp_path: Path) 
     )
 
 
-def test_an_odd_scan_is_told_before_the_model_runs(
+def test_an_odd_scan_is_reported_before_the_model_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add_model(tmp_path / "w", "organs", KIDNEYS)
@@ -163,7 +163,7 @@ def test_an_odd_scan_is_told_before_the_model_runs(
     assert "nfamiliar (" in searches[0].sentence
 
 
-def test_a_licence_is_asked_for_everywhere(tmp_path: Path, own_index: Path) -> None:
+def test_a_licence_is_requested_everywhere(tmp_path: Path, own_index: Path) -> None:
     ship_model(own_index, "organs-ct", KIDNEYS, RESTRICTED)
     with pytest.raises(StructureError, match="pumit models accept organs-ct"):
         find_structure(two_balls(), "left kidney", device="cpu")

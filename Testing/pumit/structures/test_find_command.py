@@ -32,9 +32,9 @@ def test_a_structure_is_written_by_its_name(
     add_model(tmp_path / "w", "organs", KIDNEYS)
     out = tmp_path / "out.nii.gz"
     assert main(["segment", str(scan), "--find", "left kidney", "-o", str(out), "--json"]) == 0
-    told = json.loads(capfd.readouterr().out)
-    assert (told["model"], told["segment"]) == ("organs", "Left kidney")
-    assert told["voxels"] == np.count_nonzero(voxels_of(out))
+    printed = json.loads(capfd.readouterr().out)
+    assert (printed["model"], printed["segment"]) == ("organs", "Left kidney")
+    assert printed["voxels"] == np.count_nonzero(voxels_of(out))
     assert voxels_of(out)[5, 15, 15]
     everything = tmp_path / "all.seg.nrrd"
     assert main(["segment", str(scan), "--find", "everything", "-o", str(everything)]) == 0
@@ -58,21 +58,21 @@ def test_a_point_corrects_what_was_found(
     ]
     out = str(tmp_path / "o.nrrd")
     assert main(["segment", str(scan), *arguments[:-1], out, "--model", str(tiny_checkpoint)]) == 0
-    assert "Kidney: " in capfd.readouterr().out  # coded as what was asked for
+    assert "Kidney: " in capfd.readouterr().out  # coded as what was requested
 
 
 @pytest.mark.parametrize(
-    ("asked", "told"),
+    ("name", "printed"),
     [("left kidny", "left kidney (organs)"), ("pancreas", "A click on it always works")],
 )
 def test_what_nobody_knows_is_said_in_one_line(
-    scan: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], asked: str, told: str
+    scan: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], name: str, printed: str
 ) -> None:
     add_model(tmp_path / "w", "organs", KIDNEYS)
     out = tmp_path / "out.nii.gz"
-    assert main(["segment", str(scan), "--find", asked, "-o", str(out)]) == 2
+    assert main(["segment", str(scan), "--find", name, "-o", str(out)]) == 2
     caught = capfd.readouterr()
-    assert told in caught.err
+    assert printed in caught.err
     assert caught.err.count("\n") == 1
     assert not out.exists()
 

@@ -51,7 +51,7 @@ def test_classes_that_make_up_a_structure(
     assert labels(text, of) == expected
 
 
-def test_a_model_of_the_users_own_is_asked_first() -> None:
+def test_a_model_of_the_users_own_is_requested_first() -> None:
     own = card("mine", "spleen", is_own=True)
     _, found = usable_candidates("spleen", [ABDOMEN, own])
     assert [c.card.name for c in found] == ["mine", "abdomen-ct"]
@@ -59,11 +59,11 @@ def test_a_model_of_the_users_own_is_asked_first() -> None:
     assert [c.card.name for c in found] == ["abdomen-ct"]
 
 
-def test_where_none_knows_it_the_nearest_names_are_told() -> None:
-    with pytest.raises(StructureError) as told:
+def test_where_none_knows_it_the_nearest_names_are_reported() -> None:
+    with pytest.raises(StructureError) as caught:
         usable_candidates("left kidny", [ABDOMEN])
-    assert "left kidney (abdomen-ct)" in str(told.value)
-    assert str(told.value).endswith("A click on it always works.")
+    assert "left kidney (abdomen-ct)" in str(caught.value)
+    assert str(caught.value).endswith("A click on it always works.")
 
 
 def test_a_known_structure_that_no_model_knows_is_said_plainly() -> None:

@@ -56,6 +56,6 @@ def test_a_killed_process_lets_go(tmp_path: Path) -> None:
         pass
 
 
-def test_a_lock_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+def test_a_lock_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="lock cannot be written"), file_lock(tmp_path / "a/lock"):
         pass

@@ -1,4 +1,4 @@
-"""What a machine offers is asked of the system, and of the container around the process."""
+"""What a machine offers is read from the system, and from the container around the process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes are told from later ones of their number, and from what started them."""
+"""Processes are distinguished from later ones of their number, and from what started them."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import torch
 from pumit.system import threads
 from pumit.system.threads import FittingThreads, ProcessorTimes, wait_asleep
 
-TOLD = "import os, sys; print(os.environ.get('OMP_WAIT_POLICY'), 'torch' in sys.modules)"
+PRINTED = "import os, sys; print(os.environ.get('OMP_WAIT_POLICY'), 'torch' in sys.modules)"
 
 
 @pytest.fixture
@@ -45,14 +45,14 @@ def said_by(program: str, **variables: str) -> list[str]:
 @pytest.mark.parametrize("module", ["pumit.cli.main", "pumit.server.__main__"])
 def test_a_process_of_ours_chooses_before_it_imports_torch(module):
     start = f"import {module} as m\ntry: m.main(['--help'])\nexcept SystemExit: pass\n"
-    assert said_by(f"{start}{TOLD}")[-2:] == ["PASSIVE", "False"]
+    assert said_by(f"{start}{PRINTED}")[-2:] == ["PASSIVE", "False"]
 
 
 @pytest.mark.slow
 def test_the_library_chooses_before_it_imports_torch_and_not_afterwards():
     load = "import pumit; pumit.load_segmenter\n"
-    assert said_by(f"{load}{TOLD}")[0] == "PASSIVE"
-    assert said_by(f"import torch\n{load}{TOLD}")[0] == "None"
+    assert said_by(f"{load}{PRINTED}")[0] == "PASSIVE"
+    assert said_by(f"import torch\n{load}{PRINTED}")[0] == "None"
 
 
 @pytest.mark.parametrize(

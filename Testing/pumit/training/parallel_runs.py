@@ -154,7 +154,7 @@ def run(
     dropout: float = 0.3,
     **more: Any,
 ) -> dict[str, Any]:
-    """Train, with a stop after one step and after two where it is asked for."""
+    """Train, with a stop after one step and after two where it is requested."""
     records: list[dict[str, Any]] = []
     losses: list[float] = []
     parts = [replace(schedule, seconds=0.0)] * 2 if stop else []
@@ -303,7 +303,7 @@ SCENARIOS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "spoilt": spoil,
     "refused": refuse,
     "short": run_short,
-    "asked": stop_by_file,
+    "stopped": stop_by_file,
     "validated": validate,
     "failing": fail_to_validate,
 }

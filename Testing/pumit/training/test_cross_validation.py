@@ -61,7 +61,7 @@ def test_folds_are_trained_pooled_and_found_again(tmp_path: Path) -> None:
     assert {p: p.stat().st_mtime_ns for p in stamps} == stamps
 
 
-def test_what_is_asked_of_the_whole_reaches_the_part(tmp_path: Path) -> None:
+def test_what_is_requested_of_the_whole_reaches_the_part(tmp_path: Path) -> None:
     write_pairs(tmp_path / "set", 2)
     schedule = {"steps": 10_000, "validate_every": 0}
     path, out = written(tmp_path, schedule=schedule, final_model=False), tmp_path / "out"

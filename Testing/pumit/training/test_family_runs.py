@@ -111,6 +111,6 @@ def test_a_model_is_added_to_the_list_and_predicts_by_its_name(
     assert "by_name" in capsys.readouterr().out
     image = write(tmp_path / "x.nii.gz", made(KINDS["slice"], 5)[0][0], (1.0, 1.0, 1.0))
     answer = tmp_path / "answer.nii.gz"
-    asked: list[Any] = ["predict", image, "--model", "by_name", "-o", answer, "--device", "cpu"]
-    assert main([str(a) for a in asked]) == 0
+    command: list[Any] = ["predict", image, "--model", "by_name", "-o", answer, "--device", "cpu"]
+    assert main([str(a) for a in command]) == 0
     assert answer.is_file()

@@ -225,9 +225,9 @@ def test_scans_of_a_tier_and_label_maps_join(tmp_path: Path, recipe: dict[str, A
         },
     )
     model = pretrain(path, tmp_path / "run", overrides={"steps": 3})
-    told = load_checkpoint(model).recipe["training"]
-    assert told["real_sets"] == [{"folder": ".", "tiers": ["open"]}]
-    assert told["map_share"] == 0.5
+    followed = load_checkpoint(model).recipe["training"]
+    assert followed["real_sets"] == [{"folder": ".", "tiers": ["open"]}]
+    assert followed["map_share"] == 0.5
 
 
 @pytest.mark.parametrize(

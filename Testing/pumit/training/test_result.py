@@ -14,7 +14,7 @@ from pumit.training.run.reporter import RunReporter
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+def called(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     """Calls of what writes the card and what enters the model."""
     calls: list[tuple[Any, ...]] = []
 
@@ -31,26 +31,26 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     return calls
 
 
-def test_the_model_is_entered_with_its_card(tmp_path: Path, told: list[tuple[Any, ...]]) -> None:
+def test_the_model_is_entered_with_its_card(tmp_path: Path, called: list[tuple[Any, ...]]) -> None:
     reporter, best = RunReporter(RunJournal(tmp_path)), tmp_path / "mine.safetensors"
     assert write_result(reporter, tmp_path, best, registers=True) == "mine-2"
-    assert told == [("card", best.name), ("register", best.name, tmp_path / "card.md")]
+    assert called == [("card", best.name), ("register", best.name, tmp_path / "card.md")]
     status = read_status(tmp_path)
     assert status is not None
     assert (status.model, status.registered) == ("mine.safetensors", "mine-2")
     assert read_log(tmp_path)[0][-1] == {"model": "mine.safetensors", "registered": "mine-2"}
 
 
-def test_who_wants_no_entry_has_none(tmp_path: Path, told: list[tuple[Any, ...]]) -> None:
+def test_who_wants_no_entry_has_none(tmp_path: Path, called: list[tuple[Any, ...]]) -> None:
     reporter = RunReporter(RunJournal(tmp_path))
     assert write_result(reporter, tmp_path, tmp_path / "m.safetensors", registers=False) is None
-    assert [call[0] for call in told] == ["card"]
+    assert [call[0] for call in called] == ["card"]
 
 
 @pytest.mark.parametrize("error", [ExportError("The folder is read-only."), KeyError("rows")])
 def test_neither_is_worth_a_run(
     tmp_path: Path,
-    told: list[tuple[Any, ...]],
+    called: list[tuple[Any, ...]],
     error: Exception,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -1,1 +1,1 @@
-"""Section 4 of the panel beside its models: structures by name, and many scans."""
+"""Section 4 of the panel without its models: structures by name, and many scans."""

@@ -87,7 +87,7 @@ class BatchSection:
 
     @property
     def _isPrompted(self) -> bool:
-        """Whether the prompts of this scan are wanted in the others."""
+        """Whether the prompts of this scan apply to the others."""
         box = self._ui.batchPromptsCheckBox
         return bool(box.checked and promptedIDs(self._logic.working))
 
@@ -181,7 +181,7 @@ class BatchSection:
         return items
 
     def _scanRequest(self) -> ScanRequest | None:
-        """What is asked about each scan; None where the user did not agree to a licence.
+        """What is to be computed of each scan; None where the user did not agree to a licence.
 
         Raises:
             PumitError: If that the user agreed cannot be remembered.
@@ -216,7 +216,7 @@ class BatchSection:
 
 
 def _givePrompts(item: BatchItem, working) -> None:
-    """Note what is asked about a scan, while its prompts are there."""
+    """Note what is to be computed of a scan, while its prompts are there."""
     try:
         item.queries = queriesOf(working, item.node)
     except PumitError as error:

@@ -41,7 +41,7 @@ class FindSection:
         self.refresh()
 
     def refresh(self, *_arguments) -> None:
-        """Show whether something can be looked for."""
+        """Show whether something can be searched for."""
         reason = self._whyNot()
         self._ui.findButton.enabled = not reason
         self._ui.findButton.toolTip = reason or _(

@@ -1,4 +1,4 @@
-"""A curve drawn in one stroke: press, drag, release; beside Slicer's way, click by click."""
+"""A curve drawn in one stroke: press, drag, release; Slicer's own way is click by click."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class PromptTool:
         self._drawing: BoxDrawing | None = None
         self._strokes: Freehand | CtrlClick | None = None
         self._depth: BoxDepth | None = None
-        # What `start` was last told.
+        # The last arguments of `start`.
         self._armed: tuple = ()
         self._isStopping = False
 
@@ -172,7 +172,7 @@ class PromptTool:
             self._startDepth(node, drawing)
         if isDrawn and not self._isStopping and (drawing is not None or isRightClick):
             self.again()
-        # What was drawn is told last: it is the news that counts.
+        # What was drawn is reported last: it is the message that counts.
         self._events.onChanged()
         if not isDrawn:
             self._setDepth()

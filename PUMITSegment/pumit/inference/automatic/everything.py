@@ -4,8 +4,8 @@ The recipe is that of SAM's automatic mask generator (Kirillov et al. 2023, appe
 grid of points, masks kept by estimated IoU and by stability, duplicates removed by non-maximum
 suppression, the whole at several scales.
 
-Differs from the source: 3D fields instead of crops; duplicates are told by the overlap of the masks
-and not of their boxes; a point inside a mask that its own scale has already given is not asked,
+Differs from the source: 3D fields instead of crops; duplicates by the overlap of the masks and
+not of their boxes; a point inside a mask that its own scale has already given is skipped,
 because in 3D most points are inside something large; masks that a field cuts off are left to the
 coarser scales.
 """
@@ -35,7 +35,7 @@ Mask = npt.NDArray[np.bool_]
 
 # What a mask loses in the ranking that its field cuts off, as with clicks.
 _CONTACT_PENALTY = 0.5
-# Voxels of the grid on which the body is looked for.
+# Voxels of the grid on which the body is searched for.
 _BODY_VOXELS = 500_000
 
 
@@ -119,7 +119,7 @@ def segment_everything(
 ) -> LabelMap:
     """Segment whatever stands out, without prompts and without knowing what it is.
 
-    Costs one answer of the network for each point that is asked: some hundred.
+    Costs one answer of the network for each point: some hundred.
 
     Args:
         session: A session with its volume; its embeddings are used, its prompts are not touched.

@@ -2,6 +2,6 @@
 
 import sys
 
-# OpenVINO loads what could tell its makers of its use where that is installed, and does without
-# where it is not: nothing is sent from here, asked or unasked.
+# OpenVINO reports its use to its makers where its telemetry package is installed, and does without
+# where it is not: here it never sends anything.
 sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]

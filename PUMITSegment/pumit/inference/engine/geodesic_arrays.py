@@ -37,10 +37,10 @@ def distance_to(seeds: npt.NDArray[np.bool_], along: list[Floats]) -> Floats:
         for axis, path in enumerate(along):
             if distance.shape[axis] == 1:
                 continue
-            ahead = np.minimum.accumulate(distance - path, axis)
-            ahead += path
+            forward = np.minimum.accumulate(distance - path, axis)
+            forward += path
             back = np.flip(np.minimum.accumulate(np.flip(distance + path, axis), axis), axis)
-            nearer = np.minimum(ahead, back - path)
+            nearer = np.minimum(forward, back - path)
             distance = np.minimum(distance, np.maximum(nearer, 0, out=nearer))
         if np.array_equal(distance, before):  # no path has a bend more
             break

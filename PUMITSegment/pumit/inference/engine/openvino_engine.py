@@ -255,8 +255,8 @@ class OpenVinoEngine:
         if (widths, heads, masks) != ((*sizes.widths, sizes.dim), sizes.num_heads, sizes.num_masks):
             raise ValueError("weights of other sizes")
         _, _, used = self.graphs(0, (8, 8, 8))
-        beside = {name for name in self._weights if name.startswith(_OF_PROMPTS)}
-        if used | beside != set(self._weights):
+        of_prompts = {name for name in self._weights if name.startswith(_OF_PROMPTS)}
+        if used | of_prompts != set(self._weights):
             raise ValueError("weights that the graph has no place for")
 
     def _compile(self, graph: openvino.Model) -> tuple[Any, Any]:

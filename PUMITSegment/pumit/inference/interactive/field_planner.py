@@ -132,7 +132,7 @@ class FieldPlanner:
     def around_click(self, index: npt.ArrayLike) -> list[Field]:
         """Fields of growing size around a click, the finest first.
 
-        A coarse scan is looked at between its voxels, too, as large as the training's organs are.
+        A coarse scan is sampled between its voxels, too, as large as the training's organs are.
         """
         spacings = [self.finest_mm]
         while spacings[-1] * self.growth < self.coarsest_mm * 0.8:

@@ -1,13 +1,13 @@
 """What a corrective click changes: the connected change at the click, and nothing elsewhere.
 
-A network that is asked again answers anew everywhere, and undoes here what was settled there.
+A network that predicts again answers anew everywhere, and undoes here what was settled there.
 Only the change that hangs together with the newest click is taken over: of the answer of one field
 (`change_at`), or of all of them on the volume's grid (`changed_at`). So an "outside" in the heart
 leaves a liver untouched, and a mask that the user gave or painted counts voxel by voxel.
 
 Source:
     Chen et al., FocalClick, CVPR 2022, "Progressive merge". Differs from the source: in 3D, and
-    the change is looked for on the grid of the field, then brought to the volume's.
+    the change is searched for on the grid of the field, then brought to the volume's.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ def near_places(
     window = ndimage.find_objects(changed.astype(np.uint8))
     if not window:
         return before
-    # 2. How deep the change is at the places, looked for where there is any.
+    # 2. How deep the change is at the places, searched for where there is any.
     sampling = np.asarray(spacing_mm, dtype=np.float64)
     places = [np.asarray(point[:3], dtype=np.float64) for point in points]
     rim = [(int(n > 1), int(n > 1)) for n in shape]  # a planar image has no border beyond it

@@ -145,7 +145,7 @@ class PromptSolver:
         out.patch = to_volume(chosen.logits, chosen.field, self.shape)
         if out.patch is not None and self.settings.windows > 0:
             out.patch = self._refined(out.patch, chosen, prompts, cancelled)
-        # 4. However it was asked, what does not hang together with the newest points stays.
+        # 4. In every case, what is not connected to the newest points stays as it was.
         if before is not None and before.patch is not None and self.settings.is_local:
             points, spacing_mm = prompts.points[before.num_points :], self.planner.spacing_mm
             if points and is_same_box(prompts.box, before.box):
@@ -160,7 +160,7 @@ class PromptSolver:
     ) -> SolverState | None:
         """The earlier answer with what its newest click changes around it, or None.
 
-        None where a click asks for a change and there is none: every field is asked then.
+        None where a click asks for a change and there is none: every field is decoded then.
         """
         chosen = before.views[before.chosen]
         is_click = len(prompts.points) == before.num_points + 1  # a scribble is several points
@@ -196,7 +196,7 @@ class PromptSolver:
         if prompts.mask is not None:
             spacing_mm = self.planner.spacing_mm
             patch = near_places(before.patch, patch, prompts.points[-1:], spacing_mm)
-        # 2. A click that is not obeyed so is asked everywhere.
+        # 2. A click that is not followed this way is decoded in every field.
         if is_inside(patch, place) != is_positive:
             return None
         views = [replace(v, logits=None) for v in before.views]
@@ -350,13 +350,13 @@ class PromptSolver:
     def _clicked(
         self, where: Field, prompts: IndexPrompts, logits: Floats, iou: Floats
     ) -> tuple[Floats, Floats]:
-        """Answers to a box, and each asked again with a click at its deepest place in the box.
+        """Answers to a box, and each predicted again with a click at its deepest place.
 
         A box says where a structure ends, and a click what it is made of: the network often
         answers both together better than the box alone.
 
         Args:
-            where: Field that is asked.
+            where: Field to decode.
             prompts: A box alone.
             logits: Answers (M, D, H, W) to it.
             iou: Their estimates (M,).

@@ -78,7 +78,7 @@ class PromptedSession(PromptMethods):
         return self._history.undo()
 
     def redo(self) -> bool:
-        """Repeat what was taken back; False where there is nothing."""
+        """Repeat what was undone; False where there is nothing."""
         return self._history.redo()
 
     def reset(self, segment: str | None = None) -> None:

@@ -73,7 +73,7 @@ class InteractiveSession(PromptedSession):
             channel: Index of the channel of a multi-channel image, unless it is a colour image.
 
         Raises:
-            VolumeError: If nothing can be told apart in it.
+            VolumeError: If nothing can be distinguished in it.
         """
         scan = self._images.open(volume, channel)
         try:
@@ -226,7 +226,7 @@ class InteractiveSession(PromptedSession):
     def uncertain_regions(self, segment: str = "1", *, count: int = 5) -> list[UncertainRegion]:
         """Where to check the answer: places on its border that may well be wrong, worst first.
 
-        Computed when it is asked for, from the answer that `predict` gave.
+        Computed when it is requested, from the answer that `predict` gave.
 
         Raises:
             PromptError: If there is no prompt yet, or only negative ones.

@@ -3,7 +3,7 @@
 A voxel is in doubt as far as its label differs from the mean of what the answer and each field
 say of it: near the border where the band of middling values is wide, elsewhere where the fields
 disagree. The mean of that around a place is the share of voxels that must be expected to be
-wrong there. Measured beside it and not used, since they found no more real errors: answers to the
+wrong there. Also measured, but not used, since they found no more real errors: answers to the
 flipped image, to moved prompts and without the earlier answer, edges missing from the image, and
 the distance from the clicks.
 """
@@ -24,7 +24,7 @@ from pumit.preprocessing.fields import Field, box_of
 from pumit.preprocessing.interpolation import resampled
 
 SAMPLED_VOXELS = 400_000
-# How far around a place is looked: the standard deviation over the size of the segment.
+# Radius around a place: the standard deviation over the size of the segment.
 REACH = 0.1
 # Two places are at least so many times that apart.
 APART = 2.5
@@ -235,7 +235,7 @@ def _field_opinion(logits: Floats, where: Field, lattice: _Lattice, beyond: Floa
 
 
 def _border(mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Foreground points beside background; the end of the volume is no border."""
+    """Foreground points next to background; the end of the volume is no border."""
     around = ndimage.generate_binary_structure(3, 1)
     border = mask & ~ndimage.binary_erosion(mask, around, border_value=1)
     return border if border.any() else mask

@@ -1,8 +1,8 @@
 """Scans of all sessions on one model: equal ones held once, those of suspended sessions packed.
 
-Two sessions share where voxels, type, shape, spacing and channel are the same, told by a hash with
+Two sessions share where voxels, type, shape, spacing and channel are the same, found by a hash with
 a secret of this process. Origin and direction stay each session's own, since the model does not
-see them. Nothing can be asked for by its hash: only who brings the whole scan gets to what was
+see them. Nothing can be requested by its hash: only who brings the whole scan gets to what was
 computed from it, and that is what they would have computed themselves. They can tell from the time
 it took that somebody has the same scan open.
 
@@ -242,7 +242,7 @@ class ImageStore:
         """Open a scan, or one channel of it, for a session.
 
         Raises:
-            VolumeError: If nothing can be told apart in it.
+            VolumeError: If nothing can be distinguished in it.
         """
         key = None if self._salt is None else self._hash(volume.array)
         scan = None if key is None else self._by_hash.get(key)
@@ -282,7 +282,7 @@ def _depth_first(
 
 
 def _image_bytes(image: StoredImage, voxels: Array | None) -> int:
-    """What an image takes beside the voxels it was made of."""
+    """What an image takes in addition to the voxels it was made of."""
     pyramid = image.pyramid
     is_own = voxels is None or not np.may_share_memory(pyramid.array, voxels)
     own = pyramid.array.nbytes if is_own else 0

@@ -17,7 +17,7 @@ A tokenizer brings the scale in its recipe, fitted by
 its weight, that for low or that for high values, times its distance from the median, which is 1 at
 the outer percentile and at most `FARTHEST`. The score is 100 % / (1 + exp(costs - bias)): a
 logistic regression whose weights are not negative, so that nothing unusual makes an image more
-familiar, and each figure's part in it can be told. It is the share of known images among reference
+familiar, and each figure's part in it is known. It is the share of known images among reference
 images like this one, where known and odd ones are equally many.
 """
 

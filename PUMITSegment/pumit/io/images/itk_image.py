@@ -26,7 +26,7 @@ def read_itk_image(path: Path, kind: str) -> FileImage:
     """Read an NRRD or MetaImage file; vector components or a fourth axis become channels.
 
     Args:
-        path: The file; a detached header finds its data beside it.
+        path: The file; a detached header finds its data next to it.
         kind: "NRRD" or "MetaImage".
 
     Raises:

@@ -15,7 +15,7 @@ Shape = tuple[int, int, int]
 
 OFF_GRID_VOXELS = 0.5  # how far a corner of one grid may lie from a voxel of the other
 ROUNDING_VOXELS = 0.1  # up to here nothing is said of it
-# What a header's rounding may make of a size or an angle; more is told.
+# What a header's rounding may make of a size or an angle; more is reported.
 SAME_SPACING = 1e-3
 SAME_ANGLE_DEGREES = 0.1
 

@@ -33,7 +33,7 @@ def fill_contours(
 
     A voxel is inside where its centre is inside an odd number of contours, so that a contour
     within another is a hole. Where contours do not lie on slices, or regularly leave slices out,
-    each slice takes the nearest contour, and that is told.
+    each slice takes the nearest contour, and that is reported.
 
     Args:
         contours: Corners, each (N, 3), index (d, h, w); a contour lies in one plane of voxels.

@@ -13,7 +13,7 @@ from pumit.networks.mamba_mim.mamba_kernel import kernel_for
 
 # Elements of one (T, B, S, E) tensor of a chunk: two of them stay in a core's cache.
 CHUNK_ELEMENTS = 2**17
-# A chunk has at least as many tokens: the states at its borders weigh little beside the tokens.
+# A chunk has at least as many tokens: the states at its borders take little memory.
 LEAST_CHUNK = 16
 LOG2_E = 1 / math.log(2)
 
@@ -179,7 +179,7 @@ def _require_shapes(u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D
     }
     for name, (tensor, shape) in expected.items():
         if tuple(tensor.shape) != shape:
-            raise ValueError(f"{name} must be {shape} beside this u, got {tuple(tensor.shape)}")
+            raise ValueError(f"{name} must be {shape} for this u, got {tuple(tensor.shape)}")
     for name, (tensor, _) in {"u": (u, ()), "A": (A, ()), **expected}.items():
         if not tensor.is_floating_point():
             raise ValueError(f"{name} must be real floating point, got {tensor.dtype}")

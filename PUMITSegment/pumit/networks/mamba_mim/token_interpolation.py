@@ -23,7 +23,7 @@ QUIRKS = {
 
 
 def quirks_of(official_compat: bool | Collection[str], known: Collection[str]) -> frozenset[str]:
-    """The quirks that are asked for: all for True, none for False, or those that are named.
+    """The quirks that are requested: all for True, none for False, or those that are named.
 
     Args:
         official_compat: True, False, or names.

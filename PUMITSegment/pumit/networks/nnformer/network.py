@@ -46,7 +46,7 @@ class NnFormer(nn.Module):
     Source:
         Zhou et al., nnFormer: Volumetric Medical Image Segmentation via a 3D Transformer, IEEE TIP
         2023. Differs from the source: relative positions and shifted volumes are those of the
-        paper, not of the authors' code, unless asked for; and any grid will do, where the authors'
+        paper, not of the authors' code, unless requested; and any grid will do, where the authors'
         networks are made for one.
     """
 

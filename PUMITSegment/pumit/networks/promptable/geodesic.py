@@ -59,9 +59,9 @@ def geodesic_distance(seeds: Tensor, costs: list[Tensor], rounds: int = ROUNDS) 
             if distance.shape[dim] == 1:
                 continue
             path = along[axis]
-            ahead = (distance - path).cummin(dim).values + path
+            forth = (distance - path).cummin(dim).values + path
             back = (distance + path).flip(dim).cummin(dim).values.flip(dim) - path
-            distance = torch.minimum(distance, torch.minimum(ahead, back).clamp_min(0))
+            distance = torch.minimum(distance, torch.minimum(forth, back).clamp_min(0))
     return distance
 
 

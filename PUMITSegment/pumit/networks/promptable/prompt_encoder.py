@@ -283,7 +283,7 @@ class PromptEncoder(nn.Module):
         return [*maps, difference * prompts.has_box[:, None, None, None]]
 
     def shown(self, dense: Tensor) -> Tensor:
-        """Maps that an answer is made from directly, beside the earlier answer.
+        """Maps that an answer is made from directly, in addition to the earlier answer.
 
         Some threshold of a geodesic distance, or of the likeness to a clicked class, is a usable
         answer, and need not be learnt by way of coarse features.

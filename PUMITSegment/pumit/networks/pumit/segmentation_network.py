@@ -97,7 +97,7 @@ class SegmentationHead(nn.Conv3d):
 
     An optimiser that moves every weight by about the same step moves a logit by so many steps as it
     reads channels: a head of eight channels took hundreds of steps to tell a class apart that its
-    features told from the first dozens on.
+    features are known from the first dozens on.
 
     Args:
         in_channels: Channels of the features.

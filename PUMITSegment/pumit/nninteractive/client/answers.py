@@ -13,7 +13,7 @@ _MAX_BYTES = 1 << 26
 
 
 class AnswerCache:
-    """Masks by the prompts that they answer; those not looked at for longest are forgotten.
+    """Masks by the prompts that they answer; the least recently used are forgotten.
 
     A mask follows from its segment's prompts alone, whatever the segment's name. May be used from
     several threads.

@@ -19,7 +19,7 @@ from pumit.volume import Volume
 class RemoteInteractionObject:
     """Brings the server's object to a list of prompts, by the fewest requests that do so exactly.
 
-    What the server has already is gone on with, its last interaction is taken back where that is
+    What the server has already is gone on with, its last interaction is undone where that is
     all there is to do, and everything else is begun anew: its answers depend on those before them,
     so that a mask is the same only where all prompts were answered again in their order.
 
@@ -64,7 +64,7 @@ class RemoteInteractionObject:
 
         Args:
             prompts: All prompts of a segment, in order.
-            is_dropped: Whether nobody wants the answer any more; asked between two prompts.
+            is_dropped: Whether nobody needs the answer any more; called between two prompts.
             progress: Callback for the finished share where several prompts have to be sent.
 
         Raises:
@@ -90,7 +90,7 @@ class RemoteInteractionObject:
             return self._mask.copy()
 
     def _go_back(self, sent: list[Prompt] | None, prompts: Sequence[Prompt]) -> list[Prompt]:
-        """Remove from the server what is not wanted; returns what counts as sent then."""
+        """Remove from the server what is no longer a prompt; returns what counts as sent then."""
         if sent is not None:
             surplus = len(sent) - _common(sent, prompts)
             if not surplus:

@@ -32,7 +32,7 @@ class Interaction:
 
     Attributes:
         path: Path that it is posted to.
-        meta: Message: the JSON body, or `X-Meta` beside an array.
+        meta: Message: the JSON body, or `X-Meta` with an array.
         drawn: Voxels that are drawn, 0 or 1, (d, h, w); None for points and boxes.
     """
 

@@ -67,7 +67,7 @@ class NNInteractiveSession(RecoverableSession):
             channel: Channel of a multi-channel image, unless it is a colour image.
 
         Raises:
-            VolumeError: If nothing can be told apart in it; the earlier volume stays.
+            VolumeError: If nothing can be distinguished in it; the earlier volume stays.
             ServiceError: If it cannot be sent.
         """
         image = _image_of(volume, channel)
@@ -279,7 +279,7 @@ class NNInteractiveSession(RecoverableSession):
                     self.rebuild()
             return call()
         except Unreachable:
-            # What was asked may have been done or not: only a new session is sure to be right.
+            # The request may have been carried out or not: only a new session is sure to be right.
             self._needs_rebuild = True
             raise
 
@@ -304,7 +304,7 @@ def _image_of(volume: Volume, channel: int) -> Array:
     """What is sent of a volume: one channel, (D, H, W), in a type that the server computes with.
 
     Raises:
-        VolumeError: If nothing can be told apart in it.
+        VolumeError: If nothing can be distinguished in it.
     """
     array = grey(volume, channel)
     check_contrast(array)

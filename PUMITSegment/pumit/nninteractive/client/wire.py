@@ -44,7 +44,7 @@ class MaskChange:
     """Change of the server's mask.
 
     Attributes:
-        has_run: Whether the server did what it was asked for.
+        has_run: Whether the server did what was requested.
         box: Half-open bounds of the change, (D, H, W); None where nothing changed.
         inside: The new voxels of that box, bool.
     """

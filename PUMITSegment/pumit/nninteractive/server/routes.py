@@ -46,7 +46,7 @@ from pumit.wire.protocol import TooLarge
 router = APIRouter()
 
 SEGMENT = "1"
-# The protocol's own points are balls of this radius, voxels: one beside the image reaches into it.
+# The protocol's own points are balls of this radius, voxels: one outside the image reaches into it.
 _POINT_RADIUS = 4
 
 MakePrompts = Callable[[Volume], list[Prompt]]
@@ -115,7 +115,7 @@ async def set_target_buffer(
 
 @router.post(protocol.PATH_SET_DO_AUTOZOOM)
 async def set_do_autozoom(lease: ActiveLease, body: AutoZoom) -> dict[str, bool]:
-    """Take the wish; every answer is looked for at several sizes in any case."""
+    """Take the wish; every answer is computed at several sizes in any case."""
     return {}
 
 
@@ -279,7 +279,7 @@ async def _add_drawn(
 async def _interact(
     request: Request, state: ServerState, lease: Lease, make: MakePrompts, *, runs: bool
 ) -> Response:
-    """Add prompts as one step, and answer them if that is asked for."""
+    """Add prompts as one step, and answer them if that is requested."""
     if lease.prompt_count >= state.limits.max_prompts:
         raise PromptError(f"A session takes {state.limits.max_prompts} prompts; reset it first.")
 

@@ -34,7 +34,7 @@ ARRAY_BODY: dict[str, Any] = {
 
 
 def parse_meta(model: type[Meta], header: str) -> Meta:
-    """Read the metadata that a request has beside its array.
+    """Read the metadata that comes with a request's array.
 
     Raises:
         HTTPException: 422, naming the field that is wrong without repeating what was in it.
@@ -57,7 +57,7 @@ async def receive_array(
     *,
     room_bytes: int = 0,
 ) -> Decoded:
-    """Read an array body, whose size the guard counts, and decode it beside the event loop.
+    """Read an array body, whose size the guard counts, and decode it outside the event loop.
 
     What the array takes is counted until the request is answered: by then the session has it.
 
@@ -65,8 +65,8 @@ async def receive_array(
         request: The request.
         state: The server, whose `uploads` counts the memory of all bodies together.
         lease: Lease of the array's sender.
-        decode: Makes what is wanted of the body; called in another thread.
-        room_bytes: Memory that `decode` needs beside the array that the envelope declares.
+        decode: Makes the result from the body; called in another thread.
+        room_bytes: Memory that `decode` needs in addition to the array that the envelope declares.
 
     Raises:
         BusyError: If the session sends another one meanwhile, or too many others are arriving.

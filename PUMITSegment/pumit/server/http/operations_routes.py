@@ -22,14 +22,14 @@ logger = logging.getLogger(__name__)
 
 PATH_READYZ = "/readyz"
 PATH_METRICS = "/metrics"
-# Probes: they need no token, or are asked so often that they are no traffic.
+# Probes: they need no token, or come so often that they do not count as traffic.
 PROBES = frozenset({PATH_HEALTHZ, PATH_READYZ, PATH_METRICS})
 
 router = APIRouter()
 
 
 class Operations:
-    """State of an application for its operator, beside the server's own.
+    """State of an application for its operator, in addition to the server's own.
 
     Args:
         app: The application; its server state is looked up when it is needed.

@@ -89,7 +89,7 @@ class PromptSession(Protocol):
         """Take back the last change; False where there is none."""
 
     def redo(self) -> bool:
-        """Repeat what was taken back; False where there is nothing."""
+        """Repeat what was undone; False where there is nothing."""
 
     def reset(self, segment: str | None = None) -> None:
         """Remove the prompts of one segment, or of all."""

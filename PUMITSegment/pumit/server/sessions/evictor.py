@@ -133,7 +133,7 @@ class SessionEvictor:
 
         Raises:
             MemoryFull: If there is no room even for this scan alone.
-            BusyError: If there is none beside the others', though all of them sleep.
+            BusyError: If there is none in addition to the others', though all of them sleep.
             Deferred: If there will be room when the job that yielded has ended.
         """
         self.forget_ended()

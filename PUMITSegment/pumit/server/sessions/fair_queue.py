@@ -4,7 +4,7 @@ A model on one device does one thing at a time. Every session has its own line; 
 one job from each in rotation, so that one busy client never keeps the others waiting for more
 than a job each. Within a session order is kept, but a newer
 request makes an older prediction of the same segment pointless, which is then cancelled: dropped
-while it waits, told to stop while it runs.
+while it waits, stopped while it runs.
 
 A long job yields: whenever it checks whether it was cancelled, or reports its progress, one short
 job of each other session that waits is run in between, in the same thread, and then it goes on.
@@ -43,7 +43,7 @@ _NO_ROOM = "The server has no room for this now; try again later."
 
 
 class Deferred(Exception):
-    """There is no memory for a job beside the long one that yielded to it; it runs after it."""
+    """There is no memory for a job together with the long one that yielded; it runs afterwards."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,8 @@ class Done:
     Attributes:
         kind: Its kind.
         waited_s: Seconds in line.
-        ran_s: Seconds of its own, without those of jobs that it gave way to.
-        outcome: `failed` also where it refused what a user asked.
+        ran_s: Seconds of its own, without those of jobs that it yielded to.
+        outcome: `failed` also where it refused a user's request.
     """
 
     kind: str
@@ -124,7 +124,7 @@ class Job:
         except Deferred:
             return None
         except BaseException as error:
-            # Whatever a model raises belongs to the one who asked, not to this thread.
+            # Whatever a model raises belongs to whoever requested it, not to this thread.
             _forget_locals(error)
             self._ending = functools.partial(self.future.set_exception, error)
             return "cancelled" if isinstance(error, Cancelled) else "failed"
@@ -145,7 +145,7 @@ class FairQueue:
 
     Args:
         max_queued: Jobs of one session that may wait at one time.
-        patience_s: A job that runs for longer gives way, whatever its kind.
+        patience_s: A job that runs for longer yields, whatever its kind.
 
     Attributes:
         on_done: Callback for every job that ended, on the thread that ended it.
@@ -231,7 +231,7 @@ class FairQueue:
         self._settle(dropped, Cancelled("A newer request took its place."))
 
     def drop(self, job: Job) -> None:
-        """Stop one job, because whoever asked for it has gone."""
+        """Stop one job, because whoever requested it has gone."""
         with self._changed:
             job.stop()
             dropped = self._pull(job.owner, lambda other: other is job)
@@ -244,7 +244,7 @@ class FairQueue:
             return running + list(self._lines.get(owner, ()))
 
     def close(self, *, timeout_s: float = 2.0) -> None:
-        """Cancel everything and end the thread; waits no longer than told."""
+        """Cancel everything and end the thread; waits for at most the given time."""
         with self._changed:
             self._is_closed = True
             dropped = [job for owner in self._lines for job in self._pull(owner, lambda job: True)]
@@ -274,7 +274,7 @@ class FairQueue:
         1. `_next` waits for a job and takes the first of the session whose turn it is.
         2. `_run` runs it. A long one calls `_yield_to_others` wherever it checks whether it was
            cancelled, which takes and runs one short job of each other session.
-        3. A job that finds no room beside a long one raises `Deferred` and is put back.
+        3. A job that finds no room together with a long one raises `Deferred` and is put back.
         4. `settle` hands out the result, and `on_done` counts it.
         """
         while (job := self._next()) is not None:

@@ -35,7 +35,7 @@ class Limits:
         max_memory_bytes: Largest size of the scans and embeddings of all sessions together; half
             of the machine's memory where nobody says, more of a small one's.
         sleep_after_s: A session without a user's action for this long keeps its scan packed, and
-            nothing else but a viewer's prompts, until it is asked again.
+            nothing else but a viewer's prompts, until the limit is checked again.
     """
 
     max_sessions: int = 16

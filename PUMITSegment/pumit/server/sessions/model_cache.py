@@ -1,4 +1,4 @@
-"""The automatic models and tokenizers of a server, loaded when they are first asked for."""
+"""The automatic models and tokenizers of a server, loaded when they are first requested."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pumit.inference.tokenizer.reconstruction import Tokenizer
     from pumit.models.card import ModelCard, ModelKind
 
-# A card holds few large networks at one time; the promptable one stays beside them. A structure
+# A card holds few large networks at once; the promptable one stays loaded with them. A structure
 # that is found by its name asks for a tokenizer and an automatic model.
 _KEPT = 2
 # What a viewer can show of a scan: labels and reconstructions.

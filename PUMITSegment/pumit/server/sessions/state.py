@@ -78,7 +78,7 @@ class ServerState:
         )
 
     async def change(self, lease: Lease, work: Callable[[PromptSession], Result]) -> Result:
-        """Change a session, after everything it was asked before.
+        """Change a session, after all earlier requests to it.
 
         Raises:
             VolumeError: If the session has no volume yet.
@@ -235,6 +235,6 @@ async def _disconnected(request: Request) -> None:
 
 
 def _forget(answer: asyncio.Future[Any]) -> None:
-    # Asks for the exception, so that none is reported as never looked at.
+    # Reads the exception, so that none is reported as never retrieved.
     if not answer.cancelled():
         answer.exception()

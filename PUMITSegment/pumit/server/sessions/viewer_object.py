@@ -1,6 +1,6 @@
 """The one object that a viewer of the nnInteractive protocol works on.
 
-Such a viewer holds a target buffer and is told the box that changed in it. The server keeps the
+Such a viewer holds a target buffer and receives the box that changed in it. The server keeps the
 same mask, packed, and what each undo brings back.
 """
 
@@ -17,7 +17,7 @@ import numpy.typing as npt
 from pumit.prompts import MaskPrompt, Prompt
 from pumit.wire.masks import BoundingBox, Mask, bounding_box
 
-# Steps that can be taken back; a packed mask of a large organ is a megabyte, of a whole body 20.
+# Steps that can be undone; a packed mask of a large organ is a megabyte, of a whole body 20.
 _KEPT_STEPS = 64
 _KEPT_BYTES = 1 << 26
 
@@ -141,7 +141,7 @@ class ViewerObject:
 
         Returns:
             Whether these are the prompts that it began with. If not, somebody has changed the
-            session beside the viewer, and no step can be taken back any more.
+            session together with the viewer, and no step can be undone any more.
         """
         step = self._steps.pop()
         if not _are_marks_of(step.prompts, prompts):

@@ -41,7 +41,7 @@ def read_class_folders(
     patient: str | None = None,
     seed: int = 0,
 ) -> ClassificationData:
-    """Find the scans of `CLASS/*`, or of `train/CLASS/*` with `val` and `test` beside it.
+    """Find the scans of `CLASS/*`, or of `train/CLASS/*` with `val` and `test` next to it.
 
     A scan is a file of any format that `Volume.read` takes, or a folder of DICOM files. Without
     `val` a part of the training cases is set aside by chance, the same part of each class; where

@@ -1,4 +1,4 @@
-"""A classifier's images, made from arrays when they are wanted or once from files."""
+"""A classifier's images, made from arrays on demand or once from files."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class ClassificationJob(TrainingJob):
 
     Where the recipe names several `learning_rates`, each is trained in a folder of its own, and
     the one with the highest validation AUC is kept. The test cases, where there are any, are
-    looked at once, at the end; `answers.csv` then holds what is said of each case.
+    tested once, at the end; `answers.csv` then holds what is said of each case.
 
     Args:
         run: Recipe and circumstances.

@@ -18,10 +18,10 @@ FACTS = "comparison.json"
 
 
 def facts_of_comparison(comparison: Comparison, planned: PlannedComparison) -> dict[str, Any]:
-    """Everything that the page says beside the rows.
+    """Everything that the page says in addition to the rows.
 
     Args:
-        comparison: Comparison as it was asked for.
+        comparison: Comparison as it was requested.
         planned: Comparison as it is carried out.
     """
     used = {fact.name: fact for fact in planned.facts.cases}

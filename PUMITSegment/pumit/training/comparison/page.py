@@ -60,7 +60,7 @@ class PageData:
     """Content of the page.
 
     Attributes:
-        comparison: Comparison as it was asked for.
+        comparison: Comparison as it was requested.
         facts: Facts that the trainings have in common.
         rows: Rows of the finished trainings.
         scores: Scores of each network with a finished one.
@@ -80,7 +80,7 @@ def write_comparison_page(output: Path, runs: Path, comparison: Comparison) -> P
     Args:
         output: Folder of the comparison.
         runs: Folder of its runs.
-        comparison: Comparison as it was asked for.
+        comparison: Comparison as it was requested.
 
     Returns:
         The page; None where no training is finished yet.

@@ -98,7 +98,7 @@ def plan_comparison(
         progress: Callback for the number of each case that is read.
 
     Raises:
-        PumitError: If the data cannot be used, nobody is asked at the end, or something does not
+        PumitError: If the data cannot be used, no case is left to test on, or something does not
             fit one of the networks, which is named.
     """
     device = _device(comparison)
@@ -211,7 +211,7 @@ def _require_fit(
 
 
 def _data(comparison: Comparison, ready: SegmentationPlan) -> dict[str, Any]:
-    """The recipe's `data` with names of who trains and who is asked."""
+    """The recipe's `data` with the names of training and test cases."""
     given = {k: v for k, v in comparison.keys["data"].items() if k != "fold"}
     return {
         **given,

@@ -18,8 +18,8 @@ import pumit
 from pumit.errors import ExportError
 from pumit.runs import ControlCommand, read_status, send_command
 
-RESEND_SECONDS = 1.0  # a word that was said too early is forgotten, so it is said again
-END_SECONDS = 10.0  # for a process to end that was told to at once
+RESEND_SECONDS = 1.0  # a command sent before the run starts is lost, so it is sent again
+END_SECONDS = 10.0  # for a process to end that was stopped at once
 # What libraries would otherwise start a thread of for every core.
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 

@@ -80,7 +80,7 @@ def read_comparison(path: Path, *, data: Mapping[str, Any] | None = None) -> Com
 
     Raises:
         PumitError: If a key is misspelt (the nearest right one is named), a value is unusable, or
-            what is asked for is no comparison.
+            what is requested is no comparison.
     """
     keys = read_yaml(path)
     keys["data"] = {**keys.get("data", {}), **(data or {})}

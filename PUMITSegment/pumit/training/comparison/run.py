@@ -72,7 +72,7 @@ def compare(
 ) -> Compared:
     """Train all that is not finished in the output folder, and write rows and page.
 
-    A training that fails is told with its one line, and the others go on.
+    A training that fails is reported with its one line, and the others go on.
 
     Args:
         path: YAML recipe.
@@ -129,7 +129,7 @@ def compare(
 
 
 def compare_again(path: Path, output: Path, *, data: Mapping[str, Any] | None = None) -> None:
-    """Write the page anew from what is finished; trains nothing, and may be asked meanwhile.
+    """Write the page anew from what is finished; trains nothing, and may be called meanwhile.
 
     Args:
         path: YAML recipe.

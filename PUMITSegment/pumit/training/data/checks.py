@@ -76,7 +76,7 @@ def disagreements(facts: Sequence[CaseFacts], data: LabelledSet) -> list[CasePro
 
     Args:
         facts: Cases that can be read.
-        data: Data with the channels and classes that are wanted.
+        data: Data with the channels and classes of the recipe.
     """
     if not facts:
         return []

@@ -32,7 +32,7 @@ class _ProposedClass:
 
 
 class ClassProposal:
-    """Classes that grow with every case that is looked at.
+    """Classes that grow with every case that is inspected.
 
     A name stands for one class, however it is spelt; a value that no file names is "class 3".
     """

@@ -130,7 +130,7 @@ def output_channels(classes: Sequence[ClassValue]) -> int:
 
 
 def base_values(classes: Iterable[ClassValue]) -> tuple[int, ...]:
-    """Values that a label map may hold beside 0, rising; without regions one for each class."""
+    """Values of a label map without 0, rising; without regions one for each class."""
     return tuple(sorted({value for c in classes for value in c.values}))
 
 

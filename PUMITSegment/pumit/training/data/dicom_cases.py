@@ -73,7 +73,7 @@ def dicom_cases(folder: Path) -> tuple[list[LabelledCase], list[CaseProblem]]:
 
 
 def _parts(folder: Path) -> list[Path]:
-    """Folders that are looked through one by one, so that a damaged file hides no other patient."""
+    """Folders that are read one by one, so that a damaged file hides no other patient."""
     folders = sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
     loose = [p for p in folder.iterdir() if p.is_file() and not p.name.startswith(".")]
     return [folder] if loose or not folders else folders

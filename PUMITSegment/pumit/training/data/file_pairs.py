@@ -60,7 +60,7 @@ USUAL_PATTERNS = (
     ("{case}_image.*", "{case}_mask.*"),
     ("{case}_ct.*", "{case}_seg.*"),
     ("{case}_{channel}.*", "{case}_seg.*"),
-    # Folders of DICOM files beside label maps.
+    # Folders of DICOM files next to label maps.
     ("images/{case}", LABEL_PATTERN),
     ("imagesTr/{case}", "labelsTr/{case}.*"),
     ("dicom/{case}", LABEL_PATTERN),

@@ -56,7 +56,7 @@ def find_cases(data: LabelledData, resolve: Callable[[str], Path]) -> FoundCases
         resolve: Makes paths of texts.
 
     Raises:
-        PumitError: If nothing can be looked at: no folder, or a damaged dataset.json.
+        PumitError: If nothing can be inspected: no folder, or a damaged dataset.json.
     """
     classes = () if data.classes is None else classes_of(data.classes)
     channels = tuple(map(str, data.channels))

@@ -24,7 +24,7 @@ SHOWN = 3
 
 
 def known_patients(names: Sequence[str], patient_of: Mapping[str, str]) -> Groups:
-    """Cases of each patient where the data say who they are; who is not told of stands alone.
+    """Cases of each patient where the data name them; a case without a patient stands alone.
 
     Args:
         names: Names of all cases.

@@ -42,7 +42,7 @@ class VolumeCache:
             time that no training runs.
         settings: All that decides how a case is made; what JSON can hold.
         limit_gib: Largest size of the folder, or None. Cases beyond it are made whenever
-            they are asked for.
+            they are requested.
 
     Raises:
         ExportError: If the folder cannot be made.

@@ -29,7 +29,7 @@ class TrainingRun:
         folder: Folder that relative paths of the recipe begin at.
         output: Folder of the results.
         device: Device that the network is trained on.
-        workers: Processes that draw batches ahead.
+        workers: Processes that draw batches in advance.
         reporter: Reporter of the run, which also receives commands.
         given: The recipe as the user gave it, to know a changed one.
         named_schedule: Keys of the schedule that the recipe's file names.

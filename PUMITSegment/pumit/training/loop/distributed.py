@@ -3,8 +3,8 @@
 Gradients are averaged by one all-reduce after the backward pass rather than by
 `DistributedDataParallel`: tasks call parts of a network (an encoder once, its decoder for every
 correction, a discriminator twice, some of it without gradients), and DDP allows one call of the
-whole as a wrapper. What its overlap of computing and sending would save is small beside a step on
-volumes.
+whole as a wrapper. What its overlap of computing and sending would save is little compared to one
+step on volumes.
 """
 
 from __future__ import annotations
@@ -138,10 +138,10 @@ def total(values: Sequence[float], device: torch.device) -> list[float]:
 
 
 class RankSync:
-    """Communication of processes beside the GPUs; the others wait while the first one works alone.
+    """Communication of processes without the GPUs; the others wait while the first one works alone.
 
     Connections of their own: those that carry gradients give up after minutes of waiting, and
-    answer only when a GPU has done all that it was told before.
+    answer only when a GPU has done all its earlier work.
     """
 
     def __init__(self) -> None:

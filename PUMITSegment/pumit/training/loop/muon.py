@@ -59,7 +59,7 @@ class Muon(torch.optim.AdamW):
                 gradients.append((p, p.grad))
                 # A GPU steps matrices of one shape together: each alone would not fill it.
                 key = p.grad.flatten(1).shape if p.is_cuda else id(p)
-                alike.setdefault(key, []).append((p, self._ahead(p, p.grad)))
+                alike.setdefault(key, []).append((p, self._lookahead(p, p.grad)))
                 p.grad = None  # AdamW passes over it
             for steps in alike.values():
                 self._step_matrices(steps, group)
@@ -68,7 +68,7 @@ class Muon(torch.optim.AdamW):
             p.grad = gradient
         return out
 
-    def _ahead(self, p: nn.Parameter, gradient: Tensor) -> Tensor:
+    def _lookahead(self, p: nn.Parameter, gradient: Tensor) -> Tensor:
         """Momentum after Nesterov, shape (out, rest)."""
         state = self.state[p]
         if "momentum" not in state:
@@ -85,7 +85,7 @@ class Muon(torch.optim.AdamW):
         if len(steps) == 1:
             updates = orthogonalised(steps[0][1])[None]
         else:
-            updates = orthogonalised(torch.stack([ahead for _, ahead in steps]))
+            updates = orthogonalised(torch.stack([direction for _, direction in steps]))
         size = 0.2 * max(updates.shape[1:]) ** 0.5
         for (p, _), update in zip(steps, updates, strict=True):
             p.mul_(1 - group["lr"] * group["weight_decay"])

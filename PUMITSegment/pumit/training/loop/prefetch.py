@@ -1,4 +1,4 @@
-"""Batches in the order of the steps, drawn when they are wanted or ahead in worker processes."""
+"""Batches in the order of the steps, drawn on demand or in advance by worker processes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from pumit.errors import PumitError
 
-AHEAD = 2  # batches that each worker keeps ready
+PREFETCHED = 2  # batches that each worker keeps ready
 
 
 class Draw(Protocol):
@@ -52,7 +52,7 @@ def batches(draws: StepDraws, steps: range, *, workers: int, pinned: bool) -> It
     Args:
         draws: Batch of every step.
         steps: Steps to draw for.
-        workers: Processes that draw ahead; 0 draws in this one when a batch is asked for.
+        workers: Processes that draw in advance; 0 draws in this one when a batch is requested.
         pinned: Whether to put them in memory that a GPU reads without waiting.
     """
     if workers == 0:
@@ -63,7 +63,7 @@ def batches(draws: StepDraws, steps: range, *, workers: int, pinned: bool) -> It
         batch_size=None,
         sampler=steps,
         num_workers=workers,
-        prefetch_factor=AHEAD,
+        prefetch_factor=PREFETCHED,
         pin_memory=pinned,
         generator=torch.Generator(),  # its seed for workers shall not come from the global one
         worker_init_fn=_leave_stopping_to_the_run,

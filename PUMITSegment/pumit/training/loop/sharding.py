@@ -1,6 +1,6 @@
 """The repeated blocks of a network: computed again in the backward pass, or shared out.
 
-What is not in a block (patch embedding, heads, a convolutional decoder) is small beside the blocks
+What is not in a block (patch embedding, heads, a convolutional decoder) is smaller than the blocks
 of a large transformer and stays whole in every process, so that a task may call any part of it.
 """
 

@@ -160,7 +160,7 @@ class Run:
 
     @property
     def requested(self) -> Request:
-        """What is wanted of it now; to finish only where there is a model to finish with."""
+        """What is requested of it now; to finish only where there is a model to finish with."""
         requested = Request.of(self.reporter.requested)
         if requested is Request.FINISH and not self.has_model:
             self.reporter.control.clear_request()

@@ -57,7 +57,7 @@ def train(
         on_best: Callback for the averaged weights, the step and the scores, where a
             validation's `score` is the highest so far.
         device: Device to train on; None stays on the CPU.
-        workers: Processes that draw batches ahead; the same batches, however many.
+        workers: Processes that draw batches in advance; the same batches, however many.
         reporter: Reporter of the run, which also receives commands; None for none.
 
     Returns:
@@ -88,7 +88,7 @@ def train(
         run.save(on_checkpoint)
     if run.is_over:
         return run.averaged()
-    # 3. Batches from the step on that is next, drawn ahead by worker processes.
+    # 3. Batches from the step on that is next, drawn in advance by worker processes.
     draw = task.worker_draw() if workers else task.draw
     draws = StepDraws(draw, seed=seed, rank=rank(), degrees=degrees)
     indices = range(run.position.step * schedule.accumulate, schedule.steps * schedule.accumulate)

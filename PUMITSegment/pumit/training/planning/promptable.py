@@ -67,7 +67,7 @@ def plan_better_clicks(request: PlanRequest) -> Planned:
 
 
 def _draft(request: PlanRequest, preset: ClickPreset) -> dict[str, Any]:
-    """The recipe before anybody has looked at the cases."""
+    """The recipe before the cases were read."""
     given = request.recipe
     assert isinstance(given, FineTuningRecipe)
     return {
@@ -124,7 +124,7 @@ def _parts(plan: ClickPlan, cost: ClickCost, *, starting: float, reading: float)
         + plan.recipe.validation.scenes * cost.scene_seconds
     )
     share = len(plan.split.training) / max(len(facts), 1)
-    # The initial model is asked before anything is trained, and every blend at the end.
+    # The initial model is validated before anything is trained, and every blend at the end.
     return TimeParts(
         starting + validation,
         reading * share,

@@ -71,7 +71,7 @@ def plan_automatic(request: PlanRequest) -> Planned:
 
 
 def _draft(request: PlanRequest) -> dict[str, Any]:
-    """The recipe before anybody has looked at the cases."""
+    """The recipe before the cases were read."""
     given, preset = request.recipe, request.numbers
     assert isinstance(given, SegmentationRecipe)
     network = given.given("network") or preset.network

@@ -1,4 +1,4 @@
-"""What an automatic network costs: some steps, and a made-up case asked as in a validation."""
+"""What an automatic network costs: some steps, and a made-up case predicted as in a validation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from pumit.training.segmentation.plan import build_task
 from pumit.training.segmentation.prepared_cases import PreparedCase, prepare_all
 from pumit.training.segmentation.validation import SegmentationValidation
 
-LONGER = 1.5  # times the patch, along the depth, is the case that is asked: two windows
+LONGER = 1.5  # times the patch, along the depth, is the case that is predicted: two windows
 WINDOWS = 2  # the first warms up
 
 
@@ -40,7 +40,7 @@ class SegmentationCost:
         window_seconds: Time of the network on one window.
         preparing_seconds: Time of reading a case and bringing it onto the network's grid, per
             voxel of that grid.
-        validation_seconds: Time of a case in a validation beside its windows, per voxel.
+        validation_seconds: Time of a case in a validation without its windows, per voxel.
         final_validation_seconds: The same of the final validation, per voxel.
         peak_bytes: Most memory held, of the GPU where it trains.
         process_bytes: Most main memory held.
@@ -90,7 +90,7 @@ def try_segmentation(request: dict[str, Any]) -> SegmentationCost:
         steps = measure_steps(
             build_task(recipe, network, plan, classes, _larger(prepared, plan)), schedule, device
         )
-        # 3. Validations, of which the time of the windows is told apart.
+        # 3. Validations, of which the time of the windows is measured separately.
         second = build_segmentation(recipe.network, request["sizes"]).to(device)
         validation = SegmentationValidation(
             second, network_plan, [case], classes, overlap=0.0, averages_flips=False

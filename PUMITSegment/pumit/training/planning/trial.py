@@ -17,7 +17,7 @@ from typing import Any
 from pumit.system.machine import free_bytes
 from pumit.system.out_of_memory import is_out_of_memory
 
-# A trial that takes all memory would cost the programs beside it theirs.
+# A trial that takes all memory would cost the other programs theirs.
 MEMORY_SHARE = 0.9
 
 

@@ -44,7 +44,7 @@ class TrialProcess:
         value: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End the process, where it was not asked."""
+        """End the process, where it was not used."""
         self.close()
 
     def run(self, request: dict[str, Any]) -> dict[str, Any]:

@@ -107,7 +107,7 @@ def find_images(folder: Path, rows: Sequence[ImagePattern]) -> list[ImageFile]:
     found: dict[Path, ImageFile] = {}
     for row in rows:
         pattern, base = row.pattern, folder
-        while pattern.startswith("../"):  # data sets lie beside each other
+        while pattern.startswith("../"):  # data sets lie next to each other
             base, pattern = base.parent, pattern[3:]
         matches = sorted(base.glob(pattern))
         if not matches:

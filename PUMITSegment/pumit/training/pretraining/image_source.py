@@ -57,7 +57,7 @@ class ImageBatch:
         return self.image[:, 0].numel()
 
     def to(self, device: torch.device) -> ImageBatch:
-        """The same batch on a device; the mask stays where it is wanted, beside the image."""
+        """The same batch on a device; the mask stays where it is used, with the image."""
         mask = None if self.is_masked is None else self.is_masked.to(device, non_blocking=True)
         return replace(self, image=self.image.to(device, non_blocking=True), is_masked=mask)
 

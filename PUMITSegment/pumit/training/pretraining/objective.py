@@ -23,7 +23,7 @@ class BuildContext:
 
     Attributes:
         device: Device that the network is trained on.
-        workers: Processes that draw ahead.
+        workers: Processes that draw in advance.
     """
 
     device: torch.device

@@ -45,7 +45,7 @@ class PerceptualLoss(nn.Module):
 
     Attributes:
         source: Features that are compared, for the recipe of what is trained with them.
-        max_slices: Slices of a volume that are looked at in one step.
+        max_slices: Slices of a volume that are compared in one step.
     """
 
     source: str
@@ -64,7 +64,7 @@ class PerceptualLoss(nn.Module):
             reconstruction: Shape (B, C, D, H, W), about -1 to 1, not clipped.
             image: The same shape, -1 to 1.
             anisotropy: State of both.
-            generator: Draws the slices that are looked at, at most `max_slices` a volume.
+            generator: Draws the slices that are compared, at most `max_slices` a volume.
 
         Raises:
             ValueError: If the shapes differ.
@@ -149,7 +149,7 @@ class StemPerceptualLoss(PerceptualLoss):
     """Features of a promptable model's convolution stem at full, 1/2 and 1/4 resolution.
 
     Both images are equalised by the histogram of the true one, as the stem is used to. Colours
-    are averaged. A run of neighbouring slices is looked at, so that depth counts.
+    are averaged. A run of neighbouring slices is compared, so that depth counts.
 
     Args:
         encoder: Image encoder of a promptable network; its ViT is dropped.

@@ -1,4 +1,4 @@
-"""Crops of real images at the degree of anisotropy that is asked for."""
+"""Crops of real images at the degree of anisotropy that is requested."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class RealImages:
         """An image, read where it is not in memory.
 
         Raises:
-            VolumeError: If it cannot be used; its name is told.
+            VolumeError: If it cannot be used; its name is reported.
         """
         if index in self._images:
             self._images.move_to_end(index)
@@ -200,7 +200,7 @@ def draw_crop(
 def _field(
     pyramid: Pyramid, da0: int, shape: tuple[int, int, int], generator: torch.Generator
 ) -> Field | None:
-    """Place and voxel size of a crop; None where it would be mostly beside the image."""
+    """Place and voxel size of a crop; None where it would be mostly outside the image."""
     spacing = np.asarray(pyramid.spacing_mm, dtype=np.float64)
     size = np.asarray(pyramid.array.shape)
     # 1. The in-plane voxel, at times enlarged as far as the image fills the crop.

@@ -84,7 +84,7 @@ def draw_views(
 
     Args:
         source: Draws crops (B, 3, D, H, W), all of them upright: how a view was turned cannot be
-            told of others.
+            distinguished from others.
         channels: Number of the three channels to keep, from the first on.
         da0: Degree of anisotropy.
         generator: Generator of this process and step, on the CPU.
@@ -106,7 +106,7 @@ class SwinSslTask(nn.Module):
 
     Args:
         network: The network to train.
-        source: Draws upright crops, two at least: each is told from the others.
+        source: Draws upright crops, two at least: each is distinguished from the others.
 
     Source:
         Tang et al., CVPR 2022, eq. 1 to 4, all three losses weighing 1, as released.
@@ -134,7 +134,8 @@ class SwinSslTask(nn.Module):
         Returns:
             `loss`, the sum of the three that follow for the log: `l1`, the mean error of the whole
             filled-in view; `turn`, cross-entropy of its quarter turns, ln 4 where nothing is
-            known; `contrast`, see `contrastive_loss`; and `told`, the share of turns told right.
+            known; `contrast`, see `contrastive_loss`; and `turns_right`, the share of turns
+            recognised.
         """
         batch = batch.to(next(self.network.parameters()).device)
         answer = self.network(standardised(batch.views))
@@ -148,7 +149,7 @@ class SwinSslTask(nn.Module):
             "l1": l1.detach(),
             "turn": turn.detach(),
             "contrast": contrast.detach(),
-            "told": recognised,
+            "turns_right": recognised,
         }
 
 

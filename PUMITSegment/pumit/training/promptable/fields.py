@@ -122,7 +122,7 @@ class FieldSource:
         field_sizes: In-plane voxels of a step's fields, each with its share of the steps; None
             takes `field_size`. A batch of others holds about as many voxels.
         batch_size: Fields per step, times `FIELDS`.
-        targets_per_field: Targets asked for in one field.
+        targets_per_field: Targets drawn in one field.
         device: Device that scans are generated on.
         rounds: Numbers of answers to the user, each with its share of the steps.
         one_click: Share of real targets that a user begins with one click for, whatever share of

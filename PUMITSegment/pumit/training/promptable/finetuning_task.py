@@ -34,12 +34,12 @@ class ClickTask(PromptableTask):
         real_share: Share of fields that come from them, by degree of anisotropy.
         distillation_weight: Weight of answering generated fields as the original does.
         batch_size: Fields per step; see `FieldSource`.
-        targets_per_field: Targets asked for in one field.
+        targets_per_field: Targets drawn in one field.
 
     Source:
         Li and Hoiem, Learning without Forgetting, ECCV 2016, the idea of the second term.
         Differs from the source: on generated fields in place of the new data, and soft Dice
-        beside the cross-entropy, as answers are masks.
+        in addition to the cross-entropy, as answers are masks.
     """
 
     def __init__(

@@ -246,7 +246,7 @@ def share_of_field(generator: torch.Generator) -> float:
 
 
 def case_index(folder: Path) -> dict[str, dict[str, object]]:
-    """What `index.json` in a folder of cases, or beside it, says of each case; else nothing."""
+    """What `index.json` in a folder of cases, or next to it, says of each case; else nothing."""
     for place in (folder / "index.json", folder.parent / "index.json"):
         if place.is_file():
             found = json.loads(place.read_text(encoding="utf-8"))

@@ -48,10 +48,10 @@ class OwnScans:
 
     Unlike `RealScans`, which shows a network as much as possible of a few scans, scans stay as they
     lie and their grey values nearly as they are: a lab's scans are alike. Some scenes ask for what
-    is beside the structures; they are not labelled, and tell what is to be answered as before.
+    lies outside the structures; they are not labelled, and show what is to be answered as before.
 
     Args:
-        scans: Scans with the structures to be asked for.
+        scans: Scans with the structures to segment.
         field_size: In-plane voxels of a training field.
     """
 
@@ -98,7 +98,7 @@ class OwnScans:
             return None
         assert scan.labels is not None
         labels = torch.from_numpy(scan.labels.sample_nearest(where, rotation))
-        # 3. Targets: the structure by its labels, or pieces of what is beside all of them.
+        # 3. Targets: the structure by its labels, or pieces of what lies outside all of them.
         is_labelled = rng.random() >= ELSEWHERE
         if is_labelled:
             targets = [mask for _, mask in label_targets(scan, labels, site.structure, rng)]

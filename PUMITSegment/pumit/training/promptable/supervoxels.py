@@ -116,7 +116,7 @@ def pseudo_targets(
     is_inside = inside.numpy() > 0
     if rng.random() < 0.6:
         return coherent_pieces(image.numpy(), is_inside, rng)
-    # Soft tissue counts beside bone and air.
+    # Soft tissue counts as well as bone and air.
     equal = field_channels(image.numpy(), inside.numpy())[1]
     return [torch.from_numpy(p) for p in region_pieces(equal, is_inside, ratio, rng)]
 

@@ -49,7 +49,7 @@ class PromptableTask(nn.Module):
         field_sizes: In-plane voxels of a step's fields, each with its share of the steps; None
             takes the network's own. Smaller ones come in larger batches.
         batch_size: Fields per step.
-        targets_per_field: Targets asked for in one field.
+        targets_per_field: Targets drawn in one field.
         scene_device: Device that scans are generated on; None for the CPU.
         compiler: Back end of `torch.compile` for the image encoder, such as `inductor`, or None.
         rounds: Numbers of answers to a user, each with its share of the steps.

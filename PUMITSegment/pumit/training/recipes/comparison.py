@@ -23,8 +23,8 @@ OWN_SCHEDULE = (
 )
 # What of a schedule the comparison itself decides, and where a recipe says it.
 NOT_IN_SCHEDULE = {
-    "seconds": "give seconds beside schedule, for all networks",
-    "clock": "give clock beside schedule, for all networks",
+    "seconds": "give seconds next to schedule, for all networks",
+    "clock": "give clock next to schedule, for all networks",
     "validate_every": "only the end of a training is judged",
     "parallel": "each training is one process",
 }

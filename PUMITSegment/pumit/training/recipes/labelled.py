@@ -99,8 +99,8 @@ class LabelledData(RecipeModel):
         repeat_single_channel: Whether a case may have the first channel alone.
         patient: Part of a case's name that the scans of a patient share, as a pattern.
         training: Cases that are learnt from; all others without.
-        validation: Cases that are only asked, or a share of the patients.
-        fold: Part of a cross-validation that is only asked, such as `1 of 5`.
+        validation: Cases that are only validated on, or a share of the patients.
+        fold: Part of a cross-validation that is only validated on, such as `1 of 5`.
         share: Part of the training patients that is used.
     """
 

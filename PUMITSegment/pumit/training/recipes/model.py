@@ -129,7 +129,7 @@ class TrainingRecipe(RecipeModel):
         seed: Seed of everything random.
         threads: Threads of the processor; all without.
         device: auto, cpu, cuda or cuda:1.
-        workers: Processes that draw batches ahead.
+        workers: Processes that draw batches in advance.
         schedule: Length, rates and manner.
         register: Whether the model enters your index.
         card: Keys that the model's checkpoint repeats, such as licence.

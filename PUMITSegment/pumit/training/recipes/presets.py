@@ -36,7 +36,7 @@ class Length(Protocol):
 
     @property
     def validations(self) -> int:
-        """How often the validation cases are asked."""
+        """How often the validation cases are predicted."""
 
     @property
     def learning_rate(self) -> float:

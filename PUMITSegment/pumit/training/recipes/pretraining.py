@@ -188,7 +188,7 @@ class TokenizerLoss(RecipeModel):
         even: Weight of the negative entropy of the mean token distribution (lambda_1).
         sharp: Weight of the mean entropy of the token distributions (lambda_2).
         entropy_floor: Mean entropy, nats, below which tokens are not sharpened any more.
-        squared: Weight of the mean squared error beside the absolute one.
+        squared: Weight of the mean squared error in addition to the absolute one.
         perceptual: Weight of the perceptual loss.
         adversarial: Weight of the adversarial term where the gate is open.
         gate: The gate is open while the discriminator's running loss is at most this.
@@ -260,7 +260,7 @@ class SwinSslRecipe(ImageRecipe):
 
     # Thick slices are too few for five halvings.
     degrees: Shares = Field({0: 1.0})
-    # Views of a crop are told from those of another.
+    # Views of a crop are distinguished from those of another.
     batch_size: Annotated[int, Field(ge=2)] = 4
 
 

@@ -42,10 +42,10 @@ class FineTuningRecipe(LabelledRecipe):
             the linear layers of the image encoder, and the decoder), or all.
         rank: Rank of the adapters.
         real_share: Share of fields that come from the lab's scans, of which a quarter ask for what
-            is beside its structures; the others are generated.
+            lies outside its structures; the others are generated.
         keep: Weight of answering as the initial model does whatever is not labelled; 0 forgets.
         batch_size: Fields of a step; thin ones come in larger batches.
-        targets_per_field: Targets asked for in one field.
+        targets_per_field: Targets drawn in one field.
         blend: Shares of the tuned weights to try at the end, the rest being the initial ones.
         validation: Targets and clicks of a validation.
     """

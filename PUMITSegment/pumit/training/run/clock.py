@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-# Nobody looked at the clock for so long: the computer slept, or the process was halted.
+# The clock was not read for so long: the computer slept, or the process was halted.
 GAP_SECONDS = 15.0
 # ... unless the processor worked for this process meanwhile, which then had no time to look.
 BUSY_SHARE = 0.1
@@ -27,9 +27,9 @@ def _steady_seconds() -> float:
 
 
 class RunClock:
-    """Count the seconds that a run works; may be asked from any thread.
+    """Count the seconds that a run works; may be read from any thread.
 
-    Both clocks are counted: one is the run's, the other goes beside it.
+    Both clocks are counted: one is the run's, the other is kept as well.
 
     Args:
         steady: Seconds of a clock that runs on in sleep.

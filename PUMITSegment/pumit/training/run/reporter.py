@@ -135,7 +135,7 @@ class RunReporter:
 
     @property
     def requested(self) -> ControlCommand | None:
-        """What is wanted now; to go on is no wish of a run that does."""
+        """What is requested now; to go on is no wish of a run that does."""
         requested = self.control.requested
         if requested == "resume":
             self.control.clear_request()
@@ -143,7 +143,7 @@ class RunReporter:
         return requested
 
     def check(self) -> None:
-        """Pause or stop where that is wanted; for work that has nothing to save.
+        """Pause or stop where that is requested; for work that has nothing to save.
 
         Raises:
             RunStopped: If the run shall end.
@@ -171,7 +171,7 @@ class RunReporter:
         with self.clock.halted():
             requested = wait()
         if requested != "stop":
-            if requested != "finish":  # which is obeyed between two steps
+            if requested != "finish":  # which takes effect between two steps
                 self.control.clear_request()
             self.event("resumed", f"Going on after {duration(time.monotonic() - began)}.")
             if before is not None:
@@ -197,7 +197,7 @@ class RunReporter:
                 raise RunStopped(f"Stopped while the disk was full. {kept(folder)}")
 
     def _room(self, folder: Path, before: int) -> ControlCommand | None:
-        """Wait for more room than before; returns what is wanted, where that comes first."""
+        """Wait for more room than before; returns what is requested, where that comes first."""
         began = time.monotonic()
         while True:
             requested = self.control.wait(ROOM_SECONDS)

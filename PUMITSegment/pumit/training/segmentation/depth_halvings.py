@@ -17,7 +17,7 @@ class SeenField:
 
     Attributes:
         spacing_mm: Voxel size (d, h, w).
-        depth: Slices of a usual case at that spacing; None where nobody has looked.
+        depth: Slices of a usual case at that spacing; None where it is unknown.
         patch: Size of its patch (d, h, w), where the recipe says it.
         most_voxels: Largest number of voxels of a patch, where the recipe does not say its size.
     """

@@ -45,7 +45,7 @@ def load_initial_weights(
         sizes: Sizes of the network: some change what weights mean and not their shapes.
 
     Returns:
-        What the user is told of a file that tells little itself; else nothing.
+        Sentences for the user where a file says little of its origin; else nothing.
 
     Raises:
         CheckpointError: If there is no such model, or it is of another width or kind.

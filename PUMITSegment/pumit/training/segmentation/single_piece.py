@@ -52,7 +52,7 @@ class SinglePieceChoice:
             )
 
     def values(self) -> tuple[int, ...]:
-        """What `keep_largest` is to be told."""
+        """The argument of `keep_largest`."""
         scores = {key: np.array(rows) for key, rows in self._scores.items()}
         if not scores[False, False].size:
             return ()

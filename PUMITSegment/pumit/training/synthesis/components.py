@@ -27,15 +27,15 @@ def components(masks: Tensor) -> Tensor:
     size = masks[0].numel()
     labels = torch.arange(size, 0, -1, device=masks.device).view(masks.shape[1:]) * masks
     axes = [axis for axis in (1, 2, 3) if masks.shape[axis] > 1]
-    # Runs of one line are told apart by the gaps before them, counted from either end.
+    # Runs of one line are distinguished by the gaps before them, counted from either end.
     gaps = {axis: (~masks).long().cumsum(axis) * (size + 1) for axis in axes}
     while True:
         before = labels
         for axis in axes:
-            ahead = (labels + gaps[axis]).cummax(axis).values - gaps[axis]
+            forth = (labels + gaps[axis]).cummax(axis).values - gaps[axis]
             last = gaps[axis].narrow(axis, masks.shape[axis] - 1, 1)
             behind = last - gaps[axis]
-            back = (ahead * masks + behind).flip(axis).cummax(axis).values.flip(axis) - behind
+            back = (forth * masks + behind).flip(axis).cummax(axis).values.flip(axis) - behind
             labels = back * masks
         flat = labels.flatten(1)
         named = flat.gather(1, (size - flat).clamp_max(size - 1))

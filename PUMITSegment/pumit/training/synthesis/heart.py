@@ -1,4 +1,4 @@
-"""Hearts: a cavity in its wall, a crescent beside it, and what lies around them."""
+"""Hearts: a cavity in its wall, a crescent next to it, and what lies around them."""
 
 from __future__ import annotations
 

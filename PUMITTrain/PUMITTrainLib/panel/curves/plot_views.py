@@ -1,4 +1,4 @@
-"""Curves of a run as Slicer's own plots, in a layout beside the slices."""
+"""Curves of a run as Slicer's own plots, in a layout next to the slices."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _layoutXml() -> str:
 class PlotViews:
     """Tables, series and charts of a run in the scene, and a layout with two plot views.
 
-    Nothing is in the scene before it is asked for; the nodes belong to no saved scene.
+    Nothing is in the scene before it is needed; the nodes belong to no saved scene.
     """
 
     def __init__(self) -> None:
@@ -106,7 +106,7 @@ def _chart(tag: str, title: str, axis: str, curves: list[Curve]):
     chart.SetXAxisTitle(_("Step"))
     chart.SetYAxisTitle(axis)
     chart.SetLegendVisibility(True)
-    # The legend lies in the upper right of the view: beside the curves, not on them.
+    # The legend lies in the upper right of the view: next to the curves, not on them.
     last = max((step for curve in curves for step, _value in curve.points), default=1.0)
     chart.SetXAxisRangeAuto(False)
     chart.SetXAxisRange(0.0, last / (1 - _LEGEND_SHARE))

@@ -13,7 +13,7 @@ def helpText() -> str:
     """A short way through the panel, as rich text."""
     steps = [
         _("Load scans with their segmentations, or choose a folder of them, and press Add."),
-        _("Look at the table: what is red cannot be used, what is amber should be looked at."),
+        _("Look at the table: what is red cannot be used, what is amber should be checked."),
         _("Choose what to learn and for how long; Plan says what it takes before it starts."),
         _("Press Start. Slicer can be used, and closed, meanwhile; the run is found again."),
         _("Watch the Dice of the cases kept back: when it stops rising, nothing is gained."),

@@ -21,7 +21,7 @@ class RecipeEditor:
         self._logic = logic
         self._isShowing = False
         self._shownLine = 0
-        # A recipe is looked at when the user pauses, not at each letter.
+        # A recipe is checked when the user pauses, not at each letter.
         self._timer = qt.QTimer()
         self._timer.setSingleShot(True)
         self._timer.setInterval(_SOON_MS)
@@ -38,7 +38,7 @@ class RecipeEditor:
         self._timer.stop()
 
     def refresh(self) -> None:
-        """Show the recipe as it stands, unless the user is ahead of it."""
+        """Show the recipe as it stands, unless the user's text is newer."""
         ui, planning = self._ui, self._logic.planning
         if not self._timer.isActive() and ui.recipeEdit.plainText != planning.recipeText:
             self._isShowing = True

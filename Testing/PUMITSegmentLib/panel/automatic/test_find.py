@@ -65,17 +65,17 @@ def test_what_nobody_knows_is_said_with_what_comes_near(panel: ServedPanel) -> N
 
 def test_an_odd_scan_is_said_before_and_after(panel: ServedPanel) -> None:
     setModality(panel, "MR")
-    told: list[str] = []
-    panel.logic.status.listeners.append(lambda status: told.append(status.text))
+    texts: list[str] = []
+    panel.logic.status.listeners.append(lambda status: texts.append(status.text))
     find(panel, "liver")
     panel.wait(lambda: panel.segmentNames())
-    before = [text for text in told if "looks for liver" in text]
+    before = [text for text in texts if "looks for liver" in text]
     assert "Unfamiliar" in before[0]
     assert "Unfamiliar" in panel.ui.statusLabel.text
 
 
 @pytest.mark.parametrize("isAnyway", [False, True])
-def test_a_model_of_another_modality_is_asked_about(
+def test_a_model_of_another_modality_is_requested_about(
     panel: ServedPanel, monkeypatch: pytest.MonkeyPatch, isAnyway: bool
 ) -> None:
     from PUMITSegmentLib.panel.automatic import find_section
@@ -95,7 +95,7 @@ def test_a_model_of_another_modality_is_asked_about(
         assert panel.logic.segmentationNode is None
 
 
-def test_a_licence_is_asked_for_before_a_model_looks(
+def test_a_licence_is_requested_before_a_model_looks(
     panel: ServedPanel, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
     from pumit.system.consent import has_consent

@@ -41,7 +41,7 @@ def test_one_run_asks_first(
     monkeypatch.setattr(
         automatic_section, "confirm", lambda text: bool(questions.append(text)) or isAgreed
     )
-    name = f"closed-model ({LICENCE})"  # the licence stands beside the name before any question
+    name = f"closed-model ({LICENCE})"  # the licence stands next to the name before any question
     panel.wait(lambda: panel.ui.automaticModelSelector.findText(name) >= 0)
     panel.chooseModel(name)
     panel.press(panel.ui.automaticButton)

@@ -138,7 +138,7 @@ def test_the_same_prompts_are_given_to_the_other_scans(panel: ServedPanel) -> No
     assert made.type == "SEMIAUTOMATIC"
 
 
-def test_a_scan_that_a_prompt_lies_beside_is_named(panel: ServedPanel) -> None:
+def test_a_scan_that_a_prompt_lies_outside_is_named(panel: ServedPanel) -> None:
     import slicer
 
     slicer.util.getNode("Second").SetOrigin(1000, 0, 0)

@@ -1,4 +1,4 @@
-"""What stands beside a parameter's type: its default, and how widgets show it."""
+"""What annotates a parameter's type: its default, and how widgets show it."""
 
 from __future__ import annotations
 

@@ -33,21 +33,21 @@ def series(tmp_path: Path) -> Path:
 def test_every_format_holds_what_it_can(run: Any, series: Path, tmp_path: Path) -> None:
     (tmp_path / "weights").mkdir()
     model = save_model(tmp_path / "weights" / "nested.safetensors", "nested", plan=PLAN, **REGIONS)
-    told = []
+    counted = []
     for name in ("out.seg.nrrd", "out.dcm", "out.nii.gz"):
         ran = run("predict", series, "--model", model, "-o", tmp_path / name, "--json")
         assert ran.status == 0, ran.err
-        told.append({c["name"]: c["voxels"] for c in json.loads(ran.out)[0]["classes"]})
-    assert told[0] == told[1] == told[2]
-    assert 0 < told[0]["core"] < told[0]["whole"]
+        counted.append({c["name"]: c["voxels"] for c in json.loads(ran.out)[0]["classes"]})
+    assert counted[0] == counted[1] == counted[2]
+    assert 0 < counted[0]["core"] < counted[0]["whole"]
     file = read_label_file(tmp_path / "out.seg.nrrd")
     found = {s.name: file.mask(s) for s in file.segments}
-    assert {name: int(mask.sum()) for name, mask in found.items()} == told[0]
+    assert {name: int(mask.sum()) for name, mask in found.items()} == counted[0]
     assert not (found["core"] & ~found["whole"]).any()
     written = highdicom.seg.segread(tmp_path / "out.dcm")
     numbers = written.get_segment_numbers()
     counts = [int(written.get_volume(segment_numbers=[n]).array.sum()) for n in numbers]
-    assert counts == list(told[0].values())
+    assert counts == list(counted[0].values())
     flat = read_label_file(tmp_path / "out.nii.gz").volume.array  # the inner region stands
-    assert (flat == 2).sum() == told[0]["core"]
-    assert (flat > 0).sum() == told[0]["whole"]
+    assert (flat == 2).sum() == counted[0]["core"]
+    assert (flat > 0).sum() == counted[0]["whole"]

@@ -58,9 +58,9 @@ def test_nested_regions_of_four_channels_are_learned_from_public_weights(
     (tmp_path / "r.yaml").write_text(yaml.safe_dump(recipe))
     ran = run("train", tmp_path / "r.yaml", "-o", tmp_path / "out", "--steps", 1)
     assert ran.status == 0, ran.err
-    told = next(line for line in map(json.loads, ran.out.splitlines()) if "event" in line)
-    assert "merging: before_2025" in told["sentence"]
-    assert "names MONAI 1.3.0" in told["sentence"]
+    event = next(line for line in map(json.loads, ran.out.splitlines()) if "event" in line)
+    assert "merging: before_2025" in event["sentence"]
+    assert "names MONAI 1.3.0" in event["sentence"]
 
     model = tmp_path / "out" / "made.safetensors"
     made = load_checkpoint(model)

@@ -1,4 +1,4 @@
-"""`pumit data` prints a table or JSON lines; only what cannot be looked at fails."""
+"""`pumit data` prints a table or JSON lines; only what cannot be inspected fails."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_patterns_can_be_given(run: Any, tmp_path: Path) -> None:
     assert json.loads(ran.out.splitlines()[0])["case"] == "case_0"
 
 
-def test_what_cannot_be_looked_at_is_one_line(run: Any, tmp_path: Path) -> None:
+def test_what_cannot_be_inspected_is_one_line(run: Any, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "a.yaml").write_text("data: {foldr: x}")
     (tmp_path / "b.yaml").write_text("network: x")

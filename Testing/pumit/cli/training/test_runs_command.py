@@ -58,7 +58,7 @@ def test_runs_are_listed(run: Any, folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["first", "liver", "folder"])
-def test_status_is_told_by_folder_or_name(run: Any, folder: Path, name: str) -> None:
+def test_status_is_reported_by_folder_or_name(run: Any, folder: Path, name: str) -> None:
     (folder / "log.txt").write_text("one\ntwo\n", encoding="utf-8")
     ran = run("runs", "status", folder if name == "folder" else name)
     assert ran.out == "liver (segmentation): training: Step 3 of 9.\none\ntwo\n"

@@ -138,7 +138,7 @@ def test_a_rotated_region_masks_the_answer_and_changes_nothing_inside(tmp_path: 
     inside = (np.abs((world - centre) @ turn) <= half).all(-1)
     assert 500 < inside.sum() < inside.size / 2
     assert not labels[~inside].any()
-    # The grid of the crop may lie a little beside that of the whole.
+    # The grid of the crop may be shifted a little against that of the whole.
     assert np.mean(labels[inside] != whole[inside]) < 0.03
 
 

@@ -30,7 +30,7 @@ def test_the_largest_piece_stays_and_other_classes_are_left_alone() -> None:
 def test_what_lies_apart_from_all_classes_together_goes_first() -> None:
     labels = np.zeros((3, 20, 20), dtype=np.uint8)
     labels[:, 2:8, 2:8] = 1
-    labels[:, 8:10, 2:8] = 2  # beside it, and smaller than what is taken for it elsewhere
+    labels[:, 8:10, 2:8] = 2  # next to it, and smaller than what is taken for it elsewhere
     labels[:, 14:18, 14:18] = 2
     expected = labels.copy()
     expected[:, 14:18, 14:18] = 0

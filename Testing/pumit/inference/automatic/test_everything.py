@@ -87,15 +87,15 @@ def test_progress_rises_to_one_and_cancelling_stops(session: InteractiveSession)
     segment_everything(session, settings=SETTINGS, progress=seen.append)
     assert seen == sorted(seen)
     assert seen[-1] == 1.0
-    asked: list[float] = []
+    shares: list[float] = []
     with pytest.raises(Cancelled):
         segment_everything(
             session,
             settings=SETTINGS,
-            progress=asked.append,
-            cancelled=lambda: len(asked) >= 3,
+            progress=shares.append,
+            cancelled=lambda: len(shares) >= 3,
         )
-    assert len(asked) == 3
+    assert len(shares) == 3
 
 
 def test_a_segment_count_is_kept(session: InteractiveSession) -> None:
@@ -123,11 +123,11 @@ def test_of_masks_that_overlap_much_the_better_stays() -> None:
 
 
 def test_a_smaller_segment_lies_on_top_and_crumbs_vanish() -> None:
-    wanted = np.ones((10, 10, 10), dtype=bool)
+    allowed = np.ones((10, 10, 10), dtype=bool)
     whole = _MaskBox(np.array([0, 0, 0]), np.ones((6, 6, 6), dtype=bool), 0.5)
     part = _MaskBox(np.array([1, 1, 1]), np.ones((3, 3, 3), dtype=bool), 0.9)
     crumb = _MaskBox(np.array([9, 9, 9]), np.ones((1, 1, 1), dtype=bool), 0.9)
-    labels = _painted([crumb, part, whole], wanted, min_voxels=5)
+    labels = _painted([crumb, part, whole], allowed, min_voxels=5)
     assert labels.max() == 2
     assert (labels == 2).sum() == 27
     assert (labels == 1).sum() == 216 - 27

@@ -97,5 +97,5 @@ def test_prompt_maps_are_those_of_the_network(
         batch = prompt_batch(prompts, image.shape[1:])
         expected = encoder.dense(batch, features.embedding)[0].detach().numpy()
         grid = MapGrid.of(image[:2], expected.shape[1:], ratio, geodesic=encoder.geodesic)
-        for own, wanted in zip(prompt_maps(prompts, grid, 16, vectors), expected, strict=True):
-            np.testing.assert_allclose(own, wanted, atol=1e-4, err_msg=kind)
+        for own, reference in zip(prompt_maps(prompts, grid, 16, vectors), expected, strict=True):
+            np.testing.assert_allclose(own, reference, atol=1e-4, err_msg=kind)

@@ -45,7 +45,7 @@ def test_nothing_fits_nothing() -> None:
     assert box_fit(np.zeros(FIELD.shape, bool), FIELD, volume_box((2, 4, 4), (5, 11, 11))) == 0.0
 
 
-def test_what_lies_beyond_the_field_is_not_asked_for() -> None:
+def test_what_lies_beyond_the_field_is_not_requested() -> None:
     low, high = volume_box((2, 4, 4), (5, 11, 11))
     assert box_fit(filled((2, 4, 4), (5, 15, 11)), FIELD, (low, high + np.array([0, 90, 0]))) == (
         pytest.approx(1.0)
@@ -80,7 +80,7 @@ def test_what_lies_outside_the_box_is_no_place_in_it() -> None:
     assert deepest_in_box(filled((0, 8, 8), (7, 15, 15)), FIELD, box) is None
 
 
-def test_a_box_that_reaches_beyond_the_field_is_looked_at_where_the_field_is() -> None:
+def test_a_box_that_reaches_beyond_the_field_is_inspected_where_the_field_is() -> None:
     low, high = volume_box((2, 4, 4), (5, 11, 11))
     far = np.array([90.0, 90.0, 90.0])
     assert (

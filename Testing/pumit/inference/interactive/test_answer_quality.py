@@ -28,7 +28,7 @@ def opened(segmenter: Segmenter) -> tuple[InteractiveSession, Volume]:
     return session, volume
 
 
-def test_an_answer_to_clicks_has_a_word_beside_the_number(measured: Segmenter) -> None:
+def test_an_answer_to_clicks_has_a_word_next_to_the_number(measured: Segmenter) -> None:
     session, volume = opened(measured)
     session.add_point(at(volume, BALL))
     answer = session.answer(session.prompts())
@@ -69,11 +69,11 @@ def test_evidence_is_what_it_says(measured: Segmenter) -> None:
     inner = seen.copy()
     for axis in (1, 2):
         for step in (-1, 1):
-            beside = np.roll(seen, step, axis)
+            neighbours = np.roll(seen, step, axis)
             edge = [slice(None)] * 3
             edge[axis] = 0 if step == 1 else -1
-            beside[tuple(edge)] = False
-            inner &= beside
+            neighbours[tuple(edge)] = False
+            inner &= neighbours
     assert first.width == pytest.approx(2 * mask.sum() / (seen & ~inner).sum())
     outside = PointPrompt(at(volume, (6, 18, 39)), False)
     later = session.answer([point, outside]).mask

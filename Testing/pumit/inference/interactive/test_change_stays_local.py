@@ -69,7 +69,7 @@ def test_a_place_at_the_border_or_beyond_it(place: tuple[int, int, int]) -> None
     assert changed_at(before, patch_of(mask(LIVER, HEART)), [place], SPACING_MM) is before
 
 
-def test_a_click_on_a_given_mask_moves_only_the_border_beside_it() -> None:
+def test_a_click_on_a_given_mask_moves_only_the_border_next_to_it() -> None:
     """The network would make all of it one voxel larger, and cut off a part: one shell."""
     wider = mask((slice(3, 14), slice(3, 25), slice(3, 25)))
     click = (10.0, 14.0, 24.0, True)

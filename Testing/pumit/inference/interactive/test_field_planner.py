@@ -12,13 +12,13 @@ def in_plane_mm(planner: FieldPlanner) -> list[float]:
     return [field.step[1] * planner.spacing_mm[1] for field in fields]
 
 
-def test_fine_scan_is_looked_at_from_its_own_voxels_on() -> None:
+def test_fine_scan_is_inspected_from_its_own_voxels_on() -> None:
     tried = in_plane_mm(FieldPlanner((78, 512, 512), (2.0, 0.75, 0.75), 64))
     assert tried[0] == pytest.approx(0.75)
     assert tried == sorted(tried)
 
 
-def test_coarse_scan_is_looked_at_between_its_voxels() -> None:
+def test_coarse_scan_is_inspected_between_its_voxels() -> None:
     tried = in_plane_mm(FieldPlanner((30, 101, 122), (3.0, 3.0, 3.0), 64))
     assert tried[:2] == pytest.approx([1.5, 3.0])
 
@@ -45,7 +45,7 @@ def test_thin_fields_are_larger_at_the_cost_of_an_isotropic_one(
     assert max(field.shape[1] for field in fields) == largest
 
 
-def test_an_isotropic_scan_is_looked_at_in_fields_of_one_size() -> None:
+def test_an_isotropic_scan_is_inspected_in_fields_of_one_size() -> None:
     fields = FieldPlanner((256, 256, 256), (1.0, 1.0, 1.0), 64, largest=128).around_click([128] * 3)
     assert {field.shape for field in fields} == {(64, 64, 64)}
 

@@ -160,7 +160,7 @@ def test_clicks_of_another_field_are_left_out() -> None:
     assert nothing.points.shape == (0, 3)
 
 
-def test_negative_clicks_are_told_apart() -> None:
+def test_negative_clicks_are_distinguished() -> None:
     prompts = in_field(IndexPrompts([(5, 10, 15, False), (5, 9, 15, True)]), field(), None)
     assert prompts.is_positive.tolist() == [False, True]
 

@@ -35,7 +35,7 @@ def test_only_the_change_at_the_click_is_taken() -> None:
     assert (change == expected).all()
 
 
-def test_a_click_beside_a_change_reaches_it() -> None:
+def test_a_click_next_to_a_change_reaches_it() -> None:
     change = change_at(logits(NEAR), logits(WIDER), (4, 4, 12), 2.0)
     assert change is not None
     assert change.any()

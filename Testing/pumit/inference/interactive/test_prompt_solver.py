@@ -45,22 +45,22 @@ def test_a_later_click_asks_one_field_once(
 ) -> None:
     solver.settings = SolverSettings(windows=0)
     before = solver.answer(IndexPrompts([FIRST]), None)
-    asked = []
+    calls = []
     decode = solver.segmenter.decode
 
     def shrunk(embedding, prompts):  # type: ignore[no-untyped-def]
-        asked.append(prompts)
+        calls.append(prompts)
         logits, iou = decode(embedding, prompts)
         logits = logits.copy()
         place = before.views[before.chosen].field.to_field(later[:3])
         d, h, w = np.round(place).astype(int)
-        logits[:, d, h, w] = -5.0  # the click is obeyed
+        logits[:, d, h, w] = -5.0  # the click is followed
         return logits, iou
 
     later = (FIRST[0], FIRST[1] + 2, FIRST[2], False)
     monkeypatch.setattr(solver.segmenter, "decode", shrunk, raising=False)
     after = solver.answer(IndexPrompts([FIRST, later]), before)
-    assert len(asked) == 1
+    assert len(calls) == 1
     assert before.patch is not None
     assert after.patch is not None
     was, now = (np.zeros(solver.shape, dtype=bool) for _ in range(2))
@@ -74,7 +74,7 @@ def test_a_later_click_asks_one_field_once(
 
 
 def test_a_click_that_changes_nothing_there_asks_every_field(solver: PromptSolver) -> None:
-    """The network answers as before: then all fields are asked, as for a first prompt."""
+    """The network answers as before: then all fields are decoded, as for a first prompt."""
     solver.settings = SolverSettings(windows=0)
     before = solver.answer(IndexPrompts([FIRST]), None)
     later = (FIRST[0], FIRST[1] + 2, FIRST[2], False)
@@ -83,8 +83,8 @@ def test_a_click_that_changes_nothing_there_asks_every_field(solver: PromptSolve
     assert all(view.logits is not None for view in after.views)
 
 
-def test_a_correction_is_asked_in_a_field_that_fits_the_segment(solver: PromptSolver) -> None:
-    """An answer from a field of a whole scan gives way to one that the segment nearly fills."""
+def test_a_correction_is_requested_in_a_field_that_fits_the_segment(solver: PromptSolver) -> None:
+    """An answer from a field of a whole scan yields to one that the segment nearly fills."""
     solver.planner = replace(solver.planner, size=16)
     settings = SolverSettings(coarse=5.0, windows=0)
     solver.settings = settings
@@ -101,7 +101,7 @@ def test_a_correction_is_asked_in_a_field_that_fits_the_segment(solver: PromptSo
     assert solver._fitting(shown, nothing, FIRST[:3]) is shown
 
 
-def test_a_scribble_is_asked_everywhere(
+def test_a_scribble_is_requested_everywhere(
     solver: PromptSolver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its points lie apart: the change at one of them is not all that it asks for."""
@@ -120,14 +120,14 @@ def box_of_the_ball() -> tuple[np.ndarray, np.ndarray]:
     return inside.min(0) - 1.0, inside.max(0) + 1.0
 
 
-def test_a_box_is_asked_again_with_a_click_in_each_of_its_answers(
+def test_a_box_is_repeated_with_a_click_in_each_of_its_answers(
     solver: PromptSolver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     solver.settings = SolverSettings(windows=0)
     decode, seen = solver.segmenter.decode, []
 
     def two_answers(embedding, prompts):  # type: ignore[no-untyped-def]
-        """The bright voxels, all of them or the upper half; a click is obeyed."""
+        """The bright voxels, all of them or the upper half; a click is followed."""
         logits, _ = decode(embedding, prompts)
         seen.append(prompts)
         upper = logits[:1].copy()
@@ -164,7 +164,7 @@ def test_a_box_in_which_nothing_is_found_is_answered_all_the_same(
 
 
 def long_scan() -> tuple[Volume, np.ndarray]:
-    """A bright bar that is far longer than a field of 16 voxels, and a ball beside it."""
+    """A bright bar that is far longer than a field of 16 voxels, and a ball next to it."""
     mask = np.zeros((24, 40, 160), dtype=bool)
     mask[10:14, 10:14, 4:156] = True
     mask[10:14, 30:34, 76:80] = True
@@ -196,15 +196,15 @@ def test_a_click_beyond_the_field_follows_a_long_structure_as_finely(
     before = fine_solver.answer(IndexPrompts([first]), None)
     shown = before.views[before.chosen].field
     assert not shown.bounds()[0][2] < second[2] < shown.bounds()[1][2]
-    asked = []
+    calls = []
     ask = fine_solver._field_answers
     monkeypatch.setattr(
         fine_solver,
         "_field_answers",
-        lambda view, prompts: asked.append(view.field) or ask(view, prompts),
+        lambda view, prompts: calls.append(view.field) or ask(view, prompts),
     )
     after = fine_solver.answer(IndexPrompts([first, second]), before)
-    (field,) = asked
+    (field,) = calls
     assert field.step == shown.step
     was, now = whole(fine_solver, before), whole(fine_solver, after)
     assert (now & was).sum() == was.sum()

@@ -30,7 +30,7 @@ def test_a_loaded_model_says_what_it_is(tiny_checkpoint: Path) -> None:
     assert segmenter.field_size == 16
 
 
-def test_a_checkpoint_says_how_its_model_is_asked_best(
+def test_a_checkpoint_says_how_its_model_is_requested_best(
     tmp_path: Path, tiny_network: PromptableNetwork, tiny_sizes: dict[str, Any]
 ) -> None:
     plain = load_segmenter(save(tmp_path / "a.safetensors", tiny_network, sizes=tiny_sizes), "cpu")

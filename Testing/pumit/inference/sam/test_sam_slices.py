@@ -23,10 +23,10 @@ class BoxModel(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.zeros(1))
-        self.asked: list[dict[str, Any]] = []
+        self.calls: list[dict[str, Any]] = []
 
     def forward(self, pixel_values: torch.Tensor, **inputs: Any) -> SimpleNamespace:
-        self.asked.append({"pixel_values": pixel_values, **inputs})
+        self.calls.append({"pixel_values": pixel_values, **inputs})
         n = pixel_values.shape[-1] // 4
         center = (torch.arange(n) + 0.5) * 4 - 0.5
         left, top, right, bottom = inputs["input_boxes"][0, 0]
@@ -102,7 +102,7 @@ def test_points_go_to_their_own_slice() -> None:
     assert prompts[2].points == [(pytest.approx(30), pytest.approx(12), False)]
 
 
-def test_a_box_or_point_beside_the_scan_is_refused() -> None:
+def test_a_box_or_point_outside_the_scan_is_refused() -> None:
     v = volume()
     with pytest.raises(PromptError, match="does not meet"):
         sam_slices.slice_prompts(v, index_box(v, (9, 1, 1), (12, 5, 5)))
@@ -131,8 +131,8 @@ def test_what_sam_marks_lands_where_the_box_is(box_model: BoxModel, size: int) -
     expected[1:4, 10:26, 20:51] = True
     assert mask.shape == v.shape
     assert (mask == expected).mean() > 0.999
-    assert [("input_points" in asked) for asked in box_model.asked] == [False, True, False]
-    pixels = box_model.asked[0]["pixel_values"]
+    assert [("input_points" in call) for call in box_model.calls] == [False, True, False]
+    pixels = box_model.calls[0]["pixel_values"]
     assert pixels.shape == (1, 3, size, size)
     assert (pixels[..., size * 40 // 60 :, :] == 0).all()  # padded after the normalisation
 
@@ -146,7 +146,7 @@ def test_colour_and_non_finite_voxels_are_accepted(box_model: BoxModel) -> None:
         box_model, v, index_box(v, (0, 9, 9), (1, 20, 20)), size=120
     )
 
-    assert all(asked["pixel_values"].isfinite().all() for asked in box_model.asked)
+    assert all(call["pixel_values"].isfinite().all() for call in box_model.calls)
 
 
 def test_progress_counts_the_slices_and_can_cancel(box_model: BoxModel) -> None:

@@ -83,7 +83,7 @@ def test_wrong_order_and_wrong_spacing_show_in_the_steps() -> None:
     assert figures(narrow, spacing=spacing)["row_step"] > 1
 
 
-def test_borders_are_told_from_noise_of_any_width() -> None:
+def test_borders_are_reported_from_noise_of_any_width() -> None:
     for width in (0, 1.5, 3):
         noise = made((8, 128, 128), (0, width, width))
         assert figures(noise)["border_kurtosis"] == pytest.approx(math.log(3), abs=0.15)
@@ -101,10 +101,10 @@ def test_noise_is_rough_and_masks_have_few_grey_levels() -> None:
 
 
 def test_tokens_are_compared_with_the_usual_use() -> None:
-    told = figures(made((8, 32, 32), (2, 2, 2)))
-    assert told["token_rarity_nats"] == pytest.approx(math.log(4))
-    assert told["token_mix_nats"] == pytest.approx(math.log(4) - USE.entropy)
-    assert told["cell_entropy_nats"] == 0.3
+    measured = figures(made((8, 32, 32), (2, 2, 2)))
+    assert measured["token_rarity_nats"] == pytest.approx(math.log(4))
+    assert measured["token_mix_nats"] == pytest.approx(math.log(4) - USE.entropy)
+    assert measured["cell_entropy_nats"] == 0.3
     image = made((1, 32, 32), (0, 2, 2))
     alone = figures_of(
         image,
@@ -121,8 +121,8 @@ def test_tokens_are_compared_with_the_usual_use() -> None:
 @pytest.mark.parametrize("shape", [(1, 1, 1), (1, 1, 7), (2, 2, 2), (3, 17, 2), (70, 1, 1)])
 def test_small_images_have_finite_figures(shape: tuple[int, int, int]) -> None:
     seen = np.linspace(0, 1, math.prod(shape), dtype=np.float32).reshape(shape)
-    told = figures(seen)
-    assert all(math.isfinite(value) for value in told.values())
+    measured = figures(seen)
+    assert all(math.isfinite(value) for value in measured.values())
 
 
 def test_only_colour_counts_as_colour() -> None:

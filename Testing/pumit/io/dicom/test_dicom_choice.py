@@ -1,4 +1,4 @@
-"""Of everything a folder holds, the one series is taken or the user is asked which."""
+"""Of everything a folder holds, the one series is taken or the user has to choose."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_unknown_series_lists_those_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("sop_class", [SEGMENTATION, REPORT, DOSE])
-def test_results_beside_a_scan_are_passed_over(tmp_path: Path, sop_class: str) -> None:
+def test_results_next_to_a_scan_are_passed_over(tmp_path: Path, sop_class: str) -> None:
     hu = write_stack(tmp_path / "ct", along_normal(4))
     ds = dicom_slice(np.zeros((6, 7), np.uint8), None, series="1.2.4", SOPClassUID=sop_class)
     if sop_class == REPORT:
@@ -83,7 +83,7 @@ def test_other_files_in_the_folder_are_passed_over(tmp_path: Path) -> None:
     np.testing.assert_array_equal(Volume.read(tmp_path / "ct").array, hu)
 
 
-def test_dicomdir_beside_a_series_is_passed_over(tmp_path: Path) -> None:
+def test_dicomdir_next_to_a_series_is_passed_over(tmp_path: Path) -> None:
     hu = write_stack(tmp_path / "disc" / "DICOM", along_normal(4))
     ds = Dataset()
     ds.FileSetID, ds.DirectoryRecordSequence = "DISC", []

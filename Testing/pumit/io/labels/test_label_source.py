@@ -56,7 +56,7 @@ def test_cropped_segments_are_put_where_they_were(tmp_path: Path) -> None:
     assert found.segments[0].color_rgb is not None
 
 
-def test_segments_beyond_the_scan_are_told(tmp_path: Path) -> None:
+def test_segments_beyond_the_scan_are_reported(tmp_path: Path) -> None:
     volume = a_volume()
     path = save_segments(tmp_path / "a.seg.nrrd", volume)
     part = replace(volume, array=volume.array[:3])
@@ -133,7 +133,7 @@ def test_zip_may_hold_scan_and_segmentation(tmp_path: Path) -> None:
     assert np.array_equal(read_labels(path, scan).volume.array, LABELS // 3)
 
 
-def test_part_of_a_file_is_told_from_a_name_with_a_number_sign(tmp_path: Path) -> None:
+def test_part_of_a_file_is_reported_from_a_name_with_a_number_sign(tmp_path: Path) -> None:
     (tmp_path / "a#1.nrrd").touch()
     (tmp_path / "b.mrb").touch()
     assert split_part(tmp_path / "a#1.nrrd") == (tmp_path / "a#1.nrrd", "")

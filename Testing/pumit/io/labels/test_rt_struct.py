@@ -85,13 +85,13 @@ def test_contours_on_every_second_slice_stand_for_those_between(
     assert "on every 2 slices" in found.doubts[0]
 
 
-def test_missing_slice_stays_empty_and_is_told(tmp_path: Path, scan: Volume) -> None:
+def test_missing_slice_stays_empty_and_is_reported(tmp_path: Path, scan: Volume) -> None:
     found = read(tmp_path, scan, [circle(d, 6.1, 7.3, 3.1) for d in (0, 1, 3, 4)])
     assert not found.mask(found.segments[0])[2].any()
     assert "at 1 places" in found.doubts[0]
 
 
-def test_contours_between_slices_are_told(tmp_path: Path, scan: Volume) -> None:
+def test_contours_between_slices_are_reported(tmp_path: Path, scan: Volume) -> None:
     drawn = [circle(d + 0.3, 6.1, 7.3, 3.1) for d in (1, 2, 3)]
     found = read(tmp_path, scan, drawn)
     assert found.mask(found.segments[0]).any(axis=(1, 2)).tolist() == [0, 1, 1, 1, 0, 0]

@@ -20,7 +20,7 @@ MODULE = "mamba_ssm.ops.selective_scan_interface"
 
 @pytest.fixture(autouse=True)
 def fresh_look(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The package is looked for anew, and its device is the one of the tests."""
+    """The package is found anew, and its device is the one of the tests."""
     monkeypatch.setattr(mamba_kernel, "DEVICE", "cpu")
     mamba_kernel._installed.cache_clear()
     yield
@@ -102,7 +102,7 @@ def test_what_the_kernel_cannot_take_stays_here(
     )
 
 
-def test_kernel_is_not_looked_for_away_from_a_gpu(
+def test_kernel_is_not_searched_for_away_from_a_gpu(
     install: Callable[[Any], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mamba_kernel, "DEVICE", "cuda")

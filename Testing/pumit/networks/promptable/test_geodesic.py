@@ -117,7 +117,7 @@ def maps_of(network, image, da0, batch) -> torch.Tensor:
 
 
 def test_clicks_seed_the_maps_where_they_lie(network):
-    """In thick slices the depth of a click is told in in-plane voxels."""
+    """In thick slices the depth of a click is counted in in-plane voxels."""
     image = torch.rand(1, 3, 6, 32, 32)
     points = [(4, 20, 9, POSITIVE), (1, 6, 25, NEGATIVE)]
     maps = maps_of(network, image, 2, prompts((6, 32, 32), points=points, ratio=5.0))
@@ -178,7 +178,7 @@ def test_an_earlier_answer_is_shown_at_full_resolution(network):
     torch.testing.assert_close(encoder.signed_prior(batch), 2 * batch.prior - 1)
 
 
-def test_clicks_and_boxes_are_shown_beside_the_distances(network):
+def test_clicks_and_boxes_are_shown_next_to_the_distances(network):
     batch = prompts((16, 32, 32), points=[(8, 16, 16, POSITIVE)], box=((4, 8, 8), (12, 24, 24)))
     image = torch.rand(1, 3, 16, 32, 32)
     with torch.no_grad():

@@ -57,7 +57,7 @@ def test_gradients_reach_every_parameter(
 ) -> None:
     network = tiny_network.train()
     image, prompts = field_batch(da0)
-    # One row without a box, and a row without a point, so that all embeddings are asked for.
+    # One row without a box, and a row without a point, so that all embeddings are requested.
     prompts.has_box[1] = False
     prompts.labels[0, 2] = NO_LABEL
     logits, iou = network(image, Anisotropy(da0), prompts)

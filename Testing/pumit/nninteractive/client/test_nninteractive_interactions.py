@@ -21,8 +21,8 @@ OFFER = {
 }
 
 
-def remote(**told):
-    return read_remote_capabilities({**OFFER, **told}, "http://x")
+def remote(**options):
+    return read_remote_capabilities({**OFFER, **options}, "http://x")
 
 
 turned = st.builds(
@@ -131,8 +131,8 @@ def test_a_mask_to_start_from_is_sent_whole_and_not_refined():
 
 
 @pytest.mark.parametrize(
-    ("told", "expected"),
+    ("stated", "expected"),
     [([2, 3, 4], (2, 3, 4)), (3, (3, 3, 3)), (0, (1, 1, 1)), (None, (1, 1, 1)), ([1], (1, 1, 1))],
 )
-def test_the_thickness_is_read_however_it_is_told(told, expected):
-    assert remote(preferred_scribble_thickness=told).scribble_thickness == expected
+def test_the_thickness_is_read_however_it_is_stated(stated, expected):
+    assert remote(preferred_scribble_thickness=stated).scribble_thickness == expected

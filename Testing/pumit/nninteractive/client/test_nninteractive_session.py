@@ -28,7 +28,7 @@ def session(theirs, volume):
 
 
 def test_a_click_paints_the_voxel_at_its_place_in_the_world(session, volume, theirs):
-    """On an oblique, anisotropic grid, a little beside the voxel's centre."""
+    """On an oblique, anisotropic grid, a little off the voxel's centre."""
     clicked = at(volume, 4.3, 10.4, 20.7)
     session.add_point(clicked)
     mask = session.predict()
@@ -83,7 +83,9 @@ def test_every_kind_of_prompt_is_answered(session, volume, theirs):
     assert kinds == [("mask", True), ("box", True), ("scribble", True), ("point", False)]
 
 
-def test_a_3d_box_is_told_by_its_middle_slices_where_the_model_takes_none(session, volume, theirs):
+def test_a_3d_box_is_reported_by_its_middle_slices_where_the_model_takes_none(
+    session, volume, theirs
+):
     session.add_box(at(volume, 1, 2, 3), at(volume, 5, 12, 13))
     session.predict()
     boxes = [where for _, where, _ in theirs.said]
@@ -165,10 +167,10 @@ def test_looking_at_a_segment_again_asks_nobody(session, volume, theirs):
     session.add_prompt(point(volume, 4, 10, 10), "liver")
     session.add_prompt(point(volume, 2, 20, 20), "spleen")
     liver, spleen = session.predict("liver"), session.predict("spleen")
-    asked = list(theirs.said)
+    requests = list(theirs.said)
     np.testing.assert_array_equal(session.predict("liver"), liver)
     np.testing.assert_array_equal(session.predict("spleen"), spleen)
-    assert theirs.said == asked
+    assert theirs.said == requests
     assert session.segments == ["liver", "spleen"]
 
 
@@ -200,7 +202,7 @@ def test_a_mask_to_start_from_makes_earlier_prompts_needless(session, volume, th
     assert [entry[0] for entry in theirs.said] == ["reset", "mask", "point", "point"]
 
 
-def test_the_last_prompt_is_taken_back_by_the_server_itself(session, volume, theirs):
+def test_the_last_prompt_is_undone_by_the_server_itself(session, volume, theirs):
     session.add_prompt(point(volume, 4, 10, 10))
     first = session.predict()
     session.add_prompt(point(volume, 4, 20, 20))
@@ -279,12 +281,12 @@ def test_any_sequence_of_changes_is_answered_as_if_nothing_had_come_between(sess
 def test_progress_tells_how_many_prompts_are_repeated(session, volume, theirs):
     for index in range(5, 10):
         session.add_prompt(point(volume, 4, index, index))
-    told = []
+    reports = []
     theirs.gate.clear()
     threading.Timer(0.5, theirs.gate.set).start()
-    session.predict(progress=told.append)
-    assert told[0] == 0
-    assert told[-1] == 1
+    session.predict(progress=reports.append)
+    assert reports[0] == 0
+    assert reports[-1] == 1
 
 
 def test_no_estimate_is_made_up(session, volume):

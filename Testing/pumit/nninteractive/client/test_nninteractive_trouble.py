@@ -72,7 +72,7 @@ def test_a_server_that_was_started_again_continues_with_all_prompts(volume):
             session.predict()
             first.stop()
             session.add_prompt(point(volume, 4, 20, 20))
-            # Whichever notices first: the request, or the heartbeat beside it.
+            # Whichever notices first: the request, or the heartbeat.
             with pytest.raises(ServiceError, match=r"Nothing answers|server stopped"):
                 session.predict()
             with serve_nninteractive(port=port) as second:
@@ -89,7 +89,7 @@ def test_a_session_continues_on_another_server(session, volume, theirs):
     with serve_nninteractive(license="MIT") as other, other.client() as client:
         session.rebuild(client)
         np.testing.assert_array_equal(session.predict(), expected)
-        assert other.said == [("point", (4, 10, 10), True)]  # another model: asked anew
+        assert other.said == [("point", (4, 10, 10), True)]  # another model: sent anew
         session.close()
 
 

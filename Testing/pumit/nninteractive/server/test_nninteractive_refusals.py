@@ -139,7 +139,7 @@ def test_a_drawing_of_nothing_changes_nothing(http, engine):
     assert not buffer.array.any()
 
 
-def test_a_click_just_beside_the_image_counts_at_its_border(http):
+def test_a_click_just_outside_the_image_counts_at_its_border(http):
     load(http)
     buffer = Buffer()
     buffer.take(click(http, -4, 5, 10.4))

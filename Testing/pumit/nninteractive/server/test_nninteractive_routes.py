@@ -23,12 +23,12 @@ def http(engine):
 
 
 def test_capabilities_answer_both_protocols(http):
-    told = http.get("/capabilities").json()
-    assert told["supported_interactions"]["bbox3d"] is True
-    assert told["supports_undo"] is True
-    assert told["inference_session_version"] == "2.6.0"
-    assert told["pumit"]["protocols"] == {"nninteractive": "2.6.0"}
-    assert told["license"] == "!!MISSING!!"  # of a model that no index names
+    stated = http.get("/capabilities").json()
+    assert stated["supported_interactions"]["bbox3d"] is True
+    assert stated["supports_undo"] is True
+    assert stated["inference_session_version"] == "2.6.0"
+    assert stated["pumit"]["protocols"] == {"nninteractive": "2.6.0"}
+    assert stated["license"] == "!!MISSING!!"  # of a model that no index names
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "bool", "int32", "uint64"])
@@ -106,7 +106,7 @@ def test_clicks_outside_alone_leave_the_buffer_empty(http):
     assert meta == {"ran_prediction": True, "bbox": None}
 
 
-def test_an_initial_segmentation_replaces_what_was_asked(http, engine):
+def test_an_initial_segmentation_replaces_what_was_requested(http, engine):
     load(http)
     buffer = Buffer()
     buffer.take(click(http, 1, 1, 1))

@@ -127,7 +127,7 @@ def test_refusals_arrive_as_the_client_knows_them(serving, connect, image):
     connect(server.url, image).add_point_interaction([6, 20, 18], True)
 
 
-def test_an_expired_lease_is_told_and_a_new_one_goes_on(serving, connect, image):
+def test_an_expired_lease_is_reported_and_a_new_one_goes_on(serving, connect, image):
     server = serving(idle_timeout_s=0.3)
     session = connect(server.url, image)
     session.add_point_interaction([6, 20, 18], True)
@@ -143,7 +143,7 @@ def test_an_expired_lease_is_told_and_a_new_one_goes_on(serving, connect, image)
 
 
 @pytest.mark.slow
-def test_a_killed_server_is_told_and_the_mask_goes_on_at_the_next(fake_worker, connect, image):
+def test_a_killed_server_is_reported_and_the_mask_goes_on_at_the_next(fake_worker, connect, image):
     with fake_worker() as worker:
         session = connect(worker.url, image, api_key=worker.token)
         session.add_point_interaction([6, 20, 18], True)

@@ -1,4 +1,4 @@
-"""A server that is asked to leave lets those finish who are there."""
+"""A draining server lets those finish who are there."""
 
 from __future__ import annotations
 

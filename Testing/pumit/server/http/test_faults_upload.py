@@ -151,7 +151,7 @@ def test_a_client_that_leaves_gives_its_memory_back(serving):
         assert b" 200 " in one_answer(connection)
 
 
-def test_an_array_in_crumbs_is_refused_before_they_are_looked_at():
+def test_an_array_in_crumbs_is_refused_before_they_are_inspected():
     one = bytes(blosc2.compress2(b"a", typesize=1, codec=blosc2.Codec.LZ4))
     piece = struct.pack("<QQ", 1, len(one)) + one
     body = struct.pack("<4sBBBB5s3q", b"NNIA", 1, 2, 3, 5, b"uint8", 1, 100, 100)

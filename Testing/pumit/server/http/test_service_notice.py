@@ -1,4 +1,4 @@
-"""What the service manager is told, and when."""
+"""What is reported to the service manager, and when."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ def test_a_server_says_ready_alive_and_stopping(manager, fake_worker):
         assert manager.recv(100) == b"READY=1"
         assert manager.recv(100) == b"WATCHDOG=1"
         os.kill(worker.pid, 15)
-        told = b""
-        while b"STOPPING=1" not in told:
-            told = manager.recv(100)
+        received = b""
+        while b"STOPPING=1" not in received:
+            received = manager.recv(100)
         # Drained, a process ends without a fault.
         assert worker.ended.wait(10)
         assert worker._process.returncode == 0

@@ -71,7 +71,7 @@ def test_no_more_sleep_than_have_to():
 
 def test_every_scan_that_is_taken_can_be_woken():
     sessions = Sessions(limit=5500)
-    # Woken it takes 4000 beside the 1000 of its packed voxels, until those are unpacked.
+    # Woken it takes 4000 in addition to the 1000 of its packed voxels, until those are unpacked.
     large = sessions.open(2 * PLAIN)
     small = [sessions.open(200) for _ in range(5)]
     with pytest.raises(BusyError, match="Open scans fill"):
@@ -160,7 +160,7 @@ def test_a_session_in_use_is_never_put_to_sleep():
     assert outer.session.is_asleep
 
 
-def test_a_sleeper_without_room_beside_a_long_job_waits():
+def test_a_sleeper_without_room_next_to_a_long_job_waits():
     sessions = Sessions(limit=4 * PLAIN - 10)
     sleeper, outer = sessions.open(), sessions.open()
     assert sessions.asleep == [True, False]
@@ -232,7 +232,7 @@ def test_room_is_made_first_of_those_who_have_ended():
     assert second.session is not None
 
 
-def test_memory_that_ran_out_is_looked_for_at_the_others():
+def test_memory_that_ran_out_is_searched_for_at_the_others():
     sessions = Sessions(limit=100 * PLAIN)
     first, second = sessions.open(), sessions.open()
     sessions.holdings.embedding_bytes = 5

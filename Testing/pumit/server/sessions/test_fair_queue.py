@@ -55,7 +55,7 @@ def test_a_waiting_prediction_is_dropped_and_never_run(queue):
     assert other.future.result(10) == change.future.result(10) == "kept"
 
 
-def test_a_running_prediction_is_told_to_stop(queue):
+def test_a_running_prediction_is_reported_to_stop(queue):
     started = threading.Event()
 
     def work(job):

@@ -1,4 +1,4 @@
-"""A long job gives way to the clicks of others."""
+"""A long job yields to the clicks of others."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_both_jobs_can_be_cancelled(queue):
         long.job.future.result(10)
 
 
-def test_a_click_that_takes_long_gives_way_too():
+def test_a_click_that_takes_long_yields_too():
     queue = FairQueue(patience_s=0.0)
     long = Long(queue, kind="click", segment="1")
     click = queue.submit("b", lambda job: "answered", segment="1")
@@ -190,7 +190,7 @@ def test_polls_of_other_threads_run_nothing(queue):
     long.finish()
 
 
-def test_a_job_without_room_beside_the_long_one_waits_for_its_end(queue):
+def test_a_job_without_room_next_to_the_long_one_waits_for_its_end(queue):
     long, tries = Long(queue), []
 
     def click(job):
@@ -258,9 +258,9 @@ def test_closing_ends_both_jobs(queue):
         waiting.future.result(10)
 
 
-def test_every_job_is_told_with_its_own_time(queue):
-    told = []
-    queue.on_done = told.append
+def test_every_job_is_reported_with_its_own_time(queue):
+    finished = []
+    queue.on_done = finished.append
     start = time.monotonic()
     long = Long(queue)
 
@@ -277,7 +277,7 @@ def test_every_job_is_told_with_its_own_time(queue):
     queue.submit("a", lambda job: None).future.result(10)
     elapsed = time.monotonic() - start
     assert queue.waiting == 0
-    outcomes = [(done.kind, done.outcome) for done in told[:4]]
+    outcomes = [(done.kind, done.outcome) for done in finished[:4]]
     assert outcomes == [
         ("click", "cancelled"),
         ("change", "failed"),
@@ -285,8 +285,8 @@ def test_every_job_is_told_with_its_own_time(queue):
         ("automatic", "done"),
     ]
     # What it gave way to is not counted as its own.
-    assert told[2].ran_s >= 0.2
-    assert told[2].ran_s + told[3].ran_s <= elapsed
+    assert finished[2].ran_s >= 0.2
+    assert finished[2].ran_s + finished[3].ran_s <= elapsed
 
 
 def test_whoever_counts_jobs_cannot_end_the_thread(queue):

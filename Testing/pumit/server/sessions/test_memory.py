@@ -23,16 +23,16 @@ def test_without_an_accelerator_there_is_none_to_ask():
     assert memory.device_bytes("cpu") == (None, None)
 
 
-def test_the_accelerator_of_the_model_is_asked(monkeypatch):
-    asked = []
+def test_the_accelerator_of_the_model_is_requested(monkeypatch):
+    devices = []
 
     def mem_get_info(device):
-        asked.append(device)
+        devices.append(device)
         return 3, 7
 
     cuda = types.SimpleNamespace(is_available=lambda: True, mem_get_info=mem_get_info)
     monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(cuda=cuda))
     assert memory.device_bytes("cuda:1") == (3, 7)
     assert memory.device_bytes("cuda") == (3, 7)
-    assert asked == [1, None]
+    assert devices == [1, None]
     assert memory.device_bytes("cpu") == (None, None)

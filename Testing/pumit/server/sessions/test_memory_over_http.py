@@ -73,7 +73,7 @@ def test_a_scan_for_which_there_is_no_room_is_refused_in_a_sentence(engine):
 
 
 def draw_and_undo(http, after_each):
-    """What a viewer of another project is told, step by step."""
+    """What a viewer of another project receives, step by step."""
     volume, truth = scan()
     lease = {protocol.LEASE_HEADER: http.post("/claim").json()["lease_token"]}
 
@@ -81,10 +81,12 @@ def draw_and_undo(http, after_each):
         headers = lease | ({} if meta is None else {protocol.META_HEADER: json.dumps(meta)})
         answer = http.post(path, headers=headers, **body)
         assert answer.status_code == 200, answer.text
-        told.append((json.loads(answer.headers.get(protocol.META_HEADER, "{}")), answer.content))
+        received.append(
+            (json.loads(answer.headers.get(protocol.META_HEADER, "{}")), answer.content)
+        )
         after_each(lease[protocol.LEASE_HEADER])
 
-    told = []
+    received = []
     spacing = {"image_properties": {"spacing": [3, 1, 1]}}
     drawn, no_run = pack_array(truth.astype(np.uint8)), {"run_prediction": False}
     point = {"coordinates": [6, 17, 25], "include_interaction": True, "run_prediction": True}
@@ -96,7 +98,7 @@ def draw_and_undo(http, after_each):
     ask("/undo")
     ask("/predict", json={})
     ask("/undo")
-    return told
+    return received
 
 
 def test_a_viewer_of_another_project_sleeps_as_well(engine):

@@ -70,8 +70,8 @@ def scan() -> Volume:
 
 
 def test_the_engine_offers_its_own_model_and_those_of_the_index(engine: SegmenterEngine) -> None:
-    told = [(card.name, card.kind) for card in engine.models()]
-    assert told == [("tiny", "promptable"), ("bright", "automatic"), ("tokens", "tokenizer")]
+    found = [(card.name, card.kind) for card in engine.models()]
+    assert found == [("tiny", "promptable"), ("bright", "automatic"), ("tokens", "tokenizer")]
     assert engine.version_of("bright") == "3"
 
 
@@ -110,7 +110,7 @@ def test_whoever_is_given_way_to_sees_no_inference_mode(engine: SegmenterEngine)
     session.set_volume(scan())
     seen = []
 
-    def look(*told: float) -> bool:
+    def look(*seen_shares: float) -> bool:
         seen.append(torch.is_inference_mode_enabled() or torch.is_autocast_enabled())
         return False
 

@@ -43,7 +43,7 @@ def test_the_last_step_is_kept_however_large_its_mask_is(monkeypatch):
     assert viewer.is_answered([FIRST])
 
 
-def test_no_step_is_taken_back_to_prompts_with_which_it_did_not_begin():
+def test_no_step_is_undone_to_prompts_with_which_it_did_not_begin():
     prior = MaskPrompt(np.ones((2, 2, 2), bool))
     for began, found in (([], [FIRST]), ([FIRST], [SECOND]), ([prior], [FIRST])):
         viewer = ViewerObject(UINT8)

@@ -38,16 +38,16 @@ def test_kept_images_are_those_of_the_files(cases: Cases, tmp_path: Path) -> Non
 
 
 def test_nothing_is_read_again_until_something_changes(cases: Cases, tmp_path: Path) -> None:
-    told: list[int] = []
+    counts: list[int] = []
     target = tmp_path / "kept.npy"
-    keep_prepared(cases, FORM, target, progress=told.append)
-    keep_prepared(cases, FORM, target, progress=told.append)
-    assert told == [1, 2, 3, 4]
-    keep_prepared(cases, ClassifierInput((4, 8, 4), 1), target, progress=told.append)
-    assert len(told) == 8
+    keep_prepared(cases, FORM, target, progress=counts.append)
+    keep_prepared(cases, FORM, target, progress=counts.append)
+    assert counts == [1, 2, 3, 4]
+    keep_prepared(cases, ClassifierInput((4, 8, 4), 1), target, progress=counts.append)
+    assert len(counts) == 8
     cases.files[0].write_bytes(cases.files[1].read_bytes() + b"\0")
-    keep_prepared(cases, ClassifierInput((4, 8, 4), 1), target, progress=told.append)
-    assert len(told) == 12
+    keep_prepared(cases, ClassifierInput((4, 8, 4), 1), target, progress=counts.append)
+    assert len(counts) == 12
 
 
 def test_other_channels_are_refused_by_name(cases: Cases, tmp_path: Path) -> None:
@@ -58,7 +58,9 @@ def test_other_channels_are_refused_by_name(cases: Cases, tmp_path: Path) -> Non
     assert not (tmp_path / "kept.npy").exists()
 
 
-def test_a_damaged_file_is_told_by_name_and_nothing_is_kept(cases: Cases, tmp_path: Path) -> None:
+def test_a_damaged_file_is_reported_by_name_and_nothing_is_kept(
+    cases: Cases, tmp_path: Path
+) -> None:
     cases.files[3].write_bytes(b"nothing")
     with pytest.raises(VolumeError, match=r"^b1.mha: ") as caught:
         keep_prepared(cases, FORM, tmp_path / "kept.npy")
@@ -66,7 +68,7 @@ def test_a_damaged_file_is_told_by_name_and_nothing_is_kept(cases: Cases, tmp_pa
     assert not list(tmp_path.glob("*kept*"))
 
 
-def test_a_file_that_vanished_is_told_by_name(cases: Cases, tmp_path: Path) -> None:
+def test_a_file_that_vanished_is_reported_by_name(cases: Cases, tmp_path: Path) -> None:
     cases.files[1].unlink()
     with pytest.raises(VolumeError, match=r"a1.mha"):
         keep_prepared(cases, FORM, tmp_path / "kept.npy")

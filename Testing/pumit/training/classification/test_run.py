@@ -118,8 +118,8 @@ def test_a_classifier_learns_and_the_best_is_kept_with_its_measures(trained: Pat
     assert [row["split"] for row in rows] == ["val"] * 8 + ["test"] * 8
     assert all((float(row["1"]) > 0.5) == (row["truth"] == "1") for row in rows[8:])
     model = load_classifier(path, device="cpu")
-    told = model.classify(Volume(np.full((8, 8, 8), 220, np.uint8))).probabilities
-    assert told["1"] > 0.6
+    likely = model.classify(Volume(np.full((8, 8, 8), 220, np.uint8))).probabilities
+    assert likely["1"] > 0.6
 
 
 @pytest.mark.slow

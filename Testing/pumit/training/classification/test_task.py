@@ -117,7 +117,7 @@ def test_answers_see_the_images_darkened_as_the_form_says() -> None:
 
 def test_batches_can_be_pinned_and_drawn_without_the_network() -> None:
     task = ClassificationTask(Mean(), channels=3, draw=CaseDraw(images(), LABELS, 4))
-    ahead = task.worker_draw()(0, torch.Generator().manual_seed(1), torch.Generator())
+    prefetched = task.worker_draw()(0, torch.Generator().manual_seed(1), torch.Generator())
     here = task.draw(0, torch.Generator().manual_seed(1), torch.Generator())
-    torch.testing.assert_close(ahead.images, here.images)
+    torch.testing.assert_close(prefetched.images, here.images)
     assert not [v for v in vars(task.worker_draw()).values() if isinstance(v, nn.Module)]

@@ -27,7 +27,7 @@ UNET = RECIPE["networks"][0]
         ({"clock": "processer"}, "clock in compare.yaml must be"),
         ({"processes": 0}, "processes"),
         ({"threads": 0}, "threads"),
-        ({"schedule": {"seconds": 3}}, "give seconds beside schedule"),
+        ({"schedule": {"seconds": 3}}, "give seconds next to schedule"),
         ({"schedule": {"validate_every": 5}}, "only the end of a training is judged"),
         ({"schedule": {"warmup": 5}}, "did you mean 'warm_up'"),
         ({"schedule": {"shape": "poly"}}, "falls by steps"),

@@ -220,7 +220,7 @@ def test_the_page_alone_is_made_without_the_data(
         ({"device": "cuda:77"}, "not available"),
     ],
 )
-def test_what_cannot_be_is_told_before_anything_is_trained(
+def test_what_cannot_be_is_reported_before_anything_is_trained(
     tmp_path: Path,
     data: Path,
     pretended: type[PretendedProcesses],

@@ -1,4 +1,4 @@
-"""Every case is looked at before training starts, and named where something is wrong with it."""
+"""Every case is inspected before training starts, and named where something is wrong with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Segments are the classes whose names they have; overlaps and strangers are told."""
+"""Segments are the classes whose names they have; overlaps and strangers are reported."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_other_names_of_a_class_count() -> None:
     assert doubts == ("segments of no class, taken as background: Milz",)
 
 
-def test_misspelt_name_is_told_with_the_class_it_may_be() -> None:
+def test_misspelt_name_is_reported_with_the_class_it_may_be() -> None:
     _, doubts = labels_of({"spleen": 1, "livr": 2, "Box": 3}, {"liver": 1, "spleen": 2})
     assert "livr (is it liver? name it under its segments), Box" in doubts[0]
 

@@ -17,14 +17,14 @@ def proposed(**cases: list[tuple[str, int]]) -> ClassProposal:
     return made
 
 
-def test_spellings_of_one_name_are_one_class_and_are_told() -> None:
+def test_spellings_of_one_name_are_one_class_and_are_reported() -> None:
     made = proposed(a=[("Liver", 1)], b=[("liver ", 4)], c=[("LIVER", 1)], d=[("Spleen", 1)])
     liver, spleen = made.classes()
     assert (liver.label.name, liver.value, liver.segments) == ("Liver", 1, ("liver ", "LIVER"))
     assert (spleen.label.name, spleen.value) == ("Spleen", 2)
-    (told,) = made.problems()
-    assert told.startswith("'Liver' is also spelt 'liver ' (b), 'LIVER' (c)")
-    assert "under its segments" in told
+    (problem,) = made.problems()
+    assert problem.startswith("'Liver' is also spelt 'liver ' (b), 'LIVER' (c)")
+    assert "under its segments" in problem
 
 
 def test_values_without_names_are_called_after_them() -> None:

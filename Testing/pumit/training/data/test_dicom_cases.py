@@ -35,7 +35,7 @@ def find(folder: Path, **data: Any) -> FoundCases:
     return find_cases(LabelledData(folder=str(folder), **data), Path)
 
 
-def told(found: FoundCases) -> list[str]:
+def messages(found: FoundCases) -> list[str]:
     return [str(problem) for problem in found.problems]
 
 
@@ -69,8 +69,8 @@ def test_patients_with_segmentations_are_cases(patients: Path) -> None:
     first, second = found.data.cases
     assert first.images == (patients / "p1" / "ct",)
     assert second.images[0].name.startswith("ct#")  # another series lies below it
-    assert told(found)[0].startswith("p5: ")
-    without_scan, without_labels = told(found)[1:]
+    assert messages(found)[0].startswith("p5: ")
+    without_scan, without_labels = messages(found)[1:]
     assert without_scan.startswith("p4 b: the DICOM-SEG refers to a series")
     assert without_labels.startswith("p3: has no DICOM-SEG")
     kept = {"leave_out": ["p5", "p4 b", "p3"]}
@@ -106,8 +106,8 @@ def test_scenes_are_cases(tmp_path: Path) -> None:
     found = find(folder)
     (case,) = found.data.cases
     assert (case.name, case.images[0].name) == ("a", "a.mrb#CT & more")
-    assert told(found)[0].startswith("b: 'Segments' and 'CT & more' ")
-    assert told(found)[1].startswith("c: The Slicer bundle is damaged")
+    assert messages(found)[0].startswith("b: 'Segments' and 'CT & more' ")
+    assert messages(found)[1].startswith("c: The Slicer bundle is damaged")
     alone = find_labelled_set(LabelledData(folder=str(folder / "a.mrb")), Path)
     assert [c.label.name for c in alone.classes] == ["liver", "spleen"]
     # Codes and colours travel into the model.
@@ -122,7 +122,7 @@ def test_zips_of_patients_are_cases(tmp_path: Path, patients: Path) -> None:
             for file in (patients / name).rglob("*.dcm"):
                 archive.write(file, file.relative_to(patients))
     found = find(tmp_path)
-    assert [text.partition(": ")[0] for text in told(found)] == ["p3"]
+    assert [text.partition(": ")[0] for text in messages(found)] == ["p3"]
     assert [case.name for case in find(tmp_path / "p1.zip").data.cases] == ["p1"]
     data = find_labelled_set(LabelledData(folder=str(tmp_path), leave_out=["p3"]), Path)
     assert np.array_equal(read_labelled(data.cases[0], data.classes).labels, MASKS[0])
@@ -177,20 +177,20 @@ def test_missing_modality_is_named(tmp_path: Path) -> None:
         )
     (tmp_path / "b" / "b_t1ce.nii.gz").unlink()
     found = find(tmp_path)
-    assert told(found) == ["b: lacks channel t1ce"]
+    assert messages(found) == ["b: lacks channel t1ce"]
     assert found.data.channels == ("flair", "t1", "t1ce", "t2")
 
 
-def test_fewer_files_than_dataset_json_names_are_told(tmp_path: Path) -> None:
+def test_fewer_files_than_dataset_json_names_are_reported(tmp_path: Path) -> None:
     touch(tmp_path, *(f"imagesTr/a_000{i}.nii.gz" for i in range(3)), "labelsTr/a.nii.gz")
     content = {"channel_names": {"0": "T1", "1": "T2"}, "labels": {"background": 0, "x": 1}}
     (tmp_path / "dataset.json").write_text(json.dumps(content))
-    (text,) = told(find(tmp_path))
+    (text,) = messages(find(tmp_path))
     assert text.startswith("a: has 3 files")
     assert text.endswith("T1, T2")
     (tmp_path / "imagesTr" / "a_0002.nii.gz").unlink()
     touch(tmp_path, "imagesTr/b_0000.nii.gz", "labelsTr/b.nii.gz")
-    assert told(find(tmp_path)) == ["b: lacks channel 0001 (T2)"]
+    assert messages(find(tmp_path)) == ["b: lacks channel 0001 (T2)"]
 
 
 def test_folder_of_nothing_known_says_what_is(tmp_path: Path) -> None:

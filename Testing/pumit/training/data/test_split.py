@@ -69,9 +69,9 @@ def test_all_can_be_trained_on(nobody: float | list[str]) -> None:
 
 def test_patients_that_the_data_tell_stay_together() -> None:
     names = [f"scan{i}" for i in range(8)]
-    told = {name: f"id{i // 2}" for i, name in enumerate(names)}
-    split = divided(names, {"validation": 0.5}, seed=3, patients=told)
-    assert not {told[n] for n in split.training} & {told[n] for n in split.validation}
+    patient_of = {name: f"id{i // 2}" for i, name in enumerate(names)}
+    split = divided(names, {"validation": 0.5}, seed=3, patients=patient_of)
+    assert not {patient_of[n] for n in split.training} & {patient_of[n] for n in split.validation}
     assert len(split.validation) == 4
     assert not split.warnings
 
@@ -85,7 +85,7 @@ def test_patients_are_guessed_from_the_names_and_that_is_said() -> None:
     assert "patient000 (acdc_patient000_frame01, acdc_patient000_frame12)" in split.warnings[0]
 
 
-def test_patient_on_both_sides_is_told_of() -> None:
+def test_patient_on_both_sides_is_reported_of() -> None:
     data = {"validation": ["p1_0"], "patient": r"^p\d+"}
     (warning,) = divided(NAMES, data, seed=0).warnings
     assert warning == "p1_0, p1_1 are of one patient, trained and validated on"

@@ -1,4 +1,4 @@
-"""A data set is looked at case by case; one bad case hides no other."""
+"""A data set is inspected case by case; one bad case hides no other."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_good_cases_are_measured(tmp_path: Path) -> None:
     json.dumps(summary.as_row())
 
 
-def test_every_bad_case_is_named_beside_the_good_ones(tmp_path: Path) -> None:
+def test_every_bad_case_is_named_next_to_the_good_ones(tmp_path: Path) -> None:
     write_pairs(tmp_path, 9)
     image, labels = ball_and_box(1)
     (tmp_path / "images" / "case_0.nii.gz").write_bytes(b"nothing")

@@ -21,7 +21,7 @@ SETTINGS = {"spacing_mm": (3.0, 1.0, 1.0), "window": None}
 
 
 class Maker:
-    """Counts how often it is asked."""
+    """Counts how often it is read."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -159,8 +159,8 @@ def test_processes_that_make_the_same_case_do_not_disturb(folder: Path, tmp_path
     command = [sys.executable, "-c", RACE, str(folder), *map(str, paths)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     running = [subprocess.Popen(command, env=environment, stderr=subprocess.PIPE) for _ in range(2)]
-    told = [process.communicate(timeout=120)[1] for process in running]
-    assert [process.returncode for process in running] == [0, 0], told
+    said = [process.communicate(timeout=120)[1] for process in running]
+    assert [process.returncode for process in running] == [0, 0], said
     assert len(entries(folder)) == 30
 
 

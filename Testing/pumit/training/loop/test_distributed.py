@@ -52,8 +52,8 @@ def found(folder: Path) -> Found:
         )
         for rank in range(2)
     ]
-    told = [p.communicate(timeout=600)[1] for p in processes]
-    assert [p.returncode for p in processes] == [0, 0], told
+    output = [p.communicate(timeout=600)[1] for p in processes]
+    assert [p.returncode for p in processes] == [0, 0], output
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
 
 
@@ -161,14 +161,14 @@ def test_memory_that_one_process_lacks_both_lack(found: Found) -> None:
     assert "process" not in own
 
 
-def test_both_pause_and_stop_where_the_first_is_asked(found: Found, folder: Path) -> None:
+def test_both_pause_and_stop_where_the_first_is_stopped(found: Found, folder: Path) -> None:
     for rank in range(2):
-        asked = found[rank]["asked"]
-        assert asked["stops"] == [8, 10]  # two batches a step
-        assert apart(found[rank]["ddp"], asked) == 0
-    records, _ = read_log(folder / "asked")
-    told = [r["event"] for r in records if "event" in r]
-    assert told == ["paused", "resumed", "stopped", "continued"]
+        stopped = found[rank]["stopped"]
+        assert stopped["stops"] == [8, 10]  # two batches a step
+        assert apart(found[rank]["ddp"], stopped) == 0
+    records, _ = read_log(folder / "stopped")
+    events = [r["event"] for r in records if "event" in r]
+    assert events == ["paused", "resumed", "stopped", "continued"]
     lines = [r for r in records if "loss" in r]
     assert [r["step"] for r in lines] == [1, 2, 3, 4, 5]
 

@@ -46,12 +46,12 @@ def test_groups_have_their_own_rate_and_decay(kind: str) -> None:
     ]
     optimizer = optimizer_of_groups(groups, network, Schedule(optimizer=kind, weight_decay=0.3))
     set_rate(optimizer, 0.5)
-    told = {
+    settings = {
         id(p): (g["lr"], g["weight_decay"]) for g in optimizer.param_groups for p in g["params"]
     }
     layers = [network[name] for name in "abc"]
-    assert [told[id(layer.weight)] for layer in layers] == [(0.5, 0.3), (5.0, 0.3), (0.5, 0.7)]
-    assert [told[id(layer.bias)] for layer in layers] == [(0.5, 0.0), (5.0, 0.0), (0.5, 0.7)]
+    assert [settings[id(layer.weight)] for layer in layers] == [(0.5, 0.3), (5.0, 0.3), (0.5, 0.7)]
+    assert [settings[id(layer.bias)] for layer in layers] == [(0.5, 0.0), (5.0, 0.0), (0.5, 0.7)]
 
 
 def test_a_parameter_in_no_group_or_in_two_is_a_mistake() -> None:

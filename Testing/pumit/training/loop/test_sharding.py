@@ -27,7 +27,7 @@ def scored(network: nn.Module) -> Tensor:
 
 
 def gradients(network: nn.Module, *, enabled: bool) -> tuple[dict[str, Tensor], int]:
-    """Gradients, and how many bytes beside the weights were remembered for them."""
+    """Gradients, and how many bytes besides the weights were remembered for them."""
     weights = {p.data_ptr() for p in network.parameters()}
     kept: dict[int, int] = {}
 
@@ -81,7 +81,7 @@ def test_the_network_is_its_own_afterwards() -> None:
     assert not any("forward" in vars(block) for block in repeated_blocks(network))
 
 
-def test_a_network_without_blocks_is_told_so() -> None:
+def test_a_network_without_blocks_is_reported_so() -> None:
     with pytest.raises(PumitError, match="none"), recomputed(nn.Linear(2, 2), enabled=True):
         pass
 
@@ -94,7 +94,7 @@ def test_the_blocks_of_every_transformer_are_found() -> None:
 
 
 @pytest.mark.parametrize(("largest", "expected"), [(1.0, 1.0), (100.0, 5.0), (0.0, 5.0)])
-def test_gradients_are_clipped_where_it_is_asked_for(largest: float, expected: float) -> None:
+def test_gradients_are_clipped_where_it_is_requested(largest: float, expected: float) -> None:
     layer = nn.Linear(2, 1, bias=False)
     layer.weight.grad = torch.tensor([[3.0, 4.0]])
     assert float(clip_gradients(layer, largest)) == pytest.approx(5.0)

@@ -34,11 +34,11 @@ def test_a_run_in_two_parts_equals_a_run_in_one(tmp_path: Path, stop: int) -> No
         torch.testing.assert_close(resumed[name], value, rtol=0, atol=0)
 
 
-def test_batches_drawn_ahead_are_those_drawn_in_line(tmp_path: Path) -> None:
+def test_batches_prefetched_are_those_drawn_in_line(tmp_path: Path) -> None:
     """Whatever the number of workers, and after a stop as well."""
     whole, expected = run(tmp_path / "whole")
-    ahead, state = run(tmp_path / "ahead", workers=2)
-    assert losses(ahead) == losses(whole)
+    prefetched, state = run(tmp_path / "prefetched", workers=2)
+    assert losses(prefetched) == losses(whole)
     first, _ = run(tmp_path / "parts", replace(SCHEDULE, seconds=0.0), workers=1)
     second, resumed = run(tmp_path / "parts", workers=2)
     assert len(first) == 1
@@ -53,7 +53,7 @@ def refuse(da0: int, generator: torch.Generator, shared: torch.Generator) -> Ten
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_bad_data_are_told_in_one_line_by_worker_processes_too(
+def test_bad_data_are_reported_in_one_line_by_worker_processes_too(
     tmp_path: Path, workers: int
 ) -> None:
     class Refused(LineTask):
@@ -222,17 +222,17 @@ def test_the_average_is_what_is_kept(tmp_path: Path) -> None:
 def validated(
     folder: Path, schedule: Schedule, scores: dict[int, float]
 ) -> tuple[list[int], list[int]]:
-    """Run with a validation that finds `scores`; the steps it was asked at, and the best ones."""
-    asked: list[int] = []
+    """Run with a validation that finds `scores`; the steps it ran at, and the best ones."""
+    steps_validated: list[int] = []
     best: list[int] = []
 
     def report(record: dict[str, Any]) -> None:
         if "validation" in record:
-            asked.append(record["step"])
+            steps_validated.append(record["step"])
 
     def validate(state: dict[str, Tensor]) -> dict[str, float]:
         assert all(torch.isfinite(v).all() for v in state.values())
-        step = len(asked) * schedule.validate_every + validated_before
+        step = len(steps_validated) * schedule.validate_every + validated_before
         return {"score": scores.get(step, 0.0), "other": float("nan")}
 
     last = folder / "last.safetensors"
@@ -246,7 +246,7 @@ def validated(
         validate=validate,
         on_best=lambda state, step, found: best.append(step),
     )
-    return asked, best
+    return steps_validated, best
 
 
 def test_the_best_of_the_validations_is_kept(tmp_path: Path) -> None:

@@ -174,10 +174,10 @@ def test_a_fold_says_which_it_is(tmp_path: Path) -> None:
     (run / "validation.json").write_text(json.dumps({"step": 1, "rows": rows_of(0.8)}))
     text = write_card(run, run / "made.safetensors", device="cpu").read_text()
     assert "part 2 of 3" in text
-    asked = automatic(tmp_path / "alone")
+    fold = automatic(tmp_path / "alone")
     started = {"recipes": [{"data": {"fold": "1/5"}}, {"data": {}}]}
-    (asked / "started.json").write_text(json.dumps(started))
-    assert fold_of(asked) == "1 of 5"
+    (fold / "started.json").write_text(json.dumps(started))
+    assert fold_of(fold) == "1 of 5"
     assert fold_of(tmp_path / "nowhere") == ""
 
 

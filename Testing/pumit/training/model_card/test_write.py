@@ -201,7 +201,7 @@ def test_damaged_files_of_a_run_do_not_keep_it_from_its_card(folder: Path) -> No
     assert "# Model card: made" in card(folder)
 
 
-def test_one_case_that_trained_and_validated_is_told(folder: Path) -> None:
+def test_one_case_that_trained_and_validated_is_reported(folder: Path) -> None:
     records = log_records()
     records[0]["data"] |= {"training": NAMES[:1], "validation": NAMES[:1]}
     write_log(folder, records)

@@ -1,4 +1,4 @@
-"""What a machine offers is asked of the system."""
+"""What a machine offers is read from the system."""
 
 from __future__ import annotations
 

@@ -69,11 +69,11 @@ def test_slow_machine_gets_smaller_steps(tmp_path: Path) -> None:
     folder = write_pairs(tmp_path, 3, shape=(40, 80, 80))
     fast, slow = (planned(folder, StandInTrial(s)) for s in (5e-6, 6e-5))
     assert voxels(slow.recipe) < voxels(fast.recipe)
-    # Patches are whole tokens, so that the wanted number of steps is met roughly.
+    # Patches are whole tokens, so that the chosen number of steps is met roughly.
     assert slow.recipe["schedule"]["steps"] >= PRESETS["cpu"]["quick"].fewest_steps * 0.7
 
 
-def test_machine_that_is_far_too_slow_is_told(tmp_path: Path) -> None:
+def test_machine_that_is_far_too_slow_is_reported(tmp_path: Path) -> None:
     made = planned(write_pairs(tmp_path, 3), StandInTrial(1e-3))
     assert any("hardly enough to learn" in w for w in made.warnings)
 

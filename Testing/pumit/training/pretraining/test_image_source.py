@@ -62,14 +62,14 @@ def test_larger_crops_come_in_smaller_batches_alike_in_every_process() -> None:
 
 
 class Ramp:
-    """Real images that tell how often they were asked."""
+    """Real images that count how often they were drawn."""
 
-    asked = 0
+    calls = 0
 
     def draw(
         self, da0: int, shape: tuple[int, int, int], generator: torch.Generator
     ) -> tuple[Tensor, str] | None:
-        self.asked += 1
+        self.calls += 1
         if da0 == 3:
             return None
         return torch.linspace(0, 1, shape[2]).expand(1, *shape), "ramp"
@@ -81,7 +81,7 @@ def test_real_images_take_their_share() -> None:
     batch = source.draw(5, random(), random())
     share = batch.cases.count("ramp") / len(batch)
     assert 0.35 < share < 0.65
-    assert images.asked == batch.cases.count("ramp")
+    assert images.calls == batch.cases.count("ramp")
 
 
 def test_images_of_another_degree_are_refused_by_name() -> None:

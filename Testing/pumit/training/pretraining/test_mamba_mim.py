@@ -98,7 +98,7 @@ def test_knowing_nothing_costs_one_and_knowing_all_costs_nothing() -> None:
     assert float(t(batch)["loss"].detach()) < 1e-4
 
 
-def test_masks_hide_the_share_and_what_draws_ahead_draws_the_same() -> None:
+def test_masks_hide_the_share_and_what_prefetches_draws_the_same() -> None:
     t = task()
     batch = drawn(t, 3)
     assert (~batch.is_masked).sum(1).tolist() == [4, 4]

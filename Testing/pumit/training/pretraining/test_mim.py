@@ -74,7 +74,7 @@ def test_the_divergence_is_zero_for_a_network_that_knows_the_tokens() -> None:
     assert float(t(batch)["top1"]) == 1
 
 
-def test_what_draws_ahead_draws_the_same() -> None:
+def test_what_prefetches_draws_the_same() -> None:
     t = task()
     generators = [torch.Generator().manual_seed(3) for _ in range(2)]
     a = drawn(t, 1, 3)

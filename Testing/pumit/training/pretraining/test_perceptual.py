@@ -23,7 +23,7 @@ from torch.nn import functional as F
 ISOTROPIC = Anisotropy(0)
 # torchvision's numbers of the convolutions, and those after which LPIPS looks.
 CONVOLUTIONS = (0, 2, 5, 7, 10, 12, 14, 17, 19, 21, 24, 26, 28)
-LOOKED_AT = (2, 7, 14, 21, 28)
+LAYERS = (2, 7, 14, 21, 28)
 
 
 def scan(shape: tuple[int, int, int] = (8, 32, 32), channels: int = 3) -> Tensor:
@@ -43,7 +43,7 @@ def blurred(image: Tensor, sigma: float) -> Tensor:
 
 @pytest.fixture(scope="module")
 def vgg_state() -> dict[str, Tensor]:
-    """Weights of VGG16's shapes under torchvision's names, with a classifier beside them."""
+    """Weights of VGG16's shapes under torchvision's names, with a classifier."""
     torch.manual_seed(0)
     own = Vgg16Features().state_dict()
     return {f"features.{k}": v for k, v in own.items()} | {"classifier.6.bias": torch.zeros(1000)}
@@ -51,11 +51,11 @@ def vgg_state() -> dict[str, Tensor]:
 
 @pytest.fixture
 def torchvision(monkeypatch: pytest.MonkeyPatch, vgg_state: dict[str, Tensor]) -> dict[str, Any]:
-    """Stands in for torchvision; holds how it was asked for the weights."""
-    asked: dict[str, Any] = {}
+    """Stands in for torchvision; holds how the weights were requested."""
+    options: dict[str, Any] = {}
 
     def get_state_dict(**arguments: Any) -> dict[str, Tensor]:
-        asked.update(arguments)
+        options.update(arguments)
         return vgg_state
 
     package, models = ModuleType("torchvision"), ModuleType("torchvision.models")
@@ -64,7 +64,7 @@ def torchvision(monkeypatch: pytest.MonkeyPatch, vgg_state: dict[str, Tensor]) -
     package.models = models  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "torchvision", package)
     monkeypatch.setitem(sys.modules, "torchvision.models", models)
-    return asked
+    return options
 
 
 @pytest.fixture(params=["vgg16", "default"])
@@ -122,7 +122,7 @@ def test_every_degree_of_anisotropy_is_compared(loss: PerceptualLoss, da0: int) 
     assert 0 < float(loss(blurred(image, 1), image, Anisotropy(da0))) < 10
 
 
-def test_at_most_so_many_slices_are_looked_at(loss: PerceptualLoss) -> None:
+def test_at_most_so_many_slices_are_inspected(loss: PerceptualLoss) -> None:
     image = scan((MAX_SLICES + 8, 16, 16))
     given = blurred(image, 1).requires_grad_()
     value = loss(given, image, ISOTROPIC, torch.Generator().manual_seed(0))
@@ -135,7 +135,7 @@ def test_at_most_so_many_slices_are_looked_at(loss: PerceptualLoss) -> None:
     assert other != value
 
 
-def test_fewer_slices_may_be_asked_for() -> None:
+def test_fewer_slices_may_be_requested() -> None:
     loss = build_perceptual("default", "cpu", max_slices=5)
     assert loss is not None
     image = scan((16, 16, 16))
@@ -176,7 +176,7 @@ def lpips(state: dict[str, Tensor], linear: list[Tensor], x: Tensor, y: Tensor) 
             a, b = F.max_pool2d(a, 2), F.max_pool2d(b, 2)
         weight, bias = (state[f"features.{number}.{k}"].double() for k in ("weight", "bias"))
         a, b = (F.relu(F.conv2d(v, weight, bias, padding=1)) for v in (a, b))
-        if number in LOOKED_AT:
+        if number in LAYERS:
             unit_a, unit_b = (v / v.square().sum(1, keepdim=True).sqrt() for v in (a, b))
             squared = (unit_a - unit_b).square()
             total += float(F.conv2d(squared, linear[layer].double()).mean())

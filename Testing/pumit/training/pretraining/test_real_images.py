@@ -1,4 +1,4 @@
-"""Crops of real images have the degree that is asked for."""
+"""Crops of real images have the degree that is requested."""
 
 from __future__ import annotations
 

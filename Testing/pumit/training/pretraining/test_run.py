@@ -26,7 +26,7 @@ STEPS = 4
 
 @pytest.fixture(autouse=True)
 def swift(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run looks after every step what is wanted of it."""
+    """A run reads after every step what is requested."""
     monkeypatch.setattr(run_control, "POLL_SECONDS", 0.01)
     monkeypatch.setattr(run_control, "POLL_SECONDS", 0.0)
 

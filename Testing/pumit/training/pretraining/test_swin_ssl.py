@@ -53,7 +53,7 @@ def drawn(t: SwinSslTask, seed: int = 0) -> ViewBatch:
     return t.draw(0, a, b)
 
 
-def test_views_are_turned_as_they_are_told_to_be() -> None:
+def test_views_are_turned_as_they_are_reported_to_be() -> None:
     batch = drawn(task())
     assert batch.views.shape == (6, 1, 32, 64, 64)
     assert batch.voxels == 6 * 32 * 64 * 64
@@ -73,7 +73,7 @@ def test_views_are_turned_as_they_are_told_to_be() -> None:
     assert not torch.equal(batch.views, batch.whole)
 
 
-def test_what_draws_ahead_draws_the_same() -> None:
+def test_what_prefetches_draws_the_same() -> None:
     t = task()
     a, b = (torch.Generator().manual_seed(3) for _ in range(2))
     worker_draw = t.worker_draw()(0, a, b)
@@ -120,13 +120,13 @@ def test_the_loss_is_the_sum_of_its_parts_each_weighing_one() -> None:
     batch = drawn(t)
     t.network = Knows(batch)
     out = {k: float(v) for k, v in t(batch).items()}
-    # Partners are alike (cosine 1), others are not (0): four of them beside the partner.
+    # Partners are alike (cosine 1), others are not (0): four of them and the partner.
     contrast = math.log((math.exp(2) + 4) / math.exp(2))
     assert out["l1"] == pytest.approx(0.25)
     assert out["turn"] == pytest.approx(0, abs=1e-6)
     assert out["contrast"] == pytest.approx(contrast)
     assert out["loss"] == pytest.approx(0.25 + contrast, rel=1e-5)
-    assert out["told"] == 1
+    assert out["turns_right"] == 1
 
 
 def test_every_parameter_learns() -> None:

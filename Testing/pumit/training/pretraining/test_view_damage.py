@@ -14,7 +14,7 @@ def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def test_cuboids_lie_inside_have_the_sides_that_are_told_and_are_not_too_many() -> None:
+def test_cuboids_lie_inside_have_the_sides_that_are_reported_and_are_not_too_many() -> None:
     g = generator()
     shares = []
     for _ in range(100):

@@ -87,26 +87,26 @@ def test_the_original_is_no_part_of_what_is_trained(
 
 def test_the_difference_is_least_where_answers_are_alike() -> None:
     generator = torch.Generator().manual_seed(0)
-    wanted = torch.randn(2, 4, 3, 4, 4, generator=generator)
+    target = torch.randn(2, 4, 3, 4, 4, generator=generator)
     iou = torch.rand(2, 4, generator=generator)
     ambiguous = torch.tensor([True, False])
-    logits = wanted.clone().requires_grad_()
-    least = difference(logits, iou, wanted, iou, ambiguous)
+    logits = target.clone().requires_grad_()
+    least = difference(logits, iou, target, iou, ambiguous)
     torch.autograd.backward(least)
     assert logits.grad is not None
     assert float(logits.grad.abs().max()) < 1e-6
-    other = difference(wanted + 1.0, iou, wanted, iou, ambiguous)
+    other = difference(target + 1.0, iou, target, iou, ambiguous)
     assert float(other) > float(least.detach()) + 1e-3
 
 
 def test_only_the_first_answer_counts_where_the_prompt_is_not_ambiguous() -> None:
-    wanted, iou = torch.zeros(1, 4, 2, 4, 4), torch.zeros(1, 4)
-    changed = wanted.clone()
+    target, iou = torch.zeros(1, 4, 2, 4, 4), torch.zeros(1, 4)
+    changed = target.clone()
     changed[:, 1:] = 5.0
     clear, ambiguous = torch.tensor([False]), torch.tensor([True])
-    same = difference(wanted, iou, wanted, iou, clear)
-    assert difference(changed, iou, wanted, iou, clear) == pytest.approx(float(same))
-    assert difference(changed, iou, wanted, iou, ambiguous) > same + 0.1
+    same = difference(target, iou, target, iou, clear)
+    assert difference(changed, iou, target, iou, clear) == pytest.approx(float(same))
+    assert difference(changed, iou, target, iou, ambiguous) > same + 0.1
 
 
 def test_most_labelled_targets_begin_with_one_click(

@@ -55,7 +55,7 @@ def test_the_same_seed_gives_the_same_scene(shells: Path) -> None:
     assert all(map(torch.equal, scenes[0].targets, scenes[1].targets))
 
 
-def test_a_structure_is_told_apart_by_its_intensity_on_the_whole(shells: Path) -> None:
+def test_a_structure_is_distinguished_by_its_intensity_on_the_whole(shells: Path) -> None:
     """In most scenes the target's mean is not that of what lies around it."""
     maps = LabelMaps([shells])
     generator = torch.Generator().manual_seed(3)

@@ -144,7 +144,7 @@ def test_a_part_lies_on_one_side_of_a_plane() -> None:
         assert int(part.sum()) < int(mask.sum())
 
 
-def test_targets_are_pieces_of_the_image_as_often_as_asked(folder: Path) -> None:
+def test_targets_are_pieces_of_the_image_as_often_as_requested(folder: Path) -> None:
     """At 1 the labels are not read at all."""
     scans = RealScans(folder, ["a"], unlabelled_targets=1.0)
     for scan in scans.scans:

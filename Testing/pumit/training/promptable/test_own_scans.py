@@ -35,8 +35,8 @@ def scenes(own: OwnScans, da0: int, count: int = 16) -> list[Scene]:
 
 def test_degrees_are_those_of_inference(thick: OwnScans) -> None:
     planner = FieldPlanner(SHAPE, (5.0, 1.0, 1.0), 24)
-    wanted = {f.da0 for f in planner.around_click((7, 20, 20))}
-    assert set(thick.degrees) == wanted
+    expected = {f.da0 for f in planner.around_click((7, 20, 20))}
+    assert set(thick.degrees) == expected
     assert sum(thick.degrees.values()) == pytest.approx(1.0)
 
 
@@ -114,7 +114,7 @@ def test_some_scenes_ask_for_what_nobody_labelled(thick: OwnScans) -> None:
     asides = [scene for scene in drawn if scene is not None and not scene.is_labelled]
     assert 0 < len(asides) < 30
     labelled = [scene.targets[0] for scene in scenes(thick, 2)]
-    # Structures are bright; what lies beside them is noise.
+    # Structures are bright; what lies outside them is noise.
     bright = np.mean([t.float().mean() for t in labelled])
     assert bright > 0
     for scene in asides:

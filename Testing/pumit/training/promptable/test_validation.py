@@ -1,4 +1,4 @@
-"""Validation clicks on what it is told to, through the user's session, and tells what is lost."""
+"""Validation clicks on the given cases, through the user's session, and reports what is lost."""
 
 from __future__ import annotations
 
@@ -42,20 +42,20 @@ def facts(name: str, *voxels: int) -> CaseFacts:
     )
 
 
-def asked(rows: list[CaseFacts], most: int) -> dict[str, list[int]]:
+def chosen(rows: list[CaseFacts], most: int) -> dict[str, list[int]]:
     return validated_structures({f.name: f for f in rows}, [f.name for f in rows], CLASSES, most)
 
 
-def test_every_class_and_many_cases_are_asked_for_with_few_answers() -> None:
+def test_every_class_and_many_cases_are_requested_with_few_answers() -> None:
     rows = [facts(name, 100, 100) for name in "abcd"]
-    few = asked(rows, 2)
+    few = chosen(rows, 2)
     assert sorted(i for classes in few.values() for i in classes) == [0, 1]
     assert len(few) == 2
-    assert asked(rows, 100) == {name: [0, 1] for name in "abcd"}
+    assert chosen(rows, 100) == {name: [0, 1] for name in "abcd"}
 
 
 def test_too_small_structures_are_not_clicked_on() -> None:
-    assert asked([facts("a", 100, 5), facts("b", 0, 0)], 10) == {"a": [0]}
+    assert chosen([facts("a", 100, 5), facts("b", 0, 0)], 10) == {"a": [0]}
 
 
 @pytest.fixture

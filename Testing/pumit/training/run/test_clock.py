@@ -42,15 +42,15 @@ def test_parts_of_a_run_add_up(clocks: Clocks, clock: RunClock) -> None:
     assert clock.read() == 69.0
 
 
-def test_sleep_does_not_count_and_is_told(clocks: Clocks, clock: RunClock) -> None:
-    told: list[float] = []
-    clock.on_sleep = told.append
+def test_sleep_does_not_count_and_is_reported(clocks: Clocks, clock: RunClock) -> None:
+    reported: list[float] = []
+    clock.on_sleep = reported.append
     clock.begin()
     clocks.go(2)
     assert clock.read() == 2.0
     clocks.go(3600)
     assert clock.read() == 2.0
-    assert told == [3600.0]
+    assert reported == [3600.0]
     clocks.go(2)
     assert clock.read() == 4.0
 
@@ -62,8 +62,8 @@ def test_work_that_lets_nobody_look_is_no_sleep(clocks: Clocks, clock: RunClock)
 
 
 def test_a_pause_does_not_count(clocks: Clocks, clock: RunClock) -> None:
-    told: list[float] = []
-    clock.on_sleep = told.append
+    reported: list[float] = []
+    clock.on_sleep = reported.append
     clock.begin()
     clocks.go(1)
     with clock.halted():
@@ -73,10 +73,10 @@ def test_a_pause_does_not_count(clocks: Clocks, clock: RunClock) -> None:
         clocks.go(1000)
     clocks.go(2)
     assert clock.read() == 3.0
-    assert told == []
+    assert reported == []
 
 
-def test_the_processors_time_counts_where_it_is_asked_for(clocks: Clocks, clock: RunClock) -> None:
+def test_the_processors_time_counts_where_it_is_requested(clocks: Clocks, clock: RunClock) -> None:
     clock.begin(before=60.0, other_clock_s=100.0, is_processor=True)
     clocks.go(10, working=4)
     assert clock.read() == 64.0
@@ -85,7 +85,7 @@ def test_the_processors_time_counts_where_it_is_asked_for(clocks: Clocks, clock:
     assert clock.read() == 65.0
 
 
-def test_the_other_clock_goes_beside(clocks: Clocks, clock: RunClock) -> None:
+def test_the_other_clock_is_counted_too(clocks: Clocks, clock: RunClock) -> None:
     clock.begin(before=1.0, other_clock_s=2.0)
     clocks.go(10, working=25)  # several threads
     assert (clock.read(), clock.other_clock_s) == (11.0, 27.0)

@@ -116,7 +116,7 @@ def test_another_recipe_is_refused_and_nothing_is_lost(folder: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("when", ["looking", "preparing", "validating"])
-def test_a_stop_is_obeyed_whatever_the_run_does(
+def test_a_stop_is_followed_whatever_the_run_does(
     folder: Path, when: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = folder / when
@@ -174,20 +174,22 @@ def test_out_of_memory_makes_patches_smaller_and_goes_on(
     best = train(folder, "short", schedule=schedule, plan=plan)
     out = folder / "short"
     assert [shape[2:] for shape in short_of_memory] == [(16, 64, 64)] * 2 + [(16, 32, 64)] * 2
-    (told,) = [r for r in records(out) if r.get("event") == "smaller patch"]
-    assert "16 x 32 x 64 voxels" in told["sentence"]
-    assert told["sentence"] in (out / "log.txt").read_text(encoding="utf-8")
+    (event,) = [r for r in records(out) if r.get("event") == "smaller patch"]
+    assert "16 x 32 x 64 voxels" in event["sentence"]
+    assert event["sentence"] in (out / "log.txt").read_text(encoding="utf-8")
     assert [r["step"] for r in records(out) if "loss" in r] == [1, 2, 3]
     assert read_recipe(best)[0]["plan"]["patch_size"] == [16, 32, 64]
     assert yaml.safe_load((out / RECIPE).read_text())["plan"]["patch_size"] == [16, 32, 64]
-    # It stays so when the recipe that asked for more is given again.
+    # It stays so when the recipe that requested more is given again.
     short_of_memory.clear()
     train(folder, "short", plan=plan, schedule={**schedule, "steps": 4})
     assert [shape[2:] for shape in short_of_memory] == [(16, 32, 64)]
 
 
 @pytest.mark.slow
-def test_memory_for_nothing_at_all_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_for_nothing_at_all_is_reported(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(self: SegmentationTask, batch: Any) -> Any:
         raise MemoryError
 
@@ -230,7 +232,7 @@ def test_a_worker_that_the_system_kills_costs_no_run(
             reporter,
         )
     assert draw.mark.exists()
-    (told,) = [r["sentence"] for r in records(out) if r.get("event") == "fewer workers"]
-    assert "1 of 2 such processes" in told
+    (event,) = [r["sentence"] for r in records(out) if r.get("event") == "fewer workers"]
+    assert "1 of 2 such processes" in event
     for name, value in expected.items():
         torch.testing.assert_close(state[name], value, rtol=0, atol=0)

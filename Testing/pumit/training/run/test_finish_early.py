@@ -35,7 +35,7 @@ RECIPE: dict[str, Any] = {
 
 @pytest.fixture(autouse=True)
 def swift(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run looks after every step what is wanted of it."""
+    """A run reads after every step what is requested."""
     monkeypatch.setattr(run_control, "POLL_SECONDS", 0.01)
     monkeypatch.setattr(run_control, "POLL_SECONDS", 0.0)
 
@@ -111,7 +111,7 @@ def test_without_a_validated_model_nothing_is_finished(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_a_wish_to_finish_before_there_is_a_model_is_told_and_dropped(tmp_path: Path) -> None:
+def test_a_wish_to_finish_before_there_is_a_model_is_reported_and_dropped(tmp_path: Path) -> None:
     steps: list[int] = []
 
     def each_step() -> None:

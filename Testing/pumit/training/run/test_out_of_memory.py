@@ -1,4 +1,4 @@
-"""Where memory does not suffice, steps become smaller, and it is told."""
+"""Where memory does not suffice, steps become smaller, and it is reported."""
 
 from __future__ import annotations
 

@@ -87,8 +87,8 @@ def test_a_run_waits_for_room_and_goes_on_by_itself(
     assert status.sentence.startswith("The disk is full.")
     assert status.sentence.endswith("Step 5 is saved.")
     assert saved == 5
-    told = [r["event"] for r in read_log(folder)[0] if "event" in r]
-    assert told == ["disk full", "resumed"]
+    logged = [r["event"] for r in read_log(folder)[0] if "event" in r]
+    assert logged == ["disk full", "resumed"]
     assert not list(folder.glob(".*"))
     for name, value in expected.items():
         torch.testing.assert_close(state[name], value, rtol=0, atol=0)
@@ -148,16 +148,16 @@ def test_a_run_goes_on_when_nobody_listens_any_more(
     assert [r["step"] for r in read_log(tmp_path)[0]] == [0, 1, 2]
 
 
-def test_sleep_is_told_and_not_counted(tmp_path: Path) -> None:
+def test_sleep_is_reported_and_not_counted(tmp_path: Path) -> None:
     now = [0.0]
     clock = RunClock(lambda: now[0], lambda: 0.0)
     reporter = RunReporter(RunJournal(tmp_path), clock=clock)
     reporter.begin(before=10.0, step=3, steps=9)
     now[0] += 7200
     reporter.beat()
-    (told,) = read_log(tmp_path)[0]
-    assert told["event"] == "slept"
-    assert "2 h 00 min" in told["sentence"]
+    (logged,) = read_log(tmp_path)[0]
+    assert logged["event"] == "slept"
+    assert "2 h 00 min" in logged["sentence"]
     reporter.training()
     reporter.beat()
     assert status_of(tmp_path).seconds == 10.0
@@ -180,10 +180,10 @@ def test_time_left_knows_steps_validations_and_budget(
 
     schedule = replace(SCHEDULE, checkpoint_seconds=1e9, seconds=seconds)
     train_line(tmp_path, reporter, schedule=schedule, each_step=lambda: go(2), validate=validate)
-    told = {r["step"]: r for r in read_log(tmp_path)[0] if "loss" in r}
-    assert [told[step]["left_seconds"] for step in (1, 9)] == left
-    assert [told[step]["seconds"] for step in (1, 8, 9)] == [2.0, 16.0, 48.0]
-    assert told[9]["fields_per_second"] == told[8]["fields_per_second"]
+    logged = {r["step"]: r for r in read_log(tmp_path)[0] if "loss" in r}
+    assert [logged[step]["left_seconds"] for step in (1, 9)] == left
+    assert [logged[step]["seconds"] for step in (1, 8, 9)] == [2.0, 16.0, 48.0]
+    assert logged[9]["fields_per_second"] == logged[8]["fields_per_second"]
 
 
 def test_status_follows_the_log(reporter: RunReporter, tmp_path: Path) -> None:

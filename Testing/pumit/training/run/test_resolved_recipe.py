@@ -72,7 +72,7 @@ def test_harmless_changes_are_taken(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "difference"),
     [
         ({"schedule": {"learning_rate": 0.1}}, "schedule.learning_rate was 1e-05, is 0.1"),
         ({"data": {"folder": "/scans", "fold": "2/5"}}, 'data.fold was "1/5", is "2/5"'),
@@ -82,13 +82,13 @@ def test_harmless_changes_are_taken(tmp_path: Path) -> None:
     ],
 )
 def test_another_recipe_is_refused_with_what_changed(
-    tmp_path: Path, changes: dict[str, Any], told: str
+    tmp_path: Path, changes: dict[str, Any], difference: str
 ) -> None:
     begin(tmp_path)
     before = (tmp_path / RECIPE).read_bytes()
     with pytest.raises(CheckpointError) as caught:
         recipe_to_follow(tmp_path, given(**changes), source="mine.yaml")
-    assert f"another recipe than mine.yaml: {told}. Change it back" in str(caught.value)
+    assert f"another recipe than mine.yaml: {difference}. Change it back" in str(caught.value)
     assert (tmp_path / RECIPE).read_bytes() == before
 
 

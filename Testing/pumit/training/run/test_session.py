@@ -212,7 +212,7 @@ def test_a_stop_within_a_validation_has_it_done_again(
     assert found == [8, 16, 24]
 
 
-def test_what_was_asked_of_an_earlier_run_is_forgotten(tmp_path: Path) -> None:
+def test_what_was_requested_of_an_earlier_run_is_forgotten(tmp_path: Path) -> None:
     send_command(tmp_path, "stop")
     with run_session(tmp_path, since=time.time() + 60) as reporter:
         assert reporter.requested is None

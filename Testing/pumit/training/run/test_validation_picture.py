@@ -107,12 +107,12 @@ def test_always_the_same_case_is_shown_once_a_step(tmp_path: Path) -> None:
         for one in cases:
             truth = one.labels == 1
             draw(one, iter([("ball", truth, truth)]))
-    told = [(r["step"], r["overlay"], r["case"]) for r in read_log(tmp_path)[0]]
-    assert told == [
+    logged = [(r["step"], r["overlay"], r["case"]) for r in read_log(tmp_path)[0]]
+    assert logged == [
         (20, "pictures/overlay_000020.png", "b"),
         (40, "pictures/overlay_000040.png", "b"),
     ]
-    assert (tmp_path / told[1][1]).is_file()
+    assert (tmp_path / logged[1][1]).is_file()
 
 
 def test_a_picture_that_cannot_be_written_ends_nothing(

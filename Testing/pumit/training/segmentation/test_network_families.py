@@ -38,7 +38,7 @@ def test_every_family_has_a_small_network() -> None:
     assert set(PUBLISHED_RATE_SHARE) < set(FAMILIES)
 
 
-def test_what_reads_and_writes_is_told_by_its_name() -> None:
+def test_what_reads_and_writes_is_reported_by_its_name() -> None:
     for name in ("nnformer_small", "hymamba_small", "unetr_mamba_small", "swin_unetr_small"):
         family = FAMILIES[RECIPES[name].class_name]
         with torch.device("meta"):

@@ -48,7 +48,7 @@ def test_other_networks_are_refused_by_name() -> None:
         patch_divisor("nonsense", {})
 
 
-def test_a_misspelt_network_is_told_its_name() -> None:
+def test_a_misspelt_network_is_reported_its_name() -> None:
     with pytest.raises(PumitError, match="did you mean 'basic_unet'"):
         patch_divisor("basic_unett", {})
 

@@ -108,9 +108,9 @@ def test_stopped_run_goes_on(tmp_path: Path) -> None:
 def test_data_set_of_one_case_trains_and_validates_on_it(tmp_path: Path) -> None:
     write_pairs(tmp_path / "set", 1)
     run(tmp_path, schedule=one_step())
-    told = records(tmp_path / "out")[0]["data"]
-    assert told["training"] == told["validation"] == ["case_0"]
-    assert "only case" in told["warnings"][0]
+    logged = records(tmp_path / "out")[0]["data"]
+    assert logged["training"] == logged["validation"] == ["case_0"]
+    assert "only case" in logged["warnings"][0]
 
 
 def test_validation_without_any_class_still_makes_a_model(tmp_path: Path) -> None:
@@ -130,7 +130,9 @@ def test_loss_that_is_not_finite_names_its_cases(tmp_path: Path) -> None:
         run(tmp_path, data=data, schedule=schedule)
 
 
-def test_full_gpu_is_told_with_what_helps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_gpu_is_reported_with_what_helps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(*args: Any, **options: Any) -> None:
         raise torch.cuda.OutOfMemoryError
 

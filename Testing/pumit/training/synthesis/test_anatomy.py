@@ -32,7 +32,7 @@ def test_the_wall_goes_round_the_cavity(seed: int) -> None:
     assert float(wall.any(-1).any(-1)[slices].float().mean()) > 0.7
 
 
-def test_wall_and_blood_are_mostly_told_apart() -> None:
+def test_wall_and_blood_are_mostly_distinguished() -> None:
     apart = 0
     for seed in range(30):
         grid = grid_of(seed)

@@ -110,7 +110,7 @@ def test_a_click_costs_nothing_that_is_known(
 def test_long_sessions_answer_only_the_newest_prompt(
     opened: tuple[InteractiveSession, Volume], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Answers beyond the cache are forgotten without being asked for again."""
+    """Answers beyond the cache are forgotten without being requested again."""
     session, volume = opened
     monkeypatch.setattr("pumit.inference.interactive.session.CACHED_ANSWERS", 3)
     rng = np.random.default_rng(2)
@@ -118,11 +118,11 @@ def test_long_sessions_answer_only_the_newest_prompt(
     session.predict()
     solver = session._solver
     assert solver is not None
-    asked = []
+    calls = []
     plain = solver.answer
 
     def count(*args: Any) -> Any:
-        asked.append(args)
+        calls.append(args)
         return plain(*args)
 
     monkeypatch.setattr(solver, "answer", count)
@@ -130,7 +130,7 @@ def test_long_sessions_answer_only_the_newest_prompt(
         place = np.array(BALL) + rng.uniform(-3, 3, 3)
         session.add_point(at(volume, tuple(place)))  # type: ignore[arg-type]
         session.predict()
-        assert len(asked) == k
+        assert len(calls) == k
         assert len(session._answers) <= 3
 
 
@@ -173,7 +173,7 @@ def test_a_flat_box_has_four_corners(bright_segmenter: Segmenter) -> None:
     assert dice(session.predict(), truth) > 0.8
 
 
-def test_a_second_box_elsewhere_is_looked_at(bright_segmenter: Segmenter) -> None:
+def test_a_second_box_elsewhere_is_inspected(bright_segmenter: Segmenter) -> None:
     """The last box counts, also where the first one's field does not reach."""
     array = np.zeros((8, 160, 160), np.int16)
     array[2:6, 8:20, 8:20] = 100
@@ -188,7 +188,7 @@ def test_a_second_box_elsewhere_is_looked_at(bright_segmenter: Segmenter) -> Non
     assert session.predict()[4, 138, 138]
 
 
-def test_a_click_far_from_the_box_is_looked_at(bright_segmenter: Segmenter) -> None:
+def test_a_click_far_from_the_box_is_inspected(bright_segmenter: Segmenter) -> None:
     """A box round one half, and a click on the other: both belong to the segment."""
     array = np.random.default_rng(0).integers(0, 4, (8, 300, 300), dtype=np.int16)
     array[2:6, 8:20, 8:20] += 100
@@ -242,13 +242,13 @@ def test_cancelling_at_any_moment_changes_no_answer(
     session, volume = opened
     for prompt in many_prompts(volume)[1:3]:
         session.add_prompt(prompt)
-    asked = []
-    session.predict(cancelled=lambda: bool(asked.append(1)))  # type: ignore[func-returns-value]
+    calls = []
+    session.predict(cancelled=lambda: bool(calls.append(1)))  # type: ignore[func-returns-value]
     expected = session.predict()
-    assert len(asked) > 2
-    for moment in range(len(asked)):
+    assert len(calls) > 2
+    for moment in range(len(calls)):
         session._answers.clear()
-        count = iter(range(len(asked) + 1))
+        count = iter(range(len(calls) + 1))
         with pytest.raises(Cancelled):
             session.predict(cancelled=lambda c=count, m=moment: next(c) == m)  # type: ignore[misc]
         np.testing.assert_array_equal(session.predict(), expected)
@@ -261,15 +261,15 @@ def test_progress_rises_to_one_in_the_callers_thread(
     session.add_point(at(volume, (1, 2, 3)), positive=False)
     for prompt in many_prompts(volume)[1:4]:
         session.add_prompt(prompt)
-    told: list[tuple[float, int]] = []
+    reports: list[tuple[float, int]] = []
     for _ in range(2):  # computed, and known
-        told.clear()
-        session.predict(progress=lambda share: told.append((share, threading.get_ident())))
-        shares = [share for share, _ in told]
+        reports.clear()
+        session.predict(progress=lambda share: reports.append((share, threading.get_ident())))
+        shares = [share for share, _ in reports]
         assert shares == sorted(set(shares))
         assert shares[-1] == 1.0
         assert min(shares) > 0
-        assert {thread for _, thread in told} == {threading.get_ident()}
+        assert {thread for _, thread in reports} == {threading.get_ident()}
 
 
 def test_opening_a_large_scan_does_not_copy_it(bright_segmenter: Segmenter) -> None:

@@ -62,7 +62,7 @@ def test_undo_redo_and_segments_survive_sleep(tiny_segmenter: Segmenter) -> None
     np.testing.assert_array_equal(session.predict(), masks[-1])
 
 
-def test_whatever_is_asked_wakes_a_session(tiny_segmenter: Segmenter) -> None:
+def test_whatever_is_requested_wakes_a_session(tiny_segmenter: Segmenter) -> None:
     volume, _ = scan()
     session = InteractiveSession(tiny_segmenter)
     session.set_volume(replace(volume, array=np.stack([volume.array] * 2)), channel=1)
@@ -164,10 +164,10 @@ def test_a_scan_without_room_is_refused_and_the_earlier_one_stays(
         pass
 
     def refuse(needed: int, is_new: bool) -> None:
-        asked.append((needed, is_new))
+        requests.append((needed, is_new))
         raise Full
 
-    asked: list[tuple[int, bool]] = []
+    requests: list[tuple[int, bool]] = []
     volume, _ = scan()
     store = ImageStore(is_shared=True)
     session = InteractiveSession(tiny_segmenter, images=store)
@@ -184,7 +184,7 @@ def test_a_scan_without_room_is_refused_and_the_earlier_one_stays(
     asleep = store.scan_bytes
     with pytest.raises(Full):
         session.predict()
-    assert asked == [(held - volume.array.nbytes, True), (held, False)]
+    assert requests == [(held - volume.array.nbytes, True), (held, False)]
     assert session.is_asleep
     assert store.scan_bytes == asleep
     store.make_room = plain

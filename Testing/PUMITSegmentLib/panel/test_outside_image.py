@@ -1,4 +1,4 @@
-"""A prompt beside the image is refused when it is placed, and blocks nothing."""
+"""A prompt outside the image is refused when it is placed, and blocks nothing."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from panel_scene import Panel
 from scripted_worker import box
 
 A, B = box((5, 5, 5), (12, 12, 12)), box((8, 8, 8), (16, 16, 16))
-BESIDE = (40.0, 12.0, 10.0)  # the scan ends at R 27.5
+OUTSIDE = (40.0, 12.0, 10.0)  # the scan ends at R 27.5
 
 
 class Aiming(Panel):
-    """The panel beside a view that shows more than the image, with one answered click."""
+    """The panel with a view that shows more than the image, with one answered click."""
 
     def __init__(self, loadModule: Any, sliceView: Any) -> None:
         super().__init__(loadModule)
@@ -50,17 +50,17 @@ def aiming(loadModule: Any, sliceView: Any) -> Iterator[Aiming]:
     made.close()
 
 
-def test_a_click_beside_the_image_is_refused(aiming: Aiming) -> None:
+def test_a_click_outside_the_image_is_refused(aiming: Aiming) -> None:
     import slicer
 
-    aiming.view.clickAt(BESIDE)
+    aiming.view.clickAt(OUTSIDE)
     aiming.assertNothingChanged()
     (points,) = slicer.util.getNodesByClass("vtkMRMLMarkupsFiducialNode")
     assert points.GetNumberOfDefinedControlPoints() == 1
 
 
 def test_point_stays_armed_after_a_refused_click_and_the_next_one_counts(aiming: Aiming) -> None:
-    aiming.view.clickAt(BESIDE)
+    aiming.view.clickAt(OUTSIDE)
     assert aiming.ui.pointButton.checked
     aiming.view.clickAt((12, 12, 10))
     assert aiming.logic.promptCount(aiming.logic.segmentID) == 2
@@ -69,7 +69,7 @@ def test_point_stays_armed_after_a_refused_click_and_the_next_one_counts(aiming:
 
 
 def test_a_refused_click_is_no_step(aiming: Aiming) -> None:
-    aiming.view.clickAt(BESIDE)
+    aiming.view.clickAt(OUTSIDE)
     aiming.press(aiming.ui.undoButton)
     assert aiming.logic.promptCount(aiming.logic.segmentID) == 0
 
@@ -78,14 +78,14 @@ def test_a_point_that_is_dragged_off_the_image_goes_back(aiming: Aiming) -> None
     import slicer
 
     aiming.logic.stopPlacing()
-    aiming.view.drag(aiming.xy(8, 8, 10), aiming.xy(*BESIDE))
+    aiming.view.drag(aiming.xy(8, 8, 10), aiming.xy(*OUTSIDE))
     aiming.assertNothingChanged()
     (points,) = slicer.util.getNodesByClass("vtkMRMLMarkupsFiducialNode")
     np.testing.assert_allclose(points.GetNthControlPointPositionWorld(0), (8, 8, 10), atol=0.3)
 
 
 @pytest.mark.parametrize("button", ["box2dButton", "box3dButton"])
-def test_a_box_beside_the_image_is_refused(aiming: Aiming, button: str) -> None:
+def test_a_box_outside_the_image_is_refused(aiming: Aiming, button: str) -> None:
     import slicer
 
     aiming.press(getattr(aiming.ui, button))
@@ -114,18 +114,18 @@ def test_a_scribble_that_leaves_the_image_is_refused(aiming: Aiming) -> None:
     aiming.assertNothingChanged()
 
 
-def test_the_first_click_of_all_beside_the_image_leaves_nothing(aiming: Aiming) -> None:
+def test_the_first_click_of_all_outside_the_image_leaves_nothing(aiming: Aiming) -> None:
     import slicer
 
     aiming.press(aiming.ui.newSegmentButton)
-    aiming.view.clickAt(BESIDE)
+    aiming.view.clickAt(OUTSIDE)
     assert aiming.logic.promptCount(aiming.logic.segmentID) == 0
     assert len(aiming.worker.requests) == aiming.count
     aiming.logic.stopPlacing()
     assert len(slicer.util.getNodesByClass("vtkMRMLMarkupsFiducialNode")) == 1
 
 
-def test_a_prompt_of_a_loaded_scene_that_lies_beside_is_named_in_ras(aiming: Aiming) -> None:
+def test_a_prompt_of_a_loaded_scene_that_lies_outside_is_named_in_ras(aiming: Aiming) -> None:
     import slicer
 
     aiming.logic.stopPlacing()
