@@ -57,6 +57,9 @@ class SegmentSection:
             if list(ui.segmentsTable.selectedSegmentIDs()) != selection:
                 if selection:
                     ui.segmentsTable.setSelectedSegmentIDs(selection)
+                    rows = ui.segmentsTable.tableWidget()
+                    row = ui.segmentsTable.rowForSegmentID(logic.segmentID)
+                    rows.scrollTo(rows.model().index(row, 0))
                 else:
                     ui.segmentsTable.clearSelection()
         finally:

@@ -11,10 +11,9 @@ from slicer.i18n import tr as _
 from PUMITTrainLib.cases.case_row import CaseRow, CaseState
 from PUMITTrainLib.panel.widgets.table_cells import AMBER, GREY, RED, Cell, TableCells
 
-_CASE, _REMARKS, _LABELLED, _SPACING, _PATIENT = range(5)
-_WIDTHS = {_CASE: 152, _REMARKS: 170, _LABELLED: 150, _SPACING: 110, _PATIENT: 80}
-_FEW_WORDS = 64
-_THUMBNAIL = 44
+_CASE, _REMARKS, _LABELLED, _PATIENT = range(4)
+_WIDTHS = {_CASE: 128, _PATIENT: 56}
+_THUMBNAIL = 40
 _MOST_CLASSES = 3
 _MOST_ROWS = 5
 
@@ -31,15 +30,11 @@ class CaseTableWidget:
         self._ui = ui
         self._logic = logic
         self._shown: tuple[CaseRow, ...] = ()
-        self._hasSentences = True
         table = ui.caseTable
-        self._cells = TableCells(
-            table, [_("Case"), _("Remarks"), _("Labelled voxels"), _("Voxel (mm)"), _("Patient")]
-        )
+        self._cells = TableCells(table, [_("Case"), _("Remarks"), _("Voxels"), _("Patient")])
         table.setIconSize(qt.QSize(_THUMBNAIL, _THUMBNAIL))
         table.verticalHeader().setDefaultSectionSize(_THUMBNAIL + 6)
-        for column, width in _WIDTHS.items():
-            table.setColumnWidth(column, width)
+        self._cells.setWidths(_WIDTHS, (_REMARKS, _LABELLED))
         table.connect("cellChanged(int,int)", self._onChanged)
         table.connect("itemSelectionChanged()", self._showDetail)
         ui.removeCasesButton.connect("clicked()", self._onRemove)
@@ -58,7 +53,9 @@ class CaseTableWidget:
         self._shown = tuple(_named(row, names) for row in cases.rows)
         self._cells.show([rowCells(row) for row in self._shown])
         self._cells.fitHeight(_MOST_ROWS)
-        self._makeRoom()
+        # "good" in every row would take room from what else is said.
+        isAllGood = all(row.state is CaseState.GOOD for row in self._shown)
+        ui.caseTable.setColumnHidden(_REMARKS, isAllGood)
         ui.removeCasesButton.enabled = bool(self._shown)
         ui.removeCasesButton.toolTip = (
             _("Remove the selected cases from the table; files and scene stay as they are")
@@ -73,14 +70,6 @@ class CaseTableWidget:
             else _("Add cases first")
         )
         self._showDetail()
-
-    def _makeRoom(self) -> None:
-        """Give sentences the width that "good" does not need; a width of the user's stays."""
-        hasSentences = any(row.problems or row.doubts for row in self._shown)
-        if hasSentences != self._hasSentences:
-            self._hasSentences = hasSentences
-            width = _WIDTHS[_REMARKS] if hasSentences else _FEW_WORDS
-            self._ui.caseTable.setColumnWidth(_REMARKS, width)
 
     def selected(self) -> list[CaseRow]:
         """The cases that are selected."""
@@ -137,7 +126,6 @@ def rowCells(row: CaseRow) -> tuple[Cell, ...]:
         Cell(row.name, row.title, color, picture, not row.isExcluded),
         Cell(remark, "\n".join(remarks), color),
         Cell(labelled, "\n".join(_voxels(row))),
-        Cell(_spacing(row), _size(row)),
         Cell(
             row.patient,
             _("Double-click to say whose scan it is; empty where each case is another patient"),

@@ -16,7 +16,7 @@ from PUMITTrainLib.class_colors import Color, classColors
 from PUMITTrainLib.panel.widgets.table_cells import RED, Cell, TableCells
 
 _COLOR, _NAME, _VALUES, _SEGMENTS, _CODE, _CASES = range(6)
-_WIDTHS = {_COLOR: 28, _NAME: 80, _VALUES: 46, _SEGMENTS: 82, _CODE: 54, _CASES: 48}
+_WIDTHS = {_COLOR: 28, _VALUES: 46, _SEGMENTS: 56, _CODE: 44, _CASES: 60}
 _MOST_ROWS = 6
 # What Slicer gives a term for which nobody recommends a colour.
 _NO_COLOR = (127 / 255, 127 / 255, 127 / 255)
@@ -45,12 +45,11 @@ class ClassList:
         self._buttons: list[_ColorButton] = []
         self._colors: list[Color] = []
         table = ui.classTable
-        headers = ["", _("Class"), _("Values"), _("Other names"), _("Code"), _("In cases")]
+        headers = ["", _("Class"), _("Values"), _("Aliases"), _("Code"), _("In cases")]
         self._cells = TableCells(table, headers)
-        for column, width in _WIDTHS.items():
-            table.setColumnWidth(column, width)
+        self._cells.setWidths(_WIDTHS, (_NAME,))
+        table.setWordWrap(False)  # a name is elided in its middle, not after its first word
         table.verticalHeader().setDefaultSectionSize(24)
-        table.horizontalHeader().setStretchLastSection(True)
         table.connect("cellChanged(int,int)", self._onChanged)
         table.connect("itemSelectionChanged()", self._showTerm)
         self._suggestions = qt.QStringListModel()

@@ -10,7 +10,8 @@ from PUMITTrainLib.panel.widgets.table_cells import AMBER, RED, Cell, TableCells
 from PUMITTrainLib.panel.widgets.times import agoInWords
 from PUMITTrainLib.runs.run_view import RunState, RunView
 
-_WIDTHS = (134, 124, 70)
+_RUN, _STATE, _SEEN = range(3)
+_WIDTHS = {_STATE: 118, _SEEN: 78}
 _MOST_ROWS = 5
 
 
@@ -30,10 +31,8 @@ class RunList:
         self._shown: tuple[RunView, ...] = ()
         self._isShowing = False
         self._cells = TableCells(ui.runTable, [_("Run"), _("State"), _("Last seen")])
-        for column, width in enumerate(_WIDTHS):
-            ui.runTable.setColumnWidth(column, width)
+        self._cells.setWidths(_WIDTHS, (_RUN,))
         ui.runTable.verticalHeader().setDefaultSectionSize(22)
-        ui.runTable.horizontalHeader().setStretchLastSection(True)
         ui.runTable.connect("itemSelectionChanged()", self._onSelected)
         ui.removeRunButton.connect("clicked()", self._onRemove)
 

@@ -10,7 +10,7 @@ import pytest
 from fake_train_logic import goodRow
 from shown_panel import ShownPanel
 
-CASE, REMARKS, LABELLED, SPACING, PATIENT = range(5)
+CASE, REMARKS, LABELLED, PATIENT = range(4)
 COLOR, NAME, VALUES, SEGMENTS, CODE, IN_CASES = range(6)
 
 
@@ -143,7 +143,6 @@ def test_a_row_says_what_a_case_holds_and_what_is_wrong_with_it(
     assert table.rowCount == 3
     assert shown.cell(table, 0, CASE).text() == "good"
     assert not shown.cell(table, 0, CASE).icon().isNull()
-    assert shown.cell(table, 0, SPACING).text() == "0.8 x 0.8 x 3"
     assert shown.cell(table, 0, LABELLED).text() == "liver: 41,250; tumour: 812"
     assert shown.cell(table, 0, PATIENT).text() == "P7"
     assert shown.cell(table, 1, REMARKS).toolTip() == problem

@@ -112,7 +112,7 @@ def test_a_patient_is_said_of_the_case_of_one_folder(module: TrainModule, tmp_pa
     first, second = site(tmp_path / "first"), site(tmp_path / "second")
     addFolder(module, first)
     addFolder(module, second)
-    module.edit(module.ui.caseTable, 2, 4, "P7")
+    module.edit(module.ui.caseTable, 2, 3, "P7")
     assert module.logic.cases.config()["folders"] == [
         {"folder": str(first)},
         {"folder": str(second), "patients": {"case_001": "P7"}},

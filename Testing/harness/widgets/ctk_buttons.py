@@ -82,9 +82,13 @@ class ctkCollapsibleButton(QtWidgets.QAbstractButton):
         painter.drawText(text, QtCore.Qt.AlignVCenter | QtCore.Qt.AlignLeft, self.text)
 
     def _onToggled(self, shown: bool) -> None:
+        explicit = QtCore.Qt.WA_WState_ExplicitShowHide
         for child in self.children():
-            if isinstance(child, QtWidgets.QWidget):
+            # As in ctk: what the program hid stays hidden, also what it hides while collapsed.
+            isWidget = isinstance(child, QtWidgets.QWidget)
+            if isWidget and not (child.isHidden() and child.testAttribute(explicit)):
                 child.setVisible(shown)
+                child.setAttribute(explicit, False)
         self.setMaximumHeight(16777215 if shown else _HEADER)
         self.updateGeometry()
         self.contentsCollapsed.emit(not shown)

@@ -70,6 +70,20 @@ class TableCells:
         # Names of files differ at their ends more often than in their middles.
         table.setTextElideMode(qt.Qt.ElideMiddle)
 
+    def setWidths(self, widths: dict[int, int], stretched: tuple[int, ...]) -> None:
+        """Give columns their widths; those that stretch share what is left, so that nothing hides.
+
+        Args:
+            widths: Pixels of each column that keeps its width.
+            stretched: The other columns.
+        """
+        header = self._table.horizontalHeader()
+        header.setMinimumSectionSize(28)
+        for column, width in widths.items():
+            self._table.setColumnWidth(column, width)
+        for column in stretched:
+            header.setSectionResizeMode(column, qt.QHeaderView.Stretch)
+
     def show(self, rows: list[tuple[Cell, ...]]) -> None:
         """Show these rows."""
         if rows == self._rows:

@@ -1,0 +1,85 @@
+"""The panel of PUMIT Train at 380 by 800, as in Slicer's side bar, from the cases to the result."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from train_module import TrainModule, addToTable, start, writeRun
+from train_scene import goodCase
+
+SECTIONS = ("casesSection", "learnSection", "runSection", "resultSection")
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> Path:
+    """Where pictures go: the folder of PUMIT_SCREENSHOTS, or a temporary one."""
+    folder = Path(os.environ.get("PUMIT_SCREENSHOTS", tmp_path))
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def check(module: TrainModule, file: Path, section: str = "") -> None:
+    """Find nothing wrong with the panel, whose sections but one are closed."""
+    from harness.widgets.layout_faults import inModulePanel, layoutFaults
+
+    for each in SECTIONS if section else ():
+        getattr(module.ui, each).collapsed = each != section
+    inModulePanel(module.frame)
+    module.frame.grab().save(str(file))
+    assert layoutFaults(module.frame) == []
+    assert module.frame.minimumSizeHint.width() <= module.frame.width
+
+
+def test_a_fresh_panel_fits(module: TrainModule, pictures: Path) -> None:
+    check(module, pictures / "train_fresh.png")
+
+
+def test_cases_with_long_names_fit(module: TrainModule, pictures: Path) -> None:
+    for number in range(8):
+        volume = module.addVolume(f"CT thorax abdomen with contrast {number}", seed=number)
+        module.addSegmentation(volume, f"Segmentation by the second reader {number}")
+    module.process()
+    module.press(module.ui.addCasesButton)
+    module.settle()
+    call = module.programs.last
+    for row in call.config["data"]["cases"]:
+        classes = {"left ventricular myocardium": 123456, "right ventricle": 34567, "liver": 48}
+        call.emit({**goodCase(row["name"]), "classes": classes})
+    names = ("left ventricular myocardium", "right ventricle", "liver")
+    summary = [{"name": name, "value": n} for n, name in enumerate(names, 1)]
+    call.emit({"summary": {"classes": summary}})
+    call.end()
+    module.settle()
+    check(module, pictures / "train_cases.png", "casesSection")
+    check(module, pictures / "train_learn.png", "learnSection")
+
+
+def test_a_run_fits(module: TrainModule, pictures: Path) -> None:
+    addToTable(module)
+    folder = start(module)
+    records: list[dict[str, Any]] = [
+        {"data": {"cases": 2, "classes": {"liver": 1}}},
+        *({"step": n, "loss": 2 - n / 40} for n in range(1, 40)),
+        *({"step": n, "validation": {"score": n / 50, "dice_liver": n / 45}} for n in (10, 20, 30)),
+    ]
+    lines = "".join(json.dumps(record) + "\n" for record in records)
+    (folder / "log.jsonl").write_text(lines, encoding="utf-8")
+    sentence = "Step 30 of 40: loss 0.52, mean Dice 0.60 on the cases that were kept back."
+    writeRun(module, folder, step=30, seconds=4000.0, left_seconds=3600.0, sentence=sentence)
+    check(module, pictures / "train_run.png", "runSection")
+
+
+def test_an_error_fits(module: TrainModule, pictures: Path) -> None:
+    addToTable(module)
+    folder = start(module)
+    sentence = "The disk is full: 0.1 GiB are free in /data/of/a/lab/with/long/names/runs, and a "
+    writeRun(module, folder, "failed", sentence=sentence + "checkpoint needs 0.3 GiB. Make room.")
+    check(module, pictures / "train_error.png", "runSection")
+
+
+def test_the_result_fits(module: TrainModule, pictures: Path) -> None:
+    check(module, pictures / "train_result.png", "resultSection")
