@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from pumit.errors import PumitError
+from PUMITSlicerLib.readable_parameters import readableParameters
 from PUMITSlicerLib.status import StatusBoard
 from PUMITSlicerLib.terms import newSegment
 from slicer.i18n import tr as _
@@ -117,7 +118,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
 
     def getParameterNode(self) -> SegmentParameters:
         """The typed parameter node."""
-        return SegmentParameters(super().getParameterNode())
+        return readableParameters(SegmentParameters, super().getParameterNode(), self.status)
 
     @property
     def parameters(self) -> SegmentParameters | None:

@@ -229,8 +229,24 @@ def read_log(folder: Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
     return records, offset + len(whole)
 
 
+def _listed_status(folder: Path) -> RunStatus | None:
+    """Status of a run; of one whose file is damaged that it can be resumed. None for no run."""
+    status = read_status(folder)
+    with suppress(OSError):
+        if status is None and (folder / STATUS).is_file():
+            return RunStatus(
+                "stopped",
+                "The status file is damaged. Resume the run; it continues from its last save.",
+                name=folder.name,
+                updated=(folder / STATUS).stat().st_mtime,
+            )
+    return status
+
+
 def list_runs(root: Path | None = None) -> list[tuple[Path, RunStatus]]:
     """Runs of this user with their status, the latest first.
+
+    A run whose status file is damaged counts as stopped.
 
     Args:
         root: Folder of the runs; None for `runs_folder()`.
@@ -240,5 +256,5 @@ def list_runs(root: Path | None = None) -> list[tuple[Path, RunStatus]]:
         folders = sorted(path for path in root.iterdir() if path.is_dir())
     except OSError:
         return []
-    found = [(folder, status) for folder in folders if (status := read_status(folder))]
+    found = [(folder, status) for folder in folders if (status := _listed_status(folder))]
     return sorted(found, key=lambda run: run[1].updated, reverse=True)

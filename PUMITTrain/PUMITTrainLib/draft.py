@@ -77,7 +77,7 @@ def removeAbandonedDrafts(root: Path) -> None:
     """Delete drafts whose Slicer is gone; on a thread."""
     with suppress(OSError):
         for folder in sorted(path for path in root.iterdir() if (path / MARK).is_file()):
-            mark = (folder / MARK).read_text(encoding="utf-8")
+            mark = (folder / MARK).read_text(encoding="utf-8", errors="replace")
             if is_running(mark) is False:
                 shutil.rmtree(folder, ignore_errors=True)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from PUMITSlicerLib.readable_parameters import readableParameters
 from PUMITSlicerLib.status import StatusBoard
 from slicer.ScriptedLoadableModule import ScriptedLoadableModuleLogic
 
@@ -100,7 +101,7 @@ class PUMITTrainLogic(ScriptedLoadableModuleLogic):
 
     def getParameterNode(self) -> TrainParameters:
         """The typed parameter node."""
-        return TrainParameters(super().getParameterNode())
+        return readableParameters(TrainParameters, super().getParameterNode(), self.status)
 
     def cancel(self) -> None:
         """Stop what is read, planned, exported or installed; a training goes on."""

@@ -44,3 +44,19 @@ def test_a_label_map_or_model_cannot_be_the_segmentation(node: Any) -> None:
     model = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLModelNode")
     with pytest.raises(Exception, match=r"egmentation|type"):
         SegmentParameters(node).segmentation = model
+
+
+def test_damaged_settings_of_a_scene_become_the_usual_ones(slicerApp: Any) -> None:
+    from PUMITSegmentLib.segments.writer import OverwriteMode
+    from scripted_worker import LogicScene
+
+    made = LogicScene()
+    node = made.logic.parameters.parameterNode
+    names = [name for name in node.GetParameterNames() if node.GetParameter(name)]
+    made.logic.close()
+    for name in names:
+        node.SetParameter(name, "nonsense")
+    again = LogicScene()
+    assert again.logic.parameters is not None
+    assert again.logic.parameters.overwriteMode is OverwriteMode.STOP
+    again.logic.close()

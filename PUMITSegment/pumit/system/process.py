@@ -10,20 +10,24 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-# Start times are counted from the start of the machine, whose clock may since have been set.
 SAME_START_S = 2.0
+_BOOT = Path("/proc/sys/kernel/random/boot_id")  # Linux alone has it
 _LINUX_STATUS = Path("/proc/self/status")
 
 
 def process_mark(pid: int) -> str | None:
-    """What tells a process from a later one of the same number, such as `4711 1763845200.25`.
+    """What tells a process from a later one of the same number, such as `4711 3810.25 5e1c07a2`.
+
+    Where a start of the machine has a name, the time counts from that: Linux computes the Unix time
+    of a start from the present clock, so that it changes when the clock is set.
 
     Args:
         pid: Number of the process.
 
     Returns:
-        The number and when the process began, Unix time; None where no process has that number
-        (one that ended and was not yet waited for counts as gone), or psutil is not installed.
+        The number and when the process began, from the start of the machine with its name, or Unix
+        time; None where no process has that number (one that ended and was not yet waited for
+        counts as gone), or psutil is not installed.
     """
     if pid <= 0:
         return None
@@ -33,8 +37,17 @@ def process_mark(pid: int) -> str | None:
         with suppress(psutil.Error):
             process = psutil.Process(pid)
             if process.status() != psutil.STATUS_ZOMBIE:
-                return f"{pid} {process.create_time():.2f}"
+                boot = _boot_name()
+                before = psutil.boot_time() if boot else 0.0
+                return f"{pid} {process.create_time() - before:.2f} {boot}".rstrip()
     return None
+
+
+def _boot_name() -> str:
+    """The name of the machine's present start; "" where it has none."""
+    with suppress(OSError):
+        return _BOOT.read_text("ascii").split("-")[0]
+    return ""
 
 
 def is_running(mark: str) -> bool | None:
@@ -43,7 +56,7 @@ def is_running(mark: str) -> bool | None:
     Returns:
         None where nobody can say: for a mark of an earlier version, or without psutil.
     """
-    pid, _, start = mark.partition(" ")
+    pid, start, boot = (*mark.split(" ", 2), "", "")[:3]
     if not pid.isdigit():
         return None
     try:
@@ -54,9 +67,22 @@ def is_running(mark: str) -> bool | None:
     if now is None:
         return False
     try:
-        return abs(float(now.split(" ")[1]) - float(start)) <= SAME_START_S
+        _pid, began, present = (*now.split(" "), "")[:3]
+        passed = float(began) - float(start)
+        if not boot and present:  # of an earlier version, Unix time
+            passed = _unix_start(int(pid)) - float(start)
+        return boot in ("", present) and abs(passed) <= SAME_START_S
     except ValueError:  # of an earlier version: it may be another process of this number
         return None
+
+
+def _unix_start(pid: int) -> float:
+    """When a process began by the present clock; 0 if it ended meanwhile."""
+    import psutil
+
+    with suppress(psutil.Error):
+        return float(psutil.Process(pid).create_time())
+    return 0.0
 
 
 def process_bytes() -> int:

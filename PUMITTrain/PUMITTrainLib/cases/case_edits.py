@@ -80,7 +80,7 @@ def readClasses(text: str) -> tuple[ClassRow, ...] | None:
     """Classes as the user wants them; None where those that are found will do."""
     try:
         return tuple(ClassRow.of(row) for row in json.loads(text)) if text else None
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, AttributeError):
         return None
 
 

@@ -11,6 +11,7 @@ from slicer.i18n import tr as _
 
 from PUMITTrainLib.cases.case_table import CaseTable
 from PUMITTrainLib.cases.checks import CaseCheck
+from PUMITTrainLib.failures import sentenceOf
 from PUMITTrainLib.plan.planning import Planning
 from PUMITTrainLib.setup import Setup
 
@@ -99,7 +100,7 @@ class Starter:
             self._planning.writeRecipe()
             draft.keep()
         except (PumitError, OSError) as error:
-            self._status.problem(str(error))
+            self._status.problem(sentenceOf(error))
             return
         self._check.reset()
         self._planning.reset()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from pumit.errors import PumitError, ServiceError
+from pumit.errors import ExportError, PumitError, ServiceError
 from pumit.runs import RECIPE, RunStatus, read_status, send_command, write_status
 from pumit.system.process import process_mark
 from PUMITSlicerLib.computing.background import BackgroundJob
@@ -229,6 +229,8 @@ class Runs:
         view = self.selected
         if view is None or not view.canFinish:
             return
+        if not view.isAlive and not self._isFree(view):
+            return
         if view.isAlive:
             self._send("finish")
         else:
@@ -240,27 +242,41 @@ class Runs:
     def continueRun(self, *, evenIfBusy: bool = False) -> None:
         """Start the process of the shown run again; it goes on where it was saved."""
         view = self.selected
-        if view is None or not view.canContinue:
+        if view is None or not view.canContinue or not self._isFree(view):
             return
         if self.computing and not evenIfBusy:
             self._status.problem(self.whyBusy)
             return
         self._launch(view.folder)
 
+    def _isFree(self, view: RunView) -> bool:
+        """Whether a process may be started for a run; says why where another Slicer was faster."""
+        if not view.folder.is_dir():
+            self._forgetDeleted(view)
+            return False
+        status = read_status(view.folder)
+        if status is None or not status.is_alive:
+            return True
+        words = _("{name} is being trained already; another Slicer may have started it.")
+        self._status.problem(words.format(name=view.name))
+        self.poll()
+        return False
+
     def _launch(self, folder: Path, *options: str, message: str = "") -> None:
         """Start the process of a run and show it."""
         try:
             pid = self._parts.launcher.launch(folder, ["train", RECIPE, "-o", ".", *options])
-            # Until it writes itself, and for good where it ends before that.
-            status = read_status(folder) or RunStatus("preparing", name=folder.name)
-            status.state, status.sentence = "preparing", _("Starting.")
-            status.pid, status.host = pid, socket.gethostname()
-            status.mark = process_mark(pid)
-            write_status(folder, status)
         except PumitError as error:
             self._status.problem(str(error))
             self._noteFailed(folder, str(error))
             return
+        # Until it writes itself, and for good where it ends before that.
+        status = read_status(folder) or RunStatus("preparing", name=folder.name)
+        status.state, status.sentence = "preparing", _("Starting.")
+        status.pid, status.host = pid, socket.gethostname()
+        status.mark = process_mark(pid)
+        with suppress(ExportError):  # the disk is full: the process runs, and waits for room
+            write_status(folder, status)
         self.select(folder)
         self._status.done(message or _("Training; it continues when Slicer is closed."))
         self.poll()

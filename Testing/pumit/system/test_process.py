@@ -43,10 +43,11 @@ def test_a_process_runs_until_it_ends(child: subprocess.Popen[bytes]) -> None:
 def test_a_later_process_of_the_same_number_is_another() -> None:
     mark = process_mark(os.getpid())
     assert mark is not None
-    pid, start = mark.split(" ")
-    assert is_running(f"{pid} {float(start) - 60:.2f}") is False
-    # The clock of the machine may have been set meanwhile.
-    assert is_running(f"{pid} {float(start) + 1:.2f}")
+    pid, start, *boot = mark.split(" ")
+    assert is_running(" ".join((pid, f"{float(start) - 60:.2f}", *boot))) is False
+    assert is_running(" ".join((pid, f"{float(start) + 1:.2f}", *boot)))
+    if boot:
+        assert is_running(f"{pid} {start} 00000000") is False  # before the machine was started anew
 
 
 def test_of_another_text_nobody_can_say() -> None:
@@ -78,3 +79,26 @@ def test_the_peak_grows_with_what_is_held() -> None:
     assert peak_process_bytes() >= before + (32 << 20)
     assert 0 < process_bytes() <= peak_process_bytes()
     del held
+
+
+def test_a_clock_that_is_set_back_ends_no_process(
+    child: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Linux computes the Unix time of a start from the present clock."""
+    import psutil
+
+    mark = process_mark(child.pid)
+    assert mark is not None
+    real, start = psutil.boot_time, psutil.Process.create_time
+    monkeypatch.setattr(psutil, "boot_time", lambda: real() - 3600.0)
+    monkeypatch.setattr(psutil.Process, "create_time", lambda self: start(self) - 3600.0)
+    assert is_running(mark)
+    assert process_mark(child.pid) == mark
+
+
+def test_a_mark_of_an_earlier_version_is_still_read(child: subprocess.Popen[bytes]) -> None:
+    import psutil
+
+    start = psutil.Process(child.pid).create_time()
+    assert is_running(f"{child.pid} {start:.2f}")
+    assert is_running(f"{child.pid} {start - 60:.2f}") is False

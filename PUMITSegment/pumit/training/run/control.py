@@ -15,6 +15,7 @@ from pumit.errors import ExportError
 from pumit.runs import CONTROL, ControlCommand, read_command
 
 POLL_SECONDS = 0.5  # how often a paused run looks
+CLOCK_STEP_S = 5.0  # clocks of a shared folder's machines differ by so much
 POLL_SECONDS = 0.1  # how often one that works looks, at most
 # What ends a run in good order, as far as the system knows them.
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
@@ -38,7 +39,8 @@ class RunControl:
         self._checked_at, self._seen = -POLL_SECONDS, False
         if self.path is not None:
             with suppress(OSError):
-                if self.path.stat().st_mtime < since:
+                # Of the future: the clock was set back since.
+                if not since <= self.path.stat().st_mtime <= time.time() + CLOCK_STEP_S:
                     self.path.unlink()
 
     @property

@@ -14,7 +14,7 @@ import torch
 import yaml
 from labelled_scans import TINY_SIZES, write_pairs
 from PIL import Image
-from pumit.errors import CheckpointError, TrainingError
+from pumit.errors import CheckpointError, TrainingError, VolumeError
 from pumit.models.checkpoint import load_checkpoint, read_recipe
 from pumit.models.index import find_model
 from pumit.runs import RECIPE, read_log, read_status, send_command
@@ -236,3 +236,27 @@ def test_a_worker_that_the_system_kills_costs_no_run(
     assert "1 of 2 such processes" in event
     for name, value in expected.items():
         torch.testing.assert_close(state[name], value, rtol=0, atol=0)
+
+
+def test_a_run_whose_cases_are_renamed_goes_on_when_they_are_back(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_pairs(tmp_path / "set", 3)
+    validate = SegmentationValidation.__call__
+
+    def away(self: Any, *given: Any, **named: Any) -> Any:
+        (tmp_path / "set").rename(tmp_path / "elsewhere")
+        return validate(self, *given, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SegmentationValidation, "__call__", away)
+        with pytest.raises(VolumeError, match="case_"):
+            train(tmp_path, "mine")
+    status = read_status(tmp_path / "mine")
+    assert status is not None
+    assert (status.state, "\n" in status.sentence) == ("failed", False)
+    assert "case_" in status.sentence
+    assert str(tmp_path) not in status.sentence
+    assert step_saved(tmp_path / "mine" / LAST) == 2  # nothing that was learnt is lost
+    (tmp_path / "elsewhere").rename(tmp_path / "set")
+    alike(folder / "whole" / "made.safetensors", train(tmp_path, "mine"))

@@ -1,0 +1,184 @@
+"""Careless use of the training panel: shared folders, damaged files, clocks that are set."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pumit.runs import LOG, STATUS, RunStatus, read_status, write_status
+from train_scene import TrainScene
+
+
+@pytest.fixture
+def second(train: Any) -> Any:
+    """The logic of another Slicer with the same folder of runs."""
+    made = TrainScene(train.root)
+    yield made
+    made.close()
+
+
+def runOf(folder: Path, state: str = "training", **more: Any) -> Path:
+    folder.mkdir(parents=True)
+    write_status(folder, RunStatus(state, **{"name": folder.name, "step": 10, "steps": 40, **more}))
+    return folder
+
+
+# --- two Slicers ----------------------------------------------------------------------------------
+
+
+def test_two_slicers_that_press_start_at_once_have_two_runs(train: Any, second: Any) -> None:
+    first = train.startRun()
+    second.logic.runs.start(evenIfBusy=True)
+    second.settle()
+    second.answerPlan()
+    second.settle()
+    other = second.launcher.launched[-1][0]
+    assert first != other
+    train.poll()
+    assert {view.folder for view in train.logic.runs.all} == {first, other}
+
+
+def test_a_run_that_another_slicer_resumed_is_not_resumed_again(train: Any, second: Any) -> None:
+    folder = runOf(train.root / "mine", "stopped")
+    for each in (train, second):
+        each.poll()
+        each.logic.runs.select(folder)
+        each.poll()
+    train.logic.runs.continueRun()
+    before = (folder / STATUS).read_bytes()
+    second.logic.runs.continueRun()  # its table still says "stopped"
+    assert second.launcher.launched == []
+    assert (folder / STATUS).read_bytes() == before
+    assert second.status == "mine is being trained already; another Slicer may have started it."
+
+
+def test_what_another_slicer_deleted_is_not_resumed(train: Any, second: Any) -> None:
+    folder = runOf(train.root / "mine", "stopped")
+    for each in (train, second):
+        each.poll()
+        each.logic.runs.select(folder)
+        each.poll()
+    train.logic.runs.remove(folder)
+    train.settle()
+    second.logic.runs.continueRun()
+    second.settle()
+    assert second.launcher.launched == []
+    assert not folder.exists()
+    assert "deleted or moved" in second.status
+    second.poll()
+    assert second.logic.runs.selected is None
+
+
+# --- a full disk ----------------------------------------------------------------------------------
+
+
+def full(*_given: Any, **_named: Any) -> Any:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/data/of/somebody")
+
+
+def test_a_full_disk_before_the_start_is_one_plain_line(
+    train: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train.addCases()
+    train.logic.runs.start()
+    train.settle()
+    monkeypatch.setattr(type(train.logic._check.draft), "keep", full)
+    train.answerPlan()
+    train.settle()
+    assert train.launcher.launched == []
+    assert "full" in train.status.lower() or "space" in train.status.lower()
+    assert "Errno" not in train.status
+    assert "/data" not in train.status
+
+
+def test_a_run_whose_first_status_finds_no_room_is_shown_nevertheless(
+    train: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pumit.errors import DiskFullError
+    from PUMITTrainLib.runs import runs
+
+    folder = runOf(train.root / "mine", "stopped")
+    train.poll()
+    train.logic.runs.select(folder)
+    train.poll()
+
+    def refuse(*_given: Any) -> None:
+        raise DiskFullError("The disk is full; make room.")
+
+    monkeypatch.setattr(runs, "write_status", refuse)
+    train.logic.runs.continueRun()
+    assert len(train.launcher.launched) == 1
+    assert train.logic.runs.folder == folder
+    assert train.status.startswith("Training;")
+
+
+# --- what is damaged ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[]", b'{"state": 5}'])
+def test_a_run_whose_status_is_damaged_is_listed_and_resumed(train: Any, content: bytes) -> None:
+    folder = runOf(train.root / "mine", "stopped")
+    (folder / LOG).write_text("{}\n", encoding="utf-8")
+    (folder / STATUS).write_bytes(content)
+    train.poll()
+    (view,) = train.logic.runs.all
+    assert view.folder == folder
+    assert "damaged" in view.sentence
+    train.logic.runs.select(folder)
+    train.poll()
+    train.logic.runs.continueRun()
+    assert train.launcher.launched[-1][0] == folder
+    status = read_status(folder)
+    assert status is not None
+    assert status.state == "preparing"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("source", "nonsense"),
+        ("goal", ""),
+        ("preset", "{"),
+        ("validationShare", "many"),
+        ("folds", "-3"),
+        ("classEdits", '{"a": 1}'),
+        ("classEdits", "[5]"),
+        ("caseEdits", "{"),
+        ("caseList", '[{"a": []}]'),
+        ("folders", "7"),
+        ("runFolder", "\n"),
+    ],
+)
+def test_a_scene_with_damaged_settings_opens(train: Any, name: str, value: str) -> None:
+    train.addCases()
+    node = train.logic.parameters.parameterNode
+    train.logic.parameters = None
+    train.logic.close()
+    gc.collect()
+    node.SetParameter(name, value)
+    train.reopen()
+    isTyped = name in ("source", "goal", "preset", "validationShare")
+    assert ("could not be read" in train.status) == isTyped
+    train.poll()
+    assert train.logic.parameters is not None
+    assert train.logic.cases.rows is not None
+    assert train.logic.cases.config() is not None
+    for each in ("source", "goal", "preset", "validationShare", "folds"):
+        getattr(train.logic.parameters, each)
+
+
+def test_a_draft_whose_mark_is_damaged_stays_and_stops_nothing(train: Any) -> None:
+    from PUMITTrainLib.draft import MARK, removeAbandonedDrafts
+
+    folder = train.root / "2026-01-01_000000_mine"
+    folder.mkdir(parents=True)
+    (folder / MARK).write_bytes(b"\xff\xfe\x00")
+    later = train.root / "2026-01-02_000000_mine"
+    later.mkdir()
+    (later / MARK).write_text("999999999 1.0", encoding="utf-8")
+    removeAbandonedDrafts(train.root)
+    assert not later.exists()
