@@ -254,6 +254,12 @@ def test_only_the_parts_that_compute_import_torch() -> None:
     assert not offenders(light, {"torch", "monai", "transformers"})
 
 
+@pytest.mark.slow
+def test_monai_is_imported_in_one_place_and_brings_no_transformers() -> None:
+    assert not offenders([f for f in FILES if f.name != "monai.py"], {"monai"})
+    assert "transformers" not in loaded_by("import pumit.networks.monai")
+
+
 def test_networks_never_touch_files() -> None:
     reaching = {"os", "io", "pathlib", "shutil", "tempfile", "json", "yaml", "safetensors"}
     reaching |= {"requests", "urllib", "h5py", "zipfile", "huggingface_hub"}

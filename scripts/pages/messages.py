@@ -84,9 +84,43 @@ class Message:
 class _Source:
     """One file: what its names stand for, as far as texts go."""
 
-    tree: ast.Module
+    # Each call with the innermost function that it stands in.
+    calls: list[tuple[ast.FunctionDef | None, ast.Call]] = field(default_factory=list)
+    # What constants are, and what functions answer, by name.
     named: dict[str, list[ast.expr]] = field(default_factory=dict)
+    # What is assigned in a function, by name.
+    assigned: dict[tuple[ast.FunctionDef, str], list[ast.expr]] = field(default_factory=dict)
     imported: dict[str, tuple[str, str]] = field(default_factory=dict)
+    bases: dict[str, set[str]] = field(default_factory=dict)
+
+
+def _read(tree: ast.Module) -> _Source:
+    """Everything in one pass, in the order of the source."""
+    source = _Source()
+    waiting: list[tuple[ast.AST, tuple[ast.FunctionDef, ...]]] = [(tree, ())]
+    while waiting:
+        node, functions = waiting.pop()
+        if isinstance(node, ast.Call):
+            source.calls.append((functions[-1] if functions else None, node))
+        elif isinstance(node, ast.FunctionDef):
+            functions = (*functions, node)
+        elif isinstance(node, ast.Return) and node.value:
+            for function in functions:
+                source.named.setdefault(function.name, []).append(node.value)
+        elif isinstance(node, ast.Assign):
+            name = _name(node.targets[0])
+            if name.isupper():
+                source.named.setdefault(name, []).append(node.value)
+            for function in functions:
+                source.assigned.setdefault((function, name), []).append(node.value)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                found = (node.module.replace(".", "/"), alias.name)
+                source.imported[alias.asname or alias.name] = found
+        elif isinstance(node, ast.ClassDef):
+            source.bases[node.name] = {_name(base) for base in node.bases}
+        waiting += [(child, functions) for child in reversed(list(ast.iter_child_nodes(node)))]
+    return source
 
 
 @cache
@@ -160,18 +194,16 @@ class _Reader:
 
     def __init__(self) -> None:
         self._sources = {
-            file.relative_to(ROOT).as_posix(): _Source(ast.parse(file.read_text(encoding="utf-8")))
+            file.relative_to(ROOT).as_posix(): _read(ast.parse(file.read_text(encoding="utf-8")))
             for folder in FOLDERS
             for file in sorted((ROOT / folder).rglob("*.py"))
         }
-        for source in self._sources.values():
-            self._read_names(source)
         self._kinds = self._error_classes()
 
     def sentences(self) -> Iterator[tuple[str, str, str]]:
         """File, kind of error and text, in the order of the sources."""
         for file, source in self._sources.items():
-            for function, node in _calls(source.tree):
+            for function, node in source.calls:
                 name = _name(node.func)
                 place = 0 if name in self._kinds else FINDINGS.get(name, -1)
                 if 0 <= place < len(node.args):
@@ -185,27 +217,9 @@ class _Reader:
                 for text in texts:
                     yield file, kind, text
 
-    def _read_names(self, source: _Source) -> None:
-        """Constants and the answers of functions, and where imported names come from."""
-        for node in ast.walk(source.tree):
-            if isinstance(node, ast.FunctionDef):
-                answers = [n.value for n in ast.walk(node) if isinstance(n, ast.Return) and n.value]
-                source.named.setdefault(node.name, []).extend(answers)
-            elif isinstance(node, ast.Assign) and _name(node.targets[0]).isupper():
-                source.named.setdefault(_name(node.targets[0]), []).append(node.value)
-            elif isinstance(node, ast.ImportFrom) and node.module:
-                for alias in node.names:
-                    found = (node.module.replace(".", "/"), alias.name)
-                    source.imported[alias.asname or alias.name] = found
-
     def _error_classes(self) -> set[str]:
         """Names of `PumitError` and of everything that derives from it."""
-        bases = {
-            node.name: {_name(base) for base in node.bases}
-            for source in self._sources.values()
-            for node in ast.walk(source.tree)
-            if isinstance(node, ast.ClassDef)
-        }
+        bases = {name: of for source in self._sources.values() for name, of in source.bases.items()}
         kinds = {"PumitError"}
         while more := {name for name, of in bases.items() if of & kinds} - kinds:
             kinds |= more
@@ -249,9 +263,8 @@ class _Reader:
         name = _name(named)
         is_own = isinstance(named, ast.Name) or _name(getattr(named, "value", node)) == "self"
         if isinstance(node, ast.Name) and function is not None:
-            for each in ast.walk(function):
-                if isinstance(each, ast.Assign) and _name(each.targets[0]) == name:
-                    yield file, each.value, function
+            for each in self._sources[file].assigned.get((function, name), ()):
+                yield file, each, function
         source = self._sources[file]
         if is_own and name in source.named:
             yield from ((file, value, None) for value in source.named[name])
@@ -262,21 +275,7 @@ class _Reader:
                     yield where, value, None
 
 
-_NONE = _Source(ast.Module([], []))
-
-
-def _calls(tree: ast.AST) -> Iterator[tuple[ast.FunctionDef | None, ast.Call]]:
-    """Every call with the innermost function that it stands in."""
-
-    def inside(
-        node: ast.AST, function: ast.FunctionDef | None
-    ) -> Iterator[tuple[ast.FunctionDef | None, ast.Call]]:
-        for child in ast.iter_child_nodes(node):
-            if isinstance(child, ast.Call):
-                yield function, child
-            yield from inside(child, child if isinstance(child, ast.FunctionDef) else function)
-
-    return inside(tree, None)
+_NONE = _Source()
 
 
 def _is_trouble(text: str) -> bool:

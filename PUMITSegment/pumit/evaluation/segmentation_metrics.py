@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from monai.metrics.utils import get_edge_surface_distance
 from torch import from_numpy
 
 from pumit.errors import VolumeError
 from pumit.evaluation.metrics import dice
+from pumit.networks.monai import get_edge_surface_distance
 from pumit.segmentation import ClassLabel
 
 Mask = npt.NDArray[np.bool_]

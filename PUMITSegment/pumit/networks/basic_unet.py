@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from monai.networks.nets.basic_unet import BasicUNet
 from torch import Tensor, nn
 
+from pumit.networks.monai import BasicUNet
 from pumit.networks.padding import padded, require_channels
 from pumit.networks.slices import by_slices
 

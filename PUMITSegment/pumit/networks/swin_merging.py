@@ -10,9 +10,10 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 import torch
-from monai.networks.nets.swin_unetr import PatchMerging, PatchMergingV2
 from torch import Tensor
 from torch.nn import functional as F
+
+from pumit.networks.monai import PatchMerging, PatchMergingV2
 
 Merging = Literal["current", "before_2025"]
 MERGINGS: tuple[Merging, ...] = get_args(Merging)

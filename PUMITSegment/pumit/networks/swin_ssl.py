@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from monai.networks.nets.swin_unetr import SwinTransformer
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from pumit.errors import PumitError
+from pumit.networks.monai import SwinTransformer
 from pumit.networks.padding import require_channels
 from pumit.networks.pumit.grid import require_divisible
 from pumit.networks.swin_merging import merging_layer

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from monai.networks.nets.swin_unetr import SwinUNETR
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from pumit.networks.monai import SwinUNETR
 from pumit.networks.padding import padded, require_channels
 from pumit.networks.slices import by_slices
 from pumit.networks.swin_merging import merging_layer

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from pumit.errors import PumitError, VolumeError
 from pumit.networks.build import build_network
-from pumit.networks.pumit import Anisotropy
+from pumit.networks.pumit import Anisotropy, prior_regularization
 from pumit.runs import send_command
 from pumit.training.loop.prefetch import Draw
 from pumit.training.loop.sharding import local_shard, repeated_blocks
@@ -283,6 +283,22 @@ def fail_to_validate(folder: Path) -> dict[str, Any]:
     return {}
 
 
+CELLS = torch.randn(9, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+
+
+def prior_terms(cells: Tensor) -> tuple[list[float], Tensor]:
+    """The tokenizer's two terms of the prior, and the gradient of their sum."""
+    logits = cells.clone().requires_grad_()
+    terms = prior_regularization(logits.softmax(1))
+    (0.03 * terms[0] + terms[1]).backward()
+    return [t.item() for t in terms], logits.grad
+
+
+def prior(folder: Path) -> dict[str, Any]:
+    terms, gradient = prior_terms(CELLS.split((2, 7))[dist.get_rank()])
+    return {"terms": terms, "gradient": gradient.tolist()}
+
+
 SCENARIOS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "plain": lambda folder: run(folder, PLAIN, dropout=0.0),
     "ddp": lambda folder: run(folder, PLAIN),
@@ -306,6 +322,7 @@ SCENARIOS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "stopped": stop_by_file,
     "validated": validate,
     "failing": fail_to_validate,
+    "prior": prior,
 }
 
 if __name__ == "__main__":

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from monai.inferers import SlidingWindowInferer
 from torch import Tensor
 
 from pumit.errors import CheckpointError, PumitError
+from pumit.networks.monai import SlidingWindowInferer
 
 Predict = Callable[[Tensor], Tensor]
 

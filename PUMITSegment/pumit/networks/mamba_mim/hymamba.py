@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from monai.networks.blocks.dynunet_block import UnetResBlock
-from monai.networks.blocks.unetr_block import UnetrUpBlock
 from torch import Tensor, nn
 
 from pumit.networks.mamba_mim.hymamba_encoder import HyMambaEncoder
 from pumit.networks.mamba_mim.unused import UnusedParameters
+from pumit.networks.monai import UnetResBlock, UnetrUpBlock
 from pumit.networks.padding import padded, require_channels
 
 NAME = "HyMamba"

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from monai.networks.blocks.dynunet_block import UnetResBlock
-from monai.networks.blocks.unetr_block import UnetrBasicBlock, UnetrUpBlock
 from torch import Tensor, nn
 
 from pumit.networks.mamba_mim.encoding import tokens_to_map
 from pumit.networks.mamba_mim.unetr_mamba_encoder import VisionMambaEncoder
+from pumit.networks.monai import UnetrBasicBlock, UnetResBlock, UnetrUpBlock
 from pumit.networks.padding import padded, require_channels
 
 NAME = "UNETR with Mamba"

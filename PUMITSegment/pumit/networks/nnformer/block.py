@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from monai.networks.layers.drop_path import DropPath
 from torch import Tensor, nn
 
+from pumit.networks.monai import DropPath
 from pumit.networks.nnformer.attention import AttentionSizes, SkipAttention, VolumeAttention
 
 

@@ -8,7 +8,9 @@ from collections.abc import Iterable
 
 import numpy as np
 import torch
-from monai.transforms import (
+from torch import Tensor
+
+from pumit.networks.monai import (
     Compose,
     RandAdjustContrast,
     RandAffine,
@@ -17,10 +19,8 @@ from monai.transforms import (
     RandScaleIntensity,
     RandScaleIntensityFixedMean,
     RandSimulateLowResolution,
+    convert_to_tensor,
 )
-from monai.utils import convert_to_tensor
-from torch import Tensor
-
 from pumit.training.recipes.segmentation import AugmentationSettings
 
 Shape = tuple[int, int, int]

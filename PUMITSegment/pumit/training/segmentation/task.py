@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from monai.losses import DiceCELoss, DiceLoss
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from pumit.networks.monai import DiceCELoss, DiceLoss
 from pumit.training.loop.prefetch import Draw
 from pumit.training.segmentation.patches import SegmentationBatch, SegmentationSource
 

@@ -1,12 +1,9 @@
 """Soft tokens and their regulariser: definition, limits, safety at zero, all processes."""
 
 import math
-import socket
 
 import pytest
 import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
 from pumit.networks.pumit import SoftVectorQuantizer, prior_regularization
 from torch import Tensor
 
@@ -103,33 +100,3 @@ def test_gradients_are_right_and_finite_where_a_probability_is_zero() -> None:
     saturated = torch.tensor([[1e4, 0.0, -1e4], [1e4, 0.0, -1e4]], requires_grad=True)
     sum(prior_regularization(saturated.softmax(1))).backward()
     assert torch.isfinite(saturated.grad).all()
-
-
-def _terms_and_gradient(cells: Tensor, scale: float) -> tuple[list[float], Tensor]:
-    logits = cells.clone().requires_grad_()
-    terms = prior_regularization(logits.softmax(1))
-    ((0.03 * terms[0] + terms[1]) * scale).backward()
-    return [t.item() for t in terms], logits.grad
-
-
-def _one_process(rank: int, port: int, cells: Tensor, splits: tuple[int, int]) -> None:
-    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
-    try:
-        own = cells.split(splits)[rank]
-        terms, gradient = _terms_and_gradient(own, 1.0)
-    finally:
-        dist.destroy_process_group()
-    expected_terms, expected_gradient = _terms_and_gradient(cells, 1.0)
-    assert terms == pytest.approx(expected_terms, abs=1e-12)
-    # DDP divides by the number of processes afterwards.
-    torch.testing.assert_close(gradient / 2, expected_gradient.split(splits)[rank])
-
-
-@pytest.mark.slow
-def test_means_and_gradients_run_over_all_processes_even_of_unequal_size() -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    cells = torch.randn(9, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-
-    mp.spawn(_one_process, args=(port, cells, (2, 7)), nprocs=2)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from parallel_runs import PLAIN, SEED, Batch, BlockTask, draw
+from parallel_runs import CELLS, PLAIN, SEED, Batch, BlockTask, draw, prior_terms
 from pumit.errors import PumitError
 from pumit.runs import read_log
 from pumit.training.loop.distributed import RankSync, average_gradients
@@ -140,6 +140,15 @@ def test_two_processes_are_one_with_twice_the_fields(found: Found, tmp_path: Pat
     del weights["running"]
     for name, value in weights.items():
         torch.testing.assert_close(state[name].flatten(), torch.tensor(value), rtol=0, atol=1e-6)
+
+
+def test_means_and_gradients_run_over_all_processes_even_of_unequal_size(found: Found) -> None:
+    terms, gradient = prior_terms(CELLS)
+    for rank, expected in enumerate(gradient.split((2, 7))):
+        assert found[rank]["prior"]["terms"] == pytest.approx(terms, abs=1e-12)
+        # DDP divides by the number of processes afterwards.
+        own = torch.tensor(found[rank]["prior"]["gradient"], dtype=torch.float64) / 2
+        torch.testing.assert_close(own, expected)
 
 
 def test_a_loss_that_is_not_finite_stops_both(found: Found) -> None:

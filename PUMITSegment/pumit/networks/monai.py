@@ -1,0 +1,66 @@
+"""What is used of MONAI, imported without `transformers`.
+
+MONAI imports that for a network which is not used here. Where it is installed, that takes longer
+than PyTorch and MONAI together.
+"""
+
+from __future__ import annotations
+
+import sys
+
+_is_hidden = "transformers" not in sys.modules
+if _is_hidden:
+    sys.modules["transformers"] = None  # type: ignore[assignment]
+try:
+    from monai.inferers import SlidingWindowInferer
+    from monai.losses import DiceCELoss, DiceLoss
+    from monai.metrics.utils import get_edge_surface_distance
+    from monai.networks.blocks.dynunet_block import UnetResBlock
+    from monai.networks.blocks.unetr_block import UnetrBasicBlock, UnetrUpBlock
+    from monai.networks.layers.drop_path import DropPath
+    from monai.networks.nets.basic_unet import BasicUNet
+    from monai.networks.nets.swin_unetr import (
+        PatchMerging,
+        PatchMergingV2,
+        SwinTransformer,
+        SwinUNETR,
+    )
+    from monai.transforms import (
+        Compose,
+        RandAdjustContrast,
+        RandAffine,
+        RandGaussianNoise,
+        RandGaussianSmooth,
+        RandScaleIntensity,
+        RandScaleIntensityFixedMean,
+        RandSimulateLowResolution,
+    )
+    from monai.utils import convert_to_tensor
+finally:
+    if _is_hidden:
+        del sys.modules["transformers"]
+
+__all__ = [
+    "BasicUNet",
+    "Compose",
+    "DiceCELoss",
+    "DiceLoss",
+    "DropPath",
+    "PatchMerging",
+    "PatchMergingV2",
+    "RandAdjustContrast",
+    "RandAffine",
+    "RandGaussianNoise",
+    "RandGaussianSmooth",
+    "RandScaleIntensity",
+    "RandScaleIntensityFixedMean",
+    "RandSimulateLowResolution",
+    "SlidingWindowInferer",
+    "SwinTransformer",
+    "SwinUNETR",
+    "UnetResBlock",
+    "UnetrBasicBlock",
+    "UnetrUpBlock",
+    "convert_to_tensor",
+    "get_edge_surface_distance",
+]
