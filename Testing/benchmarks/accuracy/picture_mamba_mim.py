@@ -16,12 +16,13 @@ import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from pumit.inference.loading import build_from, read_model
-from pumit.networks.mamba_mim.mamba_mim import MASK_RATIO, MambaMim
+from pumit.networks.mamba_mim.mamba_mim import MambaMim
 from pumit.networks.mamba_mim.masking import random_cells, stage_masks
 from pumit.report.style import BACKGROUND, TEXT
 from pumit.training.pretraining.image_scaling import standardised
 from pumit.training.pretraining.image_source import Crop, ImageSource
 from pumit.training.pretraining.mamba_mim import VARIANCE_FLOOR, cells_of
+from pumit.training.recipes.pretraining import MAMBA_MASK_RATIO
 from torch import Tensor
 
 TITLES = ("Scan", "What the network sees", "Hidden cells filled in")
@@ -43,7 +44,7 @@ def rows(network: MambaMim, count: int, seed: int) -> list[tuple[Tensor, Tensor,
     source = ImageSource(Crop(32, 64), images=None, real_share=0, batch_size=count)
     image = source.draw(0, generator, generator).image[:, : network.in_channels]
     grid = network.grid(image.shape[2:])
-    visible = random_cells(count, grid, ratio=MASK_RATIO, generator=generator)
+    visible = random_cells(count, grid, ratio=MAMBA_MASK_RATIO, generator=generator)
     truth, said = cells_of(image, grid), cells_of(network(standardised(image), visible), grid)
     deviation = (truth.var(2, keepdim=True, correction=0) + VARIANCE_FLOOR).sqrt()
     filled = image_of(said * deviation + truth.mean(2, keepdim=True), grid, image.shape)

@@ -24,8 +24,6 @@ from pumit.networks.padding import require_channels
 
 Triple = tuple[int, int, int]
 
-MASK_RATIO = 0.75
-
 MASKING_QUIRKS = {
     "batch_length": "as many tokens of each image pass through Mamba as the whole batch has "
     "visible ones, at most all: hidden ones too, after the visible ones. Mamba is causal, so this "

@@ -10,10 +10,8 @@ from torch import Tensor, nn
 from pumit.networks.pumit.anisotropy import Anisotropy
 from pumit.networks.pumit.vit import UniversalViT, initialize_linear
 
-MASK_RATIO = 0.55
 
-
-def num_visible(num_patches: int, ratio: float = MASK_RATIO) -> int:
+def num_visible(num_patches: int, ratio: float) -> int:
     """Patches left visible: (1 - ratio) of them, rounded down."""
     return int((1 - ratio) * num_patches)
 
@@ -22,7 +20,7 @@ def random_mask(
     batch: int,
     num_patches: int,
     *,
-    ratio: float = MASK_RATIO,
+    ratio: float,
     generator: torch.Generator | None = None,
 ) -> Tensor:
     """Draw which patches to mask, uniformly and as many in each image.

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from pumit.errors import PumitError
 from pumit.networks.build import RECIPES, build_network
-from pumit.networks.mamba_mim.mamba_mim import MASK_RATIO, MambaMim
+from pumit.networks.mamba_mim.mamba_mim import MambaMim
 from pumit.networks.mamba_mim.masking import random_cells
 from pumit.training.loop.prefetch import Draw
 from pumit.training.pretraining import image_recipe
@@ -21,7 +21,7 @@ from pumit.training.pretraining.objective import (
     ObjectiveKind,
     load_initial_network,
 )
-from pumit.training.recipes.pretraining import MambaMimRecipe
+from pumit.training.recipes.pretraining import MAMBA_MASK_RATIO, MambaMimRecipe
 
 VARIANCE_FLOOR = 1e-6  # of intensities in [0, 1]: a cell of air has no contrast to divide by
 
@@ -69,7 +69,7 @@ class MambaMimTask(nn.Module):
     """
 
     def __init__(
-        self, network: MambaMim, source: ImageSource, *, mask_ratio: float = MASK_RATIO
+        self, network: MambaMim, source: ImageSource, *, mask_ratio: float = MAMBA_MASK_RATIO
     ) -> None:
         super().__init__()
         self.network = network

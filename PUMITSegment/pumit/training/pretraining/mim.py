@@ -14,7 +14,7 @@ from pumit.inference.loading import build_from, read_model
 from pumit.models.index import find_model
 from pumit.networks.build import RECIPES, build_network
 from pumit.networks.pumit.anisotropy import Anisotropy
-from pumit.networks.pumit.mim import MASK_RATIO, MaskedImageModel, random_mask
+from pumit.networks.pumit.mim import MaskedImageModel, random_mask
 from pumit.networks.pumit.tokenizer import VisualTokenizer
 from pumit.training.loop.prefetch import Draw
 from pumit.training.pretraining import image_recipe
@@ -25,7 +25,7 @@ from pumit.training.pretraining.objective import (
     ObjectiveKind,
     load_initial_network,
 )
-from pumit.training.recipes.pretraining import MimRecipe
+from pumit.training.recipes.pretraining import MASK_RATIO, MimRecipe
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 

@@ -8,9 +8,10 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from pumit.errors import PumitError
-from pumit.networks.mamba_mim.mamba_mim import MASK_RATIO as MAMBA_MASK_RATIO
-from pumit.networks.pumit.mim import MASK_RATIO
 from pumit.training.recipes.model import AtLeastOne, RecipeModel, Shares, TrainingRecipe
+
+# Shares of the patches that are masked, as published.
+MASK_RATIO, MAMBA_MASK_RATIO = 0.55, 0.75
 
 
 class PretrainingRecipe(TrainingRecipe):

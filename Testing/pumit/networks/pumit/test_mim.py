@@ -19,6 +19,8 @@ SIZES = {
     "patch_halvings": 3,
 }
 
+RATIO = 0.55
+
 
 def tiny() -> MaskedImageModel:
     torch.manual_seed(0)
@@ -27,20 +29,27 @@ def tiny() -> MaskedImageModel:
 
 @pytest.mark.parametrize(("patches", "visible"), [(256, 115), (500, 224), (100, 44)])
 def test_visible_counts_at_55_percent_are_the_published_ones(patches: int, visible: int) -> None:
-    assert num_visible(patches) == visible
-    is_masked = random_mask(3, patches)
+    assert num_visible(patches, RATIO) == visible
+    is_masked = random_mask(3, patches, ratio=RATIO)
     assert ((~is_masked).sum(dim=1) == visible).all()
 
 
 def test_masks_differ_between_images_and_repeat_with_the_generator() -> None:
-    masks = [random_mask(2, 100, generator=torch.Generator().manual_seed(5)) for _ in range(2)]
+    masks = [
+        random_mask(2, 100, ratio=RATIO, generator=torch.Generator().manual_seed(5))
+        for _ in range(2)
+    ]
 
     assert torch.equal(*masks)
     assert not torch.equal(*masks[0])
 
 
 def test_every_patch_is_as_likely_to_be_masked() -> None:
-    share = random_mask(4000, 20, generator=torch.Generator().manual_seed(0)).float().mean(0)
+    share = (
+        random_mask(4000, 20, ratio=RATIO, generator=torch.Generator().manual_seed(0))
+        .float()
+        .mean(0)
+    )
 
     assert (share - 0.55).abs().max() < 0.03  # 4 standard deviations
 
@@ -58,7 +67,7 @@ def test_it_predicts_the_masked_patches_and_gradients_reach_all_parameters(
     network = tiny().double()
     depth = (16, 8, 4, 2, 2, 1)[da]
     patches = 1 * 2 * 3 if da == 5 else 12
-    is_masked = random_mask(2, patches)
+    is_masked = random_mask(2, patches, ratio=RATIO)
 
     logits = network(
         torch.rand(2, 1, depth, 16, 24, dtype=torch.float64), Anisotropy(da), is_masked
@@ -83,11 +92,11 @@ def test_masked_patches_show_neither_content_nor_absolute_position() -> None:
 
 
 def test_masked_patches_still_know_where_they_are_by_rotation() -> None:
-    logits = tiny()(torch.rand(1, 1, 16, 16, 16), Anisotropy(0), random_mask(1, 8))
+    logits = tiny()(torch.rand(1, 1, 16, 16, 16), Anisotropy(0), random_mask(1, 8, ratio=RATIO))
 
     assert (logits[0] - logits[1]).abs().max() > 0
 
 
 def test_a_mask_for_another_grid_is_refused() -> None:
     with pytest.raises(ValueError, match="mask must have shape"):
-        tiny()(torch.rand(1, 1, 16, 16, 16), Anisotropy(0), random_mask(1, 7))
+        tiny()(torch.rand(1, 1, 16, 16, 16), Anisotropy(0), random_mask(1, 7, ratio=RATIO))
