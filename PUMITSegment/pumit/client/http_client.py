@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -31,7 +31,7 @@ from pumit.wire.protocol import (
 )
 
 if TYPE_CHECKING:
-    from pumit.wire.arrays import PackedArray
+    from pumit.wire.arrays import Codec, PackedArray
 
 
 class Unreachable(ServiceError):
@@ -77,6 +77,8 @@ class Client(Closing):
         verify: Whether to check the server's certificate, or a PEM file to check it with.
         connect_timeout_s: Longest wait for a connection, seconds.
         read_timeout_s: Longest wait for an answer that needs no computation, seconds.
+        is_same_machine: Whether the server is known to run on this machine, where nothing on its
+            way needs to be small; a loopback address may lead through a tunnel.
         allow_unencrypted: Whether the user agreed that a scan goes over the network in the clear,
             where anybody on its way can read it: `nninteractive-server` itself has no TLS.
 
@@ -92,6 +94,7 @@ class Client(Closing):
         verify: bool | str = True,
         connect_timeout_s: float = 5.0,
         read_timeout_s: float = 30.0,
+        is_same_machine: bool = False,
         allow_unencrypted: bool = False,
     ) -> None:
         self._url = url.rstrip("/")
@@ -103,6 +106,10 @@ class Client(Closing):
         if parts.scheme not in ("http", "https") or not host or parts.username:
             raise ServiceError("A server's address looks like https://host:port.")
         self.is_loopback = is_loopback(host)
+        # How arrays are packed on their way to the server.
+        self.codec: Codec = "zstd"
+        if self.is_loopback:
+            self.codec = "stored" if is_same_machine else "lz4"
         if parts.scheme == "http" and not (self.is_loopback or allow_unencrypted):
             raise ServiceError(
                 "A remote server must be reached by https://, so that nobody reads the scan on "
@@ -120,6 +127,8 @@ class Client(Closing):
         # As `auth`, so that no .netrc of the user replaces it.
         self._http.auth = _BearerAuth(token)
         self._http.headers[VERSION_HEADER] = str(API_VERSION)
+        if self.codec == "stored":
+            self._http.headers["Accept-Encoding"] = "identity"
         self._http.headers["User-Agent"] = f"pumit/{__version__}"
         self._http.mount(self._url, HTTPAdapter(pool_maxsize=8))
 
@@ -226,7 +235,7 @@ class Client(Closing):
         headers = {} if lease is None else {LEASE_HEADER: lease}
         if meta is not None:
             headers[META_HEADER] = json.dumps(meta, separators=(",", ":"))
-        data: bytes | PackedArray | None = None
+        data: bytes | Iterable[Any] | None = None
         if array is not None:
             data, headers["Content-Type"] = array, OCTET_STREAM
         elif body is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -253,7 +253,7 @@ class RemoteSession(RecoverableSession, ModelMethods, StructureMethods):
         for sha256, prompt in masks.items():
             if sha256 not in self._sent_masks:
                 check_prompt(prompt, self.volume)
-                box, bits = pack_mask(prompt.mask)
+                box, bits = pack_mask(prompt.mask, codec=self._client.codec)
                 self._send_array(protocol.PATH_MASK_PRIOR, bits, {"bbox": box})
                 self._sent_masks.add(sha256)
 
@@ -269,9 +269,7 @@ class RemoteSession(RecoverableSession, ModelMethods, StructureMethods):
             "direction": volume.direction.tolist(),
             "channel": channel,
         }
-        # Nothing on its way within a machine needs to be small.
-        codec: Literal["lz4", "zstd"] = "lz4" if self._client.is_loopback else "zstd"
-        array = pack_array_in_parts(volume.array, codec=codec)
+        array = pack_array_in_parts(volume.array, codec=self._client.codec)
         self._sent_masks.clear()  # the server holds those of one volume
         self._send_array(protocol.PATH_VOLUME, array, meta)
 

@@ -20,7 +20,6 @@ import pumit
 from pumit.client.closing import Closing
 from pumit.client.http_client import Client
 from pumit.errors import ServiceError
-from pumit.wire.arrays import preload_codec
 from pumit.wire.protocol import PARENT_VARIABLE, TOKEN_VARIABLE, error_from_name
 
 # A viewer left open over lunch, or overnight, keeps its session awake: nobody else waits for it.
@@ -111,7 +110,6 @@ class LocalWorker(Closing):
         except OSError as error:
             raise ServiceError(f"The worker cannot be started: {error.strerror}.") from None
         self._process = process
-        preload_codec()  # a scan is sent next
         assert process.stdout is not None
         assert process.stderr is not None
         _in_thread(_read_lines, process.stdout, self._output.put)
@@ -131,7 +129,8 @@ class LocalWorker(Closing):
         """
         self.check()
         # A process that runs answers in the end, however busy the machine; one that ends refuses.
-        return Client(self._url, self.token, **{"read_timeout_s": _BUSY_S, **options})
+        usual = {"read_timeout_s": _BUSY_S, "is_same_machine": True}
+        return Client(self._url, self.token, **{**usual, **options})
 
     def check(self) -> None:
         """Raise a ServiceError with the worker's last line, if the worker has ended."""

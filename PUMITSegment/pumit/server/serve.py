@@ -26,7 +26,6 @@ from pumit.server.parent_watch import watch_parent
 from pumit.server.sessions.engine import SegmenterEngine, ServerEngine
 from pumit.server.sessions.limits import MIB, Limits
 from pumit.system.loopback import is_loopback
-from pumit.wire.arrays import preload_codec
 from pumit.wire.protocol import API_VERSION, PARENT_VARIABLE, TOKEN_VARIABLE
 
 _MIN_TOKEN_LENGTH = 16
@@ -180,7 +179,6 @@ def serve(
             drain_s=settings.drain_s,
             notice=notice,
         )
-        preload_codec()  # a scan comes next
         try:
             server.run(sockets=[listener])
         finally:

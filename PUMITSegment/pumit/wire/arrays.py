@@ -8,7 +8,8 @@ Whoever holds a token may send anything, so nothing is allocated before the decl
 shape have passed the limits, and no chunk is decoded whose own header says something else than
 the envelope does. No pickle anywhere: blosc2's `pack` family is not used.
 
-blosc2 is loaded with the first array: it takes longer than all else that a client loads.
+Within a machine chunks are stored, not compressed: such ones are written and read without blosc2,
+which takes a second to load and holds Python's lock meanwhile.
 """
 
 from __future__ import annotations
@@ -16,10 +17,8 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Collection, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
-from threading import Thread
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +27,9 @@ from pumit.wire.protocol import ArrayError, TooLarge
 
 _MAGIC = b"NNIA"
 _VERSION = 1
-_CODECS = {"zstd": 1, "lz4": 2}
+# Stored chunks are chunks of either.
+_CODECS = {"zstd": 1, "lz4": 2, "stored": 2}
+Codec: TypeAlias = Literal["zstd", "lz4", "stored"]
 _INTEGERS = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
 _DTYPES = frozenset(["bool", *_INTEGERS, "float16", "float32", "float64"])
 # A whole number of items of every dtype; small, so that a viewer's other threads are not held up.
@@ -44,8 +45,10 @@ _USUAL_CHUNK_BYTES = 1 << 16
 # Fields of a blosc2 chunk header (c-blosc2, README_CHUNK_FORMAT.rst).
 _CHUNK_HEADER_BYTES = 32
 _CHUNK_VERSIONS = range(2, 8)
+_CHUNK_VERSION = 5  # of those that are written here
 _EXTENDED_HEADER = 0x05
-_STORED = 0x02  # incompressible, so the codec's number means nothing
+_STORED = 0x02  # as they are, so the codec's number means nothing
+_STORED_BLOCK_BYTES = 1 << 13
 _KNOWN_CODECS = (1, 4)  # LZ4 and Zstandard: the only ones the envelope can name
 _KNOWN_FILTERS = (0, 1, 2)  # none, shuffle, bit shuffle
 _UNSAFE_FLAGS = 0x01 | 0x02 | 0x08  # dictionary, longer header, lazy chunk (which names a file)
@@ -77,10 +80,10 @@ class ArrayHeader:
 class PackedArray:
     """An envelope in parts: a large one is sent without being put together first."""
 
-    def __init__(self, parts: list[bytes]) -> None:
+    def __init__(self, parts: list[bytes | memoryview]) -> None:
         self._parts = parts
 
-    def __iter__(self) -> Iterator[bytes]:
+    def __iter__(self) -> Iterator[bytes | memoryview]:
         return iter(self._parts)
 
     def __len__(self) -> int:
@@ -88,22 +91,13 @@ class PackedArray:
         return sum(map(len, self._parts))
 
 
-def preload_codec() -> None:
-    """Load blosc2 in a thread: where an array comes soon, and something else is waited for."""
-
-    def load() -> None:
-        with suppress(ImportError):  # whoever needs it says so
-            import blosc2  # noqa: F401
-
-    Thread(target=load).start()
-
-
-def pack_array(array: Array, *, codec: Literal["zstd", "lz4"] = "lz4") -> bytes:
+def pack_array(array: Array, *, codec: Codec = "lz4") -> bytes:
     """Encode an array.
 
     Args:
         array: Plain numbers, up to four axes, none empty.
-        codec: LZ4 where the network is fast (loopback), Zstandard where it is not.
+        codec: None ("stored") within a machine, LZ4 where the network is fast, Zstandard where it
+            is not.
 
     Raises:
         ArrayError: If the array has a type or shape that the envelope cannot hold.
@@ -111,22 +105,30 @@ def pack_array(array: Array, *, codec: Literal["zstd", "lz4"] = "lz4") -> bytes:
     return b"".join(pack_array_in_parts(array, codec=codec))
 
 
-def pack_array_in_parts(array: Array, *, codec: Literal["zstd", "lz4"] = "lz4") -> PackedArray:
+def pack_array_in_parts(array: Array, *, codec: Codec = "lz4") -> PackedArray:
     """Encode an array as `pack_array`, for a body that a client sends part by part.
 
-    Python's lock is given up while compressing, so that a viewer stays alive meanwhile.
+    Python's lock is given up while compressing, so that a viewer stays alive meanwhile. Stored
+    chunks are parts of the array itself.
     """
     array = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
     if array.dtype.name not in _DTYPES or not 1 <= array.ndim <= _MAX_AXES or array.size == 0:
         raise ArrayError(f"Cannot send an array of {array.dtype} with shape {array.shape}.")
-    import blosc2
-
-    blosc2.set_releasegil(True)
     name = array.dtype.name.encode("ascii")
     head = struct.pack("<4sBBBB", _MAGIC, _VERSION, _CODECS[codec], array.ndim, len(name))
     raw = array.reshape(-1).view(np.uint8).data
     pieces = [raw[i : i + _CHUNK_BYTES] for i in range(0, len(raw), _CHUNK_BYTES)]
-    parts = [head, name, struct.pack(f"<{array.ndim}qI", *array.shape, len(pieces))]
+    parts: list[bytes | memoryview] = [head, name]
+    parts.append(struct.pack(f"<{array.ndim}qI", *array.shape, len(pieces)))
+    if codec == "stored":
+        for piece in pieces:
+            chunk_head = _stored_chunk_header(len(piece), array.itemsize)
+            sizes = struct.pack("<QQ", len(piece), len(chunk_head) + len(piece))
+            parts += [sizes, chunk_head, piece]
+        return PackedArray(parts)
+    import blosc2
+
+    blosc2.set_releasegil(True)
     filters = [blosc2.Filter.NOFILTER if array.itemsize == 1 else blosc2.Filter.SHUFFLE]
     for piece in pieces:
         # clevel 1: a scan's noise does not get smaller by trying harder.
@@ -139,6 +141,23 @@ def pack_array_in_parts(array: Array, *, codec: Literal["zstd", "lz4"] = "lz4") 
         )
         parts += [struct.pack("<QQ", len(piece), len(chunk)), chunk]
     return PackedArray(parts)
+
+
+def _stored_chunk_header(nbytes: int, itemsize: int) -> bytes:
+    """Header of a blosc2 chunk whose bytes stand as they are (README_CHUNK_FORMAT.rst)."""
+    flags = _EXTENDED_HEADER | _STORED
+    block = min(nbytes, _STORED_BLOCK_BYTES)
+    sizes = (nbytes, block, nbytes + _CHUNK_HEADER_BYTES)
+    # Of the 16 further bytes only the version of the codec is not 0: no filters, no dictionary.
+    return struct.pack("<4B3i7xB8x", _CHUNK_VERSION, 1, flags, itemsize, *sizes, 1)
+
+
+def codec_for(accept_encoding: str | None, usual: Codec) -> Codec:
+    """How an answer is packed for a client that sends this `Accept-Encoding`.
+
+    `identity` asks for stored chunks: the client runs on this machine, and may have no blosc2.
+    """
+    return "stored" if (accept_encoding or "").strip().lower() == "identity" else usual
 
 
 def read_header(body: bytes | bytearray | memoryview) -> ArrayHeader:
@@ -186,12 +205,19 @@ def unpack_array(
     spans = _check_chunks(view, header)
     # Zeros, not empty: a chunk that decodes to less than it said must not show old memory.
     out = np.zeros(header.nbytes, dtype=np.uint8)
-    import blosc2
-
-    # Other sessions' requests go on meanwhile.
-    blosc2.set_releasegil(True)
     target = out.data
+    packed = []
     for source, start, stop in spans:
+        if view[source.start + 2] & _STORED and not _special(view[source]):
+            target[start:stop] = view[source][_CHUNK_HEADER_BYTES:]
+        else:
+            packed.append((source, start, stop))
+    if packed:
+        import blosc2
+
+        # Other sessions' requests go on meanwhile.
+        blosc2.set_releasegil(True)
+    for source, start, stop in packed:
         try:
             blosc2.decompress2(view[source], dst=target[start:stop])
         except (RuntimeError, ValueError, TypeError):
@@ -240,8 +266,7 @@ def _check_chunk(chunk: memoryview, plain: int, itemsize: int) -> None:
     if len(chunk) < _CHUNK_HEADER_BYTES:
         raise damaged
     version, _, flags, typesize, nbytes, blocksize, cbytes = struct.unpack_from("<4B3i", chunk, 0)
-    filters, blosc2_flags = chunk[16:22], chunk[31]
-    special = (blosc2_flags >> 4) & 0x07
+    filters, blosc2_flags, special = chunk[16:22], chunk[31], _special(chunk)
     if (
         version not in _CHUNK_VERSIONS
         or flags & _EXTENDED_HEADER != _EXTENDED_HEADER
@@ -260,3 +285,8 @@ def _check_chunk(chunk: memoryview, plain: int, itemsize: int) -> None:
         or special >= _UNINITIALISED
     ):
         raise ArrayError("The array uses a blosc2 feature that is not accepted; use LZ4 or Zstd.")
+
+
+def _special(chunk: memoryview) -> int:
+    """What a chunk says in place of its bytes: 0 nothing, 1 zeros, 2 NaN, 3 a value, 4 anything."""
+    return (chunk[31] >> 4) & 0x07

@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
-from pumit.wire.arrays import Array, pack_array, unpack_array
+from pumit.wire.arrays import Array, Codec, pack_array, unpack_array
 from pumit.wire.protocol import ArrayError
 
 
@@ -19,7 +19,7 @@ def pack_bundle(
     meta: Mapping[str, Any],
     arrays: Mapping[str, Array],
     *,
-    codec: Literal["zstd", "lz4"] = "lz4",
+    codec: Codec = "lz4",
 ) -> bytes:
     """Encode arrays with their meaning.
 

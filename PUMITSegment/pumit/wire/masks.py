@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from pumit.wire.arrays import Array, pack_array, unpack_array
+from pumit.wire.arrays import Array, Codec, pack_array, unpack_array
 from pumit.wire.protocol import ArrayError
 
 Mask = npt.NDArray[np.bool_]
@@ -64,10 +64,10 @@ def unpacked_bits(
     return mask
 
 
-def pack_mask(mask: Mask) -> tuple[BoundingBox | None, bytes]:
+def pack_mask(mask: Mask, *, codec: Codec = "lz4") -> tuple[BoundingBox | None, bytes]:
     """Encode a mask, shape (D, H, W), as its bounding box and an envelope of the bits inside."""
     box, bits = packed_bits(mask)
-    return box, b"" if bits is None else pack_array(bits)
+    return box, b"" if bits is None else pack_array(bits, codec=codec)
 
 
 def unpack_mask(

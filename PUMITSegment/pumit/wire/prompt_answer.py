@@ -11,12 +11,13 @@ import numpy as np
 from pumit.errors import PromptError, ServiceError
 from pumit.prompts import PointPrompt
 from pumit.segmentation import QUALITIES, PromptAnswer, UncertainRegion
+from pumit.wire.arrays import Codec
 from pumit.wire.bundle import pack_bundle, unpack_bundle
 from pumit.wire.masks import packed_bits, unpacked_bits
 from pumit.wire.protocol import ArrayError
 
 
-def pack_answer(answer: PromptAnswer) -> bytes:
+def pack_answer(answer: PromptAnswer, *, codec: Codec = "zstd") -> bytes:
     """Encode an answer; of its mask the bits of the bounding box are sent."""
     box, bits = packed_bits(np.asarray(answer.mask, dtype=bool))
     meta = {
@@ -27,7 +28,7 @@ def pack_answer(answer: PromptAnswer) -> bytes:
         "quality": answer.quality,
         "places": [_region_row(region) for region in answer.places],
     }
-    return pack_bundle(meta, {} if bits is None else {"mask": bits}, codec="zstd")
+    return pack_bundle(meta, {} if bits is None else {"mask": bits}, codec=codec)
 
 
 def _region_row(region: UncertainRegion) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.server
 import json
 import socket
+import sys
 import threading
 
 import pytest
@@ -13,6 +14,7 @@ from loopback_server import TOKEN
 from pumit.client.http_client import Client, TimedOut, Unreachable
 from pumit.client.remote_session import RemoteSession
 from pumit.errors import ServiceError
+from pumit.prompts import MaskPrompt
 from pumit.wire import protocol
 
 
@@ -56,6 +58,25 @@ def test_a_system_proxy_never_applies_to_loopback(server, monkeypatch, volume, n
     for url in (server.url, server.url.replace("127.0.0.1", "localhost")):
         with Client(url, TOKEN) as client, RemoteSession(client) as session:
             session.set_volume(volume)
+
+
+def test_neither_side_loads_blosc2_on_one_machine(server, monkeypatch, volume):
+    monkeypatch.setitem(sys.modules, "blosc2", None)
+    with (
+        Client(server.url, TOKEN, is_same_machine=True) as client,
+        RemoteSession(client) as session,
+    ):
+        session.set_volume(volume)
+        session.add_point(volume.index_to_world((2, 3, 4)))
+        drawn = session.predict()
+        assert drawn.any()
+        session.add_prompt(MaskPrompt(drawn), "2")
+        assert session.predict("2").any()
+
+
+def test_a_tunnel_to_another_machine_carries_compressed_arrays(server):
+    assert server.client().codec == "lz4"
+    assert Client("https://gpu.example", TOKEN).codec == "zstd"
 
 
 def test_a_netrc_file_does_not_replace_the_token(server, monkeypatch, tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import pickle
 import struct
+import sys
 import tracemalloc
 
 import blosc2
@@ -39,12 +40,29 @@ def unpack(body: bytes):
 @settings(max_examples=60, deadline=None)
 @given(
     array=hnp.arrays(st.sampled_from(DTYPES), hnp.array_shapes(min_dims=1, max_dims=4)),
-    codec=st.sampled_from(["lz4", "zstd"]),
+    codec=st.sampled_from(["lz4", "zstd", "stored"]),
 )
 def test_an_array_comes_back_exactly(array, codec):
     back = unpack(pack_array(array, codec=codec))
     assert back.dtype == array.dtype
     np.testing.assert_array_equal(back, array)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_stored_chunk_is_one_of_blosc2(dtype):
+    array = (np.arange(5 * 7 * 300) % 2).astype(dtype).reshape(5, 7, 300)
+    *_, sizes, head, piece = pack_array_in_parts(array, codec="stored")
+    assert blosc2.decompress2(bytes(head) + bytes(piece)) == array.tobytes()
+    assert struct.unpack("<QQ", sizes) == (array.nbytes, array.nbytes + len(head))
+
+
+def test_stored_arrays_need_no_blosc2(monkeypatch):
+    monkeypatch.setitem(sys.modules, "blosc2", None)
+    array = np.arange(3 << 20, dtype=np.int16).reshape(3, 1024, 1024)  # two chunks
+    body = pack_array(array, codec="stored")
+    np.testing.assert_array_equal(unpack_array(body, max_bytes=8 * MIB, axes=(3,)), array)
+    with pytest.raises(ImportError):
+        pack_array(array)
 
 
 @pytest.mark.parametrize("layout", ["F", "big-endian", "strided", "zeros"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ from pumit.client.http_client import Client, RequestRejected, UnexpectedResponse
 from pumit.errors import PromptError, ServiceError, VolumeError
 from pumit.nninteractive.client.interactions import Interaction
 from pumit.wire import protocol
-from pumit.wire.arrays import Array, pack_array_in_parts, unpack_array
+from pumit.wire.arrays import Array, Codec, pack_array_in_parts, unpack_array
 
 # A prediction has no deadline of its own: nobody waits for it any more, or the server is dead.
 _PREDICT_TIMEOUT_S = 24 * 3600.0
@@ -95,13 +95,12 @@ class NNInteractiveWire:
             VolumeError: If the server does not take it.
             ServiceError: If it cannot be sent.
         """
-        codec: Literal["lz4", "zstd"] = "lz4" if self._client.is_loopback else "zstd"
         try:
             self._send(
                 protocol.PATH_SET_IMAGE,
                 {"image_properties": {}},
                 image[None],
-                codec=codec,
+                codec=self._client.codec,
                 timeout_s=_VOLUME_TIMEOUT_S,
             )
             # After the image, which drops an earlier target.
@@ -148,7 +147,7 @@ class NNInteractiveWire:
         meta: dict[str, object],
         array: Array,
         *,
-        codec: Literal["lz4", "zstd"] = "lz4",
+        codec: Codec = "lz4",
         timeout_s: float = _PREDICT_TIMEOUT_S,
     ) -> requests.Response:
         packed = pack_array_in_parts(array, codec=codec)

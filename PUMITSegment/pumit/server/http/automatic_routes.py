@@ -14,7 +14,7 @@ from pumit.server.http.schemas import AutomaticIn, FindIn, ReconstructIn
 from pumit.server.sessions.engine import PromptSession
 from pumit.server.sessions.fair_queue import Job
 from pumit.wire import protocol
-from pumit.wire.arrays import Array
+from pumit.wire.arrays import Array, Codec, codec_for
 from pumit.wire.bundle import pack_bundle
 from pumit.wire.masks import bounding_box
 
@@ -39,6 +39,7 @@ async def segment_automatically(
     i - 1 of a voxel says whether it lies in class i, of which `labels` has the last. A cancelling
     request names the job's segment, `pumit:automatic`.
     """
+    codec = _codec(request)
 
     def work(session: PromptSession, job: Job) -> bytes:
         answer = state.engine.segment_automatically(
@@ -49,7 +50,7 @@ async def segment_automatically(
             progress=job.report,
         )
         version = state.engine.version_of(body.model)
-        return pack_labels(answer, {"model": body.model, "version": version})
+        return pack_labels(answer, {"model": body.model, "version": version}, codec)
 
     bundle = await state.predict(request, lease, protocol.AUTOMATIC_JOB, work)
     return Response(bundle, media_type=protocol.OCTET_STREAM)
@@ -63,6 +64,7 @@ async def find(request: Request, state: State, lease: ActiveLease, body: FindIn)
     `licence`. Where no model knows the structure, or those that do learnt from another modality,
     the refusal says so, with the nearest names.
     """
+    codec = _codec(request)
 
     def work(session: PromptSession, job: Job) -> bytes:
         search = state.engine.plan_search(
@@ -80,7 +82,7 @@ async def find(request: Request, state: State, lease: ActiveLease, body: FindIn)
             cancelled=lambda: job.is_cancelled,
             progress=job.report,
         )
-        return pack_labels(answer.found, {**meta, "remarks": list(answer.remarks)})
+        return pack_labels(answer.found, {**meta, "remarks": list(answer.remarks)}, codec)
 
     bundle = await state.predict(request, lease, protocol.AUTOMATIC_JOB, work)
     return Response(bundle, media_type=protocol.OCTET_STREAM)
@@ -96,6 +98,7 @@ async def reconstruct(
     the tokenizer knows them, `usual_shares`. `familiarity` is a score with its parts, or null. A
     cancelling request names the job's segment, `pumit:reconstruction`.
     """
+    codec = _codec(request)
 
     def work(session: PromptSession, job: Job) -> bytes:
         answer = state.engine.reconstruct(
@@ -115,13 +118,17 @@ async def reconstruct(
         }
         if answer.usual_shares is not None:
             arrays["usual_shares"] = answer.usual_shares
-        return pack_bundle(meta, arrays)
+        return pack_bundle(meta, arrays, codec=codec)
 
     bundle = await state.predict(request, lease, protocol.RECONSTRUCTION_JOB, work)
     return Response(bundle, media_type=protocol.OCTET_STREAM)
 
 
-def pack_labels(answer: LabelMap, facts: dict[str, Any]) -> bytes:
+def _codec(request: Request) -> Codec:
+    return codec_for(request.headers.get("accept-encoding"), "lz4")
+
+
+def pack_labels(answer: LabelMap, facts: dict[str, Any], codec: Codec) -> bytes:
     """A bundle of the facts, and of an answer's labels and regions in the box that holds them."""
     box = bounding_box(answer.labels > 0)
     meta = {
@@ -136,7 +143,7 @@ def pack_labels(answer: LabelMap, facts: dict[str, Any]) -> bytes:
     arrays: dict[str, Array] = {"labels": answer.labels[crop]}
     if answer.regions is not None:
         arrays["regions"] = answer.regions[crop]
-    return pack_bundle(meta, arrays)
+    return pack_bundle(meta, arrays, codec=codec)
 
 
 def describe(classes: tuple[ClassLabel, ...]) -> list[dict[str, Any]]:

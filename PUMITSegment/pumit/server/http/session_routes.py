@@ -26,7 +26,7 @@ from pumit.server.sessions.fair_queue import Job
 from pumit.server.sessions.state import no_volume
 from pumit.volume import Volume
 from pumit.wire import protocol
-from pumit.wire.arrays import Array, unpack_array
+from pumit.wire.arrays import Array, codec_for, unpack_array
 from pumit.wire.masks import BoundingBox, unpack_mask
 from pumit.wire.prompt_answer import pack_answer
 
@@ -98,6 +98,7 @@ async def predict(request: Request, state: State, lease: ActiveLease, body: Pred
 
     The prompts come with each request, so that the answer depends on nothing but them and the
     volume. The newest request of a segment wins: an older one that waits or runs is cancelled.
+    With `Accept-Encoding: identity` the mask's bits are stored and not compressed.
     """
     if len(body.prompts) > state.limits.max_prompts:
         raise PromptError(f"A segment takes {state.limits.max_prompts} prompts; remove some.")
@@ -108,6 +109,8 @@ async def predict(request: Request, state: State, lease: ActiveLease, body: Pred
         for prompt in body.prompts
     ]
 
+    codec = codec_for(request.headers.get("accept-encoding"), "zstd")
+
     def work(session: PromptSession, job: Job) -> bytes:
         return pack_answer(
             session.answer(
@@ -116,7 +119,8 @@ async def predict(request: Request, state: State, lease: ActiveLease, body: Pred
                 place_count=body.places,
                 cancelled=lambda: job.is_cancelled,
                 progress=job.report,
-            )
+            ),
+            codec=codec,
         )
 
     answer = await state.predict(request, lease, body.segment, work)
