@@ -13,6 +13,7 @@ from typing import Any, Protocol, cast
 
 from pumit import __version__
 from pumit.errors import PumitError
+from pumit.system.machine import share_heaps
 from pumit.system.optional import what_is_missing
 from pumit.system.out_of_memory import is_out_of_memory
 from pumit.system.threads import wait_asleep
@@ -94,6 +95,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         line where the fault is ours, its traceback logged with `--verbose`.
     """
     wait_asleep()  # before a command imports torch
+    share_heaps()
     arguments = join_negative_values(sys.argv[1:] if argv is None else argv)
     chosen = next((a for a in arguments if not a.startswith("-")), None)
     args = _parser(chosen).parse_args(arguments)

@@ -9,6 +9,7 @@ import sys
 from pumit.errors import PumitError
 from pumit.server.serve import add_arguments, run
 from pumit.server.sessions.engine import ServerEngine
+from pumit.system.machine import share_heaps
 from pumit.system.threads import wait_asleep
 
 
@@ -23,6 +24,7 @@ def main(arguments: list[str] | None = None, *, engine: ServerEngine | None = No
         Exit status: 2 for what the user can repair.
     """
     wait_asleep()  # before the model imports torch
+    share_heaps()
     parser = argparse.ArgumentParser(prog="pumit.server", description=__doc__)
     add_arguments(parser)
     args = parser.parse_args(arguments)

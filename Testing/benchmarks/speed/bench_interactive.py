@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
 import statistics
 import subprocess
@@ -20,7 +21,6 @@ import time
 from pathlib import Path
 
 import numpy as np
-import torch
 
 CLICKS = 10
 
@@ -44,7 +44,9 @@ def scan_of(shape: tuple[int, int, int], path: Path | None):
 def click_run(path: Path | None, shape: tuple[int, int, int]) -> dict[str, float]:
     """Open, embed and click in this process; seconds and peak memory."""
     import pumit
+    from pumit.system.machine import share_heaps
 
+    share_heaps()  # as a worker does
     started = time.perf_counter()
     segmenter = pumit.load_segmenter("default", device="cpu")
     loaded = time.perf_counter()
@@ -88,6 +90,7 @@ def in_own_process(path: Path | None, shape: tuple[int, int, int]) -> dict[str, 
 
 def reference_seconds() -> float:
     """One pass of the 102 M-parameter residual U-Net at 192^3, float32."""
+    import torch
     from dynamic_network_architectures.architectures.unet import ResidualEncoderUNet
 
     network = ResidualEncoderUNet(
@@ -126,7 +129,7 @@ def main() -> None:
         path, shape = json.loads(args.worker)
         print(json.dumps(click_run(Path(path) if path else None, tuple(shape))))
         return
-    print(f"{torch.get_num_threads()} threads, torch {torch.__version__}")
+    print(f"{os.cpu_count()} cores")
     result = in_own_process(args.scan, (78, 512, 512))
     print(f"{'512 x 512 x 78 CT' if args.scan else 'generated 512 x 512 x 78'}")
     for name, value in result.items():

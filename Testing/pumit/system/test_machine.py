@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import psutil
@@ -21,3 +23,24 @@ def test_a_container_limits_the_memory(tmp_path: Path, monkeypatch: pytest.Monke
     assert machine.machine_bytes() == psutil.virtual_memory().total
     limit.write_text("2048000\n")
     assert machine.machine_bytes() == machine.free_bytes() == 2_048_000
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's heaps")
+def test_threads_share_heaps() -> None:
+    code = """
+import ctypes, threading
+from pumit.system.machine import share_heaps
+share_heaps()
+held = threading.Barrier(9)
+def work():
+    keep = [bytearray(1000) for _ in range(100)]
+    held.wait()
+threads = [threading.Thread(target=work) for _ in range(8)]
+[t.start() for t in threads]
+ctypes.CDLL(None).malloc_stats()
+held.wait()
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    if "Arena" not in ran.stderr:
+        pytest.skip("this C library has no arenas")
+    assert ran.stderr.count("Arena") <= 2

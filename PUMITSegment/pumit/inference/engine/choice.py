@@ -1,10 +1,9 @@
-"""Which engine computes: PyTorch on a GPU and on CPUs that multiply bfloat16, else OpenVINO.
+"""Which engine computes: PyTorch on a GPU, OpenVINO on a CPU.
 
-Measured on one core of such a CPU (`Testing/benchmarks/speed/bench_engines.py`), OpenVINO in single
-precision takes 0.5 to 1.2 times the time of PyTorch in bfloat16, compiles for a third of a second
-whenever a field has a new shape, and needs half a gigabyte more: a first click on a CT took 5.2 s
-of the processor in place of 3.2. On other CPUs, where PyTorch computes in single precision too, it
-is 1.4 to 3.6 times faster. Where one of the two is not installed the other computes.
+On a CPU that multiplies bfloat16 OpenVINO is 1.6 to 3.5 times faster than PyTorch in the same
+precision (`Testing/benchmarks/speed/bench_engines.py`), scans get the same Dice, and it begins four
+seconds sooner. It compiles for a third of a second whenever a field has a new shape,
+while a scan is opened where it can. Where one of the two is not installed the other computes.
 """
 
 from __future__ import annotations
@@ -38,11 +37,9 @@ def load_engine(path: Path, device: str) -> tuple[Engine, Weights]:
     requested = os.environ.get(VARIABLE, "auto").lower() or "auto"
     if requested not in ("auto", "openvino", "torch"):
         raise PumitError(f"{VARIABLE} is {requested!r}; use auto, openvino or torch.")
-    is_for_torch = device not in ("auto", "cpu") or (device == "auto" and torch_sees_gpu())
     weights = read_weights(path, "promptable")
-    is_cpu = device in ("auto", "cpu")
-    is_for_torch = is_for_torch or (is_cpu and has_torch() and multiplies_bfloat16())
-    if requested == "torch" or (is_for_torch and requested == "auto"):
+    is_for_gpu = device not in ("auto", "cpu") or (device == "auto" and torch_sees_gpu())
+    if requested == "torch" or (is_for_gpu and requested == "auto"):
         return _torch_engine(path, weights, device), weights
     if device not in ("auto", "cpu"):
         raise PumitError(f"OpenVINO computes on the CPU here, not on {device!r}; unset {VARIABLE}.")
@@ -55,23 +52,19 @@ def load_engine(path: Path, device: str) -> tuple[Engine, Weights]:
     return _torch_engine(path, weights, device), weights
 
 
-def multiplies_bfloat16() -> bool:
-    """Whether the CPU has instructions for it, as OpenVINO tells; False where that is absent."""
-    try:
-        from pumit.inference.engine.openvino_engine import shared_core
-    except ImportError:
-        return False
-    return "BF16" in shared_core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
-
-
 def _openvino_engine(path: Path, weights: Weights) -> Engine:
     try:
-        from pumit.inference.engine.openvino_engine import OpenVinoEngine, sizes_of
+        from pumit.inference.engine.openvino_engine import (
+            OpenVinoEngine,
+            best_precision,
+            sizes_of,
+        )
     except ImportError as error:  # absent, or without the operations of a later version
         remedy = "pip install 'openvino>=2025.0', or pip install 'pumit[train]' for PyTorch"
         raise PumitError(f"OpenVINO cannot be loaded ({_line(error)}); {remedy}.") from None
     try:
-        return OpenVinoEngine(weights.arrays, sizes_of(weights.recipe))
+        sizes = sizes_of(weights.recipe)
+        return OpenVinoEngine(weights.arrays, sizes, precision=best_precision())
     except CheckpointError:
         raise CheckpointError(
             f"The weights in {path.name} do not fit the network it names; fetch the model again."

@@ -7,6 +7,7 @@ leaves is the engine's own, and nobody else looks into it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor, wait
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -17,6 +18,24 @@ Floats = npt.NDArray[np.float32]
 Shape = tuple[int, int, int]
 T = TypeVar("T")
 R = TypeVar("R")
+
+
+def map_in(pool: Executor, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    """Apply a function to items in the threads of a pool.
+
+    Returns:
+        Results, in the order of the items.
+
+    Raises:
+        Exception: What the first item that failed raised, once no thread works any more.
+    """
+    futures = [pool.submit(work, item) for item in items]
+    try:
+        return [future.result() for future in futures]
+    finally:
+        for future in futures:
+            future.cancel()
+        wait(futures)
 
 
 @dataclass(frozen=True)

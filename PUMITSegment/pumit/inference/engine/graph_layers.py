@@ -21,8 +21,8 @@ EPS = 1e-5
 
 
 def constant(values: npt.ArrayLike) -> Node:
-    """Numbers of a graph, in single precision."""
-    return ops.constant(np.ascontiguousarray(values, dtype=np.float32))
+    """Numbers of a graph, in single precision; an array is shared with it, not copied."""
+    return ops.constant(np.ascontiguousarray(values, dtype=np.float32), shared_memory=True)
 
 
 def integers(values: Any) -> Node:
@@ -145,10 +145,15 @@ class GraphLayers:
 
     def linear(self, x: Node, name: str, *, order: Any = slice(None), factor: float = 1.0) -> Node:
         """`nn.Linear`, its outputs in another order and times a factor."""
-        y = ops.matmul(x, constant(self.weight(f"{name}.weight")[order] * factor), False, True)
+
+        def numbers(kind: str) -> Floats:
+            found = self.weight(f"{name}.{kind}")[order]
+            return found if factor == 1.0 else found * np.float32(factor)  # itself is shared
+
+        y = ops.matmul(x, constant(numbers("weight")), False, True)
         if f"{name}.bias" not in self._weights:
             return y
-        return ops.add(y, constant(self.weight(f"{name}.bias")[order] * factor))
+        return ops.add(y, constant(numbers("bias")))
 
 
 def split_heads(x: Node, heads: int) -> Node:

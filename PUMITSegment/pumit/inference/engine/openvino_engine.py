@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from threading import Lock
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import openvino
@@ -23,7 +23,7 @@ from openvino import opset15 as ops
 from pumit.errors import CheckpointError
 from pumit.inference.engine.decoder_graph import decoder_graph
 from pumit.inference.engine.encoder_graph import NetworkSizes, encoder_graph, token_distances
-from pumit.inference.engine.engine import FieldPrompts, Floats, R, Shape, T
+from pumit.inference.engine.engine import FieldPrompts, Floats, R, Shape, T, map_in
 from pumit.inference.engine.graph_layers import GraphLayers, grids
 from pumit.inference.engine.prompt_maps import MapGrid, class_vectors_at, prompt_maps
 from pumit.inference.engine.prompt_tokens import PromptTokens
@@ -40,7 +40,11 @@ _OF_PROMPTS = (
 )
 # Degrees and depths that are kept compiled; one scan asks for about four.
 MOST_COMPILED = 12
+# Two cores do more with two fields at once, each in one thread, than with one after the other.
+FIELDS_AT_ONCE = 2
+Precision = Literal["f32", "bf16"]
 _Grid = tuple[int, Shape]  # degree and shape
+_Results = list[Floats]
 
 
 @cache
@@ -53,6 +57,12 @@ def shared_core() -> openvino.Core:
     process without a word.
     """
     return openvino.Core()
+
+
+def best_precision() -> Precision:
+    """bfloat16 where the CPU has instructions for it: it is twice as fast as single precision."""
+    capabilities = shared_core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+    return "bf16" if "BF16" in capabilities else "f32"
 
 
 def sizes_of(recipe: Mapping[str, Any]) -> NetworkSizes:
@@ -112,11 +122,13 @@ class _Compiled:
         encoder: Compiled, with its request.
         decoder: The same.
         distances: Between tokens, (1, 1, N, N).
+        in_use: Held while one of them computes.
     """
 
     encoder: tuple[Any, Any]
     decoder: tuple[Any, Any]
     distances: Floats
+    in_use: Lock = field(default_factory=Lock)
 
     def release(self) -> None:
         """Give back what is computed in; the next computation takes it again."""
@@ -127,15 +139,15 @@ class _Compiled:
 class OpenVinoEngine:
     """Compute with OpenVINO on the CPU.
 
-    The arithmetic is single precision whatever the CPU could do faster, so that answers do not
-    depend on its model. Threads are not bound to cores, where other programs may be.
+    Fields of one answer are computed two at a time, each with half of the cores. Threads are not
+    bound to cores, where other programs may be.
 
     Args:
         weights: Weights of a promptable network, by name.
         sizes: Sizes of its recipe.
         threads: Number of cores to use; None for all that this process may.
-        precision: "f32"; "bf16" computes faster and less exactly where the CPU can, for
-            measurements.
+        precision: "bf16" computes faster and less exactly than "f32", on CPUs that can; see
+            `best_precision`.
 
     Raises:
         CheckpointError: If the weights are those of another network.
@@ -151,25 +163,29 @@ class OpenVinoEngine:
         sizes: NetworkSizes,
         *,
         threads: int | None = None,
-        precision: str = "f32",
+        precision: Precision = "f32",
     ) -> None:
         self._weights = weights
         self._sizes = sizes
         self._core = shared_core()
+        self.precision = precision
+        cores = threads or usable_cores()
         self._properties = {
             "INFERENCE_PRECISION_HINT": precision,
-            "INFERENCE_NUM_THREADS": threads or usable_cores(),
+            "INFERENCE_NUM_THREADS": max(1, cores // FIELDS_AT_ONCE),
             "NUM_STREAMS": 1,
             "PERFORMANCE_HINT": "LATENCY",
             "ENABLE_CPU_PINNING": False,
             # Fusing by generated kernels takes longer than it saves in graphs of this size.
             "SNIPPETS_MODE": "DISABLE",
         }
-        self._compiled: OrderedDict[_Grid, _Compiled] = OrderedDict()
+        # Compiled or to be, the one that was used last at the end.
+        self._graphs: OrderedDict[_Grid, Future[_Compiled]] = OrderedDict()
         # One graph on each core: compiling uses no more.
-        self._compiling = ThreadPoolExecutor(threads or usable_cores(), "pumit-compile")
-        self._prepared: dict[_Grid, Future[_Compiled]] = {}
-        self._lock = Lock()  # a request computes one answer at a time
+        self._compiling = ThreadPoolExecutor(cores, "pumit-compile")
+        self._fields = ThreadPoolExecutor(min(cores, FIELDS_AT_ONCE), "pumit-field")
+        self._warm: _Compiled | None = None  # keeps the memory that it computed in
+        self._lock = Lock()
         self._try_out()
         try:
             self._tokens = PromptTokens(weights, sizes.field_size)
@@ -183,17 +199,18 @@ class OpenVinoEngine:
         return self._sizes.field_size
 
     def map(self, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
-        """Apply a function to fields, one after the other; see `Engine`."""
-        return [work(item) for item in items]
+        """Apply a function to fields, two at once; see `Engine`."""
+        if len(items) < 2:
+            return [work(item) for item in items]
+        return map_in(self._fields, work, items)
 
     def prepare(self, grids: Iterable[_Grid]) -> None:
         """Compile for fields to come; see `Engine`."""
         with self._lock:
             for grid in grids:
-                if grid not in self._compiled and grid not in self._prepared:
-                    self._prepared[grid] = self._compiling.submit(self._compile_both, *grid)
-            for grid in list(self._prepared)[:-MOST_COMPILED]:  # of scans that nobody clicked on
-                self._prepared.pop(grid).cancel()
+                if grid not in self._graphs:
+                    self._graphs[grid] = self._compiling.submit(self._compile_both, *grid)
+            self._forget()
 
     def encode(self, image: Floats, *, da0: int, slice_ratio: float) -> GraphFeatures:
         """Encode a field; see `Engine`."""
@@ -203,9 +220,8 @@ class OpenVinoEngine:
         maps = MapGrid.of(image[:2], at_half, slice_ratio, geodesic=self._sizes.geodesic)
         coarse = MapGrid(shape, at_tokens, image[:0], [])
         places = self._tokens.of_grid(coarse, slice_ratio)[None]
-        with self._lock:
-            compiled = self._of(da0, shape)
-            results = _run(compiled.encoder[1], [image[None], compiled.distances])
+        compiled = self._of(da0, shape)
+        results = self._run(compiled, compiled.encoder, [image[None], compiled.distances])
         full, half, quarter, tokens = results[:4]
         classes = results[4][0] if self._sizes.class_channels else None
         return GraphFeatures(full, half, quarter, tokens, places, maps, classes, da0)
@@ -224,11 +240,9 @@ class OpenVinoEngine:
         )
         tokens = self._tokens.of(prompts, features.tokens[0], shape, vectors)[None]
         given = [features.full, features.half, features.quarter, features.tokens]
-        with self._lock:
-            compiled = self._of(features.da0, shape)
-            logits, iou = _run(
-                compiled.decoder[1], [*given, maps, prior[None, None], tokens, features.places]
-            )
+        given += [maps, prior[None, None], tokens, features.places]
+        compiled = self._of(features.da0, shape)
+        logits, iou = self._run(compiled, compiled.decoder, given)
         return logits, iou
 
     def graphs(self, da0: int, shape: Shape) -> tuple[openvino.Model, openvino.Model, set[str]]:
@@ -239,11 +253,9 @@ class OpenVinoEngine:
 
     def _try_out(self) -> None:
         """Raise RuntimeError unless the CPU computes something small."""
-        x = ops.parameter([4], np.float32)
+        x = ops.parameter([3], np.float32)
         _, request = self._compile(openvino.Model([ops.result(ops.relu(x))], [x]))
-        if not np.array_equal(
-            _run(request, [np.array([-1, 0, 1, 2], np.float32)])[0], [0, 0, 1, 2]
-        ):
+        if not np.array_equal(_infer(request, [np.array([-1, 0, 1], np.float32)])[0], [0, 0, 1]):
             raise RuntimeError("a trial computation went wrong")
 
     def _check(self) -> None:
@@ -270,24 +282,51 @@ class OpenVinoEngine:
 
     def _of(self, da0: int, shape: Shape) -> _Compiled:
         key = (da0, shape)
-        prepared = self._prepared.pop(key, None)
-        found = self._compiled.pop(key, None)
-        if found is None and prepared is not None and not prepared.cancel():
-            found = prepared.result()
-        if found is None:  # nobody has begun with it
-            found = self._compile_both(da0, shape)
+        with self._lock:
+            future = self._graphs.pop(key, None)
+            # What waits for its turn is compiled here: a field does not wait for those after it.
+            is_mine = future is None or future.cancel()
+            if future is None or is_mine:
+                future = Future()
+                future.set_running_or_notify_cancel()  # nobody else may begin with it
+            self._graphs[key] = future
+            self._forget()
+        if is_mine:
+            try:
+                future.set_result(self._compile_both(da0, shape))
+            except BaseException as error:
+                future.set_exception(error)
+        try:
+            return future.result()
+        except BaseException:
+            with self._lock:
+                if self._graphs.get(key) is future:  # the next who needs it tries again
+                    del self._graphs[key]
+            raise
+
+    def _forget(self) -> None:
+        """Give up graphs that were used or prepared longest ago; the lock is held."""
+        while len(self._graphs) > MOST_COMPILED:
+            self._graphs.popitem(last=False)[1].cancel()
+
+    def _run(self, compiled: _Compiled, graph: tuple[Any, Any], arrays: list[Floats]) -> _Results:
+        """Results of one of the graphs, as arrays of their own."""
+        with compiled.in_use:
+            results = _infer(graph[1], arrays)
         # A graph computes in as much memory as a field's features take several times over, and
-        # other shapes may follow: only the one that is used last keeps its own.
-        for other in list(self._compiled.values())[-1:]:
-            other.release()
-        self._compiled[key] = found
-        while len(self._compiled) > MOST_COMPILED:
-            self._compiled.popitem(last=False)
-        return found
+        # other shapes may follow: only the one that was used last keeps its own.
+        with self._lock:
+            before, self._warm = self._warm, compiled
+        is_other = before is not None and before is not compiled
+        if before is not None and is_other and before.in_use.acquire(blocking=False):
+            try:
+                before.release()
+            finally:
+                before.in_use.release()
+        return results
 
 
-def _run(request: Any, arrays: list[Floats]) -> list[Floats]:
-    """Results of a request as arrays of their own."""
+def _infer(request: Any, arrays: list[Floats]) -> _Results:
     given = {i: np.ascontiguousarray(array) for i, array in enumerate(arrays)}
     results = request.infer(given, share_inputs=True, share_outputs=True)
     return [np.array(results[i]) for i in range(len(results))]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier, Lock
 
 import torch
 
-from pumit.inference.engine.engine import R, T
+from pumit.inference.engine.engine import R, T, map_in
 
 
 class SideBySide:
@@ -41,14 +41,7 @@ class SideBySide:
         if min(threads, len(items)) < 2:
             return [work(item) for item in items]
         with self._lock:  # other answers wait for their turn
-            pool = self._pool_of(threads)
-            futures = [pool.submit(work, item) for item in items]
-            try:
-                return [future.result() for future in futures]
-            finally:
-                for future in futures:
-                    future.cancel()
-                wait(futures)
+            return map_in(self._pool_of(threads), work, items)
 
     def _pool_of(self, threads: int) -> ThreadPoolExecutor:
         """The pool of threads, made anew where their number has changed."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from threading import Event
+from threading import Barrier, Event
 
 import numpy as np
 import pytest
@@ -67,7 +67,7 @@ def test_graphs_that_nobody_uses_do_not_add_up(
 ) -> None:
     monkeypatch.setattr(openvino_engine, "MOST_COMPILED", 1)
     engine.prepare(GRIDS)
-    assert list(engine._prepared) == GRIDS[1:]
+    assert list(engine._graphs) == GRIDS[1:]
 
 
 def test_a_graph_that_cannot_be_compiled_fails_where_it_is_needed(
@@ -80,6 +80,32 @@ def test_a_graph_that_cannot_be_compiled_fails_where_it_is_needed(
     engine.prepare(GRIDS)
     with pytest.raises(RuntimeError, match="no room"):
         encode(engine, *GRIDS[0])
+
+
+def test_a_graph_that_could_not_be_compiled_is_tried_again(
+    engine: OpenVinoEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(engine, "graphs", lambda *_: {}["no room"])
+        for _ in range(2):
+            with pytest.raises(KeyError):
+                encode(engine, *GRIDS[0])
+    assert len(encode(engine, *GRIDS[0])) > 0
+
+
+def test_fields_at_once_get_the_answers_of_fields_in_turn(engine: OpenVinoEngine) -> None:
+    """Of one graph and of several, each compiled once, whatever thread comes first."""
+    both = OpenVinoEngine(engine._weights, engine._sizes, threads=2)
+    items = GRIDS * 4
+    at_once = both.map(lambda grid: encode(both, *grid), items)
+    for grid, found in zip(items, at_once, strict=True):
+        assert np.array_equal(found, encode(engine, *grid))
+
+
+def test_two_fields_are_computed_at_once(engine: OpenVinoEngine) -> None:
+    meet = Barrier(2)
+    both = OpenVinoEngine(engine._weights, engine._sizes, threads=2)
+    both.map(lambda _: meet.wait(timeout=60), range(2))
 
 
 ENGINES_COME_AND_GO = """

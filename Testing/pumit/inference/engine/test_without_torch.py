@@ -6,12 +6,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from absent_torch import WITHOUT
 from pumit.errors import PumitError
-from pumit.inference.engine import choice
+from pumit.inference.engine import choice, openvino_engine
 from pumit.inference.engine.torch_engine import TorchEngine
 from pumit.inference.interactive.segmenter import load_segmenter
 from pumit.models.model_file import export_model
@@ -84,7 +85,6 @@ def test_torch_takes_over_where_openvino_does_not_work(
         raise error
 
     monkeypatch.delenv(choice.VARIABLE, raising=False)
-    monkeypatch.setattr(choice, "multiplies_bfloat16", lambda: False)
     if isinstance(error, ImportError):
         monkeypatch.setitem(sys.modules, "pumit.inference.engine.openvino_engine", None)
     else:
@@ -96,15 +96,20 @@ def test_torch_takes_over_where_openvino_does_not_work(
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("is_fast", [True, False])
-def test_torch_computes_where_the_cpu_multiplies_bfloat16(
-    tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch, is_fast: bool
+@pytest.mark.parametrize("capabilities", [["FP32", "BF16"], ["FP32"]])
+def test_the_cpu_decides_the_precision(
+    tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch, capabilities: list[str]
 ) -> None:
     monkeypatch.delenv(choice.VARIABLE, raising=False)
-    monkeypatch.setattr(choice, "multiplies_bfloat16", lambda: is_fast)
-    assert isinstance(load_segmenter(tiny_checkpoint, device="cpu").engine, TorchEngine) is is_fast
-    monkeypatch.setattr(choice, "has_torch", lambda: False)
-    assert not isinstance(load_segmenter(tiny_checkpoint, device="cpu").engine, TorchEngine)
+    core = SimpleNamespace(get_property=lambda *_: capabilities)
+    with monkeypatch.context() as patched:
+        patched.setattr(openvino_engine, "shared_core", lambda: core)
+        precision = openvino_engine.best_precision()
+    assert precision == ("bf16" if "BF16" in capabilities else "f32")
+    monkeypatch.setattr(openvino_engine, "best_precision", lambda: precision)
+    engine = load_segmenter(tiny_checkpoint, device="cpu").engine
+    assert isinstance(engine, openvino_engine.OpenVinoEngine)
+    assert engine.precision == precision
 
 
 def test_an_unknown_engine_is_refused(
