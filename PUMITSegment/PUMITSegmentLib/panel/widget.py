@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from html import escape
 
 import slicer
 from PUMITSlicerLib.status_line import StatusLine
+from slicer.i18n import tr as _
 
 from PUMITSegmentLib.change_flash import ChangeFlash
 from PUMITSegmentLib.logic import PUMITSegmentLogic
@@ -18,16 +20,54 @@ from PUMITSegmentLib.panel.downloaded_data import DownloadedData
 from PUMITSegmentLib.panel.edit_by_hand import EditByHand, addCleanUpMenu
 from PUMITSegmentLib.panel.export_section import ExportSection
 from PUMITSegmentLib.panel.frame_row import FrameRow
-from PUMITSegmentLib.panel.help import helpText, shortcutsText
 from PUMITSegmentLib.panel.install_section import InstallSection
 from PUMITSegmentLib.panel.prompt_section import PromptSection
 from PUMITSegmentLib.panel.question import confirm
 from PUMITSegmentLib.panel.segment_section import SegmentSection
-from PUMITSegmentLib.panel.shortcuts import ShortcutKeys, shortcutsOf
+from PUMITSegmentLib.panel.shortcuts import Shortcut, ShortcutKeys, shortcutsOf
 from PUMITSegmentLib.panel.tokenizer_section import TokenizerSection
 from PUMITSegmentLib.scene.box_edges import BoxEdges
 from PUMITSegmentLib.scene.picking import SegmentPicking
 from PUMITSegmentLib.scene.view_status import ViewStatus
+
+TUTORIAL_URL = "https://github.com/pumit/SlicerPUMIT/blob/main/docs/tutorials/first_segment.md"
+
+
+def helpText() -> str:
+    """A short way through the panel, as rich text."""
+    steps = [
+        _("Load a scan and choose it in section 1."),
+        _("Press New, then Point, and click inside the structure in any slice view."),
+        _(
+            "Where the segment is too small, click there; where it is too large, choose Outside "
+            "and click there."
+        ),
+        _("Check here shows the places where the border is least certain, one after the other."),
+        _("Drag a prompt to move it, or hover over it and press Delete to remove it."),
+        _("Edit by hand in the Segment Editor if you like: the next prompt starts from that."),
+        _("Export the result in section 7."),
+    ]
+    items = "".join(f"<li>{escape(step)}</li>" for step in steps)
+    link = f'<a href="{TUTORIAL_URL}">{escape(_("Tutorial with pictures"))}</a>'
+    return f"<ol style='margin-left: 16px; -qt-list-indent: 0;'>{items}</ol><p>{link}</p>"
+
+
+def shortcutsText(shortcuts: list[Shortcut]) -> str:
+    """The shortcuts as a table, as rich text."""
+    rows = "".join(
+        f"<tr><td><b>{escape(_(' or ').join(shortcut.keys))}</b></td>"
+        f"<td style='padding-left: 12px;'>{escape(shortcut.text)}</td></tr>"
+        for shortcut in [*shortcuts, *_byMouse()]
+    )
+    return f"<table>{rows}</table>"
+
+
+def _byMouse() -> list[Shortcut]:
+    """What is held or clicked rather than pressed."""
+    return [
+        Shortcut((_("Hold H"),), _("Hide the segments"), lambda: None),
+        Shortcut((_("Ctrl and click"),), _("Point outside, while placing"), lambda: None),
+    ]
 
 
 class SegmentWidget:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 from pumit.segmentation import Mask
-from pumit.training.segmentation.single_piece import SinglePieceChoice
+from pumit.training.segmentation.validation import SinglePieceChoice
 
 Labels = npt.NDArray[np.uint8]
 
