@@ -2,11 +2,11 @@
 
 A network that starts from a mask keeps most of it: where a structure contracts from one frame to
 the next, the answer contracts half as much, and over several frames the error grows. A click does
-not depend on an earlier frame. So a segment that was made with a single click gets a click in the
-next frame, at the innermost place of the mask. Its answer is used where it overlaps the mask as
-much as two frames of one structure do. All other segments (several clicks, a box, edited by hand),
-and those that one click does not find again, such as several pieces or a thin ring, start from the
-mask.
+not depend on an earlier frame. So the next frame is segmented from a click at the innermost place
+of the mask, if that answer overlaps the mask as two frames of one structure do. A segment that took
+more than one click (several, a box, a hand) is clicked in its own frame first: only if that finds
+the same there, it is clicked in the next. What one click does not find, such as several pieces, a
+thin ring or what clicks outside had to separate, starts from the mask as it is.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from scipy import ndimage
 Mask = npt.NDArray[np.bool_]
 # Dice between the mask of a frame and the answer in the next: half the volume may be gone.
 LEAST_OVERLAP = 0.5
+# Dice between a mask and what one click finds in its own frame: the same but for the border.
+SAME_OVERLAP = 0.95
 
 
 def clickInside(mask: Mask, frame: VolumeFrame, spacing_mm: Sequence[float]) -> PointPrompt:
@@ -55,9 +57,28 @@ def clickedAgain(
         click: Click at its innermost place.
         answer: Function that answers prompts.
     """
+    found = answer([click]).mask
+    return [MaskPrompt(found)] if _overlap(prompts, found) >= LEAST_OVERLAP else prompts
+
+
+def isFoundByClick(
+    prompts: Sequence[Prompt],
+    click: PointPrompt,
+    answer: Callable[[Sequence[Prompt]], PromptAnswer],
+) -> bool:
+    """Whether a click finds a mask in its own frame; on a thread.
+
+    Args:
+        prompts: The mask alone.
+        click: Click at its innermost place.
+        answer: Function that answers prompts in that frame.
+    """
+    return _overlap(prompts, answer([click]).mask) >= SAME_OVERLAP
+
+
+def _overlap(prompts: Sequence[Prompt], found: Mask) -> float:
+    """Dice of the only prompt, a mask, and another mask."""
     (prior,) = prompts
     assert isinstance(prior, MaskPrompt)
-    found = answer([click]).mask
     both = 2.0 * np.count_nonzero(found & prior.mask)
-    overlap = both / (np.count_nonzero(found) + np.count_nonzero(prior.mask))
-    return [MaskPrompt(found)] if overlap >= LEAST_OVERLAP else prompts
+    return both / (np.count_nonzero(found) + np.count_nonzero(prior.mask))

@@ -38,6 +38,7 @@ class MaskQuery:
             outside, and lassos in their slices; on a thread.
         isAllowed: Whether a place lies in nothing that the user excluded.
         click: Click to predict from before the only prompt, the mask of another frame; or None.
+        isOneClick: Whether one click made that mask.
     """
 
     name: str
@@ -47,6 +48,7 @@ class MaskQuery:
     allow: Callable[[Mask], Mask] = _allowAll
     isAllowed: Callable[[UncertainRegion], bool] = lambda place: True
     click: PointPrompt | None = None
+    isOneClick: bool = False
 
 
 def queryOf(
@@ -74,7 +76,7 @@ def queryOf(
     outlines = outlinesOf(working.node, segmentID, frame)
 
     snapshot, click = working.prompts.snapshot(segmentID), None
-    if snapshot.isContinued and snapshot.isOneClick and len(prompts) == 1:
+    if snapshot.isContinued and len(prompts) == 1:
         (prior,) = prompts
         click = clickInside(prior.mask, frame, volumeNode.GetSpacing()[::-1])
 
@@ -89,4 +91,5 @@ def queryOf(
         lambda mask: withoutBoxes(apply_outlines(mask, outlines), boxes),
         isAllowed,
         click,
+        snapshot.isOneClick,
     )

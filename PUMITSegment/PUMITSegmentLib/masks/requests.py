@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pumit.errors import Cancelled, PumitError, ServiceError
+from pumit.prompts import Prompt
 from pumit.segmentation import PromptAnswer, UncertainRegion
 from pumit.volume import Volume
 from PUMITSlicerLib.computing.background import Background
@@ -17,7 +18,7 @@ from PUMITSlicerLib.computing.connection import readable
 from PUMITSlicerLib.status import StatusBoard
 from slicer.i18n import tr as _
 
-from PUMITSegmentLib.masks.following import clickedAgain
+from PUMITSegmentLib.masks.following import clickedAgain, isFoundByClick
 from PUMITSegmentLib.segments.packed_mask import Mask
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class _PendingRequest:
 
     segmentID: str
     onPlaces: OnPlaces | None
+    readSource: Callable[[], Volume] | None = None
     requestedAt: float = field(default_factory=time.monotonic)
 
 
@@ -59,6 +61,8 @@ class _RunningRequest:
     query: MaskQuery
     opened: _Opened | None = None
     volume: Volume | None = None
+    source: Volume | None = None
+    isMaskKept: bool = False
     generation: int = -1
     wasRepeated: bool = False
     isCancelled: threading.Event = field(default_factory=threading.Event)
@@ -111,9 +115,14 @@ class MaskRequests:
         """The segment that is computed now."""
         return self._pending[-1].segmentID if self._pending else None
 
-    def request(self, segmentID: str) -> None:
-        """Compute a segment from its present prompts, before anything else."""
-        self._enqueue(_PendingRequest(segmentID, None))
+    def request(self, segmentID: str, readSource: Callable[[], Volume] | None = None) -> None:
+        """Compute a segment from its present prompts, before anything else.
+
+        Args:
+            segmentID: The segment.
+            readSource: Reader of the frame whose mask is the only prompt; None for other prompts.
+        """
+        self._enqueue(_PendingRequest(segmentID, None, readSource))
 
     def findPlaces(self, segmentID: str, onPlaces: OnPlaces) -> None:
         """Ask where the answer to a segment's prompts should be checked; no mask is written."""
@@ -205,8 +214,12 @@ class MaskRequests:
         request.opened = opened
         try:
             # Read here, since the scene is for the GUI thread only.
-            isSent = opened is not None and opened.volumeKey == request.query.volumeKey
-            request.volume = None if isSent else request.query.readVolume()
+            query, readSource = request.query, request.pending.readSource
+            if readSource is not None and query.click is not None and not query.isOneClick:
+                request.source = readSource()
+            isSent = opened is not None and opened.volumeKey == query.volumeKey
+            isSent = isSent and request.source is None
+            request.volume = None if isSent else query.readVolume()
         except PumitError as error:
             self._fail(request, error)
             return
@@ -241,6 +254,15 @@ class MaskRequests:
         if request.opened is None:
             request.opened = _Opened(self._compute.openSession(), request.generation)
         session = request.opened.session
+
+        def answerClick(clicks: Sequence[Prompt]) -> PromptAnswer:
+            return session.answer(clicks, pending.segmentID, cancelled=request.isCancelled.is_set)
+
+        isClicked = query.isOneClick
+        if request.source is not None and query.click is not None:
+            request.opened.volumeKey = None
+            session.set_volume(request.source)
+            isClicked = isFoundByClick(query.prompts, query.click, answerClick)
         if request.volume is not None:
             report(_("Opening the scan"))
             stop_if_cancelled()
@@ -249,12 +271,9 @@ class MaskRequests:
         stop_if_cancelled()
         report(_("Segmenting"))
         prompts = query.prompts
-        if query.click is not None:
-            stop = request.isCancelled.is_set
-            prompts = clickedAgain(
-                *(prompts, query.click),
-                lambda clicks: session.answer(clicks, pending.segmentID, cancelled=stop),
-            )
+        if query.click is not None and isClicked:
+            prompts = clickedAgain(prompts, query.click, answerClick)
+        request.isMaskKept = pending.readSource is not None and prompts is query.prompts
         answer = session.answer(
             prompts,
             pending.segmentID,
@@ -271,12 +290,17 @@ class MaskRequests:
             if pending.onPlaces is not None:
                 pending.onPlaces([place for place in answer.places if query.isAllowed(place)])
             else:
-                self._reportQuality(query.name, pending, answer)
+                self._reportQuality(request, answer)
                 self._onMask(pending.segmentID, prepared)
         self._start()
 
-    def _reportQuality(self, name: str, pending: _PendingRequest, answer: PromptAnswer) -> None:
+    def _reportQuality(self, request: _RunningRequest, answer: PromptAnswer) -> None:
         """Say that a segment is updated, and in a word how good it is where that is known."""
+        name, pending = request.query.name, request.pending
+        if request.isMaskKept:
+            words = _("{name}: started from the last frame's mask, since no click finds it; check.")
+            self._status.caution(words.format(name=name))
+            return
         show, words = {
             "good": (self._status.done, _("{name}: good (updated in {seconds:.1f} s).")),
             "check": (self._status.note, _("{name}: check (updated in {seconds:.1f} s).")),

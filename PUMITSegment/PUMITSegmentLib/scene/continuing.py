@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import qt
 from PUMITSlicerLib.label_layers import isEmptySegment
 from PUMITSlicerLib.status import Activity, Status
 from slicer.i18n import tr as _
 
-from PUMITSegmentLib.scene.frames import Frame, frameOf, neighbourFrame
+from PUMITSegmentLib.scene.frames import Frame, frameOf, neighbourFrame, readVolumeAt
 from PUMITSegmentLib.scene.kept_frames import KeptFrames
 from PUMITSegmentLib.segments.segment_list import segmentIDs
 from PUMITSegmentLib.segments.writer import SegmentWriter
@@ -81,7 +82,8 @@ class Continuing:
                     *(segmentID, mask, logic.volumeNode), isContinued=True, isClicked=isClicked
                 )
                 working.recordPrompts(segmentID)
-                self._requests.request(segmentID)
+                read = partial(readVolumeAt, frame, logic.volumeNode, source)
+                self._requests.request(segmentID, read)
         logic.onSessionChanged()
         return logic.isComputing
 

@@ -6,11 +6,13 @@ So every frame has its own masks, which play, are saved and loaded as Slicer's o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import slicer
+from pumit.volume import Volume
 from PUMITSlicerLib.label_layers import isEmptySegment
+from PUMITSlicerLib.mrml import readVolume
 
 from PUMITSegmentLib.segments.segment_list import segmentIDs
 
@@ -57,6 +59,20 @@ def frameOf(volumeNode) -> Frame | None:
             if count > 1 and browser.GetSequenceNode(volumeNode).GetNumberOfDataNodes() > 1:
                 return Frame(browser, browser.GetSelectedItemNumber(), count)
     return None
+
+
+def readVolumeAt(frame: Frame, volumeNode, number: int) -> Volume:
+    """The scan of another frame, where the one that is shown lies.
+
+    Args:
+        frame: Frame that is shown.
+        volumeNode: Its scan, the browser's proxy node.
+        number: Index of the other frame.
+    """
+    sequence = frame.browser.GetSequenceNode(volumeNode)
+    value = frame.browser.GetMasterSequenceNode().GetNthIndexValue(number)
+    voxels = readVolume(sequence.GetDataNodeAtValue(value, True)).array
+    return replace(readVolume(volumeNode), array=voxels)
 
 
 def keepPerFrame(segmentationNode, volumeNode) -> None:

@@ -12,7 +12,7 @@ from PUMITTrainLib.cases.case_row import CaseRow, CaseState
 from PUMITTrainLib.panel.widgets.table_cells import AMBER, GREY, RED, Cell, TableCells
 
 _CASE, _REMARKS, _LABELLED, _PATIENT = range(4)
-_WIDTHS = {_CASE: 128, _PATIENT: 56}
+_WIDTHS = {_CASE: 148, _PATIENT: 54}
 _THUMBNAIL = 40
 _MOST_CLASSES = 3
 _MOST_ROWS = 5

@@ -134,10 +134,13 @@ def test_a_frame_starts_from_the_last_ones_mask(cine: Cine) -> None:
     cine.goTo(1)
     assert cine.ui.continueButton.text == "Continue from 1"
     cine.press(cine.ui.continueButton)
-    (prior,) = cine.prompts
+    cine.worker.answered.clear()
+    cine.answer(B)
+    # In its own frame one click finds something else, so it is not believed in this one.
+    ((_click,), (prior,)) = cine.worker.answered
     assert isinstance(prior, MaskPrompt)
     np.testing.assert_array_equal(prior.mask, A)
-    cine.answer(B)
+    assert "last frame's mask" in cine.status
     np.testing.assert_array_equal(cine.now(), B)
     # What clicks correct is the answer, and not what was in the frame before.
     cine.view.clickAt((12, 12, 12))
@@ -181,8 +184,33 @@ def test_what_one_click_made_is_clicked_again(cine: Cine) -> None:
     cine.goTo(2)
     cine.press(cine.ui.resetSegmentButton)
     cine.press(cine.ui.continueButton)
-    (prior,) = cine.prompts
+    cine.worker.answered.clear()
+    cine.answer(B)
+    ((_click,), (prior,)) = cine.worker.answered
     np.testing.assert_array_equal(prior.mask, A | B)
+
+
+def test_what_took_more_than_a_click_is_clicked_in_its_own_frame_first(cine: Cine) -> None:
+    from pumit.prompts import MaskPrompt, PointPrompt
+
+    scans: list[np.ndarray] = []
+    setVolume = cine.worker.set_volume
+    cine.worker.set_volume = lambda volume: (scans.append(volume.array), setVolume(volume))
+    cine.view.clickAt((8, 8, 8))
+    cine.answer(A)
+    cine.editByHand(cine.segmentID, A)
+    cine.view.clickAt((6, 6, 6))
+    cine.answer(A)
+    first = scans[-1]
+    cine.goTo(1)
+    cine.press(cine.ui.continueButton)
+    cine.worker.answered.clear()
+    scans.clear()
+    cine.answer(A)
+    kinds = [[type(prompt) for prompt in prompts] for prompts in cine.worker.answered]
+    assert kinds == [[PointPrompt], [PointPrompt], [MaskPrompt]]
+    assert [np.array_equal(scan, first) for scan in scans[-2:]] == [True, False]
+    assert "last frame's mask" not in cine.status
 
 
 def test_a_click_that_finds_another_structure_is_not_believed(cine: Cine) -> None:

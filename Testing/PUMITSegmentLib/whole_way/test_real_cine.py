@@ -1,7 +1,8 @@
-"""A cine for real: a ring that beats, a click in its first frame, and the shipped weights."""
+"""A cine for real: a ring that beats, prompts in its first frame, and the shipped weights."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +52,49 @@ def addCine() -> tuple[Any, Any]:
     return browser, browser.GetProxyNode(sequence)
 
 
+def oneClick(gui: Any, view: Any) -> None:
+    view.clickAt((2.0, 3.0, 3.0))
+
+
+def threeClicks(gui: Any, view: Any) -> None:
+    for place in ((2.0, 3.0, 3.0), (-12.0, 4.0, 3.0), (8.0, -10.0, 3.0)):
+        view.clickAt(place)
+        waitFor(lambda: not gui.logic.isComputing)
+
+
+def flatBox(gui: Any, view: Any) -> None:
+    from Qt import QtCore, QtTest
+
+    QtTest.QTest.mouseClick(gui.panel.ui.box2dButton, QtCore.Qt.LeftButton)
+    for place in ((-24.0, -24.0, 3.0), (24.0, 24.0, 3.0)):
+        view.clickAt(place)
+
+
+def painted(gui: Any, view: Any) -> None:
+    """As the Segment Editor writes what a brush paints, and a click inside."""
+    import slicer
+
+    logic = gui.logic
+    slicer.util.updateSegmentBinaryLabelmapFromArray(
+        pool(0).astype(np.uint8), logic.segmentationNode, logic.segmentID, logic.volumeNode
+    )
+    slicer.app.processEvents()
+    view.clickAt((2.0, 3.0, 3.0))
+
+
+# How the first frame is segmented, and the least Dice of any frame. A click finds something else
+# than a box on one slice does, so that its mask is what the next frame starts from.
+STARTS: dict[str, tuple[Callable[[Any, Any], None], float]] = {
+    "one click": (oneClick, 0.94),
+    "three clicks": (threeClicks, 0.94),
+    "a box": (flatBox, 0.65),
+    "painted": (painted, 0.94),
+}
+
+
 @pytest.mark.slow
-def test_one_click_follows_a_beating_ring_to_the_end(loadModule: Any, sliceView: Any) -> None:
+@pytest.mark.parametrize("start", STARTS)
+def test_a_beating_ring_is_followed_to_the_end(loadModule: Any, sliceView: Any, start: str) -> None:
     pytest.importorskip("torch")
     import slicer
     from Qt import QtCore, QtTest
@@ -69,7 +111,8 @@ def test_one_click_follows_a_beating_ring_to_the_end(loadModule: Any, sliceView:
 
     QtTest.QTest.mouseClick(ui.newSegmentButton, QtCore.Qt.LeftButton)
     QtTest.QTest.mouseClick(ui.pointButton, QtCore.Qt.LeftButton)
-    view.clickAt((2.0, 3.0, 3.0))
+    draw, least = STARTS[start]
+    draw(gui, view)
     waitFor(lambda: not logic.isComputing)
     assert logic.maskOf(logic.segmentID).any(), logic.status.current.text
     QtTest.QTest.mouseClick(ui.continueAllButton, QtCore.Qt.LeftButton)
@@ -82,4 +125,4 @@ def test_one_click_follows_a_beating_ring_to_the_end(loadModule: Any, sliceView:
         slicer.app.processEvents()
         found.append(round(dice(logic.maskOf(logic.segmentID), pool(number)), 3))
     gui.exit()
-    assert min(found) > 0.94, found
+    assert min(found) > least, found
