@@ -78,6 +78,7 @@ def build(recipe: PromptableRecipe, context: BuildContext) -> Objective:
         scene_device=scene_device,
         compiler="inductor" if recipe.compile else None,
         class_sets=class_sets,
+        stability_weight=recipe.stability_weight,
         more_fields=recipe.more_fields,
         generated_from=generated_from,
     )

@@ -22,6 +22,7 @@ from pumit.training.recipes.pretraining import PretrainingRecipe
 REPEATED = (
     *("seed", "batch_size", "real_share", "real_cases", "real_images", "loss", "degrees"),
     *("real_sets", "label_maps", "map_share", "unlabelled_targets", "field_sizes", "rounds"),
+    "stability_weight",
 )
 
 

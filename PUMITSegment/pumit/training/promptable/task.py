@@ -54,6 +54,7 @@ class PromptableTask(nn.Module):
         compiler: Back end of `torch.compile` for the image encoder, such as `inductor`, or None.
         rounds: Numbers of answers to a user, each with its share of the steps.
         one_click: Share of real targets that begin with one click; see `FieldSource`.
+        stability_weight: Weight of `stability_loss` after each correction.
         class_sets: Data set and label of each class of the network, for `class_loss`; see
             `RealScans.number_classes`.
         more_fields: See `FieldSource`.
@@ -75,6 +76,7 @@ class PromptableTask(nn.Module):
         compiler: str | None = None,
         rounds: Mapping[int, float] = ROUNDS,
         one_click: float = 0.0,
+        stability_weight: float = 0.0,
         class_sets: Sequence[tuple[str, int]] = (),
         more_fields: float = 0.0,
         generated_from: int | None = None,
@@ -82,6 +84,7 @@ class PromptableTask(nn.Module):
         super().__init__()
         self.network = network
         self.targets_per_field = targets_per_field
+        self.stability_weight = stability_weight
         self.source = FieldSource(
             network.field_size,
             scans=scans,
@@ -163,6 +166,9 @@ class PromptableTask(nn.Module):
             # 5. Loss of the best of the masks where a first prompt may mean several structures.
             there = ambiguous.to(logits.device, non_blocking=True)
             loss, chosen, error = grade(prompts, logits, iou, there)
+            if prior is not None and self.stability_weight:
+                stability = stability_loss(logits[:, 0], batch.target, prior)
+                loss = loss + self.stability_weight * stability.mean()
             losses.append(loss)
             iou_error.append(error.detach())
             # 6. The answer that the user sees, (B x T, D, H, W).
@@ -289,9 +295,30 @@ def mask_loss(logits: Tensor, target: Tensor) -> Tensor:
     smooth = 10.0
     dice = 1 - (2 * (p * truth).sum(-1) + smooth) / (p.sum(-1) + truth.sum(-1) + smooth)
     cross = F.binary_cross_entropy_with_logits(x, truth, reduction="none")
-    # Small targets weigh nearly as much as large ones.
-    share = truth.mean(-1).clamp_min(0.01)
-    return dice + 0.5 * cross.mean(-1) / share.sqrt()
+    return dice + _per_size(cross, truth)
+
+
+def stability_loss(logits: Tensor, target: Tensor, prior: Tensor) -> Tensor:
+    """Cross-entropy of the voxels that the answer before a correction had right, per sample, (B,).
+
+    So a click that repairs one place and breaks another costs more than its Dice tells.
+
+    Args:
+        logits: Answers, (B, D, H, W).
+        target: Bool, (B, D, H, W).
+        prior: Answered probability before, (B, D, H, W).
+    """
+    with torch.autocast(logits.device.type, enabled=False):
+        truth = target.flatten(1).float()
+        was_right = (prior.flatten(1) > 0.5) == target.flatten(1)
+        x = logits.float().flatten(1)
+        cross = F.binary_cross_entropy_with_logits(x, truth, reduction="none")
+        return _per_size(cross * was_right, truth)
+
+
+def _per_size(cross: Tensor, truth: Tensor) -> Tensor:
+    """Mean cross-entropy; small targets weigh nearly as much as large ones."""
+    return 0.5 * cross.mean(-1) / truth.mean(-1).clamp_min(0.01).sqrt()
 
 
 def score(

@@ -62,6 +62,8 @@ class PromptableRecipe(PretrainingRecipe):
         map_share: Share of fields generated from label maps.
         field_sizes: In-plane voxels of fields with their share of the steps; the network's without.
         rounds: Answers per target with their share of the steps.
+        stability_weight: Weight of keeping right, after a correction, what the answer before had
+            right.
         upright: Share of fields of labelled structures that lie as their scan does.
         more_fields: Fields that teach classes only, for each field with targets.
         largest_field: In-plane voxels of the largest field of the finished model's inference:
@@ -87,6 +89,7 @@ class PromptableRecipe(PretrainingRecipe):
     map_share: float = 0.0
     field_sizes: Shares | None = None
     rounds: Shares | None = None
+    stability_weight: float = 0.0
     upright: float = 0.0
     more_fields: float = 0.0
     generated_classes: bool = False

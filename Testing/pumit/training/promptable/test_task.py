@@ -21,6 +21,7 @@ from pumit.training.promptable.task import (
     mask_loss,
     prompt_batch,
     score,
+    stability_loss,
 )
 from torch import Tensor
 
@@ -145,6 +146,34 @@ def test_a_better_mask_has_the_smaller_loss() -> None:
     right, empty, wrong = mask_loss(answers("right", "empty", "wrong"), targets())[0].tolist()
     assert 0 <= right < 0.05 < empty < wrong
     assert all(map(math.isfinite, (right, empty, wrong)))
+
+
+def test_breaking_what_was_right_costs_and_repairing_does_not() -> None:
+    """One voxel in eight was wrong; answers are sure everywhere."""
+    target = torch.zeros(1, 2, 2, 2, dtype=torch.bool)
+    target[:, 0] = True
+    prior = target.float()
+    prior[0, 0, 0, 0] = 0
+    right = torch.where(target, 9.0, -9.0)
+    still_wrong, broken = right.clone(), right.clone()
+    still_wrong[0, 0, 0, 0] = -9
+    broken[0, 1, 1, 1] = 9
+    repaired, kept, worse = (
+        float(stability_loss(logits, target, prior)) for logits in (right, still_wrong, broken)
+    )
+    assert kept == pytest.approx(repaired, abs=1e-3)
+    assert worse > repaired + 0.5
+
+
+def test_corrections_are_trained_to_keep_what_was_right(tiny_network: PromptableNetwork) -> None:
+    def loss(weight: float) -> float:
+        task = PromptableTask(
+            tiny_network.train(), batch_size=1, rounds={2: 1.0}, stability_weight=weight
+        )
+        return task(task.draw(1, *generators(1)))["loss"].item()
+
+    assert loss(1.0) > loss(0.0)
+    assert loss(2.0) - loss(0.0) == pytest.approx(2 * (loss(1.0) - loss(0.0)), rel=1e-4)
 
 
 def test_several_prompts_are_answered_with_the_first_mask() -> None:
