@@ -21,8 +21,8 @@ EPS = 1e-5
 
 
 def constant(values: npt.ArrayLike) -> Node:
-    """Numbers of a graph, in single precision; an array is shared with it, not copied."""
-    return ops.constant(np.ascontiguousarray(values, dtype=np.float32), shared_memory=True)
+    """Numbers of a graph, in single precision."""
+    return ops.constant(np.ascontiguousarray(values, dtype=np.float32))
 
 
 def integers(values: Any) -> Node:
@@ -148,7 +148,7 @@ class GraphLayers:
 
         def numbers(kind: str) -> Floats:
             found = self.weight(f"{name}.{kind}")[order]
-            return found if factor == 1.0 else found * np.float32(factor)  # itself is shared
+            return found if factor == 1.0 else found * np.float32(factor)
 
         y = ops.matmul(x, constant(numbers("weight")), False, True)
         if f"{name}.bias" not in self._weights:
