@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import slicer
+import vtk
 from pumit.errors import ExportError
 from pumit.export.terminology import (
     REGION_CONTEXT,
@@ -175,12 +176,26 @@ def _loaded(logic, names: Iterable[str]) -> Iterator[Term]:
 
 def _of_type(logic, context: str, category, kind) -> Iterator[Term]:
     yield _loaded_term(logic, context, category, kind, None)
-    if not kind.GetHasModifiers():
-        return  # asking for its modifiers is an error in VTK's eyes
     modifier = slicer.vtkSlicerTerminologyType()
-    for k in range(logic.GetNumberOfTypeModifiersInTerminologyType(context, category, kind)):
+    for k in range(_modifier_count(logic, context, category, kind)):
         if logic.GetNthTypeModifierInTerminologyType(context, category, kind, k, modifier):
             yield _loaded_term(logic, context, category, kind, modifier)
+
+
+def _modifier_count(logic, context: str, category, kind) -> int:
+    """How many modifiers a type has; without an error in VTK's eyes where it has none.
+
+    The flag alone does not answer: of a type without modifiers Slicer reads it past the end of the
+    type's members, so it is whatever stands there in memory.
+    """
+    if not kind.GetHasModifiers():
+        return 0
+    shows_errors = vtk.vtkObject.GetGlobalWarningDisplay()
+    vtk.vtkObject.GlobalWarningDisplayOff()
+    try:
+        return int(logic.GetNumberOfTypeModifiersInTerminologyType(context, category, kind))
+    finally:
+        vtk.vtkObject.SetGlobalWarningDisplay(shows_errors)
 
 
 def _loaded_term(logic, context: str, category, kind, modifier) -> Term:

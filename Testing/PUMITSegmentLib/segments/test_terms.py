@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 from pumit.export.terminology import concept_for
 
@@ -25,6 +27,35 @@ def segmentation_node(scene):
     node = scene.AddNewNodeByClass("vtkMRMLSegmentationNode")
     node.CreateDefaultDisplayNodes()
     return node
+
+
+@pytest.fixture
+def misreading_search(scene, tmp_path):
+    """A list whose type without modifiers Slicer takes for one that has some.
+
+    Slicer reads past the members of such a type: what stands there in memory decides. Here it is
+    the long key of the next type, with a 4 (a list) where the kind of a value would stand.
+    """
+    import slicer
+    from PUMITSlicerLib.term_search import TermSearch
+
+    def coded(value: str, meaning: str) -> dict[str, object]:
+        return {"CodingSchemeDesignator": "SCT", "CodeValue": value, "CodeMeaning": meaning}
+
+    plain = {**coded("32457005", "Body fluid"), "recommendedDisplayRGBValue": [170, 250, 250]}
+    after = {f"{'a' * 30}\x04\x00": 1, **coded("70925003", "Bile")}
+    category = {**coded("91720002", "Body Substance"), "showAnatomy": "no", "Type": [plain, after]}
+    schemas = "https://raw.githubusercontent.com/qiicr/dcmqi/master/doc"
+    document = {
+        "@schema": f"{schemas}/segment-context-schema.json#",
+        "SegmentationCategoryTypeContextName": "misread",
+        "SegmentationCodes": {"Category": [category]},
+    }
+    path = tmp_path / "misread.term.json"
+    path.write_text(json.dumps(document))
+    logic = slicer.vtkSlicerTerminologiesModuleLogic()
+    assert logic.LoadTerminologyFromFile(str(path))
+    return TermSearch(logic)
 
 
 def code(term) -> str:
@@ -177,3 +208,8 @@ def test_segments_without_a_term_have_slicers_colours_in_its_order(segmentation_
     assert [round(255 * part) for part in colors[0]] == [128, 174, 128]
     assert [round(255 * part) for part in colors[1]] == [241, 214, 145]
     assert len(set(colors)) == 14
+
+
+def test_type_whose_modifiers_slicer_misreads_is_found_without_an_error(misreading_search):
+    assert misreading_search.search("body fluid")[0].name == "Body fluid"
+    assert "Bile" in [term.name for term in misreading_search.search("bile")]
