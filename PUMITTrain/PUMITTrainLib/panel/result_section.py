@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import qt
 from slicer.i18n import tr as _
 
 from PUMITTrainLib.panel.widgets.file_dialogs import FileDialogs
@@ -14,7 +15,8 @@ from PUMITTrainLib.panel.widgets.table_cells import Cell, TableCells
 from PUMITTrainLib.runs.curves import MEAN
 from PUMITTrainLib.runs.result_scores import meanBefore
 
-_CASE_WIDTH = 90
+# Pixels that a panel of usual width has for all classes, and that a cell needs around its text.
+_CLASSES_WIDTH, _CELL_MARGINS = 210, 16
 _MOST_ROWS = 6
 
 
@@ -78,16 +80,25 @@ class ResultSection:
             ui.worstCaptionLabel.hide()
             return
         names = list(dict.fromkeys(name for score in scores for name in score.dice))
-        headers = [_("Case"), *names]
+        # A narrow panel has no room for the names of many classes.
+        needed = sum(qt.QFontMetrics(ui.scoreTable.font).horizontalAdvance(each) for each in names)
+        isNarrow = needed + _CELL_MARGINS * len(names) > _CLASSES_WIDTH
+        headers = [_("Case"), *([_("Mean"), _("Lowest")] if isNarrow else names)]
         if headers != self._headers:
             ui.scoreTable.setRowCount(0)
             self._headers, self._cells = headers, TableCells(ui.scoreTable, headers)
             ui.scoreTable.verticalHeader().setDefaultSectionSize(22)
+            ui.scoreTable.wordWrap = False
             # As wide as their names, none of which may be cut.
             ui.scoreTable.resizeColumnsToContents()
-            ui.scoreTable.setColumnWidth(0, _CASE_WIDTH)
+            header = ui.scoreTable.horizontalHeader()
+            header.setSectionResizeMode(qt.QHeaderView.Interactive)
+            header.setSectionResizeMode(0, qt.QHeaderView.Stretch)
+            if isNarrow:
+                header.setSectionResizeMode(2, qt.QHeaderView.Stretch)
         assert self._cells is not None
-        self._cells.show([_scoreCells(score, names) for score in scores])
+        rows = [_shortCells(each) if isNarrow else _scoreCells(each, names) for each in scores]
+        self._cells.show(rows)
         self._cells.fitHeight(_MOST_ROWS)
         self._showPicture()
 
@@ -183,4 +194,15 @@ def _scoreCells(score, names: list[str]) -> tuple[Cell, ...]:
     return (
         Cell(score.case),
         *(Cell("" if value is None else f"{value:.2f}") for value in values),
+    )
+
+
+def _shortCells(score) -> tuple[Cell, ...]:
+    """Mean and lowest class of a case; all classes are in the tip, and below the picture."""
+    name, lowest = min(score.dice.items(), key=lambda each: each[1])
+    tip = "\n".join(f"{name} {value:.2f}" for name, value in score.dice.items())
+    return (
+        Cell(score.case),
+        Cell(f"{score.mean:.2f}", tip),
+        Cell(f"{lowest:.2f} {name}", tip),
     )

@@ -31,7 +31,8 @@ def stateInWords(view: RunView) -> str:
         return _("finishing")
     if view.isPausing:
         return _("pausing")
-    return words.format(percent=f"{100 * view.fraction:.0f}")
+    # Rounded down, as the bar below it does.
+    return words.format(percent=round(1000 * view.fraction) // 10)
 
 
 def sentenceOf(view: RunView) -> str:

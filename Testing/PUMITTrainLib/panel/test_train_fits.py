@@ -81,5 +81,51 @@ def test_an_error_fits(module: TrainModule, pictures: Path) -> None:
     check(module, pictures / "train_error.png", "runSection")
 
 
-def test_the_result_fits(module: TrainModule, pictures: Path) -> None:
-    check(module, pictures / "train_result.png", "resultSection")
+def finish(module: TrainModule, classes: tuple[str, ...], cases: int) -> None:
+    """Let a run end with its scores of each class and case, and a picture of the worst case."""
+    from Qt import QtGui
+
+    addToTable(module)
+    folder = start(module)
+    rows = [
+        {
+            "case": f"Patient {case:03} follow-up with contrast",
+            "label": each,
+            "dice": 0.3 + case / 20,
+        }
+        for case in range(cases)
+        for each in classes
+    ]
+    (folder / "validation.json").write_text(json.dumps({"rows": rows}), encoding="utf-8")
+    (folder / "pictures").mkdir()
+    picture = QtGui.QPixmap(1200, 400)
+    picture.fill(QtGui.QColor("steelblue"))
+    picture.save(str(folder / "pictures" / "worst_1.png"))
+    (folder / "card.md").write_text("# Model", encoding="utf-8")
+    name = "heart-and-great-vessels-of-our-lab-2"
+    writeRun(module, folder, "finished", step=40, name=name, model="m.safetensors", registered=name)
+
+
+RESULTS = {
+    "none": ((), 0),
+    "one class": (("liver",), 3),
+    "many cases": (("liver", "spleen"), 12),
+    "many classes": (
+        (
+            *("left ventricular myocardium", "left ventricle", "right ventricle"),
+            *("ascending aorta", "pulmonary artery", "left atrium"),
+        ),
+        4,
+    ),
+}
+
+
+@pytest.mark.parametrize("result", RESULTS)
+def test_the_result_fits(module: TrainModule, pictures: Path, result: str) -> None:
+    classes, cases = RESULTS[result]
+    if cases:
+        finish(module, classes, cases)
+        assert module.ui.scoreTable.isVisible()
+        assert module.ui.useButton.enabled
+    check(module, pictures / f"train_result_{result.replace(' ', '_')}.png", "resultSection")
+    assert module.ui.worstLabel.isVisible() == bool(cases)

@@ -114,6 +114,13 @@ def test_progress_is_reported_in_words_and_by_a_bar(ready: ShownPanel, tmp_path:
     assert ready.ui.runProgressBar.maximum == 0
 
 
+def test_heading_and_bar_say_the_same_percentage(ready: ShownPanel, tmp_path: Path) -> None:
+    ready.logic.runs.show(runView(tmp_path / "liver-mr", step=11, steps=40))
+    ready.refresh()
+    percent = ready.ui.runProgressBar.text.replace("%", " %")
+    assert ready.ui.runSection.text == f"3. Run: training, {percent}"
+
+
 def test_why_a_run_failed_stands_in_the_panel(ready: ShownPanel, tmp_path: Path) -> None:
     sentence = "The disk is full: 0.1 GiB are free, a checkpoint needs 0.3 GiB."
     ready.logic.runs.show(runView(tmp_path / "one", "failed", sentence=sentence))
