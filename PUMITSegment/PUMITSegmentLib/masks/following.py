@@ -6,7 +6,8 @@ not depend on an earlier frame. So the next frame is segmented from a click at t
 of the mask, if that answer overlaps the mask as two frames of one structure do. A segment that took
 more than one click (several, a box, a hand) is clicked in its own frame first: only if that finds
 the same there, it is clicked in the next. What one click does not find, such as several pieces, a
-thin ring or what clicks outside had to separate, starts from the mask as it is.
+thin ring, what a box gave or what clicks outside had to separate, starts from the mask as the
+tissue moved from one frame to the next (diffeomorphic demons).
 """
 
 from __future__ import annotations
@@ -15,16 +16,25 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
+import SimpleITK
 from pumit.prompts import MaskPrompt, PointPrompt, Prompt
 from pumit.segmentation import PromptAnswer
 from PUMITSlicerLib.mrml import VolumeFrame
 from scipy import ndimage
 
 Mask = npt.NDArray[np.bool_]
+Array = npt.NDArray[np.generic]
 # Dice between the mask of a frame and the answer in the next: half the volume may be gone.
 LEAST_OVERLAP = 0.5
 # Dice between a mask and what one click finds in its own frame: the same but for the border.
 SAME_OVERLAP = 0.95
+# Tissue around a mask that is registered with it, mm, and how far noise is averaged.
+MARGIN_MM, NOISE_MM = 12.0, 1.5
+# Registration: steps, smoothing of the motion in voxels (between slices, in the plane), and voxels
+# above which fewer are taken.
+ITERATIONS, SMOOTHNESS, MOST_VOXELS = 60, (0.7, 2.0), 200_000
+# Correlation of a frame with the other that was moved onto it; below, the motion is not believed.
+LEAST_LIKENESS = 0.5
 
 
 def clickInside(mask: Mask, frame: VolumeFrame, spacing_mm: Sequence[float]) -> PointPrompt:
@@ -74,6 +84,72 @@ def isFoundByClick(
         answer: Function that answers prompts in that frame.
     """
     return _overlap(prompts, answer([click]).mask) >= SAME_OVERLAP
+
+
+def moved(
+    prompts: Sequence[Prompt], before: Array, now: Array, spacing_mm: Sequence[float]
+) -> list[Prompt]:
+    """The mask of another frame, moved as the tissue around it; on a thread.
+
+    Args:
+        prompts: The mask of the other frame alone.
+        before: Intensities of that frame, (D, H, W) or (C, D, H, W), of which the first channel
+            counts.
+        now: Intensities of the frame that is segmented, of the same shape.
+        spacing_mm: Spacing of both, (D, H, W).
+
+    Source:
+        Vercauteren et al., NeuroImage 2009 (symmetric forces), as SimpleITK computes it.
+    """
+    (prior,) = prompts
+    assert isinstance(prior, MaskPrompt)
+    before, now = (each.reshape(-1, *each.shape[-3:])[0] for each in (before, now))
+    if before.shape != now.shape or not prior.mask.any():
+        return list(prompts)
+    found = ndimage.find_objects(prior.mask.astype(np.uint8))[0]
+    reach = [int(MARGIN_MM // step) + 1 for step in spacing_mm]
+    window = tuple(
+        slice(max(each.start - n, 0), each.stop + n) for each, n in zip(found, reach, strict=True)
+    )
+    size = prior.mask[window].size
+    stride = int(np.ceil(np.sqrt(size / MOST_VOXELS)))
+    blur = [
+        NOISE_MM / step if n > 1 else 0.0 for step, n in zip(spacing_mm, now.shape, strict=True)
+    ]
+
+    def image(array: Array, step: int = 1) -> SimpleITK.Image:
+        shown = array[window][:, ::step, ::step].astype(np.float32)
+        isFlat = shown.shape[0] == 1
+        made = SimpleITK.GetImageFromArray(shown[0] if isFlat else shown)
+        depth, height, width = spacing_mm
+        made.SetSpacing((width * step, height * step, depth)[: made.GetDimension()])
+        return made
+
+    def smooth(array: Array) -> SimpleITK.Image:
+        return image(ndimage.gaussian_filter(array.astype(np.float32), blur), stride)
+
+    demons = SimpleITK.FastSymmetricForcesDemonsRegistrationFilter()
+    demons.SetNumberOfIterations(ITERATIONS)
+    (between, inPlane), target = SMOOTHNESS, image(prior.mask)
+    demons.SetStandardDeviations((inPlane, inPlane, between)[: target.GetDimension()])
+    old, new = smooth(before), smooth(now)
+    motion = SimpleITK.DisplacementFieldTransform(demons.Execute(new, old))
+
+    def resampled(shown: SimpleITK.Image) -> Array:
+        found = SimpleITK.Resample(shown, motion, SimpleITK.sitkLinear, 0.0)
+        return SimpleITK.GetArrayFromImage(found)
+
+    if not _isAlike(SimpleITK.GetArrayFromImage(new), resampled(old)):
+        return list(prompts)
+    mask = np.zeros_like(prior.mask)
+    mask[window] = resampled(target).reshape(mask[window].shape) > 0.5
+    return [MaskPrompt(mask)] if mask.any() else list(prompts)
+
+
+def _isAlike(now: Array, shifted: Array) -> bool:
+    """Whether a frame that was moved shows what the next one does."""
+    a, b = (each.ravel() - each.mean() for each in (now, shifted))
+    return float(a @ b) >= LEAST_LIKENESS * float(np.linalg.norm(a) * np.linalg.norm(b)) > 0.0
 
 
 def _overlap(prompts: Sequence[Prompt], found: Mask) -> float:

@@ -18,7 +18,7 @@ from PUMITSlicerLib.computing.connection import readable
 from PUMITSlicerLib.status import StatusBoard
 from slicer.i18n import tr as _
 
-from PUMITSegmentLib.masks.following import clickedAgain, isFoundByClick
+from PUMITSegmentLib.masks.following import clickedAgain, isFoundByClick, moved
 from PUMITSegmentLib.segments.packed_mask import Mask
 
 if TYPE_CHECKING:
@@ -215,7 +215,7 @@ class MaskRequests:
         try:
             # Read here, since the scene is for the GUI thread only.
             query, readSource = request.query, request.pending.readSource
-            if readSource is not None and query.click is not None and not query.isOneClick:
+            if readSource is not None and query.click is not None:
                 request.source = readSource()
             isSent = opened is not None and opened.volumeKey == query.volumeKey
             isSent = isSent and request.source is None
@@ -259,7 +259,7 @@ class MaskRequests:
             return session.answer(clicks, pending.segmentID, cancelled=request.isCancelled.is_set)
 
         isClicked = query.isOneClick
-        if request.source is not None and query.click is not None:
+        if request.source is not None and query.click is not None and not isClicked:
             request.opened.volumeKey = None
             session.set_volume(request.source)
             isClicked = isFoundByClick(query.prompts, query.click, answerClick)
@@ -274,6 +274,9 @@ class MaskRequests:
         if query.click is not None and isClicked:
             prompts = clickedAgain(prompts, query.click, answerClick)
         request.isMaskKept = pending.readSource is not None and prompts is query.prompts
+        source, volume = request.source, request.volume
+        if request.isMaskKept and source is not None and volume is not None:
+            prompts = moved(prompts, source.array, volume.array, volume.spacing_mm)
         answer = session.answer(
             prompts,
             pending.segmentID,

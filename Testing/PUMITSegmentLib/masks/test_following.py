@@ -72,3 +72,33 @@ def test_what_overlaps_as_frames_do_is_believed(found: np.ndarray, isBelieved: b
     (prior,) = clickedAgain(prompts, click, predict)
     assert requests == [[click]]
     np.testing.assert_array_equal(prior.mask, found if isBelieved else MASKS["one"])
+
+
+def shown(mask: np.ndarray) -> np.ndarray:
+    """A frame in which a mask is bright, (D, H, W)."""
+    return np.where(mask, 200.0, 50.0)
+
+
+@pytest.mark.parametrize("slices", [slice(None), slice(2, 3)], ids=["scan", "one slice"])
+def test_what_no_click_finds_is_moved_as_the_tissue(slices: slice) -> None:
+    from pumit.evaluation.metrics import dice
+    from pumit.prompts import MaskPrompt
+    from PUMITSegmentLib.masks.following import moved
+
+    before, now = (ball((20, column), 8)[slices] for column in (18, 21))
+    frames = shown(before), shown(now)
+    (prior,) = moved([MaskPrompt(before)], *frames, (4.0, 1.0, 1.0))
+    assert isinstance(prior, MaskPrompt)
+    assert dice(before, now) < 0.8
+    assert dice(prior.mask, now) > 0.95
+
+
+def test_frames_that_are_not_alike_move_nothing() -> None:
+    from pumit.prompts import MaskPrompt
+    from PUMITSegmentLib.masks.following import moved
+
+    first, second = np.random.default_rng(0).normal(100, 20, (2, *SHAPE))
+    prompts = [MaskPrompt(MASKS["one"])]
+    assert moved(prompts, first, second, (1.0, 1.0, 1.0)) == prompts
+    assert moved(prompts, first, np.full(SHAPE, 5.0), (1.0, 1.0, 1.0)) == prompts
+    assert moved(prompts, first, np.zeros((3, 4, 5)), (1.0, 1.0, 1.0)) == prompts

@@ -17,27 +17,36 @@ SHAPE, SPACING_DHW = (12, 96, 96), (6.0, 1.5, 1.5)
 RADII_MM = (24.0, 21.0, 18.0, 16.0, 18.0, 22.0)
 
 
-def distance() -> np.ndarray:
-    """Distance of each voxel from the scan's middle, mm, (D, H, W); along slices it counts half."""
+# Middle of a pool along a row, mm, where it has a neighbour, and its size in parts of one alone.
+APART_MM, SMALLER = 16.0, 0.75
+
+
+def distance(across_mm: float = 0.0) -> np.ndarray:
+    """Distance of each voxel from a middle, mm, (D, H, W); along slices it counts half."""
     steps = np.array(SPACING_DHW) * (0.5, 1.0, 1.0)
     middle = (np.array(SHAPE)[:, None, None, None] - 1) / 2
     offset = (np.indices(SHAPE) - middle) * steps[:, None, None, None]
+    offset[2] -= across_mm
     return np.sqrt((offset**2).sum(axis=0))
 
 
-def pool(frame: int) -> np.ndarray:
-    """What is inside the ring in a frame, (D, H, W)."""
+def pool(frame: int, hasNeighbour: bool = False) -> np.ndarray:
+    """What is inside the ring in a frame, (D, H, W); one of two."""
+    if hasNeighbour:
+        return distance(APART_MM) < SMALLER * RADII_MM[frame]
     return distance() < RADII_MM[frame]
 
 
-def addCine() -> tuple[Any, Any]:
-    """A bright pool in a dark ring in noise; the browser, and the volume that it shows."""
+def addCine(hasNeighbour: bool = False) -> tuple[Any, Any]:
+    """One or two bright pools in dark rings in noise; the browser, and the volume it shows."""
     import slicer
 
     sequence = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLSequenceNode", "Cine")
     sequence.SetIndexName("frame")
     for frame, radius in enumerate(RADII_MM):
         far = distance()
+        if hasNeighbour:
+            far, radius = np.minimum(distance(APART_MM), distance(-APART_MM)), SMALLER * radius
         clean = np.select([far < radius, far < radius + 9.0], [180.0, 60.0], 110.0)
         noise = np.random.default_rng(frame).normal(0, 12, SHAPE)
         node = slicer.vtkMRMLScalarVolumeNode()
@@ -70,6 +79,16 @@ def flatBox(gui: Any, view: Any) -> None:
         view.clickAt(place)
 
 
+def outsideClick(gui: Any, view: Any) -> None:
+    """The two pools touch: a click finds both, and one outside holds the other off."""
+    from Qt import QtCore, QtTest
+
+    view.clickAt((APART_MM, 0.0, 3.0))
+    waitFor(lambda: not gui.logic.isComputing)
+    QtTest.QTest.mouseClick(gui.panel.ui.negativeButton, QtCore.Qt.LeftButton)
+    view.clickAt((-APART_MM, 0.0, 3.0))
+
+
 def painted(gui: Any, view: Any) -> None:
     """As the Segment Editor writes what a brush paints, and a click inside."""
     import slicer
@@ -82,12 +101,13 @@ def painted(gui: Any, view: Any) -> None:
     view.clickAt((2.0, 3.0, 3.0))
 
 
-# How the first frame is segmented, and the least Dice of any frame. A click finds something else
-# than a box on one slice does, so that its mask is what the next frame starts from.
+# How the first frame is segmented, and the least Dice of any frame. A box on one slice finds less
+# than a click does (0.78 in its own frame): what follows is no worse than that.
 STARTS: dict[str, tuple[Callable[[Any, Any], None], float]] = {
     "one click": (oneClick, 0.94),
     "three clicks": (threeClicks, 0.94),
-    "a box": (flatBox, 0.65),
+    "a box": (flatBox, 0.77),
+    "a click outside": (outsideClick, 0.88),
     "painted": (painted, 0.94),
 }
 
@@ -102,7 +122,8 @@ def test_a_beating_ring_is_followed_to_the_end(loadModule: Any, sliceView: Any, 
     frame = loadModule(MODULE).widgetRepresentation()
     gui = slicer.util.getModuleWidget("PUMITSegment")
     ui, logic = gui.panel.ui, gui.logic
-    browser, volumeNode = addCine()
+    hasNeighbour = start == "a click outside"
+    browser, volumeNode = addCine(hasNeighbour)
     view = sliceView("Red", "Axial")
     view.show(volumeNode)
     frame.resize(380, 900)
@@ -123,6 +144,6 @@ def test_a_beating_ring_is_followed_to_the_end(loadModule: Any, sliceView: Any, 
     for number in range(len(RADII_MM)):
         browser.SetSelectedItemNumber(number)
         slicer.app.processEvents()
-        found.append(round(dice(logic.maskOf(logic.segmentID), pool(number)), 3))
+        found.append(round(dice(logic.maskOf(logic.segmentID), pool(number, hasNeighbour)), 3))
     gui.exit()
     assert min(found) > least, found

@@ -1,0 +1,320 @@
+"""What a careless user clicks, types and deletes while the panel works on it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from daily_panel import A, B, Daily
+from scripted_worker import SHAPE, box
+
+LONG = "Lesion of segment VII, portal venous phase, " * 7
+
+
+def segmentation(daily: Daily) -> Any:
+    return daily.logic.segmentationNode.GetSegmentation()
+
+
+def export(daily: Daily, folder: Path) -> list[Path]:
+    """Export Slicer's own file into a folder by the button; the files that are written."""
+    from Qt import QtTest
+
+    daily.ui.exportSection.collapsed = False
+    daily.frame.resize(daily.frame.width, 2000)
+    daily.ui.exportFolderEdit.currentPath = str(folder)
+    daily.ui.exportFormatSelector.currentIndex = 1
+    QtTest.QTest.qWait(400)
+    assert daily.ui.exportButton.enabled, daily.ui.exportMissingLabel.text
+    daily.press(daily.ui.exportButton)
+    assert daily.logic.background.drain(30)
+    return sorted(each for each in folder.rglob("*") if each.is_file())
+
+
+def test_the_scan_that_is_changed_between_press_and_release_gets_no_click(daily: Daily) -> None:
+    other = daily.addScan("Second patient")
+    liver = daily.mask(daily.liver).copy()
+    count = len(daily.worker.requests)
+    first = daily.logic.segmentationNode
+    x, y = daily.view.rasToXy((9, 9, 8))
+    daily.view.move(x, y)
+    daily.view.press(x, y)
+    daily.logic.parameters.sourceVolume = other
+    daily.process()
+    daily.view.release(x, y)
+    daily.process()
+    assert len(daily.worker.requests) == count
+    daily.logic.parameters.sourceVolume = daily.volumeNode
+    daily.logic.parameters.segmentation = first
+    np.testing.assert_array_equal(daily.mask(daily.liver), liver)
+
+
+def test_a_segment_deleted_while_it_is_computed_stays_deleted(daily: Daily) -> None:
+    daily.view.clickAt((11, 11, 8))
+    request = daily.worker.requests[-1]
+    segmentation(daily).RemoveSegment(daily.liver)
+    daily.process()
+    request.answer(A | B)
+    daily.process()
+    assert segmentation(daily).GetSegment(daily.liver) is None
+    assert not daily.logic.isComputing
+    assert "updated" not in daily.status
+
+
+def test_a_segment_renamed_while_it_is_computed_keeps_the_new_name(daily: Daily) -> None:
+    daily.view.clickAt((11, 11, 8))
+    segmentation(daily).GetSegment(daily.liver).SetName("Spleen")
+    daily.answer(A | B)
+    assert segmentation(daily).GetSegment(daily.liver).GetName() == "Spleen"
+    np.testing.assert_array_equal(daily.mask(daily.liver), A | B)
+
+
+def test_two_segmentations_of_one_name_are_kept_apart(daily: Daily) -> None:
+    import slicer
+
+    first = daily.logic.segmentationNode
+    second = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLSegmentationNode", first.GetName())
+    second.CreateDefaultDisplayNodes()
+    second.SetReferenceImageGeometryParameterFromVolumeNode(daily.volumeNode)
+    daily.logic.parameters.segmentation = second
+    daily.logic.newSegment("Liver")
+    daily.press(daily.ui.pointButton)
+    daily.view.clickAt((15, 15, 15))
+    daily.answer(B)
+    np.testing.assert_array_equal(daily.mask(daily.logic.segmentID), B)
+    daily.logic.parameters.segmentation = first
+    np.testing.assert_array_equal(daily.mask(daily.liver), A)
+    assert daily.logic.promptCount(daily.liver) == 1
+
+
+def test_a_scene_closed_while_the_worker_starts_leaves_nothing_pressed(daily: Daily) -> None:
+    import slicer
+
+    daily.worker.ensureReady = lambda onReady, onError: None  # it starts, for minutes
+    daily.view.clickAt((11, 11, 8))
+    assert daily.logic.isComputing
+    slicer.mrmlScene.Clear()
+    daily.process()
+    assert not daily.logic.isComputing
+    assert not daily.ui.pointButton.checked
+    assert slicer.util.getNodesByClass("vtkMRMLSegmentationNode") == []
+
+
+def test_undo_after_another_scan_leaves_the_first_ones_segment(daily: Daily) -> None:
+    first = daily.logic.segmentationNode
+    daily.logic.parameters.sourceVolume = daily.addScan("Second patient")
+    daily.process()
+    if daily.ui.undoButton.enabled:
+        daily.press(daily.ui.undoButton)
+    daily.logic.undo()
+    daily.logic.parameters.sourceVolume = daily.volumeNode
+    daily.logic.parameters.segmentation = first
+    daily.process()
+    np.testing.assert_array_equal(daily.mask(daily.liver), A)
+
+
+def test_an_export_while_a_click_is_computed_writes_what_is_shown(
+    daily: Daily, tmp_path: Path
+) -> None:
+    import slicer
+
+    daily.view.clickAt((11, 11, 8))
+    request = daily.worker.requests[-1]
+    (file,) = export(daily, tmp_path)
+    assert daily.logic.isComputing
+    written = slicer.util.loadSegmentation(str(file))
+    (segmentID,) = written.GetSegmentation().GetSegmentIDs()
+    array = slicer.util.arrayFromSegmentBinaryLabelmap(written, segmentID, daily.volumeNode)
+    np.testing.assert_array_equal(array.astype(bool), A)
+    request.answer(A | B)
+    daily.process()
+    np.testing.assert_array_equal(daily.mask(daily.liver), A | B)
+
+
+@pytest.mark.parametrize("shape", [(1, 24, 28), (20, 1, 28), (20, 24, 1)])
+def test_a_scan_of_one_slice_is_clicked_and_undone(daily: Daily, shape: tuple[int, ...]) -> None:
+    import slicer
+
+    array = np.random.default_rng(0).normal(100, 20, shape).astype(np.int16)
+    node = slicer.util.addVolumeFromArray(array)
+    daily.logic.parameters.sourceVolume = daily.volumeNode = node
+    daily.process()
+    daily.logic.newSegment("Lesion")
+    daily.click(tuple(min(5, n - 1) for n in reversed(shape)))
+    assert len(daily.worker.requests[-1].prompts) == 1, daily.status
+    mask = np.zeros(shape, bool)
+    mask[tuple(slice(0, 6) for _ in shape)] = True
+    daily.answer(mask)
+    np.testing.assert_array_equal(daily.mask(daily.logic.segmentID), mask)
+    daily.press(daily.ui.show3DButton)
+    daily.logic.background.drain()
+    daily.press(daily.ui.undoButton)
+    assert not daily.mask(daily.logic.segmentID).any()
+
+
+def test_a_scan_with_values_that_are_no_numbers_is_segmented_or_refused_in_words(
+    daily: Daily,
+) -> None:
+    import slicer
+
+    array = np.random.default_rng(0).normal(100, 20, SHAPE).astype(np.float32)
+    array[0, :5] = np.nan
+    array[1, 0] = np.inf
+    node = slicer.util.addVolumeFromArray(array)
+    daily.logic.parameters.sourceVolume = daily.volumeNode = node
+    daily.process()
+    daily.logic.newSegment("Lesion")
+    daily.click((8, 8, 8))
+    if not daily.logic.isComputing:
+        assert "number" in daily.status.lower(), daily.status
+        return
+    daily.answer(A)
+    np.testing.assert_array_equal(daily.mask(daily.logic.segmentID), A)
+
+
+@pytest.mark.parametrize("spacing", [(0.2, 0.2, 30.0), (30.0, 0.2, 0.2)])
+def test_a_very_anisotropic_scan_is_clicked(daily: Daily, spacing: tuple[float, ...]) -> None:
+    node = daily.addScan("Anisotropic")
+    node.SetSpacing(*spacing)
+    daily.logic.parameters.sourceVolume = daily.volumeNode = node
+    daily.process()
+    daily.logic.newSegment("Lesion")
+    daily.click(tuple(8 * each for each in spacing))
+    daily.answer(A)
+    np.testing.assert_array_equal(daily.mask(daily.logic.segmentID), A)
+    daily.press(daily.ui.show3DButton)
+    daily.logic.background.drain()
+
+
+def test_a_label_map_of_another_geometry_is_a_start(daily: Daily) -> None:
+    import slicer
+    from pumit.prompts import MaskPrompt
+
+    coarse = np.zeros(tuple(n // 2 for n in SHAPE), np.uint8)
+    coarse[2:6, 2:6, 2:6] = 1
+    label = slicer.util.addVolumeFromArray(coarse, nodeClassName="vtkMRMLLabelMapVolumeNode")
+    label.SetSpacing(2, 2, 2)
+    label.SetOrigin(0.5, 0.5, 0.5)
+    node = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLSegmentationNode", "Start")
+    node.CreateDefaultDisplayNodes()
+    slicer.modules.segmentations.logic().ImportLabelmapToSegmentationNode(label, node)
+    daily.logic.permission.confirm = lambda question: True
+    daily.logic.parameters.segmentation = node
+    daily.process()
+    (start,) = node.GetSegmentation().GetSegmentIDs()
+    daily.logic.selectSegment(start)
+    daily.click((9, 9, 9))
+    prior = daily.worker.requests[-1].prompts[0]
+    assert isinstance(prior, MaskPrompt)
+    np.testing.assert_array_equal(prior.mask, box((4, 4, 4), (12, 12, 12)))
+    daily.answer(A)
+    daily.logic.undo()
+    assert daily.logic.maskOf(start).any()
+
+
+def test_a_segment_name_of_300_letters_is_worked_with(daily: Daily, tmp_path: Path) -> None:
+    segmentation(daily).GetSegment(daily.liver).SetName(LONG)
+    width = daily.panel.widget.minimumSizeHint.width()
+    daily.view.clickAt((11, 11, 8))
+    daily.answer(A | B)
+    daily.process()
+    assert daily.panel.widget.minimumSizeHint.width() <= max(width, daily.frame.width)
+    assert len(export(daily, tmp_path)) == 1, daily.status
+
+
+def test_undo_and_redo_while_a_click_is_computed_end_where_they_say(daily: Daily) -> None:
+    daily.view.clickAt((11, 11, 8))
+    daily.press(daily.ui.undoButton)
+    assert not daily.logic.isComputing
+    assert daily.logic.promptCount(daily.liver) == 1
+    np.testing.assert_array_equal(daily.mask(daily.liver), A)
+    daily.press(daily.ui.redoButton)
+    assert daily.logic.promptCount(daily.liver) == 2
+
+
+def test_undo_pressed_more_often_than_there_are_steps_does_nothing(daily: Daily) -> None:
+    for _ in range(8):
+        daily.logic.undo()
+    for _ in range(8):
+        daily.logic.redo()
+    np.testing.assert_array_equal(daily.mask(daily.liver), A)
+    assert daily.logic.promptCount(daily.liver) == 1
+
+
+def test_ten_clicks_before_the_first_answer_are_one_question(daily: Daily) -> None:
+    for x in range(10):
+        daily.view.clickAt((5 + x, 9, 8))
+    waiting = [request for request in daily.worker.requests if not request.isOver]
+    assert len(waiting) == 1
+    assert len(waiting[0].prompts) == 11
+    daily.answer(A | B)
+    np.testing.assert_array_equal(daily.mask(daily.liver), A | B)
+
+
+def test_the_scan_deleted_while_it_is_computed_writes_nothing(daily: Daily) -> None:
+    import slicer
+
+    daily.view.clickAt((11, 11, 8))
+    request = daily.worker.requests[-1]
+    slicer.mrmlScene.RemoveNode(daily.volumeNode)
+    daily.process()
+    request.answer(A | B)
+    daily.process()
+    assert not daily.logic.isComputing
+    assert not daily.ui.pointButton.checked
+
+
+def test_a_scan_of_other_size_under_a_click_that_is_computed(daily: Daily) -> None:
+    import slicer
+
+    daily.view.clickAt((11, 11, 8))
+    request = daily.worker.requests[-1]
+    slicer.util.updateVolumeFromArray(daily.volumeNode, np.zeros((10, 12, 14), np.int16))
+    daily.process()
+    request.answer(A | B)
+    daily.process()
+    assert not daily.logic.isComputing or daily.worker.requests[-1] is not request
+
+
+def test_a_click_with_the_panel_left_does_nothing(daily: Daily) -> None:
+    count = len(daily.worker.requests)
+    daily.gui.exit()
+    daily.view.clickAt((11, 11, 8))
+    daily.process()
+    assert len(daily.worker.requests) == count
+    daily.gui.enter()
+    assert daily.logic.promptCount(daily.liver) == 1
+
+
+def test_new_pressed_ten_times_is_undone_ten_times(daily: Daily) -> None:
+    for _ in range(10):
+        daily.press(daily.ui.newSegmentButton)
+    names = [segmentation(daily).GetNthSegment(i).GetName() for i in range(11)]
+    assert len(set(names)) == 11
+    for _ in range(10):
+        daily.press(daily.ui.undoButton)
+    assert list(segmentation(daily).GetSegmentIDs()) == [daily.liver]
+    np.testing.assert_array_equal(daily.mask(daily.liver), A)
+
+
+def test_remove_pressed_more_often_than_there_are_segments(daily: Daily) -> None:
+    for _ in range(3):
+        if daily.ui.removeSegmentButton.enabled:
+            daily.press(daily.ui.removeSegmentButton)
+    daily.logic.removeSegment(daily.liver)
+    daily.view.clickAt((8, 8, 8))  # starts a new segment, or nothing
+    daily.process()
+    daily.logic.cancel()
+    while daily.logic.canUndo:
+        daily.logic.undo()
+
+
+def test_a_segment_and_a_scan_named_like_a_path_are_exported(daily: Daily, tmp_path: Path) -> None:
+    segmentation(daily).GetSegment(daily.liver).SetName("../liver:left?/*")
+    daily.logic.segmentationNode.SetName("../../CT: abdomen?")
+    out = tmp_path / "out"
+    out.mkdir()
+    written = export(daily, out)
+    assert written == [each for each in tmp_path.rglob("*") if each.is_file()]
+    assert len(written) == 1, daily.status
