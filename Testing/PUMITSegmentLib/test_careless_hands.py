@@ -105,8 +105,7 @@ def test_undo_after_another_scan_leaves_the_first_ones_segment(daily: Daily) -> 
     first = daily.logic.segmentationNode
     daily.logic.parameters.sourceVolume = daily.addScan("Second patient")
     daily.process()
-    if daily.ui.undoButton.enabled:
-        daily.press(daily.ui.undoButton)
+    assert not daily.ui.undoButton.enabled
     daily.logic.undo()
     daily.logic.parameters.sourceVolume = daily.volumeNode
     daily.logic.parameters.segmentation = first
@@ -153,9 +152,7 @@ def test_a_scan_of_one_slice_is_clicked_and_undone(daily: Daily, shape: tuple[in
     assert not daily.mask(daily.logic.segmentID).any()
 
 
-def test_a_scan_with_values_that_are_no_numbers_is_segmented_or_refused_in_words(
-    daily: Daily,
-) -> None:
+def test_a_scan_with_values_that_are_no_numbers_is_segmented(daily: Daily) -> None:
     import slicer
 
     array = np.random.default_rng(0).normal(100, 20, SHAPE).astype(np.float32)
@@ -166,9 +163,6 @@ def test_a_scan_with_values_that_are_no_numbers_is_segmented_or_refused_in_words
     daily.process()
     daily.logic.newSegment("Lesion")
     daily.click((8, 8, 8))
-    if not daily.logic.isComputing:
-        assert "number" in daily.status.lower(), daily.status
-        return
     daily.answer(A)
     np.testing.assert_array_equal(daily.mask(daily.logic.segmentID), A)
 
