@@ -39,28 +39,3 @@ try:
 finally:
     if _is_hidden:
         del sys.modules["transformers"]
-
-__all__ = [
-    "BasicUNet",
-    "Compose",
-    "DiceCELoss",
-    "DiceLoss",
-    "DropPath",
-    "PatchMerging",
-    "PatchMergingV2",
-    "RandAdjustContrast",
-    "RandAffine",
-    "RandGaussianNoise",
-    "RandGaussianSmooth",
-    "RandScaleIntensity",
-    "RandScaleIntensityFixedMean",
-    "RandSimulateLowResolution",
-    "SlidingWindowInferer",
-    "SwinTransformer",
-    "SwinUNETR",
-    "UnetResBlock",
-    "UnetrBasicBlock",
-    "UnetrUpBlock",
-    "convert_to_tensor",
-    "get_edge_surface_distance",
-]

@@ -7,28 +7,17 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from harness.program.waiting import waitFor
+from open_panel import SHAPE, SPACING_DHW, OpenPanel, ball, ballScan, centredOrigin
+from pumit.evaluation.metrics import dice
 from pumit.export.dicom_series import write_dicom_series
 from pumit.volume import Volume
 
-MODULE = Path(__file__).resolve().parents[3] / "PUMITSegment" / "PUMITSegment.py"
-SHAPE, SPACING = (48, 64, 64), (2.0, 1.5, 1.5)
-
-
-def ball() -> np.ndarray:
-    """A ball about the middle of the scan, (D, H, W)."""
-    offset = np.indices(SHAPE) - (np.array(SHAPE)[:, None, None, None] - 1) / 2
-    return ((offset * np.array(SPACING)[:, None, None, None]) ** 2).sum(axis=0) < 20.0**2
-
 
 def series(folder: Path) -> Path:
-    """A bright ball about the origin, in noise, as a DICOM series."""
-    noise = np.random.default_rng(0).normal(0, 12, SHAPE)
-    array = (np.where(ball(), 180, 40) + noise).astype(np.int16)
-    first = [-(n - 1) / 2 * s for n, s in zip(SHAPE, SPACING, strict=True)][::-1]
-    write_dicom_series(Volume(array, SPACING, (first[0], first[1], first[2])), folder)
+    """The ball as a DICOM series."""
+    write_dicom_series(Volume(ballScan(), SPACING_DHW, centredOrigin(SHAPE, SPACING_DHW)), folder)
     return folder
 
 
@@ -36,7 +25,6 @@ def series(folder: Path) -> Path:
 def test_a_first_dicom_seg_takes_as_many_presses_as_the_page_says(
     loadModule: Any, sliceView: Any, tmp_path: Path, repository: Path
 ) -> None:
-    import slicer
     from export_scene import loadSeries
     from pumit.io.labels.label_source import read_labels
     from Qt import QtCore, QtTest
@@ -45,24 +33,17 @@ def test_a_first_dicom_seg_takes_as_many_presses_as_the_page_says(
 
     def press(widget: Any) -> None:
         pressed.append(widget)
-        QtTest.QTest.mouseClick(widget, QtCore.Qt.LeftButton)
+        opened.press(widget)
 
     folder = series(tmp_path / "scan")
-    volumeNode = loadSeries(folder, None)
-    frame = loadModule(MODULE).widgetRepresentation()
-    gui = slicer.util.getModuleWidget("PUMITSegment")
-    ui, logic = gui.panel.ui, gui.logic
-    view = sliceView("Red", "Axial")
-    view.show(volumeNode)
-    frame.resize(380, 900)
-    frame.show()
-    gui.enter()
+    opened = OpenPanel(loadModule, sliceView, loadSeries(folder, None))
+    ui, view = opened.ui, opened.view
     began = time.monotonic()
 
     press(ui.pointButton)
     view.clickAt((4.0, 3.0, 0.0))
     pressed.append(view)
-    waitFor(lambda: not logic.isComputing)
+    opened.waitForMask()
     press(ui.termEdit)
     QtTest.QTest.keyClicks(ui.termEdit, "liver")
     QtTest.QTest.keyClick(ui.termEdit, QtCore.Qt.Key_Return)
@@ -74,13 +55,12 @@ def test_a_first_dicom_seg_takes_as_many_presses_as_the_page_says(
     press(ui.exportButton)
     waitFor(lambda: list(tmp_path.glob("[!.]*.dcm")))  # not the file that is being written
     print(f"{time.monotonic() - began:.1f} s from the first press to the file")
-    gui.exit()
+    opened.gui.exit()
 
     (file,) = tmp_path.glob("[!.]*.dcm")
     found = read_labels(file, Volume.read(folder))
     assert [segment.name for segment in found.segments] == ["Liver"]
-    mask, truth = found.mask(found.segments[0]), ball()
-    assert 2 * (mask & truth).sum() / (mask.sum() + truth.sum()) > 0.8
+    assert dice(found.mask(found.segments[0]), ball()) > 0.8
     page = (repository / "docs" / "explanation" / "daily_use.md").read_text(encoding="utf-8")
     (stated,) = re.findall(r"^\| Click, name, export \| (\d+) presses", page, re.MULTILINE)
     assert len(pressed) == int(stated)

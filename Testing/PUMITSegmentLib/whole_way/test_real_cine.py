@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from harness.program.waiting import waitFor
+from open_panel import OpenPanel, centredOrigin
 from pumit.evaluation.metrics import dice
 
-MODULE = Path(__file__).resolve().parents[3] / "PUMITSegment" / "PUMITSegment.py"
 SHAPE, SPACING_DHW = (12, 96, 96), (6.0, 1.5, 1.5)
 # Radius of the blood pool in each frame, mm: it contracts and fills again.
 RADII_MM = (24.0, 21.0, 18.0, 16.0, 18.0, 22.0)
@@ -51,8 +50,7 @@ def addCine(hasNeighbour: bool = False) -> tuple[Any, Any]:
         noise = np.random.default_rng(frame).normal(0, 12, SHAPE)
         node = slicer.vtkMRMLScalarVolumeNode()
         node.SetSpacing(*SPACING_DHW[::-1])
-        middle = [-(n - 1) / 2 * s for n, s in zip(SHAPE, SPACING_DHW, strict=True)]
-        node.SetOrigin(*middle[::-1])
+        node.SetOrigin(*centredOrigin(SHAPE, SPACING_DHW))
         slicer.util.updateVolumeFromArray(node, (clean + noise).astype(np.int16))
         sequence.SetDataNodeAtValue(node, str(frame))
     browser = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLSequenceBrowserNode", "Cine")
@@ -61,49 +59,45 @@ def addCine(hasNeighbour: bool = False) -> tuple[Any, Any]:
     return browser, browser.GetProxyNode(sequence)
 
 
-def oneClick(gui: Any, view: Any) -> None:
-    view.clickAt((2.0, 3.0, 3.0))
+def oneClick(opened: OpenPanel) -> None:
+    opened.view.clickAt((2.0, 3.0, 3.0))
 
 
-def threeClicks(gui: Any, view: Any) -> None:
+def threeClicks(opened: OpenPanel) -> None:
     for place in ((2.0, 3.0, 3.0), (-12.0, 4.0, 3.0), (8.0, -10.0, 3.0)):
-        view.clickAt(place)
-        waitFor(lambda: not gui.logic.isComputing)
+        opened.view.clickAt(place)
+        opened.waitForMask()
 
 
-def flatBox(gui: Any, view: Any) -> None:
-    from Qt import QtCore, QtTest
-
-    QtTest.QTest.mouseClick(gui.panel.ui.box2dButton, QtCore.Qt.LeftButton)
+def flatBox(opened: OpenPanel) -> None:
+    opened.press(opened.ui.box2dButton)
     for place in ((-24.0, -24.0, 3.0), (24.0, 24.0, 3.0)):
-        view.clickAt(place)
+        opened.view.clickAt(place)
 
 
-def outsideClick(gui: Any, view: Any) -> None:
+def outsideClick(opened: OpenPanel) -> None:
     """The two pools touch: a click finds both, and one outside holds the other off."""
-    from Qt import QtCore, QtTest
-
-    view.clickAt((APART_MM, 0.0, 3.0))
-    waitFor(lambda: not gui.logic.isComputing)
-    QtTest.QTest.mouseClick(gui.panel.ui.negativeButton, QtCore.Qt.LeftButton)
-    view.clickAt((-APART_MM, 0.0, 3.0))
+    opened.view.clickAt((APART_MM, 0.0, 3.0))
+    opened.waitForMask()
+    opened.press(opened.ui.negativeButton)
+    opened.view.clickAt((-APART_MM, 0.0, 3.0))
 
 
-def painted(gui: Any, view: Any) -> None:
+def painted(opened: OpenPanel) -> None:
     """As the Segment Editor writes what a brush paints, and a click inside."""
     import slicer
 
-    logic = gui.logic
+    logic = opened.logic
     slicer.util.updateSegmentBinaryLabelmapFromArray(
         pool(0).astype(np.uint8), logic.segmentationNode, logic.segmentID, logic.volumeNode
     )
     slicer.app.processEvents()
-    view.clickAt((2.0, 3.0, 3.0))
+    oneClick(opened)
 
 
 # How the first frame is segmented, and the least Dice of any frame. A box on one slice finds less
 # than a click does (0.78 in its own frame): what follows is no worse than that.
-STARTS: dict[str, tuple[Callable[[Any, Any], None], float]] = {
+STARTS: dict[str, tuple[Callable[[OpenPanel], None], float]] = {
     "one click": (oneClick, 0.94),
     "three clicks": (threeClicks, 0.94),
     "a box": (flatBox, 0.77),
@@ -115,28 +109,19 @@ STARTS: dict[str, tuple[Callable[[Any, Any], None], float]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("start", STARTS)
 def test_a_beating_ring_is_followed_to_the_end(loadModule: Any, sliceView: Any, start: str) -> None:
-    pytest.importorskip("torch")
     import slicer
-    from Qt import QtCore, QtTest
 
-    frame = loadModule(MODULE).widgetRepresentation()
-    gui = slicer.util.getModuleWidget("PUMITSegment")
-    ui, logic = gui.panel.ui, gui.logic
     hasNeighbour = start == "a click outside"
     browser, volumeNode = addCine(hasNeighbour)
-    view = sliceView("Red", "Axial")
-    view.show(volumeNode)
-    frame.resize(380, 900)
-    frame.show()
-    gui.enter()
+    opened = OpenPanel(loadModule, sliceView, volumeNode)
+    logic = opened.logic
 
-    QtTest.QTest.mouseClick(ui.newSegmentButton, QtCore.Qt.LeftButton)
-    QtTest.QTest.mouseClick(ui.pointButton, QtCore.Qt.LeftButton)
+    opened.press(opened.ui.newSegmentButton)
+    opened.press(opened.ui.pointButton)
     draw, least = STARTS[start]
-    draw(gui, view)
-    waitFor(lambda: not logic.isComputing)
-    assert logic.maskOf(logic.segmentID).any(), logic.status.current.text
-    QtTest.QTest.mouseClick(ui.continueAllButton, QtCore.Qt.LeftButton)
+    draw(opened)
+    assert opened.waitForMask().any(), logic.status.current.text
+    opened.press(opened.ui.continueAllButton)
     last = len(RADII_MM) - 1
     waitFor(lambda: browser.GetSelectedItemNumber() == last and not logic.isComputing)
 
@@ -145,5 +130,5 @@ def test_a_beating_ring_is_followed_to_the_end(loadModule: Any, sliceView: Any, 
         browser.SetSelectedItemNumber(number)
         slicer.app.processEvents()
         found.append(round(dice(logic.maskOf(logic.segmentID), pool(number, hasNeighbour)), 3))
-    gui.exit()
+    opened.gui.exit()
     assert min(found) > least, found

@@ -10,17 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pumit.networks.monai import (
-    Compose,
-    RandAdjustContrast,
-    RandAffine,
-    RandGaussianNoise,
-    RandGaussianSmooth,
-    RandScaleIntensity,
-    RandScaleIntensityFixedMean,
-    RandSimulateLowResolution,
-    convert_to_tensor,
-)
+from pumit.networks import monai
 from pumit.training.recipes.segmentation import AugmentationSettings
 
 Shape = tuple[int, int, int]
@@ -63,21 +53,21 @@ class Augmentation:
         self.flip_axes = flip_axes
         self.is_flat = patch[0] == 1 or spacing_mm[0] > FLAT * max(spacing_mm[1:])
         s = settings
-        self._intensities = Compose(
+        self._intensities = monai.Compose(
             [
-                RandGaussianNoise(prob=s.noise, std=0.3),
-                RandGaussianSmooth((0.5, 1.0), (0.5, 1.0), (0.5, 1.0), prob=s.blur),
-                RandScaleIntensity(factors=0.25, prob=s.brightness),
-                RandScaleIntensityFixedMean(factors=0.25, prob=s.contrast),
-                RandSimulateLowResolution(prob=s.low_resolution, zoom_range=(0.5, 1.0)),
-                RandAdjustContrast(prob=0.75 * s.gamma, gamma=(0.7, 1.5), retain_stats=True),
-                RandAdjustContrast(
+                monai.RandGaussianNoise(prob=s.noise, std=0.3),
+                monai.RandGaussianSmooth((0.5, 1.0), (0.5, 1.0), (0.5, 1.0), prob=s.blur),
+                monai.RandScaleIntensity(factors=0.25, prob=s.brightness),
+                monai.RandScaleIntensityFixedMean(factors=0.25, prob=s.contrast),
+                monai.RandSimulateLowResolution(prob=s.low_resolution, zoom_range=(0.5, 1.0)),
+                monai.RandAdjustContrast(prob=0.75 * s.gamma, gamma=(0.7, 1.5), retain_stats=True),
+                monai.RandAdjustContrast(
                     prob=0.25 * s.gamma, gamma=(0.7, 1.5), retain_stats=True, invert_image=True
                 ),
             ]
         )
 
-    def movement(self, rng: np.random.RandomState) -> RandAffine | None:
+    def movement(self, rng: np.random.RandomState) -> monai.RandAffine | None:
         """The movement of one patch, or None where it stays as it is."""
         turn = rng.rand() < self.settings.rotation
         scale = rng.rand() < self.settings.scaling
@@ -90,7 +80,7 @@ class Augmentation:
         sizes = ((-0.28, 0.42),) * 3 if scale else ((0.0, 0.0),) * 3
         if self.is_flat:
             sizes = ((0.0, 0.0), *sizes[1:])
-        affine = RandAffine(
+        affine = monai.RandAffine(
             prob=1.0,
             rotate_range=tuple((-a, a) for a in angles),
             scale_range=sizes,
@@ -99,7 +89,7 @@ class Augmentation:
         )
         return affine.set_random_state(seed=rng.randint(2**31))
 
-    def source_size(self, affine: RandAffine | None) -> Shape:
+    def source_size(self, affine: monai.RandAffine | None) -> Shape:
         """How much of a case a patch is made of."""
         if affine is None:
             return self.patch
@@ -109,7 +99,11 @@ class Augmentation:
         return (d, h, w)
 
     def __call__(
-        self, image: Tensor, labels: Tensor, affine: RandAffine | None, rng: np.random.RandomState
+        self,
+        image: Tensor,
+        labels: Tensor,
+        affine: monai.RandAffine | None,
+        rng: np.random.RandomState,
     ) -> tuple[Tensor, Tensor]:
         """Make a patch.
 
@@ -123,13 +117,13 @@ class Augmentation:
             Image (C, *patch) and labels (*patch).
         """
         if affine is not None:
-            image = convert_to_tensor(affine(image, mode="bilinear"), track_meta=False)
+            image = monai.convert_to_tensor(affine(image, mode="bilinear"), track_meta=False)
             moved = affine(labels[None].float(), mode="nearest", randomize=False)
-            labels = convert_to_tensor(moved, track_meta=False)[0].to(torch.uint8)
+            labels = monai.convert_to_tensor(moved, track_meta=False)[0].to(torch.uint8)
         flipped = [a for a in self.flip_axes if rng.rand() < 0.5]
         if flipped:
             image = image.flip([a + 1 for a in flipped])
             labels = labels.flip(flipped)
         self._intensities.set_random_state(seed=rng.randint(2**31))
-        varied: Tensor = convert_to_tensor(self._intensities(image), track_meta=False)
+        varied: Tensor = monai.convert_to_tensor(self._intensities(image), track_meta=False)
         return varied.float(), labels
