@@ -248,3 +248,11 @@ def dicomDatabase(slicerApp: Any, tmp_path: Path) -> Iterator[Any]:
     slicer.dicomDatabase = ctkDICOMDatabase(tmp_path / "DICOM")
     yield slicer.dicomDatabase
     del slicer.dicomDatabase
+
+
+@pytest.fixture
+def screenshots(tmp_path: Path) -> Path:
+    """Where pictures go: the folder of PUMIT_SCREENSHOTS, or a temporary one."""
+    folder = Path(os.environ.get("PUMIT_SCREENSHOTS", tmp_path))
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder

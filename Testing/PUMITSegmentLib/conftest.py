@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -74,8 +72,15 @@ def daily(loadModule: Any, sliceView: Any) -> Iterator[Any]:
 
 
 @pytest.fixture
-def screenshots(tmp_path: Path) -> Path:
-    """Where pictures go: the folder of PUMIT_SCREENSHOTS, or a temporary one."""
-    folder = Path(os.environ.get("PUMIT_SCREENSHOTS", tmp_path))
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+def w(scene: Any) -> Any:
+    """Scans and segmentations to write into; see `writing_scene`."""
+    import writing_scene
+
+    return writing_scene
+
+
+@pytest.fixture
+def writer(scene: Any) -> Any:
+    from PUMITSegmentLib.segments.writer import SegmentWriter
+
+    return SegmentWriter()

@@ -13,20 +13,6 @@ from pumit.segmentation import ClassLabel, LabelMap
 LIVER = "Segmentation category and type - 3D Slicer General Anatomy list~SCT^123037004^Anatomical Structure~SCT^10200004^Liver~^^~Anatomic codes - DICOM master list~^^~^^"  # noqa: E501
 
 
-@pytest.fixture
-def w(scene: Any) -> Any:
-    import writing_scene
-
-    return writing_scene
-
-
-@pytest.fixture
-def writer(scene: Any) -> Any:
-    from PUMITSegmentLib.segments.writer import SegmentWriter
-
-    return SegmentWriter()
-
-
 def answerOf(shape: tuple[int, int, int]) -> AutomaticAnswer:
     labels = np.zeros(shape, dtype=np.uint8)
     labels[2:8, 3:12, 4:15] = 1

@@ -9,13 +9,6 @@ import pytest
 from pumit.inference.tokenizer.token_use import Reconstruction, TokenUse
 
 
-@pytest.fixture
-def w(scene: Any) -> Any:
-    import writing_scene
-
-    return writing_scene
-
-
 def answerFor(array: np.ndarray, *, isUsualKnown: bool = False) -> Reconstruction:
     image = array.astype(np.float32) * 0.9
     shares = np.array([0.5, 0.0, 0.3, 0.2])

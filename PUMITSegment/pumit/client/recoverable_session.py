@@ -5,6 +5,10 @@ from __future__ import annotations
 import contextlib
 import threading
 from abc import abstractmethod
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
 
 from pumit.client.closing import Closing
 from pumit.client.heartbeat import Heartbeat
@@ -12,6 +16,8 @@ from pumit.client.http_client import Client
 from pumit.errors import ServiceError, VolumeError
 from pumit.inference.interactive.prompt_history import PromptHistory
 from pumit.inference.interactive.prompted_session import PromptedSession
+from pumit.prompts import Prompt
+from pumit.segmentation import PromptAnswer
 from pumit.volume import Volume
 from pumit.wire import protocol
 
@@ -53,6 +59,44 @@ class RecoverableSession(Closing, PromptedSession):
     def is_server_alive(self) -> bool:
         """Whether the server answered its last heartbeat."""
         return self._heartbeat.is_server_alive
+
+    def predict(
+        self,
+        segment: str = "1",
+        *,
+        cancelled: Callable[[], bool] | None = None,
+        progress: Callable[[float], None] | None = None,
+    ) -> npt.NDArray[np.bool_]:
+        """Answer the prompts of a segment.
+
+        Args:
+            segment: Name of the segment.
+            cancelled: Function that is called often, on this thread; True stops the computation,
+                or the waiting for it.
+            progress: Callback for the finished share, 0 to 1, on this thread.
+
+        Returns:
+            Mask (D, H, W) on the volume's own grid.
+
+        Raises:
+            Cancelled: If it was stopped, here or by a newer request; the session stays usable.
+            PromptError: If there is no prompt yet, or only negative ones.
+            ServiceError: If the server is gone; `rebuild` continues on another.
+        """
+        prompts = self.prompts(segment)
+        return self.answer(prompts, segment, cancelled=cancelled, progress=progress).mask
+
+    @abstractmethod
+    def answer(
+        self,
+        prompts: Sequence[Prompt],
+        segment: str = "1",
+        *,
+        place_count: int = 0,
+        cancelled: Callable[[], bool] | None = None,
+        progress: Callable[[float], None] | None = None,
+    ) -> PromptAnswer:
+        """Answer prompts that the caller keeps; those kept here stay as they are."""
 
     def close(self) -> None:
         """Free the session on the server; nothing is raised if the server is gone."""

@@ -6,9 +6,6 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-import numpy as np
-import numpy.typing as npt
-
 from pumit.client.heartbeat import Heartbeat
 from pumit.client.http_client import PUMIT, Client, Unreachable
 from pumit.client.recoverable_session import RecoverableSession
@@ -78,31 +75,6 @@ class RemoteSession(RecoverableSession, ModelMethods, StructureMethods):
                 raise
             self._begin(volume)
             self._channel = channel
-
-    def predict(
-        self,
-        segment: str = "1",
-        *,
-        cancelled: Callable[[], bool] | None = None,
-        progress: Callable[[float], None] | None = None,
-    ) -> npt.NDArray[np.bool_]:
-        """Answer the prompts of a segment.
-
-        Args:
-            segment: Name of the segment.
-            cancelled: Asked often, from this thread; True stops the computation.
-            progress: Callback for the finished share, 0 to 1, on this thread.
-
-        Returns:
-            Mask (D, H, W) on the volume's own grid.
-
-        Raises:
-            Cancelled: If it was stopped, here or by a newer request; the session stays usable.
-            PromptError: If there is no prompt yet, or only negative ones.
-            ServiceError: If the server is gone; `rebuild` continues on another.
-        """
-        prompts = self.prompts(segment)
-        return self.answer(prompts, segment, cancelled=cancelled, progress=progress).mask
 
     def answer(
         self,

@@ -17,6 +17,7 @@ from pumit.evaluation.drawn_gestures import GESTURES
 from pumit.evaluation.metrics import dice
 from pumit.evaluation.segmentation_metrics import surface_dice
 from pumit.geometry import Triple
+from pumit.inference.automatic.components import largest_component
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.interactive.session import InteractiveSession
 from pumit.io.labels.label_file import is_same_grid
@@ -27,17 +28,9 @@ Mask = npt.NDArray[np.bool_]
 MIN_VOXELS = 200
 
 
-def largest(mask: Mask) -> Mask:
-    """Largest connected piece of a mask."""
-    labels, count = ndimage.label(mask)
-    if count <= 1:
-        return mask
-    return np.asarray(labels == 1 + int(np.argmax(np.bincount(labels.ravel())[1:])))
-
-
 def deepest(mask: Mask, spacing_mm: tuple[float, float, float]) -> tuple[int, int, int]:
     """Voxel of the largest piece that is farthest from its border, in millimetres."""
-    piece = largest(mask)
+    piece = largest_component(mask)
     window = ndimage.find_objects(piece.astype(np.uint8))[0]
     # Beyond a planar image there is nothing: its one slice does not make all of it border.
     rim = [int(n > 1) for n in mask.shape]
@@ -88,7 +81,7 @@ def simulate_clicks(session: Clickable, target: Mask, clicks: int) -> Iterator[t
         missing, excess = target & ~mask, mask & ~target
         if not missing.any() and not excess.any():
             return
-        sizes = [int(largest(m).sum()) if m.any() else 0 for m in (missing, excess)]
+        sizes = [int(largest_component(m).sum()) if m.any() else 0 for m in (missing, excess)]
         is_positive = sizes[0] >= sizes[1]
         d, h, w = deepest(missing if is_positive else excess, spacing)
         started = time.perf_counter()

@@ -17,7 +17,7 @@ from pumit.errors import VolumeError
 from pumit.evaluation.metrics import dice
 from pumit.evaluation.simulated_user import deepest
 from pumit.geometry import Triple
-from pumit.report.error_picture import draw_outline, extent_of, grey_range, window_around
+from pumit.report.error_picture import cut_out, draw_outline, extent_of, grey_range, window_around
 from pumit.report.style import BACKGROUND, TEXT
 from pumit.report.views import View, views_through
 from pumit.segmentation import Mask
@@ -76,13 +76,7 @@ def write_class_error_picture(
         raise VolumeError("Neither label nor answer has any class; there is nothing to show.")
     union = np.logical_or.reduce([m for c in present for m in (c.truth, c.answer)])
     window = window_around(union)
-    scan = volume.array if volume.array.ndim == 3 else volume.array[0]
-    cut = replace(
-        volume,
-        array=scan[window],
-        origin_lps=tuple(volume.index_to_world([s.start for s in window]).tolist()),
-        source=None,
-    )
+    cut = cut_out(volume, window)
     inside = [replace(c, truth=c.truth[window], answer=c.answer[window]) for c in present]
     through = _place_of_largest_error(inside, cut.spacing_mm)
     views = views_through(cut, through)

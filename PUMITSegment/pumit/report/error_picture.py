@@ -69,15 +69,9 @@ def write_error_picture(
     for stage in stages:
         union |= stage.mask
     window = window_around(union)
-    scan = volume.array if volume.array.ndim == 3 else volume.array[0]
-    cut = replace(
-        volume,
-        array=scan[window],
-        origin_lps=tuple(volume.index_to_world([s.start for s in window]).tolist()),
-        source=None,
-    )
+    cut = cut_out(volume, window)
     truth = target[window]
-    grey = grey_range(scan[window], union[window])
+    grey = grey_range(cut.array, union[window])
     columns = 1 if cut.is_planar else 3
     figure = Figure(figsize=(columns * ROW_INCHES * 1.15, len(stages) * ROW_INCHES + 0.4), dpi=DPI)
     FigureCanvasAgg(figure)
@@ -125,6 +119,17 @@ def window_around(mask: Mask) -> tuple[slice, ...]:
         room = 4 + round(MARGIN * float(hit[-1] - hit[0] + 1))
         window.append(slice(max(int(hit[0]) - room, 0), min(int(hit[-1]) + room + 1, size)))
     return tuple(window)
+
+
+def cut_out(volume: Volume, window: tuple[slice, ...]) -> Volume:
+    """The part of a scan in a window, where it lies in the world; of several channels the first."""
+    scan = volume.array if volume.array.ndim == 3 else volume.array[0]
+    return replace(
+        volume,
+        array=scan[window],
+        origin_lps=tuple(volume.index_to_world([s.start for s in window]).tolist()),
+        source=None,
+    )
 
 
 def extent_of(view: View, shape: tuple[int, int, int]) -> tuple[float, float, float, float]:

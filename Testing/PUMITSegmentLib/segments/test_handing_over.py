@@ -5,21 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
-
-
-@pytest.fixture
-def w(scene: Any) -> Any:
-    import writing_scene
-
-    return writing_scene
-
-
-@pytest.fixture
-def writer(scene: Any) -> Any:
-    from PUMITSegmentLib.segments.writer import SegmentWriter
-
-    return SegmentWriter()
 
 
 def heard(segmentationNode: Any, segmentID: str, change: Any) -> list[str]:

@@ -8,13 +8,6 @@ import numpy as np
 import pytest
 
 
-@pytest.fixture
-def writer(scene: Any) -> Any:
-    from PUMITSegmentLib.segments.writer import SegmentWriter
-
-    return SegmentWriter()
-
-
 def isColoured(view: Any, ras: np.ndarray) -> bool:
     """Whether a segment's colour is seen at a position, over a grey scan."""
     view.jumpTo(ras)

@@ -9,20 +9,6 @@ import pytest
 from pumit.errors import PumitError, VolumeError
 
 
-@pytest.fixture
-def w(scene: Any) -> Any:
-    import writing_scene
-
-    return writing_scene
-
-
-@pytest.fixture
-def writer(scene: Any) -> Any:
-    from PUMITSegmentLib.segments.writer import SegmentWriter
-
-    return SegmentWriter()
-
-
 def assertWritten(w: Any, mask: np.ndarray, volumeNode: Any, segmentationNode: Any, segmentID="A"):
     """A segment holds exactly the mask, voxel by voxel of the segmentation, in world space."""
     found, matrix = w.stored(segmentationNode, segmentID)

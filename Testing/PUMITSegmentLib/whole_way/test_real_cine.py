@@ -14,8 +14,6 @@ from pumit.evaluation.metrics import dice
 SHAPE, SPACING_DHW = (12, 96, 96), (6.0, 1.5, 1.5)
 # Radius of the blood pool in each frame, mm: it contracts and fills again.
 RADII_MM = (24.0, 21.0, 18.0, 16.0, 18.0, 22.0)
-
-
 # Middle of a pool along a row, mm, where it has a neighbour, and its size in parts of one alone.
 APART_MM, SMALLER = 16.0, 0.75
 

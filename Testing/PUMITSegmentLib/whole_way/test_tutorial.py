@@ -1,4 +1,4 @@
-"""Walks through the tutorial on a real scan, and makes its pictures.
+"""Walks through the tutorial on a real scan, and makes its screenshots.
 
 `PUMIT_SCREENSHOTS=Resources/tutorial` writes them where the tutorial shows them; else they go to a
 temporary folder. The scan may be shown: STS_001 of the TCIA collection Soft-tissue-Sarcoma, CC BY.
@@ -6,7 +6,6 @@ temporary folder. The scan may be shown: STS_001 of the TCIA collection Soft-tis
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +22,6 @@ OUTSIDE = ((-69.3, 30.3, -838.8), (-43.0, -57.6, -793.0))
 FEMUR_BOX = ((-116.0, 10.0), (-155.0, 50.0))
 
 
-@pytest.fixture
-def pictures(tmp_path: Path) -> Path:
-    """Where pictures go."""
-    folder = Path(os.environ.get("PUMIT_SCREENSHOTS", tmp_path))
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
 def click(widget: Any) -> None:
     from Qt import QtCore, QtTest
 
@@ -44,7 +35,7 @@ def hasSurface(segment: Any) -> bool:
 
 @pytest.mark.slow
 def test_tutorial_on_a_real_scan(
-    loadModule: Any, sliceView: Any, threeDView: Any, shared_data: Path, pictures: Path
+    loadModule: Any, sliceView: Any, threeDView: Any, shared_data: Path, screenshots: Path
 ) -> None:
     pytest.importorskip("torch")
     import slicer
@@ -78,7 +69,7 @@ def test_tutorial_on_a_real_scan(
         slicer.app.processEvents()
         waitFor(lambda: gui.panel.flash.node is None)  # what a click changed flashes first
         gui.panel.displayRow.showVolumes()
-        file = pictures / f"{name}.png"
+        file = screenshots / f"{name}.png"
         compose(frame, [*views, solid], file)
         # A palette: half a megabyte each would weigh on every clone.
         Image.open(file).quantize(256, dither=Image.Dither.NONE).save(file, optimize=True)

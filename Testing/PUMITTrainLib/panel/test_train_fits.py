@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +11,6 @@ from train_module import TrainModule, addToTable, start, writeRun
 from train_scene import goodCase
 
 SECTIONS = ("casesSection", "learnSection", "runSection", "resultSection")
-
-
-@pytest.fixture
-def pictures(tmp_path: Path) -> Path:
-    """Where pictures go: the folder of PUMIT_SCREENSHOTS, or a temporary one."""
-    folder = Path(os.environ.get("PUMIT_SCREENSHOTS", tmp_path))
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
 
 
 def check(module: TrainModule, file: Path, section: str = "") -> None:
@@ -34,11 +25,11 @@ def check(module: TrainModule, file: Path, section: str = "") -> None:
     assert module.frame.minimumSizeHint.width() <= module.frame.width
 
 
-def test_a_fresh_panel_fits(module: TrainModule, pictures: Path) -> None:
-    check(module, pictures / "train_fresh.png")
+def test_a_fresh_panel_fits(module: TrainModule, screenshots: Path) -> None:
+    check(module, screenshots / "train_fresh.png")
 
 
-def test_cases_with_long_names_fit(module: TrainModule, pictures: Path) -> None:
+def test_cases_with_long_names_fit(module: TrainModule, screenshots: Path) -> None:
     for number in range(8):
         volume = module.addVolume(f"CT thorax abdomen with contrast {number}", seed=number)
         module.addSegmentation(volume, f"Segmentation by the second reader {number}")
@@ -54,11 +45,11 @@ def test_cases_with_long_names_fit(module: TrainModule, pictures: Path) -> None:
     call.emit({"summary": {"classes": summary}})
     call.end()
     module.settle()
-    check(module, pictures / "train_cases.png", "casesSection")
-    check(module, pictures / "train_learn.png", "learnSection")
+    check(module, screenshots / "train_cases.png", "casesSection")
+    check(module, screenshots / "train_learn.png", "learnSection")
 
 
-def test_a_run_fits(module: TrainModule, pictures: Path) -> None:
+def test_a_run_fits(module: TrainModule, screenshots: Path) -> None:
     addToTable(module)
     folder = start(module)
     records: list[dict[str, Any]] = [
@@ -70,15 +61,15 @@ def test_a_run_fits(module: TrainModule, pictures: Path) -> None:
     (folder / "log.jsonl").write_text(lines, encoding="utf-8")
     sentence = "Step 30 of 40: loss 0.52, mean Dice 0.60 on the cases that were kept back."
     writeRun(module, folder, step=30, seconds=4000.0, left_seconds=3600.0, sentence=sentence)
-    check(module, pictures / "train_run.png", "runSection")
+    check(module, screenshots / "train_run.png", "runSection")
 
 
-def test_an_error_fits(module: TrainModule, pictures: Path) -> None:
+def test_an_error_fits(module: TrainModule, screenshots: Path) -> None:
     addToTable(module)
     folder = start(module)
     sentence = "The disk is full: 0.1 GiB are free in /data/of/a/lab/with/long/names/runs, and a "
     writeRun(module, folder, "failed", sentence=sentence + "checkpoint needs 0.3 GiB. Make room.")
-    check(module, pictures / "train_error.png", "runSection")
+    check(module, screenshots / "train_error.png", "runSection")
 
 
 def finish(module: TrainModule, classes: tuple[str, ...], cases: int) -> None:
@@ -121,11 +112,11 @@ RESULTS = {
 
 
 @pytest.mark.parametrize("result", RESULTS)
-def test_the_result_fits(module: TrainModule, pictures: Path, result: str) -> None:
+def test_the_result_fits(module: TrainModule, screenshots: Path, result: str) -> None:
     classes, cases = RESULTS[result]
     if cases:
         finish(module, classes, cases)
         assert module.ui.scoreTable.isVisible()
         assert module.ui.useButton.enabled
-    check(module, pictures / f"train_result_{result.replace(' ', '_')}.png", "resultSection")
+    check(module, screenshots / f"train_result_{result.replace(' ', '_')}.png", "resultSection")
     assert module.ui.worstLabel.isVisible() == bool(cases)

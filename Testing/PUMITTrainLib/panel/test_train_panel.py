@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
 from fake_train_logic import FakeScore, goodRow, runView
 from shown_panel import WIDTH, ShownPanel
 
 SECTIONS = ("casesSection", "learnSection", "runSection", "resultSection", "helpSection")
-
-
-@pytest.fixture
-def screenshots(tmp_path: Path) -> Path:
-    """Where pictures go: the folder of PUMIT_SCREENSHOTS, or a temporary one."""
-    folder = Path(os.environ.get("PUMIT_SCREENSHOTS", tmp_path))
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
 
 
 def fill(shown: ShownPanel, tmp_path: Path) -> None:

@@ -25,7 +25,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from pumit.evaluation.metrics import dice
-from pumit.evaluation.simulated_user import MIN_VOXELS, deepest, largest, read_case
+from pumit.evaluation.simulated_user import MIN_VOXELS, deepest, read_case
+from pumit.inference.automatic.components import largest_component
 from pumit.inference.automatic.segmentation import AutomaticSegmenter, load_automatic
 from pumit.inference.interactive.segmenter import Segmenter, load_segmenter
 from pumit.inference.interactive.session import InteractiveSession
@@ -51,7 +52,7 @@ def corrected(
         if not missing.any() and not excess.any():
             scores.append(1.0)
             continue
-        sizes = [int(largest(m).sum()) if m.any() else 0 for m in (missing, excess)]
+        sizes = [int(largest_component(m).sum()) if m.any() else 0 for m in (missing, excess)]
         is_positive = sizes[0] >= sizes[1]
         index = deepest(missing if is_positive else excess, session.volume.spacing_mm)
         x, y, z = session.volume.index_to_world(index).tolist()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -26,13 +25,6 @@ def mask_of(volume: Volume, start: int) -> MaskPrompt:
     mask = np.zeros(volume.shape, dtype=bool)
     mask[start : start + 2, 3:9] = True
     return MaskPrompt(mask)
-
-
-@pytest.fixture
-def session(server: Running, volume: Volume) -> Iterator[RemoteSession]:
-    with server.client() as client, RemoteSession(client) as remote:
-        remote.set_volume(volume)
-        yield remote
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import math
 import struct
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -19,13 +18,6 @@ from pumit.volume import Volume
 from pumit.wire import protocol
 from pumit.wire.bundle import pack_bundle, unpack_bundle
 from pumit.wire.protocol import ArrayError
-
-
-@pytest.fixture
-def session(server: Running, volume: Volume) -> Iterator[RemoteSession]:
-    with server.client() as client, RemoteSession(client) as remote:
-        remote.set_volume(volume)
-        yield remote
 
 
 def direct(volume: Volume, **options: Any) -> Any:

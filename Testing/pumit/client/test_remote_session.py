@@ -28,13 +28,6 @@ def _centre(volume: Volume, *index: float):
     return tuple(volume.index_to_world(index))
 
 
-@pytest.fixture
-def session(server, volume):
-    with server.client() as client, RemoteSession(client) as remote:
-        remote.set_volume(volume)
-        yield remote
-
-
 def test_masks_equal_those_of_the_library_for_every_kind_of_prompt(session, volume):
     corners = volume.index_to_world([(d, h, w) for d in (1, 4) for h in (3, 9) for w in (5, 20)])
     prior = np.zeros(volume.shape, dtype=bool)

@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 from fake_engine import FakeEngine
-from loopback_server import Running
 from pumit.client.remote_session import RemoteSession
 from pumit.errors import ConsentNeeded, OtherModality, StructureError
 from pumit.volume import Volume
-
-
-@pytest.fixture
-def session(server: Running, volume: Volume) -> Iterator[RemoteSession]:
-    with server.client() as client, RemoteSession(client) as remote:
-        remote.set_volume(volume)
-        yield remote
 
 
 def direct(volume: Volume) -> np.ndarray:

@@ -17,7 +17,6 @@ from pumit.evaluation.simulated_user import (
     dice_after_clicks,
     evaluate_case,
     labels_on,
-    largest,
     simulate_clicks,
     targets_of,
 )
@@ -60,11 +59,6 @@ def write_case(folder: Path, volume: Volume, labels: np.ndarray) -> None:
         image.SetOrigin(volume.origin_lps)
         image.SetDirection(volume.direction.ravel())
         SimpleITK.WriteImage(image, str(folder / f"{name}.nii.gz"))
-
-
-def test_largest_keeps_one_piece() -> None:
-    mask = block((4, 10, 10), (0, 4), (0, 3), (0, 3)) | block((4, 10, 10), (0, 4), (5, 9), (5, 9))
-    np.testing.assert_array_equal(largest(mask), block((4, 10, 10), (0, 4), (5, 9), (5, 9)))
 
 
 def test_the_deepest_voxel_is_the_middle_of_the_largest_piece() -> None:

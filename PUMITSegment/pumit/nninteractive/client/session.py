@@ -125,32 +125,6 @@ class NNInteractiveSession(RecoverableSession):
             # Not cleared: an answer about the earlier volume may still be on its way into it.
             self._answers = AnswerCache()
 
-    def predict(
-        self,
-        segment: str = "1",
-        *,
-        cancelled: Callable[[], bool] | None = None,
-        progress: Callable[[float], None] | None = None,
-    ) -> npt.NDArray[np.bool_]:
-        """Answer the prompts of a segment.
-
-        Args:
-            segment: Name of the segment.
-            cancelled: Asked often, from this thread; True stops the waiting. The server finishes
-                the prompt that it is at, and the next prediction waits for that.
-            progress: Callback for the finished share, 0 to 1, on this thread.
-
-        Returns:
-            Mask (D, H, W) on the volume's own grid.
-
-        Raises:
-            Cancelled: If it was stopped; the session stays usable.
-            PromptError: If there is no prompt yet, or only negative ones.
-            ServiceError: If the server is gone; `rebuild` continues on another.
-        """
-        prompts = self.prompts(segment)
-        return self.answer(prompts, segment, cancelled=cancelled, progress=progress).mask
-
     def answer(
         self,
         prompts: Sequence[Prompt],
@@ -162,7 +136,9 @@ class NNInteractiveSession(RecoverableSession):
     ) -> PromptAnswer:
         """Answer prompts that the caller keeps; those kept here stay as they are.
 
-        The same arguments as those of `RemoteSession`. Of the mask nothing more is known.
+        The same arguments as those of `RemoteSession`, except that a cancelled computation is not
+        stopped: the server finishes the prompt that it is at, and the next prediction waits for
+        that. Of the mask nothing more is known.
 
         Raises:
             Cancelled: If it was stopped; the session stays usable.

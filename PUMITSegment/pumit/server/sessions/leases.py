@@ -158,11 +158,7 @@ class LeaseRegistry:
         Raises:
             LeaseExpired: If there is no such lease.
         """
-        self.sweep()
-        with self._lock:
-            lease = self._leases.get(token or "")
-        if lease is None:
-            raise LeaseExpired("The session is unknown or has expired; open a new one.")
+        lease = self._living(token)
         lease.seen_at = self._clock()
         if is_action:
             lease.active_at, lease.is_idle = lease.seen_at, False
@@ -174,12 +170,16 @@ class LeaseRegistry:
         Raises:
             LeaseExpired: If there is no such lease.
         """
+        lease = self._living(token)
+        return max(0.0, self._limits.idle_timeout_s - (self._clock() - lease.active_at))
+
+    def _living(self, token: str | None) -> Lease:
         self.sweep()
         with self._lock:
             lease = self._leases.get(token or "")
         if lease is None:
             raise LeaseExpired("The session is unknown or has expired; open a new one.")
-        return max(0.0, self._limits.idle_timeout_s - (self._clock() - lease.active_at))
+        return lease
 
     def release(self, token: str | None) -> None:
         """Free a session; releasing one twice is no error."""

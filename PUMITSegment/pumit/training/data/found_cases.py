@@ -33,6 +33,11 @@ class LabelledSet:
     repeats_single: bool = False
     doubts: tuple[str, ...] = ()
 
+    def cases_named(self, names: Iterable[str]) -> list[LabelledCase]:
+        """Cases of these names, in their order."""
+        by_name = {case.name: case for case in self.cases}
+        return [by_name[name] for name in names]
+
 
 @dataclass(frozen=True)
 class FoundCases:

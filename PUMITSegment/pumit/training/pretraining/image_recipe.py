@@ -44,6 +44,11 @@ def degrees(recipe: ImageRecipe) -> dict[int, float]:
         raise PumitError(str(error)) from None
 
 
+def degrees_with_share(recipe: ImageRecipe) -> dict[int, float]:
+    """Degrees of anisotropy with a share above zero; raises as `degrees` does."""
+    return {da0: share for da0, share in degrees(recipe).items() if share > 0}
+
+
 def check(recipe: ImageRecipe) -> None:
     """Raise PumitError for crops and degrees that cannot be used, reading no data."""
     crops_of(recipe)

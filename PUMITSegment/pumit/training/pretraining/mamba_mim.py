@@ -128,7 +128,7 @@ def check(recipe: MambaMimRecipe) -> None:
     with torch.device("meta"):  # takes no memory
         network = _network(recipe)
     for crop in image_recipe.crops_of(recipe):
-        for da0 in _degrees(recipe):
+        for da0 in image_recipe.degrees_with_share(recipe):
             try:
                 grid = network.grid(crop.shape(da0))
             except ValueError as error:
@@ -163,7 +163,7 @@ def build(recipe: MambaMimRecipe, context: BuildContext) -> Objective:
         "kind": "encoder",
         "plan": image_recipe.window_plan(recipe),
     }
-    return Objective(task, _degrees(recipe), content)
+    return Objective(task, image_recipe.degrees_with_share(recipe), content)
 
 
 def _network(recipe: MambaMimRecipe) -> MambaMim:
@@ -173,12 +173,6 @@ def _network(recipe: MambaMimRecipe) -> MambaMim:
     if network.in_channels not in (1, 3):
         raise PumitError(f"in_channels of {name} is 1 or 3, got {network.in_channels}.")
     return network
-
-
-def _degrees(recipe: MambaMimRecipe) -> dict[int, float]:
-    """Degrees of anisotropy with a share above zero."""
-    given = image_recipe.degrees(recipe)
-    return {da0: share for da0, share in given.items() if share > 0}
 
 
 MAMBA_MIM_OBJECTIVE = ObjectiveKind(build, check)

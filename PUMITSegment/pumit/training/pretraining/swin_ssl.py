@@ -181,7 +181,7 @@ def check(recipe: SwinSslRecipe) -> None:
     """Raise PumitError for keys that cannot be used, reading no data."""
     image_recipe.check(recipe)
     for crop in image_recipe.crops_of(recipe):
-        for da0 in _degrees(recipe):
+        for da0 in image_recipe.degrees_with_share(recipe):
             shape = crop.shape(da0)
             if any(n % STRIDE for n in shape) or math.prod(shape) < 2 * STRIDE**3:
                 raise PumitError(
@@ -211,13 +211,7 @@ def build(recipe: SwinSslRecipe, context: BuildContext) -> Objective:
         "kind": "encoder",
         "plan": image_recipe.window_plan(recipe),
     }
-    return Objective(task, _degrees(recipe), content)
-
-
-def _degrees(recipe: SwinSslRecipe) -> dict[int, float]:
-    """Degrees of anisotropy with a share above zero."""
-    given = image_recipe.degrees(recipe)
-    return {da0: share for da0, share in given.items() if share > 0}
+    return Objective(task, image_recipe.degrees_with_share(recipe), content)
 
 
 SWIN_SSL_OBJECTIVE = ObjectiveKind(build, check)

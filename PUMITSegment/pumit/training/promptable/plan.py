@@ -21,7 +21,7 @@ from pumit.training.data.case import CaseFacts, read_labelled
 from pumit.training.data.checks import DataFacts, examine
 from pumit.training.data.classes import ClassValue, base_values
 from pumit.training.data.found_cases import LabelledSet
-from pumit.training.data.labelled_set import LabelledCase, find_labelled_set
+from pumit.training.data.labelled_set import find_labelled_set
 from pumit.training.data.split import Split, split_cases
 from pumit.training.promptable.finetuning_task import ClickTask
 from pumit.training.promptable.lora import add_adapters
@@ -51,11 +51,6 @@ class ClickPlan:
     data: LabelledSet
     facts: DataFacts
     split: Split
-
-    def cases(self, names: Sequence[str]) -> list[LabelledCase]:
-        """Cases of these names."""
-        by_name = {case.name: case for case in self.data.cases}
-        return [by_name[name] for name in names]
 
     def network(self, device: torch.device) -> PromptableNetwork:
         """The initial model's network, a new one every time."""
@@ -162,7 +157,7 @@ def scans_of(plan: ClickPlan, progress: Callable[[int], None] | None = None) -> 
     classes = plan.data.classes
     values = structures_of(classes)
     scans = []
-    for number, case in enumerate(plan.cases(plan.split.training), start=1):
+    for number, case in enumerate(plan.data.cases_named(plan.split.training), start=1):
         if progress is not None:
             progress(number)
         read = read_labelled(case, classes)
@@ -196,7 +191,7 @@ def build_validation(plan: ClickPlan, device: torch.device) -> ClickValidation:
     facts = {fact.name: fact for fact in plan.facts.cases}
     names, classes = plan.split.validation, plan.data.classes
     validated = validated_structures(facts, names, classes, plan.recipe.validation.answers)
-    cases = plan.cases(names)
+    cases = plan.data.cases_named(names)
     return ClickValidation(
         validating(plan, device), cases, validated, classes, scenes=plan.recipe.validation.scenes
     )

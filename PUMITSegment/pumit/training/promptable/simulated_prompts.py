@@ -8,6 +8,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
+from pumit.inference.automatic.components import largest_component
+
 Mask = npt.NDArray[np.bool_]
 Rng = np.random.Generator
 
@@ -30,14 +32,6 @@ class PromptState:
     def is_ambiguous(self) -> bool:
         """Whether several structures would answer it: one click, or a box alone."""
         return self.prior is None and len(self.points) + (self.box is not None) == 1
-
-
-def largest(mask: Mask) -> Mask:
-    """Largest connected piece."""
-    labels, count = ndimage.label(mask)
-    if count <= 1:
-        return mask
-    return np.asarray(labels == 1 + int(np.argmax(np.bincount(labels.ravel())[1:])))
 
 
 DEEPEST, BORDER = 0.55, 0.15  # shares of clicks; the others fall anywhere deeper than half
@@ -72,7 +66,7 @@ def click_in(
         ScribblePrompt (Wong et al., 2024): clicks in a band along the border.
     """
     spacing = (ratio if ratio > 0 else 1.0, 1.0, 1.0)
-    piece = largest(mask)
+    piece = largest_component(mask)
     window = ndimage.find_objects(piece.astype(np.uint8))[0]
     # Beyond a planar field there is nothing: its one slice does not make all of it border.
     rim = [int(n > 1) for n in mask.shape]
@@ -179,7 +173,7 @@ def correct(
     state.prior = answer
     if not missing.any() and not excess.any():
         return
-    sizes = [int(largest(m).sum()) if m.any() else 0 for m in (missing, excess)]
+    sizes = [int(largest_component(m).sum()) if m.any() else 0 for m in (missing, excess)]
     is_positive = sizes[0] >= sizes[1]
     place = click_in(missing if is_positive else excess, ratio, rng)
     state.points.append((*place, is_positive))

@@ -21,7 +21,7 @@ from pumit.training.data.classes import (
     region_table,
 )
 from pumit.training.data.found_cases import LabelledSet
-from pumit.training.data.labelled_set import LabelledCase, find_labelled_set
+from pumit.training.data.labelled_set import find_labelled_set
 from pumit.training.data.split import Split, split_cases
 from pumit.training.recipes.model import unknown_key
 from pumit.training.recipes.segmentation import SegmentationRecipe
@@ -65,11 +65,6 @@ class SegmentationPlan:
     plan: DataPlan
     network: str
     sizes: dict[str, Any]
-
-    def cases(self, names: tuple[str, ...]) -> list[LabelledCase]:
-        """Cases of these names."""
-        by_name = {case.name: case for case in self.data.cases}
-        return [by_name[name] for name in names]
 
 
 def check_network(recipe: SegmentationRecipe) -> None:

@@ -83,7 +83,7 @@ class SegmentationJob(TrainingJob):
         run, ready = self.run, self.ready
         self.cases = run.reporter.written(
             lambda: prepare_all(
-                ready.cases(ready.split.training),
+                ready.data.cases_named(ready.split.training),
                 ready.data.classes,
                 self._network_plan(),
                 folder=run.output / "prepared",
@@ -117,7 +117,7 @@ class SegmentationJob(TrainingJob):
         self.scores = SegmentationValidation(
             second.to(run.device),
             self._network_plan(),
-            ready.cases(ready.split.validation),
+            ready.data.cases_named(ready.split.validation),
             ready.data.classes,
             overlap=self.recipe.validation.overlap,
             averages_flips=False,
