@@ -13,13 +13,6 @@ SHAPE = (6, 16, 20)
 
 
 @pytest.fixture
-def database(scene):
-    from export_scene import DicomDatabase
-
-    return DicomDatabase()
-
-
-@pytest.fixture
 def volume_node(scene, database, tmp_path):
     from export_scene import loadSeries
 

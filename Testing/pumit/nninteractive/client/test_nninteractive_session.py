@@ -14,19 +14,6 @@ from pumit.prompts import BoxPrompt, MaskPrompt, PointPrompt, ScribblePrompt
 from pumit.volume import Volume
 
 
-@pytest.fixture
-def theirs():
-    with serve_nninteractive() as server:
-        yield server
-
-
-@pytest.fixture
-def session(theirs, volume):
-    with theirs.client() as client, NNInteractiveSession(client) as made:
-        made.set_volume(volume)
-        yield made
-
-
 def test_a_click_paints_the_voxel_at_its_place_in_the_world(session, volume, theirs):
     """On an oblique, anisotropic grid, a little off the voxel's centre."""
     clicked = at(volume, 4.3, 10.4, 20.7)

@@ -18,19 +18,6 @@ from pumit.volume import Volume
 from pumit.wire.protocol import BusyError
 
 
-@pytest.fixture
-def theirs():
-    with serve_nninteractive() as server:
-        yield server
-
-
-@pytest.fixture
-def session(theirs, volume):
-    with theirs.client() as client, NNInteractiveSession(client) as made:
-        made.set_volume(volume)
-        yield made
-
-
 def test_an_expired_session_is_opened_again_by_itself(volume):
     with (
         serve_nninteractive(idle_timeout_seconds=0.3, sweep_interval_seconds=0.05) as server,
