@@ -1,7 +1,7 @@
 """What a corrective click changes: the connected change at the click, and nothing elsewhere.
 
 A network that predicts again answers anew everywhere, and undoes here what was settled there.
-Only the change that hangs together with the newest click is taken over: of the answer of one field
+Only the change that the newest click asks for is taken over: of the answer of one field
 (`change_at`), or of all of them on the volume's grid (`changed_at`). So an "outside" in the heart
 leaves a liver untouched, and a mask that the user gave or painted counts voxel by voxel.
 
@@ -24,40 +24,58 @@ from pumit.preprocessing.fields import Field
 
 Mask = npt.NDArray[np.bool_]
 REACH = 2.0  # in-plane voxels of the field around a click within which a change belongs to it
-DEPTHS = 2.0  # how far a change of a given mask reaches, over how deep it is at the click
+# How far a change reaches, over how deep it is at the click: of a given mask, which is mostly
+# right, and of an answer of the network.
+GIVEN_DEPTHS = 2.0
+OWN_DEPTHS = 4.0
 RIM = 1  # voxels around a change that are taken over with it, so that its border is the new one
 _INSIDE, _OUTSIDE = 4.0, -4.0
 _NEIGHBOURS = np.ones((3, 3, 3), dtype=bool)
 
 
 def change_at(
-    before: Floats, after: Floats, place: npt.ArrayLike, slice_ratio: float
+    before: Floats, after: Floats, place: npt.ArrayLike, slice_ratio: float, *, is_positive: bool
 ) -> Mask | None:
-    """The pieces of a change that a click belongs to.
+    """The part of a change that a click asks for.
+
+    Asked again, the network also moves the rest of the border a little, often in one piece with
+    what the click meant. A missing part is deep where it is clicked, and most of it comes; of a
+    thin shell around a good answer little is taken over.
 
     Args:
         before: Earlier answer, logits (D, H, W).
         after: New answer, logits of the same shape.
         place: The click, field index (d, h, w).
         slice_ratio: Slice spacing over in-plane spacing; 0 in 2D.
+        is_positive: Whether the click adds, or removes.
 
     Returns:
-        Bool (D, H, W), or None where nothing changed at the click.
+        Bool (D, H, W), or None where nothing changed at the click the way it asks for.
     """
+    # 1. What was added, or removed, and its pieces within reach of the click.
     changed = (before > 0) != (after > 0)
+    changed &= (after > 0) == is_positive
     labels, count = ndimage.label(changed, _NEIGHBOURS)
     if count == 0:
         return None
     scale = np.array([slice_ratio if slice_ratio > 0 else 1.0, 1.0, 1.0])
     axes = [
-        (np.arange(n) - c) * s
+        ((np.arange(n) - c) * s) ** 2
         for n, c, s in zip(changed.shape, np.asarray(place, dtype=np.float64), scale, strict=True)
     ]
-    d, h, w = np.ix_(*axes)
-    near = d**2 + h**2 + w**2 <= REACH**2
+    d2, h2, w2 = np.ix_(*axes)
+    distance = np.sqrt(d2 + h2 + w2)
+    near = distance <= REACH
     touched = np.unique(labels[near])
     touched = touched[touched > 0]
-    return np.isin(labels, touched) if len(touched) else None
+    if len(touched) == 0:
+        return None
+    pieces = np.isin(labels, touched)
+    # 2. As far as a few times their depth at the click.
+    window = ndimage.find_objects(pieces.astype(np.uint8))[0]
+    depth = _depth(pieces[window], scale, [n == 1 for n in changed.shape])
+    deepest = depth[near[window]].max()
+    return pieces & (distance <= max(OWN_DEPTHS * float(deepest), REACH))
 
 
 def apply_change(
@@ -204,12 +222,9 @@ def near_places(
     # 2. How deep the change is at the places, searched for where there is any.
     sampling = np.asarray(spacing_mm, dtype=np.float64)
     places = [np.asarray(point[:3], dtype=np.float64) for point in points]
-    rim = [(int(n > 1), int(n > 1)) for n in shape]  # a planar image has no border beyond it
-    padded = np.pad(changed[window[0]], rim)
-    inner = tuple(slice(a, n - b) for (a, b), n in zip(rim, padded.shape, strict=True))
-    depth = ndimage.distance_transform_edt(padded, sampling=sampling)[inner]
+    depth = _depth(changed[window[0]], sampling, [n == 1 for n in shape])
     near = _near([place.tolist() for place in places], start, shape, sampling)[window[0]]
-    reach = max(DEPTHS * float(depth[near].max(initial=0)), REACH * float(sampling[1:].max()))
+    reach = max(GIVEN_DEPTHS * float(depth[near].max(initial=0)), REACH * float(sampling[1:].max()))
     # 3. Within that reach of one of them.
     kept = np.zeros(changed[window[0]].shape, dtype=bool)
     for place in places:
@@ -222,6 +237,21 @@ def near_places(
     np.copyto(old[window[0]], new[window[0]], where=kept)
     d, h, w = start.tolist()
     return LogitBox((d, h, w), old)
+
+
+def _depth(
+    mask: Mask, spacing: npt.NDArray[np.float64], is_flat: Sequence[bool]
+) -> npt.NDArray[np.float64]:
+    """Distance of each voxel of a mask from the nearest one outside of it.
+
+    Args:
+        mask: Bool (D, H, W); beyond it nothing belongs to the mask.
+        spacing: Spacing of its voxels, (D, H, W).
+        is_flat: Axes along which the whole image is one voxel: it has no border there.
+    """
+    rim = [(0, 0) if is_one else (1, 1) for is_one in is_flat]
+    inner = tuple(slice(a, n + a) for (a, _), n in zip(rim, mask.shape, strict=True))
+    return np.asarray(ndimage.distance_transform_edt(np.pad(mask, rim), sampling=spacing)[inner])
 
 
 def _on(patch: LogitBox, start: npt.NDArray[np.int_], shape: tuple[int, ...]) -> Floats:

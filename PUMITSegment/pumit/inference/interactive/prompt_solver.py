@@ -188,7 +188,8 @@ class PromptSolver:
         view = replace(before.views[before.chosen], field=where, logits=prior)
         (new,) = self._field_answers(view, prompts)
         assert new.logits is not None
-        change = change_at(prior, new.logits, where.to_field(place), where.prompt_ratio)
+        at, ratio = where.to_field(place), where.prompt_ratio
+        change = change_at(prior, new.logits, at, ratio, is_positive=is_positive)
         if change is None:
             agrees = is_inside(before.patch, place) == is_positive
             return replace(before, num_points=len(prompts.points)) if agrees else None

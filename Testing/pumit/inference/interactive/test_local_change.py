@@ -28,7 +28,7 @@ WIDER = (slice(2, 8), slice(2, 8), slice(2, 11))
 def test_only_the_change_at_the_click_is_taken() -> None:
     """The far block disappears from the new answer; the click was in the near one."""
     before, after = logits(NEAR, FAR), logits(WIDER)
-    change = change_at(before, after, (4, 4, 9), 2.0)
+    change = change_at(before, after, (4, 4, 9), 2.0, is_positive=True)
     assert change is not None
     expected = np.zeros((12, 20, 20), bool)
     expected[2:8, 2:8, 8:11] = True
@@ -36,23 +36,49 @@ def test_only_the_change_at_the_click_is_taken() -> None:
 
 
 def test_a_click_next_to_a_change_reaches_it() -> None:
-    change = change_at(logits(NEAR), logits(WIDER), (4, 4, 12), 2.0)
+    change = change_at(logits(NEAR), logits(WIDER), (4, 4, 12), 2.0, is_positive=True)
     assert change is not None
     assert change.any()
 
 
 @pytest.mark.parametrize("place", [(4, 15, 15), (11, 4, 9)], ids=["in-plane", "slices away"])
 def test_nothing_changed_there(place: tuple[int, int, int]) -> None:
-    assert change_at(logits(NEAR), logits(WIDER), place, 2.0) is None
-    assert change_at(logits(NEAR), logits(NEAR), (4, 4, 4), 2.0) is None
+    assert change_at(logits(NEAR), logits(WIDER), place, 2.0, is_positive=True) is None
+    assert change_at(logits(NEAR), logits(NEAR), (4, 4, 4), 2.0, is_positive=True) is None
 
 
 def test_depth_does_not_count_in_one_slice() -> None:
     before, after = np.full((1, 20, 20), -3.0, np.float32), np.full((1, 20, 20), -3.0, np.float32)
     after[0, 5:9, 5:9] = 3.0
-    change = change_at(before, after, (0, 6, 6), 0.0)
+    change = change_at(before, after, (0, 6, 6), 0.0, is_positive=True)
     assert change is not None
     assert int(change.sum()) == 16
+
+
+def test_a_click_inside_removes_nothing_and_one_outside_adds_nothing() -> None:
+    """The new answer moves the block: a part appears on one side and goes on the other."""
+    moved = (slice(2, 8), slice(2, 8), slice(4, 10))
+    before, after = logits(NEAR), logits(moved)
+    added = change_at(before, after, (4, 4, 8), 2.0, is_positive=True)
+    removed = change_at(before, after, (4, 4, 3), 2.0, is_positive=False)
+    assert added is not None
+    assert removed is not None
+    assert bool((after[added] > 0).all())
+    assert bool((after[removed] < 0).all())
+    assert change_at(before, after, (4, 4, 3), 2.0, is_positive=True) is None
+
+
+def test_of_a_border_that_moved_everywhere_a_part_near_the_click_is_taken() -> None:
+    """A shell of one voxel around a good answer, and a missing corner, deep, where the click is."""
+    before = logits((slice(5, 25), slice(5, 25), slice(5, 25)), shape=(40, 40, 40))
+    after = logits((slice(4, 26), slice(4, 26), slice(4, 26)), shape=(40, 40, 40))
+    after[14:19, 14:19, 25:34] = 3.0
+    change = change_at(before, after, (16, 16, 29), 1.0, is_positive=True)
+    assert change is not None
+    assert bool(change[14:19, 14:19, 25:34].all())
+    shell = (before < 0) & (after > 0)
+    shell[14:19, 14:19, 25:34] = False
+    assert int((change & shell).sum()) < 0.25 * int(shell.sum())
 
 
 def test_the_rest_of_the_answer_stays_bit_by_bit() -> None:
