@@ -27,7 +27,7 @@ REACH = 2.0  # in-plane voxels of the field around a click within which a change
 # How far a change reaches, over how deep it is at the click: of a given mask, which is mostly
 # right, and of an answer of the network.
 GIVEN_DEPTHS = 2.0
-OWN_DEPTHS = 4.0
+OWN_DEPTHS = 8.0
 RIM = 1  # voxels around a change that are taken over with it, so that its border is the new one
 _INSIDE, _OUTSIDE = 4.0, -4.0
 _NEIGHBOURS = np.ones((3, 3, 3), dtype=bool)
