@@ -65,11 +65,12 @@ def generated_fields(size: int, per_kind: int) -> list[ValidationField]:
             seed = SEED + 1000 * (1 + list(KINDS).index(kind)) + i
             generator = torch.Generator().manual_seed(seed)
             scene = draw_scene(da0, size, generator)
+            image = scene.image.numpy()
             pick = int(torch.randint(len(scene.targets), (), generator=generator))
             fields.append(
                 ValidationField(
                     f"{kind}/{i}",
-                    field_channels(scene.image, torch.ones_like(scene.image)),
+                    torch.from_numpy(field_channels(image, np.ones_like(image))),
                     scene.targets[pick],
                     0.0 if da0 == 5 else scene.slice_ratio,
                     da0,

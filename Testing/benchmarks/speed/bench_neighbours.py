@@ -78,12 +78,18 @@ def clicking(scan: Path | None) -> Step:
 
 def training(scan: Path | None) -> Step:
     """A step of the network that ships: embed, decode, and go back through both."""
-    import pumit
+    from pumit.system.threads import wait_asleep
+
+    wait_asleep()  # as the command line does, before PyTorch is imported
     import torch
+    from pumit.inference.loading import build_from
+    from pumit.models.checkpoint import load_checkpoint
+    from pumit.models.index import find_model
     from pumit.networks.promptable.prompt_encoder import PromptBatch
     from pumit.networks.pumit import Anisotropy
 
-    network = pumit.load_segmenter("default", device="cpu").engine.network.train()
+    path = find_model("default")
+    network = build_from(load_checkpoint(path), path, torch.device("cpu")).train()
     shape = (16, 64, 64)
     image, anisotropy = torch.rand(1, 3, *shape), Anisotropy(2)
     prompts = PromptBatch(

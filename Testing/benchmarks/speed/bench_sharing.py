@@ -58,7 +58,7 @@ class Users:
         index = (shape - 1) / 2 + rng.uniform(-0.1, 0.1, 3) * shape
         prompt = PointPrompt(tuple(self.volume.index_to_world(index)))
         start = time.perf_counter()
-        await self.state.change(lease, lambda session: session.add_prompt(prompt))
+        await self.state.change(lease, lambda session: session.add_prompts([prompt]))
         await self.answer(lease)
         return time.perf_counter() - start
 

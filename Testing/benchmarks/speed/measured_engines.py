@@ -90,18 +90,18 @@ class _recorded:  # noqa: N801
     def __enter__(self) -> None:
         from pumit.inference.engine import openvino_engine
 
-        self._run = openvino_engine._run
+        self._infer = openvino_engine._infer
 
         def run(request: Any, arrays: list[Floats]) -> list[Floats]:
             self._given.append([np.ascontiguousarray(a) for a in arrays])
-            return self._run(request, arrays)
+            return self._infer(request, arrays)
 
-        openvino_engine._run = run
+        openvino_engine._infer = run
 
     def __exit__(self, *_: object) -> None:
         from pumit.inference.engine import openvino_engine
 
-        openvino_engine._run = self._run
+        openvino_engine._infer = self._infer
 
 
 class OnnxEncoderEngine(TorchEngine):
