@@ -17,7 +17,7 @@ from PUMITSegmentLib.prompts.nodes import PromptNodes
 from PUMITSegmentLib.prompts.snapshot import PromptSnapshot
 from PUMITSegmentLib.segments.appearance import Appearance
 from PUMITSegmentLib.segments.as_voxels import canRead
-from PUMITSegmentLib.segments.editable_area import EditableArea, editingAnywhere
+from PUMITSegmentLib.segments.editable_area import editingAnywhere
 from PUMITSegmentLib.segments.packed_mask import PackedMask
 from PUMITSegmentLib.segments.provenance import byModel, editedByHand, setProvenance
 from PUMITSegmentLib.segments.segment_list import segmentIDs
@@ -166,14 +166,14 @@ class WorkingSegmentation:
             Whether the segment holds something now. It may not though the mask does: where the
             user allows no change, or in voxels much larger than the scan's.
         """
-        isEverything = EditableArea.ofSegmentEditor(self.node).isEverything
-        isWhole = isEverything and overwrite is not OverwriteMode.STOP
-        self._writer.write(self.node, segmentID, answer.prepared, self.volumeNode, overwrite)
+        isWhole = self._writer.write(
+            self.node, segmentID, answer.prepared, self.volumeNode, overwrite
+        )
         setProvenance(
             self._segment(segmentID),
             byModel("SEMIAUTOMATIC", model.get("name", ""), model.get("version", "")),
         )
-        # What the user restricted has to be read back.
+        # What was restricted or resampled has to be read back.
         packed = answer.packed if isWhole else self._read(segmentID)
         if packed.box is not None and (snapshot := self.prompts.snapshot(segmentID)).isContinued:
             # Clicks correct what was found here, and not what was in the frame before.

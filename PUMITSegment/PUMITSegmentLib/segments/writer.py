@@ -117,7 +117,7 @@ class SegmentWriter:
         mask: Mask | PreparedMask,
         volumeNode,
         overwrite: OverwriteMode = OverwriteMode.NONE,
-    ) -> None:
+    ) -> bool:
         """Replace a segment by a mask, inside the editable area.
 
         The mask is placed in world space, whatever transforms volume and segmentation are under
@@ -130,6 +130,10 @@ class SegmentWriter:
             mask: bool, (D, H, W), on the volume's grid; or what `prepare` made of it.
             volumeNode: The volume that the mask belongs to.
             overwrite: Rule for other segments under the mask.
+
+        Returns:
+            Whether the segment is the mask now, voxel by voxel: on the same grid, with nothing kept
+            as it was or left to other segments.
 
         Raises:
             PumitError: If the segment is gone, the segmentation holds surfaces, the mask is not
@@ -152,8 +156,11 @@ class SegmentWriter:
             # 1. The mask on the grid of the segmentation, without what other segments keep.
             target = _Target(segmentationNode, segmentID, volumeNode)
             box, new = target.placed(prepared)
+            isWhole = area.isEverything and np.array_equal(new, prepared.voxels.view(bool))
             if overwrite is OverwriteMode.STOP:
-                new = new & ~target.others(box)
+                kept = new & target.others(box)
+                if kept.any():
+                    isWhole, new = False, new & ~kept
             # 2. Outside of the editable area the segment stays as it was.
             held, final = box, new
             if not area.isEverything:
@@ -176,6 +183,7 @@ class SegmentWriter:
             taken, contested = target.contested(box, new, overwrite)
             if not taken.isEmpty:
                 self._add(target, taken, contested, overwrite)
+        return isWhole
 
     def read(self, segmentationNode, segmentID: str, volumeNode, frame=None) -> Mask:
         """A segment as a mask on a volume's grid, wherever both lie in the world.

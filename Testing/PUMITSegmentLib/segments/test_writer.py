@@ -132,6 +132,18 @@ def test_segmentation_with_content_but_no_geometry_keeps_its_grid(w, writer) -> 
     np.testing.assert_array_equal(w.stored(segmentation, "B")[0], before)
 
 
+def test_write_tells_whether_the_segment_is_the_mask_now(w, writer) -> None:
+    from PUMITSegmentLib.segments.writer import OverwriteMode
+
+    volume, mask = w.addScan(), w.ball()
+    segmentation = w.addSegmentation(volume)
+    assert writer.write(segmentation, "A", mask, volume, OverwriteMode.STOP)
+    assert not writer.write(segmentation, "B", mask, volume, OverwriteMode.STOP)
+    assert writer.write(segmentation, "B", mask, volume, OverwriteMode.ALL)
+    coarse = w.addSegmentation(w.addScan(np.zeros(w.SHAPE, np.int16), spacing_dhw=(3.0, 2.0, 2.0)))
+    assert not writer.write(coarse, "A", mask, volume)
+
+
 @pytest.mark.parametrize("axis", [0, 2])
 def test_planar_volume(w, writer, axis) -> None:
     shape = [13, 14, 15]
