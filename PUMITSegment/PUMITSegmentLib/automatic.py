@@ -15,8 +15,9 @@ from PUMITSlicerLib.terms import uniqueName
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.prompts.geometry import boxCornersWorld
+from PUMITSegmentLib.segments.prepared_mask import PreparedMask
 from PUMITSegmentLib.segments.provenance import AlgorithmType, byModel, setProvenance
-from PUMITSegmentLib.segments.writer import OverwriteMode, PreparedMask, SegmentWriter
+from PUMITSegmentLib.segments.writer import OverwriteMode, SegmentWriter
 
 
 @dataclass(frozen=True, eq=False)

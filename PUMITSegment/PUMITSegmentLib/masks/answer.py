@@ -10,7 +10,8 @@ from pumit.errors import VolumeError
 from PUMITSlicerLib.mrml import ijkToRas
 
 from PUMITSegmentLib.segments.packed_mask import PackedMask
-from PUMITSegmentLib.segments.writer import PreparedMask, noVoxels, prepare
+from PUMITSegmentLib.segments.prepared_mask import PreparedMask, prepare
+from PUMITSegmentLib.segments.writer import noVoxels
 
 Mask = npt.NDArray[np.bool_]
 

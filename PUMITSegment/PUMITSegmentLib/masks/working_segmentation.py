@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 from PUMITSlicerLib.label_layers import isEmptySegment
-from PUMITSlicerLib.labelmap_grid import Box
 from PUMITSlicerLib.mrml import VolumeFrame
 
 from PUMITSegmentLib.automatic import FoundStructures, addStructures
@@ -19,9 +18,10 @@ from PUMITSegmentLib.segments.appearance import Appearance
 from PUMITSegmentLib.segments.as_voxels import canRead
 from PUMITSegmentLib.segments.editable_area import editingAnywhere
 from PUMITSegmentLib.segments.packed_mask import PackedMask
+from PUMITSegmentLib.segments.prepared_mask import unpacked
 from PUMITSegmentLib.segments.provenance import byModel, editedByHand, setProvenance
 from PUMITSegmentLib.segments.segment_list import segmentIDs
-from PUMITSegmentLib.segments.writer import OverwriteMode, PreparedMask, SegmentWriter
+from PUMITSegmentLib.segments.writer import OverwriteMode, SegmentWriter
 
 # Steps of one frame of a sequence: its history, and the states that were never answered.
 Steps = tuple[History, list[SegmentState]]
@@ -391,10 +391,6 @@ class WorkingSegmentation:
         return PackedMask.of(self.mask(segmentID))
 
     def _restoreMask(self, segmentID: str, packed: PackedMask) -> None:
-        box = packed.box or ((0, 0),) * 3
-        starts, stops = zip(*box, strict=True)
-        voxels = np.ascontiguousarray(packed.inside()).view(np.uint8)
-        prepared = PreparedMask(packed.shape, Box(starts, stops), voxels)
         # Masking that was set since then must not keep a step from being undone.
         with editingAnywhere():
-            self._writer.write(self.node, segmentID, prepared, self.volumeNode)
+            self._writer.write(self.node, segmentID, unpacked(packed), self.volumeNode)

@@ -16,8 +16,8 @@ from PUMITSlicerLib.mrml import VolumeFrame, ijkToRas, orientedImage
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.segments.occupied import BINARY_LABELMAP
+from PUMITSegmentLib.segments.prepared_mask import PreparedMask, prepare
 from PUMITSegmentLib.segments.segment_list import segmentIDs
-from PUMITSegmentLib.segments.writer import PreparedMask, prepare
 
 PLANAR_CONTOUR = "Planar contour"
 

@@ -7,28 +7,23 @@ around the old and the new mask becomes the segment's image. The logic takes fro
 from __future__ import annotations
 
 import enum
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import numpy as np
 import slicer
 from pumit.errors import PumitError, VolumeError
-from pumit.geometry import Array
 from pumit.segmentation import Mask
 from PUMITSlicerLib.computing.background import Background
-from PUMITSlicerLib.labelmap_grid import Box, GridMap, emptyImage, imageGrid, padded, sampled
-from PUMITSlicerLib.mrml import ijkToRas, moveBeside, orientedImage, orientedImageArray
+from PUMITSlicerLib.labelmap_grid import Box, GridMap, imageGrid, padded, sampled
+from PUMITSlicerLib.mrml import ijkToRas, moveBeside
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.segments.editable_area import EditableArea, visibleSegmentIDs
-from PUMITSegmentLib.segments.occupied import BINARY_LABELMAP, occupied
+from PUMITSegmentLib.segments.occupied import BINARY_LABELMAP
+from PUMITSegmentLib.segments.prepared_mask import PreparedMask, prepare
+from PUMITSegmentLib.segments.segment_on_grid import SegmentOnGrid, referenceGrid
 from PUMITSegmentLib.segments.surface_refresh import SurfaceRefresh
-
-# VTK ends the program where it cannot have the memory. On the scan's own grid no mask is larger
-# than the scan, which is in memory already.
-_MOST_VOXELS = 1 << 30
 
 
 class OverwriteMode(enum.Enum):
@@ -46,38 +41,6 @@ class OverwriteMode(enum.Enum):
     def takesFromOthers(self) -> bool:
         """Whether other segments may change."""
         return self.value in ("visible", "all")
-
-
-@dataclass(frozen=True, eq=False)
-class PreparedMask:
-    """A mask cropped to its foreground.
-
-    Attributes:
-        shape: (D, H, W) of the volume.
-        box: Bounding box of the voxels that are set; empty where none is.
-        voxels: uint8, 0 or 1, contiguous, fills `box`.
-    """
-
-    shape: tuple[int, ...]
-    box: Box
-    voxels: Array
-
-
-def prepare(mask: Mask) -> PreparedMask:
-    """Cut a mask to what is set in it: the part of a write that any thread may do.
-
-    Args:
-        mask: bool, (D, H, W).
-
-    Raises:
-        VolumeError: If it is not such an array.
-    """
-    mask = np.asarray(mask)
-    if mask.dtype != np.bool_ or mask.ndim != 3:
-        raise VolumeError(f"A mask must be bool, (D, H, W), got {mask.dtype} {mask.shape}.")
-    box = Box.around(mask)
-    voxels = np.ascontiguousarray(mask[box.within(Box((0, 0, 0), mask.shape))])
-    return PreparedMask(mask.shape, box, voxels.view(np.uint8))
 
 
 class SegmentWriter:
@@ -154,7 +117,7 @@ class SegmentWriter:
         with self._writing(segmentationNode), self.surfaces.postponed(segmentationNode, changed):
             _adopt(segmentationNode, volumeNode)
             # 1. The mask on the grid of the segmentation, without what other segments keep.
-            target = _Target(segmentationNode, segmentID, volumeNode)
+            target = SegmentOnGrid(segmentationNode, segmentID, volumeNode)
             box, new = target.placed(prepared)
             isWhole = area.isEverything and np.array_equal(new, prepared.voxels.view(bool))
             if overwrite is OverwriteMode.STOP:
@@ -180,7 +143,9 @@ class SegmentWriter:
             else:  # what was made from the voxels is to be made anew by Slicer
                 target.empty()
                 self._add(target, held, final, OverwriteMode.NONE)
-            taken, contested = target.contested(box, new, overwrite)
+            taken, contested = target.contested(
+                box, new, _givingWay(segmentationNode, segmentID, overwrite)
+            )
             if not taken.isEmpty:
                 self._add(target, taken, contested, overwrite)
         return isWhole
@@ -224,7 +189,7 @@ class SegmentWriter:
             segmentationNode.EndModify(wasModifying)
             self._isWriting = wasWriting
 
-    def _add(self, target: _Target, box: Box, voxels: Mask, overwrite: OverwriteMode) -> None:
+    def _add(self, target: SegmentOnGrid, box: Box, voxels: Mask, overwrite: OverwriteMode) -> None:
         node = slicer.vtkMRMLSegmentEditorNode
         modes = {
             OverwriteMode.NONE: node.OverwriteNone,
@@ -242,133 +207,19 @@ class SegmentWriter:
         )
 
 
-class _Target:
-    """The segment to be written, on the grid of its segmentation."""
-
-    def __init__(self, segmentationNode, segmentID: str, volumeNode) -> None:
-        self.segmentationNode = segmentationNode
-        self.segmentID = segmentID
-        self.segmentation = segmentationNode.GetSegmentation()
-        self.segment = self.segmentation.GetSegment(segmentID)
-        reference = _reference(self.segmentation)
-        self.grid = imageGrid(reference)
-        self.start = Box.ofImage(reference).start
-        nodes = (segmentationNode.GetParentTransformNode(), volumeNode.GetParentTransformNode())
-        self._toVolume = GridMap(self.grid, ijkToRas(volumeNode), *nodes)
-        self._fromVolume = GridMap(ijkToRas(volumeNode), self.grid, *nodes[::-1])
-
-    @property
-    def box(self) -> Box:
-        """Around the segment as it is."""
-        image = self.segment.GetRepresentation(BINARY_LABELMAP)
-        box = Box.ofImage(image)
-        if self._sharing() and not box.isEmpty:
-            box = Box.around(orientedImageArray(image) == self.segment.GetLabelValue(), box.start)
-        # Both under the segmentation's own parent transform.
-        return GridMap(imageGrid(image), self.grid, None, None).covering(box)
-
-    def voxels(self, box: Box) -> Mask:
-        """The segment as it is, on a box."""
-        return occupied(self.segmentation, [self.segmentID], box, self.grid)
-
-    def others(self, box: Box) -> Mask:
-        """Where any other segment is, on a box."""
-        ids = set(self.segmentation.GetSegmentIDs()) - {self.segmentID}
-        return occupied(self.segmentation, ids, box, self.grid)
-
-    def contested(self, box: Box, voxels: Mask, overwrite: OverwriteMode) -> tuple[Box, Mask]:
-        """The part of a mask where others must give way, cut to what is set in it."""
-        others: list[str] = []
-        if overwrite is OverwriteMode.VISIBLE:
-            others = visibleSegmentIDs(self.segmentationNode)
-        elif overwrite is OverwriteMode.ALL:
-            others = list(self.segmentation.GetSegmentIDs())
-        others = [other for other in others if other != self.segmentID]
-        if not others or box.isEmpty:
-            return Box((0, 0, 0), (0, 0, 0)), np.zeros((0, 0, 0), dtype=bool)
-        common = occupied(self.segmentation, others, box, self.grid)
-        common &= voxels
-        found = Box.around(common, box.start)
-        return found, common[found.within(box)]
-
-    def placed(self, prepared: PreparedMask) -> tuple[Box, Mask]:
-        """A mask of the volume, on a box of this grid."""
-        box = self._fromVolume.covering(prepared.box)
-        if math.prod(box.shape) > max(_MOST_VOXELS, math.prod(prepared.shape)):
-            raise PumitError(
-                _(
-                    "The voxels of this segmentation are far smaller than those of the scan, and "
-                    "the mask needs too many of them; use a new segmentation."
-                )
-            )
-        image = orientedImage(prepared.voxels, np.eye(4), prepared.box.start)
-        return box, sampled(image, box, self._toVolume).view(bool)
-
-    @property
-    def isOnlyVoxels(self) -> bool:
-        """Whether nothing was made from the segment's voxels that would have to be made anew."""
-        names: list[str] = []
-        self.segment.GetContainedRepresentationNames(names)
-        return set(names) <= {BINARY_LABELMAP}
-
-    def image(self, box: Box, voxels: Mask):
-        """Voxels on a box of this grid as an image, without a copy of them."""
-        if box.isEmpty:  # nothing is said with voxels too: so few that a surface can be sought in
-            d, h, w = self.start
-            box = Box(self.start, (d + 2, h + 2, w + 2))
-            voxels = np.zeros(box.shape, dtype=bool)
-        return orientedImage(voxels, self.grid, box.start)
-
-    def replace(self, box: Box, voxels: Mask) -> None:
-        """Give the segment these voxels and a layer of its own, as one event for observers."""
-        logic = slicer.vtkSlicerSegmentationsModuleLogic
-        if logic.GetSegmentStatus(self.segment) == logic.NotStarted:
-            logic.SetSegmentStatus(self.segment, logic.InProgress)
-        image = slicer.vtkOrientedImageData()
-        image.DeepCopy(self.image(box, voxels))  # the scene's own: users paint into it
-        self._setImage(image)
-        events = slicer.vtkSegmentation
-        for event in (events.SourceRepresentationModified, events.RepresentationModified):
-            self.segmentation.InvokeEvent(event, self.segmentID)
-
-    def empty(self) -> None:
-        """Take every voxel from the segment, and give it a layer of its own.
-
-        By `vtkSegmentation::ClearSegment` the surfaces of all segments would be lost, and the
-        logic's own way of replacing a segment converts its surface twice.
-        """
-        self._setImage(emptyImage(self.grid))
-
-    def _setImage(self, new) -> None:
-        image = self.segment.GetRepresentation(BINARY_LABELMAP)
-        if self._sharing() and self.segment.GetLabelValue() in orientedImageArray(image):
-            self.segmentation.SeparateSegmentLabelmap(self.segmentID)
-        self.segment.AddRepresentation(BINARY_LABELMAP, new)
-        self.segment.SetLabelValue(1)  # what the mask itself has: no pass to change it
-
-    def _sharing(self) -> bool:
-        ids: list[str] = []
-        self.segmentation.GetSegmentIDsSharingBinaryLabelmapRepresentation(
-            self.segmentID, ids, False
-        )
-        return bool(ids)
-
-
-def _reference(segmentation):
-    """An image without voxels on a segmentation's grid; None where it has no grid yet."""
-    text = slicer.vtkSlicerSegmentEditorLogic.GetReferenceImageGeometryStringFromSegmentation(
-        segmentation
-    )
-    if not text:
-        return None
-    image = slicer.vtkOrientedImageData()
-    slicer.vtkSegmentationConverter.DeserializeImageGeometry(text, image, False)
-    return image
+def _givingWay(segmentationNode, segmentID: str, overwrite: OverwriteMode) -> list[str]:
+    """Ids of the other segments that lose what the mask takes."""
+    others: list[str] = []
+    if overwrite is OverwriteMode.VISIBLE:
+        others = visibleSegmentIDs(segmentationNode)
+    elif overwrite is OverwriteMode.ALL:
+        others = list(segmentationNode.GetSegmentation().GetSegmentIDs())
+    return [other for other in others if other != segmentID]
 
 
 def _adopt(segmentationNode, volumeNode) -> None:
     """Give a segmentation without content and geometry those of the volume."""
-    if _reference(segmentationNode.GetSegmentation()) is not None:
+    if referenceGrid(segmentationNode.GetSegmentation()) is not None:
         return
     # The transform first: the geometry is taken relative to it.
     segmentationNode.SetAndObserveTransformNodeID(volumeNode.GetTransformNodeID())

@@ -32,7 +32,7 @@ def heard(segmentationNode: Any, segmentID: str, change: Any) -> list[str]:
 
 def test_a_mask_is_handed_over_as_it_is(w, writer, monkeypatch) -> None:
     """No pass of the Segment Editor's logic, and no voxel more than the mask's own box."""
-    from PUMITSegmentLib.segments.writer import prepare
+    from PUMITSegmentLib.segments.prepared_mask import prepare
 
     volume = w.addScan()
     segmentation = w.addSegmentation(volume)
@@ -50,7 +50,7 @@ def test_a_mask_is_handed_over_as_it_is(w, writer, monkeypatch) -> None:
 
 
 def test_what_is_painted_into_a_written_segment_is_noticed_and_stays_its_own(w, writer) -> None:
-    from PUMITSegmentLib.segments.writer import prepare
+    from PUMITSegmentLib.segments.prepared_mask import prepare
     from PUMITSlicerLib.mrml import orientedImageArray
 
     volume = w.addScan()

@@ -298,7 +298,7 @@ def test_segment_is_in_progress_once_written(w, writer) -> None:
 
 
 def test_prepared_mask_is_written_as_the_mask_itself(w, writer) -> None:
-    from PUMITSegmentLib.segments.writer import prepare
+    from PUMITSegmentLib.segments.prepared_mask import prepare
 
     volume = w.addScan()
     segmentation = w.addSegmentation(volume)

@@ -1,0 +1,138 @@
+"""A segment on the grid of its segmentation: what it and others have there, and its new voxels."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import slicer
+from pumit.errors import PumitError
+from pumit.segmentation import Mask
+from PUMITSlicerLib.labelmap_grid import Box, GridMap, emptyImage, imageGrid, sampled
+from PUMITSlicerLib.mrml import ijkToRas, orientedImage, orientedImageArray
+from slicer.i18n import tr as _
+
+from PUMITSegmentLib.segments.occupied import BINARY_LABELMAP, occupied
+from PUMITSegmentLib.segments.prepared_mask import PreparedMask
+
+# VTK ends the program where it cannot have the memory. On the scan's own grid no mask is larger
+# than the scan, which is in memory already.
+_MOST_VOXELS = 1 << 30
+
+
+class SegmentOnGrid:
+    """The segment to be written, on the grid of its segmentation."""
+
+    def __init__(self, segmentationNode, segmentID: str, volumeNode) -> None:
+        self.segmentationNode = segmentationNode
+        self.segmentID = segmentID
+        self.segmentation = segmentationNode.GetSegmentation()
+        self.segment = self.segmentation.GetSegment(segmentID)
+        reference = referenceGrid(self.segmentation)
+        self.grid = imageGrid(reference)
+        self.start = Box.ofImage(reference).start
+        nodes = (segmentationNode.GetParentTransformNode(), volumeNode.GetParentTransformNode())
+        self._toVolume = GridMap(self.grid, ijkToRas(volumeNode), *nodes)
+        self._fromVolume = GridMap(ijkToRas(volumeNode), self.grid, *nodes[::-1])
+
+    @property
+    def box(self) -> Box:
+        """Around the segment as it is."""
+        image = self.segment.GetRepresentation(BINARY_LABELMAP)
+        box = Box.ofImage(image)
+        if self._sharing() and not box.isEmpty:
+            box = Box.around(orientedImageArray(image) == self.segment.GetLabelValue(), box.start)
+        # Both under the segmentation's own parent transform.
+        return GridMap(imageGrid(image), self.grid, None, None).covering(box)
+
+    def voxels(self, box: Box) -> Mask:
+        """The segment as it is, on a box."""
+        return occupied(self.segmentation, [self.segmentID], box, self.grid)
+
+    def others(self, box: Box) -> Mask:
+        """Where any other segment is, on a box."""
+        ids = set(self.segmentation.GetSegmentIDs()) - {self.segmentID}
+        return occupied(self.segmentation, ids, box, self.grid)
+
+    def contested(self, box: Box, voxels: Mask, others: list[str]) -> tuple[Box, Mask]:
+        """The part of a mask where these others have voxels too, cut to what is set in it."""
+        if not others or box.isEmpty:
+            return Box((0, 0, 0), (0, 0, 0)), np.zeros((0, 0, 0), dtype=bool)
+        common = occupied(self.segmentation, others, box, self.grid)
+        common &= voxels
+        found = Box.around(common, box.start)
+        return found, common[found.within(box)]
+
+    def placed(self, prepared: PreparedMask) -> tuple[Box, Mask]:
+        """A mask of the volume, on a box of this grid."""
+        box = self._fromVolume.covering(prepared.box)
+        if math.prod(box.shape) > max(_MOST_VOXELS, math.prod(prepared.shape)):
+            raise PumitError(
+                _(
+                    "The voxels of this segmentation are far smaller than those of the scan, and "
+                    "the mask needs too many of them; use a new segmentation."
+                )
+            )
+        image = orientedImage(prepared.voxels, np.eye(4), prepared.box.start)
+        return box, sampled(image, box, self._toVolume).view(bool)
+
+    @property
+    def isOnlyVoxels(self) -> bool:
+        """Whether nothing was made from the segment's voxels that would have to be made anew."""
+        names: list[str] = []
+        self.segment.GetContainedRepresentationNames(names)
+        return set(names) <= {BINARY_LABELMAP}
+
+    def image(self, box: Box, voxels: Mask):
+        """Voxels on a box of this grid as an image, without a copy of them."""
+        if box.isEmpty:  # nothing is said with voxels too: so few that a surface can be sought in
+            d, h, w = self.start
+            box = Box(self.start, (d + 2, h + 2, w + 2))
+            voxels = np.zeros(box.shape, dtype=bool)
+        return orientedImage(voxels, self.grid, box.start)
+
+    def replace(self, box: Box, voxels: Mask) -> None:
+        """Give the segment these voxels and a layer of its own, as one event for observers."""
+        logic = slicer.vtkSlicerSegmentationsModuleLogic
+        if logic.GetSegmentStatus(self.segment) == logic.NotStarted:
+            logic.SetSegmentStatus(self.segment, logic.InProgress)
+        image = slicer.vtkOrientedImageData()
+        image.DeepCopy(self.image(box, voxels))  # the scene's own: users paint into it
+        self._setImage(image)
+        events = slicer.vtkSegmentation
+        for event in (events.SourceRepresentationModified, events.RepresentationModified):
+            self.segmentation.InvokeEvent(event, self.segmentID)
+
+    def empty(self) -> None:
+        """Take every voxel from the segment, and give it a layer of its own.
+
+        By `vtkSegmentation::ClearSegment` the surfaces of all segments would be lost, and the
+        logic's own way of replacing a segment converts its surface twice.
+        """
+        self._setImage(emptyImage(self.grid))
+
+    def _setImage(self, new) -> None:
+        image = self.segment.GetRepresentation(BINARY_LABELMAP)
+        if self._sharing() and self.segment.GetLabelValue() in orientedImageArray(image):
+            self.segmentation.SeparateSegmentLabelmap(self.segmentID)
+        self.segment.AddRepresentation(BINARY_LABELMAP, new)
+        self.segment.SetLabelValue(1)  # what the mask itself has: no pass to change it
+
+    def _sharing(self) -> bool:
+        ids: list[str] = []
+        self.segmentation.GetSegmentIDsSharingBinaryLabelmapRepresentation(
+            self.segmentID, ids, False
+        )
+        return bool(ids)
+
+
+def referenceGrid(segmentation):
+    """An image without voxels on a segmentation's grid; None where it has no grid yet."""
+    text = slicer.vtkSlicerSegmentEditorLogic.GetReferenceImageGeometryStringFromSegmentation(
+        segmentation
+    )
+    if not text:
+        return None
+    image = slicer.vtkOrientedImageData()
+    slicer.vtkSegmentationConverter.DeserializeImageGeometry(text, image, False)
+    return image
