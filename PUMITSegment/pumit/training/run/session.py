@@ -17,8 +17,8 @@ from pumit.training.run.lock import RunLock
 from pumit.training.run.log_files import RunJournal
 from pumit.training.run.reporter import HeartbeatThread, RunReporter, kept
 
-# What `atomic_path` calls a file that is not whole.
-HALF_WRITTEN = re.compile(r"\.[0-9a-f]{12}-.")
+# What `atomic_path` calls a file that is not whole, and what safetensors calls its own.
+HALF_WRITTEN = re.compile(r"\.[0-9a-f]{12}-.|\.tmp[0-9A-Za-z]{6}$")
 
 
 @contextmanager

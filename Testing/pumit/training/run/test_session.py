@@ -114,6 +114,15 @@ def test_a_run_killed_while_it_saves_keeps_the_save_before(
     assert not list(tmp_path.glob(".*"))
 
 
+def test_what_killed_writers_left_goes_and_other_hidden_files_stay(tmp_path: Path) -> None:
+    halves = [".0123456789ab-last.safetensors", ".tmpvvfiO0"]
+    others = [".gitignore", ".tmp", ".tmpfiles", ".tmpvvfiO0.txt"]
+    for name in halves + others:
+        (tmp_path / name).write_bytes(b"half")
+    run_line(tmp_path)
+    assert sorted(path.name for path in tmp_path.glob(".*")) == others
+
+
 @forks
 def test_a_paused_run_is_saved_and_rests_until_it_is_resumed(
     tmp_path: Path, expected: dict[str, Tensor], monkeypatch: pytest.MonkeyPatch
