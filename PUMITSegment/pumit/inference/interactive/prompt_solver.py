@@ -20,9 +20,9 @@ from pumit.inference.interactive.answer_checks import (
     box_fit,
     contradicted,
     covers,
-    deepest_in_box,
     prompted_places,
 )
+from pumit.inference.interactive.box_answers import box_answers
 from pumit.inference.interactive.field_consensus import averaged, consensus
 from pumit.inference.interactive.field_planner import FieldPlanner, face_contact
 from pumit.inference.interactive.grid_transfer import (
@@ -50,8 +50,7 @@ from pumit.inference.interactive.refinement import (
     uncertain_windows,
 )
 from pumit.inference.interactive.segmenter import Segmenter
-from pumit.inference.interactive.solver_settings import SolverSettings
-from pumit.inference.interactive.solver_state import FieldAnswer, SolverState
+from pumit.inference.interactive.solver_state import FieldAnswer, SolverSettings, SolverState
 from pumit.inference.storage.embedding_store import StoredImage
 from pumit.preprocessing.fields import Field, Pyramid
 
@@ -324,13 +323,13 @@ class PromptSolver:
     def _field_answers(self, view: FieldAnswer, prompts: IndexPrompts) -> list[FieldAnswer]:
         """Ask the network about one field; several answers where the prompt is ambiguous."""
         prior = None if view.logits is None else sigmoid(view.logits)
-        logits, iou = self._decoded(view.field, prompts, prior)
         # One click or one box may mean several structures: each answer is a candidate.
         is_ambiguous = prior is None and len(prompts.points) + (prompts.box is not None) == 1
-        if not is_ambiguous:
-            logits, iou = logits[:1], iou[:1]
-        elif prompts.box is not None:
-            logits, iou = self._clicked(view.field, prompts, logits, iou)
+        if is_ambiguous and prompts.box is not None:
+            logits, iou = self._answers_to_box(view.field, prompts)
+        else:
+            logits, iou = self._decoded(view.field, prompts, prior)
+            logits, iou = (logits, iou) if is_ambiguous else (logits[:1], iou[:1])
         answers = []
         for mask_logits, estimate in zip(logits, iou, strict=True):
             mask = mask_logits > 0
@@ -348,33 +347,14 @@ class PromptSolver:
         """What the network answers in a field; see `Segmenter.decode`."""
         return self.segmenter.decode(self.embedding(where), in_field(prompts, where, prior))
 
-    def _clicked(
-        self, where: Field, prompts: IndexPrompts, logits: Floats, iou: Floats
-    ) -> tuple[Floats, Floats]:
-        """Answers to a box, and each predicted again with a click at its deepest place.
+    def _answers_to_box(self, where: Field, prompts: IndexPrompts) -> tuple[Floats, Floats]:
+        """Answers to a box alone in a field; see `box_answers`."""
+        classes = self.embedding(where).classes
 
-        A box says where a structure ends, and a click what it is made of: the network often
-        answers both together better than the box alone.
+        def decode(given: IndexPrompts, prior: Floats | None) -> tuple[Floats, Floats]:
+            return self._decoded(where, given, prior)
 
-        Args:
-            where: Field to decode.
-            prompts: A box alone.
-            logits: Answers (M, D, H, W) to it.
-            iou: Their estimates (M,).
-
-        Returns:
-            Logits (M + N, D, H, W) and estimates (M + N,), with one more answer for each of the N
-            different places.
-        """
-        assert prompts.box is not None
-        found = [deepest_in_box(answer > 0, where, prompts.box) for answer in logits]
-        places = dict.fromkeys(place for place in found if place is not None)
-        clicked = [replace(prompts, points=[(*place, True)]) for place in places]
-        again = [self._decoded(where, both, None) for both in clicked]
-        return (
-            np.concatenate([logits, *(answers[:1] for answers, _ in again)]),
-            np.concatenate([iou, *(estimates[:1] for _, estimates in again)]),
-        )
+        return box_answers(decode, where, prompts, classes)
 
     def _best(
         self, candidates: list[list[FieldAnswer]], prompts: IndexPrompts
