@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pumit.errors import ExportError
+from pumit.inference.engine.graph_cache import GRAPHS
 from pumit.system.consent import user_folder
 from slicer.i18n import tr as _
 
@@ -37,7 +38,7 @@ class Downloaded:
 def findDownloaded(
     environment: Mapping[str, str] = os.environ, temporary: Path | None = None
 ) -> list[Downloaded]:
-    """Look for everything that was downloaded and can be downloaded again.
+    """Look for everything that was downloaded and can be downloaded again, or made again.
 
     Models of one's own, agreements to licences, scenes, exports and runs are none of it, nor is
     what Slicer's Python has installed.
@@ -47,11 +48,13 @@ def findDownloaded(
         temporary: The system's folder for temporary files; None to ask it.
 
     Returns:
-        Those that take room: fetched models, pip's wheels, and what broken installs left.
+        Those that take room: fetched models, compiled graphs, pip's wheels, and what broken
+        installs left.
     """
     temporary = temporary or Path(tempfile.gettempdir())
     found = [
         (_("downloaded models"), _fetchedModels()),
+        (_("models compiled for this computer"), sorted((user_folder() / GRAPHS).glob("*"))),
         (_("pip's cache, which other programs use too"), _pipCache(environment)),
         (_("leftovers of unfinished installations"), sorted(temporary.glob(f"{INSTALL_PREFIX}*"))),
     ]

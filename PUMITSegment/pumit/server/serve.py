@@ -54,6 +54,7 @@ class ServeSettings:
         instance: Name before each lease token; letters, digits and `-`.
         metrics_token: A second token that opens `/metrics` and nothing else.
         drain_s: Asked to end, let open sessions go on for so long; 0 to end at once.
+        keeps_graphs: Whether what is compiled is kept in the user's folder: by a user's own worker.
 
     Raises:
         PumitError: If the combination would be unsafe, or cannot be used.
@@ -72,6 +73,7 @@ class ServeSettings:
     instance: str = ""
     metrics_token: str = field(default="", repr=False)
     drain_s: float = 0.0
+    keeps_graphs: bool = False
 
     def __post_init__(self) -> None:
         if self.uds is not None:
@@ -137,7 +139,9 @@ def serve(
         PumitError: If the model cannot be loaded, or the address is taken.
     """
     notice = ServiceNotice.from_environment()
-    engine = engine or SegmenterEngine(settings.model, device=settings.device)
+    engine = engine or SegmenterEngine(
+        settings.model, device=settings.device, keeps_graphs=settings.keeps_graphs
+    )
     app = create_app(
         engine,
         token=settings.token,
@@ -301,6 +305,7 @@ def run(args: argparse.Namespace, *, engine: ServerEngine | None = None) -> int:
         keyfile=args.keyfile,
         model=args.model,
         device=args.device,
+        keeps_graphs=parent.isdigit(),
         limits=Limits(
             max_sessions=args.max_sessions,
             max_array_bytes=array_bytes,

@@ -15,7 +15,9 @@ from pathlib import Path
 from pumit.errors import CheckpointError, PumitError
 from pumit.inference.devices import has_torch, torch_sees_gpu
 from pumit.inference.engine.engine import Engine
+from pumit.inference.engine.graph_cache import GRAPHS, GraphCache
 from pumit.models.weights import Weights, read_weights
+from pumit.system.consent import user_folder
 
 logger = logging.getLogger(__name__)
 
@@ -23,12 +25,13 @@ logger = logging.getLogger(__name__)
 VARIABLE = "PUMIT_ENGINE"
 
 
-def load_engine(path: Path, device: str) -> tuple[Engine, Weights]:
+def load_engine(path: Path, device: str, *, keeps_graphs: bool = True) -> tuple[Engine, Weights]:
     """The engine for a promptable checkpoint, and the checkpoint's weights and metadata.
 
     Args:
         path: The checkpoint.
         device: "auto", "cpu", "cuda", "cuda:1" or "mps".
+        keeps_graphs: Whether what is compiled is written for the next process.
 
     Raises:
         CheckpointError: If it is damaged, or of another network.
@@ -44,7 +47,7 @@ def load_engine(path: Path, device: str) -> tuple[Engine, Weights]:
     if device not in ("auto", "cpu"):
         raise PumitError(f"OpenVINO computes on the CPU here, not on {device!r}; unset {VARIABLE}.")
     try:
-        return _openvino_engine(path, weights), weights
+        return _openvino_engine(path, weights, keeps_graphs=keeps_graphs), weights
     except PumitError as error:
         if requested == "openvino" or not has_torch():
             raise
@@ -52,7 +55,7 @@ def load_engine(path: Path, device: str) -> tuple[Engine, Weights]:
     return _torch_engine(path, weights, device), weights
 
 
-def _openvino_engine(path: Path, weights: Weights) -> Engine:
+def _openvino_engine(path: Path, weights: Weights, *, keeps_graphs: bool) -> Engine:
     try:
         from pumit.inference.engine.openvino_engine import (
             OpenVinoEngine,
@@ -63,8 +66,14 @@ def _openvino_engine(path: Path, weights: Weights) -> Engine:
         remedy = "pip install 'openvino>=2025.0', or pip install 'pumit[train]' for PyTorch"
         raise PumitError(f"OpenVINO cannot be loaded ({_line(error)}); {remedy}.") from None
     try:
-        sizes = sizes_of(weights.recipe)
-        return OpenVinoEngine(weights.arrays, sizes, precision=best_precision())
+        return OpenVinoEngine(
+            weights.arrays,
+            sizes_of(weights.recipe),
+            precision=best_precision(),
+            graphs=lambda identity: GraphCache(
+                user_folder() / GRAPHS, (weights.sha256, *identity), is_read_only=not keeps_graphs
+            ),
+        )
     except CheckpointError:
         raise CheckpointError(
             f"The weights in {path.name} do not fit the network it names; fetch the model again."

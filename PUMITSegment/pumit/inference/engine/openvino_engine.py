@@ -1,18 +1,21 @@
 """The promptable network in OpenVINO: on CPUs, without PyTorch.
 
 The graph is made from the weights themselves for each degree and shape of fields and compiled in a
-third of a second; for those of a first click while the scan is opened. So nothing is exported and
-nothing is cached on a disk that could be damaged, stale or of other weights, and a model that was
-fine-tuned or imported needs no more than its checkpoint.
+third of a second; for those of a first click while the scan is opened. So nothing is exported, and
+a model that was fine-tuned or imported needs no more than its checkpoint. What was compiled may be
+kept for the next process (`GraphCache`).
 """
 
 from __future__ import annotations
 
+import hashlib
+import inspect
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cache
+from io import BytesIO
 from threading import Lock
 from typing import Any, Literal
 
@@ -21,9 +24,13 @@ import openvino
 from openvino import opset15 as ops
 
 from pumit.errors import CheckpointError
+from pumit.inference.engine import decoder_graph as decoder_code
+from pumit.inference.engine import encoder_graph as encoder_code
+from pumit.inference.engine import graph_layers as layers_code
 from pumit.inference.engine.decoder_graph import decoder_graph
 from pumit.inference.engine.encoder_graph import NetworkSizes, encoder_graph, token_distances
 from pumit.inference.engine.engine import FieldPrompts, Floats, R, Shape, T, map_in
+from pumit.inference.engine.graph_cache import GraphCache
 from pumit.inference.engine.graph_layers import GraphLayers, grids
 from pumit.inference.engine.prompt_maps import MapGrid, class_vectors_at, prompt_maps
 from pumit.inference.engine.prompt_tokens import PromptTokens
@@ -148,6 +155,7 @@ class OpenVinoEngine:
         threads: Number of cores to use; None for all that this process may.
         precision: "bf16" computes faster and less exactly than "f32", on CPUs that can; see
             `best_precision`.
+        graphs: Compiled graphs on the disk, as a function of what they depend on here, or None.
 
     Raises:
         CheckpointError: If the weights are those of another network.
@@ -164,6 +172,7 @@ class OpenVinoEngine:
         *,
         threads: int | None = None,
         precision: Precision = "f32",
+        graphs: Callable[[Sequence[str]], GraphCache] | None = None,
     ) -> None:
         self._weights = weights
         self._sizes = sizes
@@ -179,6 +188,8 @@ class OpenVinoEngine:
             # Fusing by generated kernels takes longer than it saves in graphs of this size.
             "SNIPPETS_MODE": "DISABLE",
         }
+        identity = (repr(sizes), repr(self._properties), *_machine_and_code(self._core))
+        self._cache = None if graphs is None else graphs(identity)
         # Compiled or to be, the one that was used last at the end.
         self._graphs: OrderedDict[_Grid, Future[_Compiled]] = OrderedDict()
         # One graph on each core: compiling uses no more.
@@ -276,9 +287,31 @@ class OpenVinoEngine:
         return compiled, compiled.create_infer_request()
 
     def _compile_both(self, da0: int, shape: Shape) -> _Compiled:
-        encoder, decoder, _ = self.graphs(da0, shape)
         distances = token_distances(grids(shape, da0)[3])[None, None]
-        return _Compiled(self._compile(encoder), self._compile(decoder), distances)
+        kept = None if self._cache is None else self._cache.read(da0, shape)
+        if kept is not None:
+            try:
+                return _Compiled(self._read(kept[0]), self._read(kept[1]), distances)
+            except RuntimeError:  # of a build of OpenVINO that calls itself the same
+                pass
+        graphs = self.graphs(da0, shape)[:2]
+        compiled = _Compiled(self._compile(graphs[0]), self._compile(graphs[1]), distances)
+        if self._cache is not None and self._cache.is_writable:
+            self._compiling.submit(self._keep, da0, shape, compiled)
+        return compiled
+
+    def _keep(self, da0: int, shape: Shape, compiled: _Compiled) -> None:
+        """Write what was compiled for the next process."""
+        assert self._cache is not None
+        with compiled.in_use:
+            encoder, decoder = BytesIO(), BytesIO()
+            compiled.encoder[0].export_model(encoder)
+            compiled.decoder[0].export_model(decoder)
+        self._cache.write(da0, shape, (encoder.getvalue(), decoder.getvalue()))
+
+    def _read(self, blob: bytes) -> tuple[Any, Any]:
+        compiled = self._core.import_model(BytesIO(blob), "CPU", self._properties)
+        return compiled, compiled.create_infer_request()
 
     def _of(self, da0: int, shape: Shape) -> _Compiled:
         key = (da0, shape)
@@ -324,6 +357,17 @@ class OpenVinoEngine:
             finally:
                 before.in_use.release()
         return results
+
+
+@cache
+def _machine_and_code(core: openvino.Core) -> tuple[str, ...]:
+    """What compiled graphs depend on, besides weights and sizes."""
+    code = hashlib.sha256()
+    for module in (decoder_code, encoder_code, layers_code):
+        code.update(inspect.getsource(module).encode())
+    name = core.get_property("CPU", "FULL_DEVICE_NAME")
+    capabilities = core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+    return openvino.get_version(), name, repr(sorted(capabilities)), code.hexdigest()
 
 
 def _infer(request: Any, arrays: list[Floats]) -> _Results:

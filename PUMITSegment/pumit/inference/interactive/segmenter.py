@@ -78,12 +78,16 @@ class Segmenter:
         return self.engine.decode(features, prompts)
 
 
-def load_segmenter(model: str | Path = "default", device: str = "auto") -> Segmenter:
+def load_segmenter(
+    model: str | Path = "default", device: str = "auto", *, keeps_graphs: bool = True
+) -> Segmenter:
     """Load a promptable model.
 
     Args:
         model: A name from the model index, or a checkpoint file.
         device: "auto", "cpu", "cuda", "cuda:1" or "mps".
+        keeps_graphs: Whether what is compiled for this processor is written into the user's
+            folder, so that the next process begins sooner; it is read there in any case.
 
     Raises:
         CheckpointError: If the model is unknown, damaged, or of another network, or if its
@@ -92,7 +96,7 @@ def load_segmenter(model: str | Path = "default", device: str = "auto") -> Segme
     """
     check_consent(str(model))
     path = find_model(model)
-    engine, weights = load_engine(path, device)
+    engine, weights = load_engine(path, device, keeps_graphs=keeps_graphs)
     header = ModelHeader.of(weights.recipe)
     name, version = header.name or path.stem, header.version
     logger.info("model %s %s on %s by %s", name, version, engine.device, engine.name)

@@ -46,7 +46,7 @@ class SolverSettings:
     consensus: float = 0.6
     coarse: float = 0.2
     stay: float = 0.1
-    windows: int = 4
+    windows: int = 2
     window_agreement: float = 0.5
     shares_answer: bool = True
     box_margins: tuple[float, ...] = (1.4,)

@@ -228,19 +228,22 @@ class SegmenterEngine:
     Args:
         model: A name from the model index, or a checkpoint file.
         device: `auto`, `cpu`, `cuda`, ...
+        keeps_graphs: Whether it may write what it compiles into the user's folder.
 
     Raises:
         CheckpointError: If the model cannot be used.
     """
 
-    def __init__(self, model: str = "default", *, device: str = "auto") -> None:
+    def __init__(
+        self, model: str = "default", *, device: str = "auto", keeps_graphs: bool = False
+    ) -> None:
         import pumit
         from pumit.inference.storage.image_store import ImageStore
         from pumit.models.card import ModelCard
         from pumit.models.checkpoint import ModelHeader
 
         # The library's classes are looked up when they are first used: torch loads here.
-        self._segmenter: Any = pumit.load_segmenter(model, device=device)
+        self._segmenter: Any = pumit.load_segmenter(model, device=device, keeps_graphs=keeps_graphs)
         self._open: Callable[..., PromptSession] = pumit.InteractiveSession
         self._images = ImageStore(is_shared=True)
         header = ModelHeader.of(self._segmenter.recipe)

@@ -131,6 +131,7 @@ def test_both_engines_give_one_mask(tiny_checkpoint: Path, monkeypatch: pytest.M
     for engine in ("openvino", "torch"):
         monkeypatch.setenv(choice.VARIABLE, engine)
         monkeypatch.setattr("pumit.inference.loading.pick_precision", _single)
+        monkeypatch.setattr(openvino_engine, "best_precision", lambda: "f32")
         session = InteractiveSession(load_segmenter(tiny_checkpoint, device="cpu"))
         session.set_volume(Volume(array))
         session.add_point((18.0, 20.0, 6.0), positive=True)

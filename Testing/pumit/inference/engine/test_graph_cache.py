@@ -1,0 +1,129 @@
+"""Compiled graphs are read by the next process, and never where anything about them is doubtful."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from pumit.inference.engine import graph_cache
+from pumit.inference.engine.graph_cache import GraphCache
+from pumit.inference.engine.openvino_engine import OpenVinoEngine, sizes_of
+from pumit.networks.build import build_network
+
+SIZES = {"widths": (8, 16, 16), "dim": 48, "depth": 1, "num_heads": 4, "field_size": 16}
+GRID = (0, (16, 16, 16))
+GRAPHS = (b"encoder", b"the decoder")
+MakeEngine = Callable[..., OpenVinoEngine]
+
+
+@pytest.fixture
+def make_engine(tmp_path: Path) -> MakeEngine:
+    def make(seed: int = 0, sha256: str = "of seed 0") -> OpenVinoEngine:
+        torch.manual_seed(seed)
+        state = build_network("promptable", **SIZES).state_dict()
+        weights = {k: v.numpy().astype(np.float32) for k, v in state.items()}
+        sizes = sizes_of({"network": "promptable", "sizes": SIZES})
+
+        def graphs(identity: Sequence[str]) -> GraphCache:
+            return GraphCache(tmp_path / "graphs", (sha256, *identity))
+
+        return OpenVinoEngine(weights, sizes, threads=1, graphs=graphs)
+
+    return make
+
+
+def tokens(engine: OpenVinoEngine) -> np.ndarray:
+    image = np.random.default_rng(0).random((3, *GRID[1]), dtype=np.float32)
+    found = np.asarray(engine.encode(image, da0=GRID[0], slice_ratio=1.0).tokens)
+    engine._compiling.shutdown()  # what is to be kept is written
+    return found
+
+
+def test_what_was_written_is_read_again(tmp_path: Path) -> None:
+    GraphCache(tmp_path / "new", ["weights"]).write(*GRID, GRAPHS)
+    assert GraphCache(tmp_path / "new", ["weights"]).read(*GRID) == GRAPHS
+
+
+def test_another_field_or_other_weights_are_not_found(tmp_path: Path) -> None:
+    GraphCache(tmp_path, ["weights"]).write(*GRID, GRAPHS)
+    assert GraphCache(tmp_path, ["weights"]).read(1, GRID[1]) is None
+    assert GraphCache(tmp_path, ["weights"]).read(0, (16, 16, 24)) is None
+    assert GraphCache(tmp_path, ["others"]).read(*GRID) is None
+
+
+@pytest.mark.parametrize("damage", ["cut", "changed", "empty"])
+def test_a_damaged_file_is_removed_in_one_line(
+    tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    cache = GraphCache(tmp_path, ["weights"])
+    cache.write(*GRID, GRAPHS)
+    (file,) = tmp_path.iterdir()
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes({"cut": content[:-3], "changed": content, "empty": b""}[damage])
+    assert cache.read(*GRID) is None
+    assert not file.exists()
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+    assert str(tmp_path) not in caplog.text
+
+
+def test_the_least_recently_used_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(graph_cache, "MOST_FILES", 2)
+    cache = GraphCache(tmp_path, ["weights"])
+    for da0 in range(3):
+        cache.write(da0, GRID[1], GRAPHS)
+        for file in tmp_path.iterdir():  # as if long ago, the first written longest
+            file.touch()
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_folder_that_cannot_be_made_is_named_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("")
+    cache = GraphCache(tmp_path / "file" / "graphs", ["weights"])
+    cache.write(*GRID, GRAPHS)
+    cache.write(*GRID, GRAPHS)
+    assert cache.read(*GRID) is None
+    assert len(caplog.records) == 1
+
+
+def test_a_server_reads_and_writes_nothing(tmp_path: Path) -> None:
+    server = GraphCache(tmp_path / "graphs", ["weights"], is_read_only=True)
+    server.write(*GRID, GRAPHS)
+    assert not (tmp_path / "graphs").exists()
+    GraphCache(tmp_path / "graphs", ["weights"]).write(*GRID, GRAPHS)
+    assert server.read(*GRID) == GRAPHS
+
+
+def test_the_next_process_compiles_nothing_and_answers_the_same(
+    make_engine: MakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = tokens(make_engine())
+    engine = make_engine()
+    monkeypatch.setattr(engine, "_compile", lambda graph: pytest.fail("compiled"))
+    np.testing.assert_array_equal(tokens(engine), first)
+
+
+def test_other_weights_are_compiled(make_engine: MakeEngine) -> None:
+    first = tokens(make_engine())
+    assert not np.array_equal(tokens(make_engine(1, "of seed 1")), first)
+
+
+def test_what_openvino_refuses_is_compiled(
+    make_engine: MakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = tokens(make_engine())
+    engine = make_engine()
+
+    def refused(blob: bytes) -> None:
+        raise RuntimeError("of another build")
+
+    monkeypatch.setattr(engine, "_read", refused)
+    np.testing.assert_array_equal(tokens(engine), first)
