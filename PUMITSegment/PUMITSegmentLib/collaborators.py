@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from PUMITSlicerLib.computing.background import Background, QtBackground
 from PUMITSlicerLib.computing.compute import Compute, ComputeState
-from PUMITSlicerLib.computing.settings import slicer_settings
+from PUMITSlicerLib.computing.settings import ComputeMode, slicer_settings
 
 from PUMITSegmentLib.segments.writer import SegmentWriter
 
@@ -25,10 +26,17 @@ class Collaborators:
     compute: Compute
     writer: SegmentWriter
 
-    def warmUp(self) -> None:
-        """Start what computes while the user aims; problems are reported with the first prompt."""
-        if self.compute.state is ComputeState.STOPPED:
-            self.compute.ensureReady(lambda: None, lambda error: None)
+    def warmUp(self, openScan: Callable[[], None]) -> None:
+        """Start what computes, and open the scan in it, while the user aims.
+
+        Problems are reported with the first prompt. Nothing goes to another machine before that.
+
+        Args:
+            openScan: Callback that opens the scan, once the worker is ready.
+        """
+        isLocal = self.compute.settings.mode is ComputeMode.LOCAL
+        if self.compute.state in (ComputeState.STOPPED, ComputeState.READY):
+            self.compute.ensureReady(openScan if isLocal else lambda: None, lambda error: None)
 
     def close(self) -> None:
         """End the worker and everything that runs; waits for nothing."""

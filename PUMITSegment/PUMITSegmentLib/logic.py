@@ -240,7 +240,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         if working is None or not (self.segmentID or self.newSegment()):
             return False
         self.parameters.promptKind = kind
-        self._parts.warmUp()
+        self._parts.warmUp(lambda: self._requests.openScan(self.segmentID))
         with self.showingErrors():
             working.adoptManualEdits(self.segmentID)
             working.prompts.startPlacing(kind, self.segmentID, self.parameters.isPositive)

@@ -62,6 +62,7 @@ class _RunningRequest:
     opened: _Opened | None = None
     volume: Volume | None = None
     source: Volume | None = None
+    isOpeningOnly: bool = False
     isMaskKept: bool = False
     generation: int = -1
     wasRepeated: bool = False
@@ -123,6 +124,29 @@ class MaskRequests:
             readSource: Reader of the frame whose mask is the only prompt; None for other prompts.
         """
         self._enqueue(_PendingRequest(segmentID, None, readSource))
+
+    def openScan(self, segmentID: str) -> None:
+        """Open the scan of a segment before its first prompt, unless something is requested.
+
+        The worker must be ready. What goes wrong is told by the first request.
+
+        Args:
+            segmentID: The segment.
+        """
+        if self._isClosed or self._pending or self._current is not None:
+            return
+        try:
+            query = self._makeQuery(segmentID)
+        except PumitError:
+            return
+        if query is None:
+            return
+        opened, generation = self._opened, self._compute.generation
+        isOpen = opened is not None and opened.volumeKey == query.volumeKey
+        if not (isOpen and opened is not None and opened.generation == generation):
+            pending = _PendingRequest(segmentID, None)
+            self._current = _RunningRequest(pending, query, isOpeningOnly=True)
+            self._send(self._current)
 
     def findPlaces(self, segmentID: str, onPlaces: OnPlaces) -> None:
         """Ask where the answer to a segment's prompts should be checked; no mask is written."""
@@ -192,7 +216,7 @@ class MaskRequests:
             self._ensureReady(request)
 
     def _report(self, request: _RunningRequest, doing: str, fraction: float | None = None) -> None:
-        if not request.isCancelled.is_set():
+        if not (request.isCancelled.is_set() or request.isOpeningOnly):
             words = _("{name}: {doing}...").format(name=request.query.name, doing=doing)
             self._status.working(words, fraction, self.cancel)
 
@@ -225,12 +249,12 @@ class MaskRequests:
             return
         self._background.submit(
             lambda: self._work(request),
-            lambda answer: self._succeed(request, *answer),
+            lambda answer: self._succeed(request, answer),
             lambda error: self._fail(request, error),
         )
 
-    def _work(self, request: _RunningRequest) -> tuple[PromptAnswer, Any]:
-        """On the thread: the answer, and what is written of it."""
+    def _work(self, request: _RunningRequest) -> tuple[PromptAnswer, Any] | None:
+        """On the thread: the answer, and what is written of it; None where a scan was opened."""
         try:
             return self._answer(request)
         except ServiceError as error:
@@ -242,7 +266,7 @@ class MaskRequests:
             if self._isClosed and request.opened is not None:  # nobody hears of it any more
                 request.opened.session.close()
 
-    def _answer(self, request: _RunningRequest) -> tuple[PromptAnswer, Any]:
+    def _answer(self, request: _RunningRequest) -> tuple[PromptAnswer, Any] | None:
         def report(text: str, fraction: float | None = None) -> None:
             self._background.post(self._report, request, text, fraction)
 
@@ -268,6 +292,8 @@ class MaskRequests:
             stop_if_cancelled()
             session.set_volume(request.volume)
             request.opened.volumeKey = query.volumeKey
+        if request.isOpeningOnly:
+            return None
         stop_if_cancelled()
         report(_("Segmenting"))
         prompts = query.prompts
@@ -287,9 +313,10 @@ class MaskRequests:
         isForMask = pending.onPlaces is None
         return answer, self._prepare(query.allow(answer.mask)) if isForMask else None
 
-    def _succeed(self, request: _RunningRequest, answer: PromptAnswer, prepared: Any) -> None:
+    def _succeed(self, request: _RunningRequest, found: tuple[PromptAnswer, Any] | None) -> None:
         pending, query = request.pending, request.query
-        if self._release(request):
+        if self._release(request) and found is not None:
+            answer, prepared = found
             if pending.onPlaces is not None:
                 pending.onPlaces([place for place in answer.places if query.isAllowed(place)])
             else:
@@ -322,12 +349,13 @@ class MaskRequests:
             self._compute.reportLost(request.generation, error)
             self._drop(request.opened)
             request.opened = None
-            if not (request.wasRepeated or request.isCancelled.is_set()):
+            isWanted = not (request.isOpeningOnly or request.isCancelled.is_set())
+            if isWanted and not request.wasRepeated:
                 request.wasRepeated = True
                 self._report(request, _("Restarting the worker"))
                 self._ensureReady(request)
                 return
-        if self._release(request):
+        if self._release(request) and not request.isOpeningOnly:
             words = _("{name}: {error}")
             self._status.problem(words.format(name=request.query.name, error=readable(error)))
         self._start()
@@ -339,7 +367,7 @@ class MaskRequests:
             self._drop(request.opened)
             self._opened = None
         isCurrent = not request.isCancelled.is_set()
-        if isCurrent:
+        if isCurrent and not request.isOpeningOnly:
             self._pending.remove(request.pending)
         return isCurrent
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -126,6 +127,48 @@ def test_forgetting_the_running_segment_lets_the_next_one_run(made: MadeRequests
     spleen.answer()
     assert made.written == []
     assert made.worker.segmentIDs == ["liver", "spleen", "liver"]
+
+
+def test_a_scan_is_opened_before_the_first_prompt_and_not_again(made: MadeRequests) -> None:
+    read = []
+    made.queries["liver"] = replace(
+        made.queries["liver"], readVolume=lambda: read.append(1) or "CT"
+    )
+    made.requests.openScan("liver")
+    assert made.worker.volume == "CT"
+    assert made.requests.running is None
+    assert not made.status.isWorking
+    made.requests.openScan("liver")
+    made.requests.request("liver")
+    made.worker.requests[-1].answer()
+    assert made.written == ["liver"]
+    assert read == [1]
+
+
+def test_nothing_is_opened_while_a_mask_is_computed(made: MadeRequests) -> None:
+    made.requests.request("liver")
+    made.requests.openScan("spleen")
+    made.worker.requests[-1].answer()
+    assert made.worker.segmentIDs == ["liver"]
+    assert made.written == ["liver"]
+
+
+def test_a_scan_that_cannot_be_opened_is_told_by_the_first_prompt_alone(
+    made: MadeRequests,
+) -> None:
+    from PUMITSlicerLib.status import Activity
+
+    seen = []
+    made.status.listeners.append(seen.append)
+
+    def fail() -> None:
+        raise PromptError("The scan has no voxels; load another.")
+
+    made.queries["liver"] = replace(made.queries["liver"], readVolume=fail)
+    made.requests.openScan("liver")
+    assert seen == []
+    made.requests.request("liver")
+    assert [status.activity for status in seen][-1] is Activity.PROBLEM
 
 
 def test_nothing_is_requested_where_there_is_nothing_to_ask_about(made: MadeRequests) -> None:

@@ -192,6 +192,7 @@ def test_what_one_click_made_is_clicked_again(cine: Cine) -> None:
 
 def test_what_took_more_than_a_click_is_clicked_in_its_own_frame_first(cine: Cine) -> None:
     from pumit.prompts import MaskPrompt, PointPrompt
+    from PUMITSlicerLib.mrml import readVolume
 
     scans: list[np.ndarray] = []
     setVolume = cine.worker.set_volume
@@ -201,7 +202,7 @@ def test_what_took_more_than_a_click_is_clicked_in_its_own_frame_first(cine: Cin
     cine.editByHand(cine.segmentID, A)
     cine.view.clickAt((6, 6, 6))
     cine.answer(A)
-    first = scans[-1]
+    first = np.array(readVolume(cine.volumeNode).array)
     cine.goTo(1)
     cine.press(cine.ui.continueButton)
     cine.worker.answered.clear()
