@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -49,6 +50,8 @@ _OF_PROMPTS = (
 MOST_COMPILED = 12
 # Two cores do more with two fields at once, each in one thread, than with one after the other.
 FIELDS_AT_ONCE = 2
+# What was compiled is written so much later: a click is under way then, which needs the cores.
+KEEP_AFTER_S = 1.5
 Precision = Literal["f32", "bf16"]
 _Grid = tuple[int, Shape]  # degree and shape
 _Results = list[Floats]
@@ -195,6 +198,7 @@ class OpenVinoEngine:
         # One graph on each core: compiling uses no more.
         self._compiling = ThreadPoolExecutor(cores, "pumit-compile")
         self._fields = ThreadPoolExecutor(min(cores, FIELDS_AT_ONCE), "pumit-field")
+        self._keeping = ThreadPoolExecutor(1, "pumit-keep")
         self._warm: _Compiled | None = None  # keeps the memory that it computed in
         self._lock = Lock()
         self._try_out()
@@ -297,12 +301,14 @@ class OpenVinoEngine:
         graphs = self.graphs(da0, shape)[:2]
         compiled = _Compiled(self._compile(graphs[0]), self._compile(graphs[1]), distances)
         if self._cache is not None and self._cache.is_writable:
-            self._compiling.submit(self._keep, da0, shape, compiled)
+            when = time.monotonic() + KEEP_AFTER_S
+            self._keeping.submit(self._keep, da0, shape, compiled, when)
         return compiled
 
-    def _keep(self, da0: int, shape: Shape, compiled: _Compiled) -> None:
-        """Write what was compiled for the next process."""
+    def _keep(self, da0: int, shape: Shape, compiled: _Compiled, when: float) -> None:
+        """Write what was compiled for the next process, not before a time of the clock."""
         assert self._cache is not None
+        time.sleep(max(0.0, when - time.monotonic()))
         with compiled.in_use:
             encoder, decoder = BytesIO(), BytesIO()
             compiled.encoder[0].export_model(encoder)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from pumit.inference.engine import graph_cache
+from pumit.inference.engine import graph_cache, openvino_engine
 from pumit.inference.engine.graph_cache import GraphCache
 from pumit.inference.engine.openvino_engine import OpenVinoEngine, sizes_of
 from pumit.networks.build import build_network
@@ -21,7 +21,9 @@ MakeEngine = Callable[..., OpenVinoEngine]
 
 
 @pytest.fixture
-def make_engine(tmp_path: Path) -> MakeEngine:
+def make_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakeEngine:
+    monkeypatch.setattr(openvino_engine, "KEEP_AFTER_S", 0.0)
+
     def make(seed: int = 0, sha256: str = "of seed 0") -> OpenVinoEngine:
         torch.manual_seed(seed)
         state = build_network("promptable", **SIZES).state_dict()
@@ -39,7 +41,7 @@ def make_engine(tmp_path: Path) -> MakeEngine:
 def tokens(engine: OpenVinoEngine) -> np.ndarray:
     image = np.random.default_rng(0).random((3, *GRID[1]), dtype=np.float32)
     found = np.asarray(engine.encode(image, da0=GRID[0], slice_ratio=1.0).tokens)
-    engine._compiling.shutdown()  # what is to be kept is written
+    engine._keeping.shutdown()  # what is to be kept is written
     return found
 
 
