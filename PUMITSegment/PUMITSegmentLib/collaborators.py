@@ -34,9 +34,14 @@ class Collaborators:
         Args:
             openScan: Callback that opens the scan, once the worker is ready.
         """
-        isLocal = self.compute.settings.mode is ComputeMode.LOCAL
+
+        def openIfLocal() -> None:
+            # Asked now: the user may have chosen a server while the worker started.
+            if self.compute.settings.mode is ComputeMode.LOCAL:
+                openScan()
+
         if self.compute.state in (ComputeState.STOPPED, ComputeState.READY):
-            self.compute.ensureReady(openScan if isLocal else lambda: None, lambda error: None)
+            self.compute.ensureReady(openIfLocal, lambda error: None)
 
     def close(self) -> None:
         """End the worker and everything that runs; waits for nothing."""

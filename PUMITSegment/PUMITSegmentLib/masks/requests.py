@@ -182,6 +182,8 @@ class MaskRequests:
         self._pending.append(pending)
         self._stop()
         self._start()
+        if self._current is not None and self._current.isOpeningOnly:
+            self._status.working(_("Opening the scan..."), None, self.cancel)
 
     def _stop(self) -> None:
         if self._current is not None:

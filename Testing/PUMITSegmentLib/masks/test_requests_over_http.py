@@ -19,7 +19,7 @@ from pumit.prompts import MaskPrompt
 from pumit.server.sessions.limits import Limits
 from pumit.volume import Volume
 from PUMITSegmentLib.masks.query import MaskQuery
-from PUMITSlicerLib.computing.compute import Compute
+from PUMITSlicerLib.computing.compute import Compute, ComputeState
 from PUMITSlicerLib.computing.settings import ComputeMode, ComputeSettings
 
 posix_only = pytest.mark.skipif(sys.platform == "win32", reason="kill -9 is POSIX")
@@ -121,8 +121,31 @@ def test_a_click_while_the_scan_is_opened_is_answered(requester, server, compute
     assert wait_for(background, lambda: ready)
     requester.put([FIRST])
     requester.requests.openScan("1")
-    np.testing.assert_array_equal(requester.answer([FIRST]), ball((4, 10, 10)))
+    requester.request([FIRST])
+    assert requester.status.current.text == "Opening the scan..."
+    assert requester.status.canCancel
+    requester.wait()
+    ((_, mask),) = requester.answers
+    np.testing.assert_array_equal(mask, ball((4, 10, 10)))
     assert len(server.engine.sessions) == 1
+
+
+def test_nothing_goes_to_a_server_that_was_chosen_while_the_worker_started(background, workers):
+    from PUMITSegmentLib.collaborators import Collaborators
+    from PUMITSegmentLib.segments.writer import SegmentWriter
+
+    made = Compute(background, MemoryStore(), makeWorker=workers, whyNotInstalled=lambda mode: "")
+    server, opened = start_server(Limits()), []
+    try:
+        parts = Collaborators(background, made, SegmentWriter())
+        parts.warmUp(lambda: opened.append(made.settings.mode))
+        made.changeSettings(ComputeSettings(ComputeMode.REMOTE, url=server.url, token=TOKEN))
+        assert wait_for(background, lambda: made.state is ComputeState.READY)
+        parts.warmUp(lambda: opened.append(made.settings.mode))
+        assert opened == []
+    finally:
+        made.close()
+        server.stop()
 
 
 def test_prompts_that_are_gone_from_the_scene_are_gone_from_the_request(requester, server):

@@ -115,9 +115,11 @@ def ideal(tasks: list[ScanTask], workers: int) -> tuple[float, float]:
         ready.acquire()
     started = time.monotonic()
     go.set()
+    took = [used.get() for _ in processes]
+    elapsed = time.monotonic() - started  # without the end of the processes
     for process in processes:
         process.join()
-    return time.monotonic() - started, sum(used.get() for _ in processes)
+    return elapsed, sum(took)
 
 
 def timed(outcomes: object, skipped: int) -> tuple[float, list[float]]:

@@ -8,13 +8,16 @@ import shutil
 import socket
 import subprocess
 
+import numpy as np
 import pytest
 from fake_engine import FakeEngine
 from pumit.client.http_client import Client
 from pumit.errors import PumitError, ServiceError
 from pumit.server.serve import ServeSettings, add_arguments, run
+from pumit.server.sessions.engine import SegmenterEngine
 from pumit.system.loopback import is_loopback
-from pumit.wire.protocol import TOKEN_VARIABLE
+from pumit.volume import Volume
+from pumit.wire.protocol import PARENT_VARIABLE, TOKEN_VARIABLE
 
 TOKEN = "a-token-for-tests-0123456789"
 
@@ -134,3 +137,24 @@ def test_a_token_file_is_used(fake_worker, tmp_path):
         assert Client(worker.url, TOKEN).capabilities()
         with pytest.raises(ServiceError, match="token"):
             Client(worker.url, worker.token).capabilities()
+
+
+@pytest.mark.parametrize("is_worker", [True, False])
+def test_only_a_users_own_worker_keeps_what_it_compiles(monkeypatch, is_worker):
+    seen = []
+    monkeypatch.setattr("pumit.server.serve.serve", lambda settings, **_: seen.append(settings))
+    monkeypatch.setattr("pumit.server.serve.watch_parent", lambda parent: None)
+    if is_worker:
+        monkeypatch.setenv(PARENT_VARIABLE, str(os.getpid()))
+    run(parse("--port", "0"), engine=FakeEngine())
+    assert [settings.keeps_graphs for settings in seen] == [is_worker]
+
+
+def test_a_server_compiles_and_writes_nothing(tiny_checkpoint, tmp_path, monkeypatch):
+    monkeypatch.setenv("PUMIT_MODELS", str(tmp_path / "models"))
+    engine = SegmenterEngine(str(tiny_checkpoint), device="cpu")
+    session = engine._open(engine._segmenter)
+    session.set_volume(Volume(np.random.default_rng(0).random((8, 24, 24), np.float32)))
+    session.add_point((12.0, 12.0, 4.0))
+    session.predict()
+    assert not (tmp_path / "models").exists()

@@ -1,8 +1,9 @@
 """Compiled graphs in the user's folder, so that the next process reads them in place of compiling.
 
-Compiling takes three times as long as reading. A file is named after all that it depends on and
-begins with the SHA-256 of the rest: one that is damaged, or of other weights or another processor,
-is never handed to OpenVINO. Where a folder cannot be used, graphs are compiled as without it.
+Compiling takes two to three times as long as reading. A file is named after all that it depends on
+and begins with the SHA-256 of that and of the rest: one that is damaged, or of other weights or
+another processor, is never handed to OpenVINO. Where a folder cannot be used, graphs are compiled
+as without it.
 """
 
 from __future__ import annotations
@@ -48,16 +49,16 @@ class GraphCache:
         path = self._path(da0, shape)
         try:
             content = path.read_bytes()
-            if self.is_writable:
-                os.utime(path)  # the least recently used are removed first
         except OSError:
             return None
         digest, body = content[:_DIGEST], content[_DIGEST:]
-        if not hmac.compare_digest(hashlib.sha256(body).digest(), digest):
-            logger.warning("A compiled graph on the disk is damaged; it is compiled again.")
-            if self.is_writable:
-                with suppress(OSError):
-                    path.unlink()
+        is_whole = hmac.compare_digest(self._digest(da0, shape, body), digest)
+        if self.is_writable:
+            with suppress(OSError):  # the least recently used are removed first
+                os.utime(path) if is_whole else path.unlink()
+        if not is_whole:
+            level = logging.WARNING if self.is_writable else logging.DEBUG
+            logger.log(level, "A compiled graph on the disk is damaged; it is compiled again.")
             return None
         middle = _LENGTH + int.from_bytes(body[:_LENGTH], "little")
         return body[_LENGTH:middle], body[middle:]
@@ -71,15 +72,23 @@ class GraphCache:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             with atomic_path(self._path(da0, shape)) as temporary:
-                temporary.write_bytes(hashlib.sha256(body).digest() + body)
+                temporary.write_bytes(self._digest(da0, shape, body) + body)
             self._remove_oldest()
         except (OSError, ExportError):
             self.is_writable = False
             logger.warning("Compiled graphs cannot be kept on the disk; each start compiles anew.")
 
     def _path(self, da0: int, shape: Shape) -> Path:
-        key = f"{self._identity}\n{da0} {shape}"
-        return self._folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}{SUFFIX}"
+        name = hashlib.sha256(self._key(da0, shape)).hexdigest()[:32]
+        return self._folder / f"{name}{SUFFIX}"
+
+    def _digest(self, da0: int, shape: Shape, body: bytes) -> bytes:
+        digest = hashlib.sha256(self._key(da0, shape))
+        digest.update(body)
+        return digest.digest()
+
+    def _key(self, da0: int, shape: Shape) -> bytes:
+        return f"{self._identity}\n{da0} {shape}".encode()
 
     def _remove_oldest(self) -> None:
         used = {}

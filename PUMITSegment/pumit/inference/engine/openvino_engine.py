@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from io import BytesIO
-from threading import Lock
+from threading import Lock, main_thread
 from typing import Any, Literal
 
 import numpy as np
@@ -38,6 +40,8 @@ from pumit.inference.engine.prompt_tokens import PromptTokens
 from pumit.models.checkpoint import ModelHeader
 from pumit.networks.build import PROMPTABLE
 from pumit.system.machine import usable_cores
+
+logger = logging.getLogger(__name__)
 
 # Weights that are used by `PromptTokens` and stand in no graph.
 _OF_PROMPTS = (
@@ -191,8 +195,11 @@ class OpenVinoEngine:
             # Fusing by generated kernels takes longer than it saves in graphs of this size.
             "SNIPPETS_MODE": "DISABLE",
         }
-        identity = (repr(sizes), repr(self._properties), *_machine_and_code(self._core))
-        self._cache = None if graphs is None else graphs(identity)
+        self._cache = None
+        if graphs is not None:
+            with suppress(OSError):  # where the code of the graphs cannot be read
+                machine = _machine_and_code(self._core)
+                self._cache = graphs((repr(sizes), repr(self._properties), *machine))
         # Compiled or to be, the one that was used last at the end.
         self._graphs: OrderedDict[_Grid, Future[_Compiled]] = OrderedDict()
         # One graph on each core: compiling uses no more.
@@ -297,7 +304,7 @@ class OpenVinoEngine:
             try:
                 return _Compiled(self._read(kept[0]), self._read(kept[1]), distances)
             except RuntimeError:  # of a build of OpenVINO that calls itself the same
-                pass
+                logger.debug("OpenVINO refuses a graph that was kept; it is compiled again.")
         graphs = self.graphs(da0, shape)[:2]
         compiled = _Compiled(self._compile(graphs[0]), self._compile(graphs[1]), distances)
         if self._cache is not None and self._cache.is_writable:
@@ -308,11 +315,16 @@ class OpenVinoEngine:
     def _keep(self, da0: int, shape: Shape, compiled: _Compiled, when: float) -> None:
         """Write what was compiled for the next process, not before a time of the clock."""
         assert self._cache is not None
-        time.sleep(max(0.0, when - time.monotonic()))
-        with compiled.in_use:
-            encoder, decoder = BytesIO(), BytesIO()
-            compiled.encoder[0].export_model(encoder)
-            compiled.decoder[0].export_model(decoder)
+        while time.monotonic() < when and main_thread().is_alive():
+            time.sleep(0.05)
+        encoder, decoder = BytesIO(), BytesIO()
+        try:
+            with compiled.in_use:
+                compiled.encoder[0].export_model(encoder)
+                compiled.decoder[0].export_model(decoder)
+        except RuntimeError:
+            logger.debug("OpenVINO cannot give a compiled graph away; the next start compiles it.")
+            return
         self._cache.write(da0, shape, (encoder.getvalue(), decoder.getvalue()))
 
     def _read(self, blob: bytes) -> tuple[Any, Any]:

@@ -12,7 +12,6 @@ from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
-from scipy.cluster import vq
 
 from pumit.inference.interactive.answer_checks import box_fit, deepest_in_box
 from pumit.inference.interactive.grid_transfer import Floats
@@ -22,6 +21,8 @@ from pumit.preprocessing.interpolation import resampled
 
 NUM_REGIONS = (4, 6)  # a box is divided twice: few regions, and more of them
 LEAST_FIT = 0.6  # of a region's own box with the one that was drawn
+SHELL = 0.25  # thickness of the shell around a box, over the size of the box
+MOST_BEYOND = 0.15  # how dense a region may be in the shell, over how dense it is in the box
 ROUNDS = 12  # of k-means
 
 # Logits (M, D, H, W) and estimates (M,) of prompts in one field, from a prior (D, H, W) or None.
@@ -74,47 +75,70 @@ def regions_of(
         box: Lower and upper corner, volume indices (d, h, w).
 
     Returns:
-        Probabilities on the field's grid, (D, H, W) each, of those that nearly fill the box.
+        Probabilities on the field's grid, (D, H, W) each, of those that nearly fill the box and do
+        not go on beyond it: what a loose box holds besides a structure does.
     """
     grid = np.array(classes.shape[1:])
     scale = grid / where.shape
-    # 1. The class vectors in the box, (V, E).
+    # 1. The class vectors in the box, (V, E), and those in the shell around it.
     low, high = (np.round((where.to_field(corner) + 0.5) * scale - 0.5) for corner in box)
-    low, high = low.astype(int).clip(0, grid - 1), high.astype(int).clip(0, grid - 1)
-    window = tuple(slice(a, b + 1) for a, b in zip(low, high, strict=True))
-    inside = classes[(slice(None), *window)]
-    vectors = np.ascontiguousarray(inside.reshape(len(classes), -1).T)
+    low, high = low.clip(0, grid - 1), high.clip(0, grid - 1)
+    is_inside = _cells_between(low, high, grid)
+    reach = np.ceil(SHELL * (high - low + 1))
+    is_around = _cells_between(low - reach, high + reach, grid) & ~is_inside
+    vectors, around = classes[:, is_inside].T, classes[:, is_around].T
+    if not np.isfinite(vectors).all():
+        return []
     axes = [(np.arange(n) + 0.5) * s - 0.5 for n, s in zip(where.shape, scale, strict=True)]
-    found = []
+    found: list[Floats] = []
     for count in NUM_REGIONS:
         # 2. Which region each belongs to, by k-means.
-        labels = _divided(vectors, count)
+        means = _means(vectors, count)
+        labels, labels_around = _nearest(vectors, means), _nearest(around, means)
         for region in range(count):
-            # 3. The region on the field's grid, if it reaches to the faces of the box.
+            # 3. The region on the field's grid, if it ends with the box and reaches to its faces.
+            density = np.mean(labels == region)
+            if len(around) and np.mean(labels_around == region) > MOST_BEYOND * density:
+                continue
             cells = np.zeros(classes.shape[1:], dtype=np.float32)
-            cells[window] = (labels == region).reshape(inside.shape[1:])
+            cells[is_inside] = labels == region
             prior = resampled(cells, axes)
-            if box_fit(prior > 0.5, where, box) >= LEAST_FIT:
+            is_new = not any(np.array_equal(prior, other) for other in found)
+            if is_new and box_fit(prior > 0.5, where, box) >= LEAST_FIT:
                 found.append(prior)
     return found
 
 
-def _divided(vectors: Floats, count: int) -> npt.NDArray[np.integer]:
-    """The nearest of so many means of each vector (V, E), (V,); the same ones every time."""
-    # The first mean is the most usual vector, each further one the vector most unlike those before.
-    middle = vectors.mean(0)
-    chosen = [int(np.argmax(vectors @ middle))]
-    nearest = vectors @ vectors[chosen[0]]
+def _cells_between(
+    low: npt.NDArray[np.float64], high: npt.NDArray[np.float64], grid: npt.NDArray[np.int_]
+) -> npt.NDArray[np.bool_]:
+    """Cells of a grid from one to another, both with them."""
+    mask = np.zeros(tuple(grid), dtype=bool)
+    window = (slice(max(int(a), 0), int(b) + 1) for a, b in zip(low, high, strict=True))
+    mask[tuple(window)] = True
+    return mask
+
+
+def _means(vectors: Floats, count: int) -> Floats:
+    """So many directions (N, E), to which vectors (V, E) of length 1 are alike; always the same."""
+    # 1. The most usual vector, then each time the one most unlike those before.
+    chosen = [int(np.argmax(vectors @ vectors.mean(0)))]
+    likeness = vectors @ vectors[chosen[0]]
     for _ in range(count - 1):
-        chosen.append(int(np.argmin(nearest)))
-        nearest = np.maximum(nearest, vectors @ vectors[chosen[-1]])
-    means = vectors[chosen].astype(np.float64)
+        chosen.append(int(np.argmin(likeness)))
+        likeness = np.maximum(likeness, vectors @ vectors[chosen[-1]])
+    means = vectors[chosen]
+    # 2. Rounds of k-means.
     for _ in range(ROUNDS):
-        labels, _ = vq.vq(vectors, means)
+        labels = _nearest(vectors, means)
         for region in range(count):
             own = vectors[labels == region]
             if len(own):
                 mean = own.mean(0)
                 means[region] = mean / max(float(np.linalg.norm(mean)), 1e-9)
-    labels, _ = vq.vq(vectors, means)
-    return labels
+    return means
+
+
+def _nearest(vectors: Floats, means: Floats) -> npt.NDArray[np.intp]:
+    """Which mean (N, E) each vector (V, E) is most alike, (V,)."""
+    return np.argmax(vectors @ means.T, axis=1)

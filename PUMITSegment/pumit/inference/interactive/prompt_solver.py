@@ -123,7 +123,9 @@ class PromptSolver:
                 return corrected
         # 1. Ask the network about every field that holds the prompts.
         views = self._views(prompts, before)
-        candidates = self._map(lambda view: self._field_answers(view, prompts), views, cancelled)
+        candidates = self._map(
+            lambda view: self._field_answers(view, prompts, cancelled), views, cancelled
+        )
         # 2. The most trusted answer of each field, then the most trusted field.
         out = SolverState(views=[], chosen=0, box=prompts.box, num_points=len(prompts.points))
         best = -np.inf
@@ -261,8 +263,7 @@ class PromptSolver:
         """Apply a function to fields, several at once where that is faster."""
 
         def unless_cancelled(field: T) -> R:
-            if cancelled is not None and cancelled():
-                raise Cancelled("The prediction was cancelled.")
+            _raise_if(cancelled)
             return work(field)
 
         _ = self.pyramid.levels  # made once, before several ask for them
@@ -320,13 +321,15 @@ class PromptSolver:
                 return holding
         return [self.planner.around_box(low, high, margin=1.6)]
 
-    def _field_answers(self, view: FieldAnswer, prompts: IndexPrompts) -> list[FieldAnswer]:
+    def _field_answers(
+        self, view: FieldAnswer, prompts: IndexPrompts, cancelled: IsCancelled = None
+    ) -> list[FieldAnswer]:
         """Ask the network about one field; several answers where the prompt is ambiguous."""
         prior = None if view.logits is None else sigmoid(view.logits)
         # One click or one box may mean several structures: each answer is a candidate.
         is_ambiguous = prior is None and len(prompts.points) + (prompts.box is not None) == 1
         if is_ambiguous and prompts.box is not None:
-            logits, iou = self._answers_to_box(view.field, prompts)
+            logits, iou = self._answers_to_box(view.field, prompts, cancelled)
         else:
             logits, iou = self._decoded(view.field, prompts, prior)
             logits, iou = (logits, iou) if is_ambiguous else (logits[:1], iou[:1])
@@ -347,11 +350,14 @@ class PromptSolver:
         """What the network answers in a field; see `Segmenter.decode`."""
         return self.segmenter.decode(self.embedding(where), in_field(prompts, where, prior))
 
-    def _answers_to_box(self, where: Field, prompts: IndexPrompts) -> tuple[Floats, Floats]:
+    def _answers_to_box(
+        self, where: Field, prompts: IndexPrompts, cancelled: IsCancelled
+    ) -> tuple[Floats, Floats]:
         """Answers to a box alone in a field; see `box_answers`."""
         classes = self.embedding(where).classes
 
         def decode(given: IndexPrompts, prior: Floats | None) -> tuple[Floats, Floats]:
+            _raise_if(cancelled)
             return self._decoded(where, given, prior)
 
         return box_answers(decode, where, prompts, classes)
@@ -369,6 +375,11 @@ class PromptSolver:
                     view.score += self.settings.consensus * share
                     view.score += self.settings.coarse * coarseness
         return [max(answers, key=lambda v: v.score) for answers in candidates]
+
+
+def _raise_if(cancelled: IsCancelled) -> None:
+    if cancelled is not None and cancelled():
+        raise Cancelled("The prediction was cancelled.")
 
 
 def _field_logits(candidates: list[list[FieldAnswer]]) -> list[tuple[Field, list[Floats]]]:

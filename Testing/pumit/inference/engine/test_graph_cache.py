@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -78,11 +79,12 @@ def test_the_least_recently_used_are_removed(
 ) -> None:
     monkeypatch.setattr(graph_cache, "MOST_FILES", 2)
     cache = GraphCache(tmp_path, ["weights"])
-    for da0 in range(3):
+    for da0 in range(2):
         cache.write(da0, GRID[1], GRAPHS)
-        for file in tmp_path.iterdir():  # as if long ago, the first written longest
-            file.touch()
-    assert len(list(tmp_path.iterdir())) == 2
+        os.utime(cache._path(da0, GRID[1]), (da0, da0))  # as if long ago
+    assert cache.read(0, GRID[1]) == GRAPHS
+    cache.write(2, GRID[1], GRAPHS)
+    assert [cache.read(da0, GRID[1]) is not None for da0 in range(3)] == [True, False, True]
 
 
 def test_a_folder_that_cannot_be_made_is_named_once(
@@ -94,6 +96,14 @@ def test_a_folder_that_cannot_be_made_is_named_once(
     cache.write(*GRID, GRAPHS)
     assert cache.read(*GRID) is None
     assert len(caplog.records) == 1
+
+
+def test_a_file_of_another_name_is_not_taken(tmp_path: Path) -> None:
+    cache = GraphCache(tmp_path, ["weights"])
+    cache.write(*GRID, GRAPHS)
+    (file,) = tmp_path.iterdir()
+    file.rename(cache._path(1, GRID[1]))
+    assert cache.read(1, GRID[1]) is None
 
 
 def test_a_server_reads_and_writes_nothing(tmp_path: Path) -> None:

@@ -60,10 +60,30 @@ def test_the_same_box_gives_the_same_regions(rng: np.random.Generator) -> None:
         np.testing.assert_array_equal(first, second)
 
 
-def test_a_box_of_a_single_cell_has_no_regions_that_fail(rng: np.random.Generator) -> None:
-    point = np.array([8.0, 15.0, 15.0])
-    for prior in regions_of(class_vectors(rng), FIELD, (point, point)):
-        assert np.isfinite(prior).all()
+def test_a_loose_box_has_no_region_of_what_goes_on_beyond_it(rng: np.random.Generator) -> None:
+    wall, cavity = wall_and_cavity()
+    loose = (BOX[0] - 2, BOX[1] + 2)
+    for prior in regions_of(class_vectors(rng), FIELD, loose):
+        assert overlap(prior > 0.5, ~(wall | cavity)) < 0.2
+
+
+@pytest.mark.parametrize(
+    ("low", "high"),
+    [((8, 15, 15), (8, 15, 15)), ((-5, -5, -5), (20, 40, 40)), ((40, 50, 50), (45, 60, 60))],
+    ids=["one voxel", "more than the field", "beyond the field"],
+)
+def test_any_box_is_divided(
+    rng: np.random.Generator, low: tuple[int, ...], high: tuple[int, ...]
+) -> None:
+    box = (np.array(low, np.float64), np.array(high, np.float64))
+    regions = regions_of(class_vectors(rng), FIELD, box)
+    assert all(box_fit(prior > 0.5, FIELD, box) >= 0.6 for prior in regions)
+
+
+def test_vectors_that_are_no_numbers_give_no_regions(rng: np.random.Generator) -> None:
+    classes = class_vectors(rng)
+    classes[:, 4, 8, 8] = np.nan
+    assert regions_of(classes, FIELD, BOX) == []
 
 
 @pytest.mark.parametrize("has_classes", [True, False])
