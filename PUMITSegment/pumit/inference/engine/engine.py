@@ -1,7 +1,7 @@
 """The seam between prompts and what computes the network: arrays in, arrays out.
 
 A field is encoded once, whatever the number of clicks; a click costs a decoding. What the encoding
-leaves is the engine's own; nobody else looks into it but for the class vectors.
+leaves is the engine's own, and nobody else looks into it.
 """
 
 from __future__ import annotations
@@ -67,10 +67,6 @@ class Features(Protocol):
     @property
     def nbytes(self) -> int:
         """What it takes in memory, bytes."""
-
-    @property
-    def classes(self) -> Floats | None:
-        """Class vectors at 1/2 resolution, (E, d, h, w), of length 1; None without."""
 
 
 class Engine(Protocol):

@@ -30,12 +30,6 @@ class TorchFeatures:
         storages = {s.data_ptr(): s.nbytes() for s in (t.untyped_storage() for t in tensors)}
         return sum(storages.values())
 
-    @property
-    def classes(self) -> Floats | None:
-        """Class vectors; see `Features`."""
-        classes = self.embedding.classes
-        return None if classes is None else classes[0].float().cpu().numpy()
-
 
 class TorchEngine:
     """Compute with PyTorch.

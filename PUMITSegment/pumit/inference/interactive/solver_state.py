@@ -42,7 +42,7 @@ class SolverSettings:
     growth: float = 2.0
     contact_penalty: float = 0.5
     miss_penalty: float = 0.5
-    box_penalty: float = 1.25
+    box_penalty: float = 1.0
     consensus: float = 0.6
     coarse: float = 0.2
     stay: float = 0.1
