@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pumit.errors import ExportError
-from pumit.inference.engine.graph_cache import GRAPHS
-from pumit.system.consent import user_folder
+from pumit.system.consent import graphs_folder, user_folder
 from slicer.i18n import tr as _
 
 # As `installation` names its temporary folders.
@@ -54,7 +53,7 @@ def findDownloaded(
     temporary = temporary or Path(tempfile.gettempdir())
     found = [
         (_("downloaded models"), _fetchedModels()),
-        (_("models compiled for this computer"), sorted((user_folder() / GRAPHS).glob("*"))),
+        (_("models compiled for this computer"), sorted(graphs_folder().glob("*"))),
         (_("pip's cache, which other programs use too"), _pipCache(environment)),
         (_("leftovers of unfinished installations"), sorted(temporary.glob(f"{INSTALL_PREFIX}*"))),
     ]

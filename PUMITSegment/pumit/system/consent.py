@@ -21,6 +21,11 @@ def user_folder() -> Path:
     return Path(chosen) if chosen else Path.home() / ".pumit" / "models"
 
 
+def graphs_folder() -> Path:
+    """Folder of what was compiled of models for this computer, next to the user's own models."""
+    return user_folder() / "graphs"
+
+
 def is_restricted(licence: str) -> bool:
     """Whether a licence forbids some uses, such as commercial ones."""
     words = licence.upper().replace("-", " ").split()

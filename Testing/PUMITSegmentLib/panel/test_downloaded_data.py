@@ -135,3 +135,16 @@ def test_a_model_for_research_is_chosen_after_its_licence_was_accepted(
         ui.modelSelector.currentIndex = 0
     assert len(questions) == 2
     assert "https://creativecommons.org/licenses/by-nc-sa/4.0/" in questions[0]
+
+
+def test_compiled_models_are_found_and_removed(
+    computer: dict[str, Path], find: Callable[[], list]
+) -> None:
+    from PUMITSlicerLib.installing.downloaded import removeDownloaded
+
+    graph = write(computer["own"].parent.parent / "graphs" / "a.graph", 22_000)
+    (compiled,) = (each for each in find() if each.paths == (graph,))
+    assert compiled.byteCount == 22_000
+    assert removeDownloaded([compiled]) == 22_000
+    assert not graph.exists()
+    assert computer["own"].exists()

@@ -15,9 +15,9 @@ from pathlib import Path
 from pumit.errors import CheckpointError, PumitError
 from pumit.inference.devices import has_torch, torch_sees_gpu
 from pumit.inference.engine.engine import Engine
-from pumit.inference.engine.graph_cache import GRAPHS, GraphCache
+from pumit.inference.engine.graph_cache import GraphCache
 from pumit.models.weights import Weights, read_weights
-from pumit.system.consent import user_folder
+from pumit.system.consent import graphs_folder
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ def _openvino_engine(path: Path, weights: Weights, *, keeps_graphs: bool) -> Eng
             sizes_of(weights.recipe),
             precision=best_precision(),
             graphs=lambda identity: GraphCache(
-                user_folder() / GRAPHS, (weights.sha256, *identity), is_read_only=not keeps_graphs
+                graphs_folder(), (weights.sha256, *identity), is_read_only=not keeps_graphs
             ),
         )
     except CheckpointError:

@@ -22,7 +22,6 @@ from pumit.system.atomic import atomic_path
 
 logger = logging.getLogger(__name__)
 
-GRAPHS = "graphs"  # folder of the files, next to the user's models
 MOST_FILES = 16  # of some 22 MB each
 SUFFIX = ".graph"
 _DIGEST, _LENGTH = 32, 8  # bytes before the two graphs
