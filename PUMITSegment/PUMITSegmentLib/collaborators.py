@@ -36,7 +36,7 @@ class Collaborators:
         """
 
         def openIfLocal() -> None:
-            # Asked now: the user may have chosen a server while the worker started.
+            # Checked here: the user may have chosen a server while the worker started.
             if self.compute.settings.mode is ComputeMode.LOCAL:
                 openScan()
 

@@ -128,7 +128,7 @@ class MaskRequests:
     def openScan(self, segmentID: str) -> None:
         """Open the scan of a segment before its first prompt, unless something is requested.
 
-        The worker must be ready. What goes wrong is told by the first request.
+        The worker must be ready. Problems are reported with the first request.
 
         Args:
             segmentID: The segment.
@@ -141,12 +141,12 @@ class MaskRequests:
             return
         if query is None:
             return
-        opened, generation = self._opened, self._compute.generation
-        isOpen = opened is not None and opened.volumeKey == query.volumeKey
-        if not (isOpen and opened is not None and opened.generation == generation):
-            pending = _PendingRequest(segmentID, None)
-            self._current = _RunningRequest(pending, query, isOpeningOnly=True)
-            self._send(self._current)
+        wanted = (query.volumeKey, self._compute.generation)
+        if self._opened is not None and (self._opened.volumeKey, self._opened.generation) == wanted:
+            return
+        pending = _PendingRequest(segmentID, None)
+        self._current = _RunningRequest(pending, query, isOpeningOnly=True)
+        self._send(self._current)
 
     def findPlaces(self, segmentID: str, onPlaces: OnPlaces) -> None:
         """Ask where the answer to a segment's prompts should be checked; no mask is written."""

@@ -13,6 +13,7 @@ import pytest
 from fake_engine import FakeEngine
 from pumit.client.http_client import Client
 from pumit.errors import PumitError, ServiceError
+from pumit.inference.engine import openvino_engine
 from pumit.server.serve import ServeSettings, add_arguments, run
 from pumit.server.sessions.engine import SegmenterEngine
 from pumit.system.loopback import is_loopback
@@ -150,11 +151,16 @@ def test_only_a_users_own_worker_keeps_what_it_compiles(monkeypatch, is_worker):
     assert [settings.keeps_graphs for settings in seen] == [is_worker]
 
 
-def test_a_server_compiles_and_writes_nothing(tiny_checkpoint, tmp_path, monkeypatch):
+@pytest.mark.parametrize("is_worker", [True, False])
+def test_a_server_compiles_and_writes_nothing(tiny_checkpoint, tmp_path, monkeypatch, is_worker):
     monkeypatch.setenv("PUMIT_MODELS", str(tmp_path / "models"))
-    engine = SegmenterEngine(str(tiny_checkpoint), device="cpu")
+    monkeypatch.setattr(openvino_engine, "KEEP_AFTER_S", 0.0)
+    engine = SegmenterEngine(str(tiny_checkpoint), device="cpu", keeps_graphs=is_worker)
+    computing = engine._segmenter.engine
+    assert computing.name == "openvino"
     session = engine._open(engine._segmenter)
     session.set_volume(Volume(np.random.default_rng(0).random((8, 24, 24), np.float32)))
     session.add_point((12.0, 12.0, 4.0))
     session.predict()
-    assert not (tmp_path / "models").exists()
+    computing._keeping.shutdown()  # what is to be written is
+    assert (tmp_path / "models" / "graphs").exists() == is_worker

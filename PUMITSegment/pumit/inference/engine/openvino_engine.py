@@ -323,7 +323,7 @@ class OpenVinoEngine:
                 compiled.encoder[0].export_model(encoder)
                 compiled.decoder[0].export_model(decoder)
         except RuntimeError:
-            logger.debug("OpenVINO cannot give a compiled graph away; the next start compiles it.")
+            logger.debug("OpenVINO cannot export a compiled graph; the next start compiles it.")
             return
         self._cache.write(da0, shape, (encoder.getvalue(), decoder.getvalue()))
 

@@ -50,7 +50,8 @@ from pumit.inference.interactive.refinement import (
     uncertain_windows,
 )
 from pumit.inference.interactive.segmenter import Segmenter
-from pumit.inference.interactive.solver_state import FieldAnswer, SolverSettings, SolverState
+from pumit.inference.interactive.solver_settings import SolverSettings
+from pumit.inference.interactive.solver_state import FieldAnswer, SolverState
 from pumit.inference.storage.embedding_store import StoredImage
 from pumit.preprocessing.fields import Field, Pyramid
 

@@ -14,7 +14,8 @@ from pumit.inference.interactive.prompt_history import PromptHistory
 from pumit.inference.interactive.prompt_solver import PromptSolver
 from pumit.inference.interactive.prompted_session import PromptedSession
 from pumit.inference.interactive.segmenter import Segmenter
-from pumit.inference.interactive.solver_state import SolverSettings, SolverState
+from pumit.inference.interactive.solver_settings import SolverSettings
+from pumit.inference.interactive.solver_state import SolverState
 from pumit.inference.interactive.uncertainty import evidence_of, uncertain_regions
 from pumit.inference.storage.image_store import ImageStore, OpenScan
 from pumit.models.card import calibration_of

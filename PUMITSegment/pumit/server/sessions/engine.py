@@ -246,9 +246,9 @@ class SegmenterEngine:
         self._segmenter: Any = pumit.load_segmenter(model, device=device, keeps_graphs=keeps_graphs)
         self._open: Callable[..., PromptSession] = pumit.InteractiveSession
         self._images = ImageStore(is_shared=True)
-        said = ModelHeader.of(self._segmenter.recipe).description
-        said = said or "Finds what stands out, without knowing what it is."
-        own = ModelCard(self.info.name, "promptable", self.info.version, said)
+        description = ModelHeader.of(self._segmenter.recipe).description
+        description = description or "Finds what stands out, without knowing what it is."
+        own = ModelCard(self.info.name, "promptable", self.info.version, description)
         self._models = LazyModelCache(own, device=device)
 
     @property

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 
 from pumit.inference.interactive.field_planner import FieldPlanner
-from pumit.inference.interactive.solver_state import SolverSettings
+from pumit.inference.interactive.solver_settings import SolverSettings
 from pumit.preprocessing.fields import PLANAR_DEGREE, Field, field_shape
 from pumit.training.promptable.labelled_scans import label_targets, vary
 from pumit.training.promptable.real_scan import RealScan

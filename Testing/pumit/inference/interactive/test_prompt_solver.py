@@ -11,7 +11,8 @@ from pumit.inference.interactive.index_prompts import IndexPrompts
 from pumit.inference.interactive.prompt_solver import PromptSolver
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.interactive.session import InteractiveSession
-from pumit.inference.interactive.solver_state import SolverSettings, SolverState
+from pumit.inference.interactive.solver_settings import SolverSettings
+from pumit.inference.interactive.solver_state import SolverState
 from pumit.volume import Volume
 
 FIRST = (float(BALL[0]), float(BALL[1]), float(BALL[2]), True)
