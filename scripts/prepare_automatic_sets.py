@@ -33,6 +33,11 @@ SETS = {
 }
 LIVER = 6  # in the CT's labels
 HEART_SPACING_MM = 1.5
+# How much darker and brighter the MR copies make organs: the values of their labels, lowest and
+# highest factor. Iron, as of transfusions, lies in liver and spleen and darkens both.
+Ranges = tuple[tuple[tuple[int, ...], float, float], ...]
+OTHER: Ranges = (((1,), 0.3, 1.6), ((2, 3), 0.6, 1.3), ((4,), 0.5, 1.4))
+IRON: Ranges = (((1,), 0.25, 0.7), ((2, 3), 0.7, 1.3), ((4,), 0.2, 0.6))
 
 
 @dataclass(frozen=True)
@@ -120,15 +125,18 @@ def mr_copies(image: Array, labels: Array, random: np.random.Generator) -> Itera
     outside = np.pad(np.zeros(image.shape, dtype=bool), padding, constant_values=True)
     padded[outside] = np.abs(random.normal(0, 6, int(outside.sum())))
     yield Copy("b", padded, np.pad(labels, padding), padding)
-    for suffix in "cde":
-        yield Copy(suffix, other_contrasts(image, labels, random), labels, ((0, 0),) * 3)
+    for suffix, ranges in (("c", OTHER), ("d", OTHER), ("e", OTHER), ("f", IRON), ("g", IRON)):
+        other = other_contrasts(image, labels, ranges, random)
+        yield Copy(suffix, other, labels, ((0, 0),) * 3)
 
 
-def other_contrasts(image: Array, labels: Array, random: np.random.Generator) -> Array:
-    """An abdomen in MR whose organs have other grey levels, as iron and fat give them to livers."""
+def other_contrasts(
+    image: Array, labels: Array, ranges: Ranges, random: np.random.Generator
+) -> Array:
+    """An abdomen in MR whose organs have other grey levels, as iron and fat give them."""
     found, brightest = image.copy(), np.percentile(image, 99)
     # 1. Organs darker or brighter, softly at their border; both kidneys alike.
-    for values, low, high in (((1,), 0.3, 1.6), ((2, 3), 0.6, 1.3), ((4,), 0.5, 1.4)):
+    for values, low, high in ranges:
         factor = np.exp(random.uniform(np.log(low), np.log(high)))
         inside = np.isin(labels, values).astype(np.float32)
         found *= 1 + (factor - 1) * ndimage.gaussian_filter(inside, (0, 1, 1))

@@ -24,10 +24,12 @@ class BuildContext:
     Attributes:
         device: Device that the network is trained on.
         workers: Processes that draw in advance.
+        goes_on: Whether the weights of an earlier part of the run follow.
     """
 
     device: torch.device
     workers: int = 0
+    goes_on: bool = False
 
 
 @dataclass
@@ -68,13 +70,18 @@ class ObjectiveKind:
     check: Callable[[Any], None] = lambda recipe: None
 
 
-def load_initial_network(network: nn.Module, model: str, names: tuple[str, ...]) -> None:
+def load_initial_network(
+    network: nn.Module, model: str, names: tuple[str, ...]
+) -> Mapping[str, Tensor]:
     """Take the weights of an earlier model, by name or path.
 
     Args:
         network: Takes them, in its own precision.
         model: A name of the model index, or a checkpoint.
         names: Networks that the model may be.
+
+    Returns:
+        The weights of that model.
 
     Raises:
         CheckpointError: If there is none, or it is of another network or size.
@@ -96,3 +103,4 @@ def load_initial_network(network: nn.Module, model: str, names: tuple[str, ...])
             f"initial {path.name} has other network_sizes than this recipe; make them alike, or "
             "leave initial out to begin anew."
         ) from None
+    return checkpoint.state

@@ -11,6 +11,7 @@ import torch
 from pumit.errors import PumitError
 from pumit.inference.loading import pick_device
 from pumit.networks.build import PROMPTABLE, build_network
+from pumit.networks.promptable.growth import CONTEXT, PROTOTYPES
 from pumit.networks.promptable.network import PromptableNetwork
 from pumit.training.pretraining.objective import (
     BuildContext,
@@ -24,6 +25,8 @@ from pumit.training.promptable.labelled_scans import UNLABELLED, RealScans, case
 from pumit.training.promptable.task import DEGREE_SHARES, DEGREES, PromptableTask
 from pumit.training.recipes.pretraining import PromptableRecipe, RealSet
 from pumit.training.synthesis.scene import generated_classes
+
+PROTOTYPE_BATCHES = 70
 
 
 def build(recipe: PromptableRecipe, context: BuildContext) -> Objective:
@@ -63,8 +66,9 @@ def build(recipe: PromptableRecipe, context: BuildContext) -> Objective:
         sizes["num_classes"] = len(class_sets)
     network = build_network("promptable", **sizes)
     assert isinstance(network, PromptableNetwork)
+    initial = {}
     if recipe.initial is not None:
-        load_initial_network(network, recipe.initial, ("promptable",))
+        initial = load_initial_network(network, recipe.initial, ("promptable",))
     task = PromptableTask(
         network,
         scans=scans,
@@ -83,6 +87,13 @@ def build(recipe: PromptableRecipe, context: BuildContext) -> Objective:
         generated_from=generated_from,
     )
     degrees = dict(zip(DEGREES, DEGREE_SHARES, strict=True))
+    # Prototypes do not ship: where the class vectors are trained already, theirs begin as means.
+    has_classes = any(name.startswith(CONTEXT) for name in initial)
+    if has_classes and PROTOTYPES not in initial and class_sets and not context.goes_on:
+        generator = torch.Generator().manual_seed(recipe.seed)
+        shares = torch.tensor(DEGREE_SHARES)
+        drawn = torch.multinomial(shares, PROTOTYPE_BATCHES, True, generator=generator)
+        task.begin_prototypes([DEGREES[int(i)] for i in drawn], recipe.seed)
     content: dict[str, Any] = {"network": "promptable", "sizes": sizes}
     if recipe.largest_field is not None:
         content["largest_field"] = recipe.largest_field

@@ -17,6 +17,7 @@ from pumit.training.pretraining.objective import BuildContext, Objective
 from pumit.training.pretraining.registry import objective_kind
 from pumit.training.recipes.model import read_model
 from pumit.training.recipes.pretraining import PretrainingRecipe
+from pumit.training.run.resume_state import LAST
 
 # Keys that the checkpoint repeats of the recipe.
 REPEATED = (
@@ -109,6 +110,7 @@ class PretrainingJob(TrainingJob):
         run = self.run
         torch.manual_seed(run.seed)
         build = objective_kind(self.recipe).build
-        self._objective = build(self.recipe, BuildContext(run.device, run.workers))
+        goes_on = (run.output / LAST).is_file()
+        self._objective = build(self.recipe, BuildContext(run.device, run.workers, goes_on))
         self._is_fresh = True
         return self._objective

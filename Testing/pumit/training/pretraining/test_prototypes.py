@@ -1,0 +1,114 @@
+"""Prototypes do not ship: where class vectors are trained already, theirs begin as the means."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from pumit.models.checkpoint import save_checkpoint
+from pumit.networks.build import build_network
+from pumit.training.pretraining.objective import BuildContext
+from pumit.training.pretraining.promptable import PROTOTYPE_BATCHES, build
+from pumit.training.promptable.class_loss import class_sums
+from pumit.training.promptable.task import PromptableTask
+from pumit.training.recipes.model import read_model
+from pumit.training.recipes.pretraining import PromptableRecipe
+from pumit.training.synthesis.scene import UNKNOWN, generated_classes
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def begun(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many batches prototypes were made of, each time."""
+    counts: list[int] = []
+
+    def counted(self: PromptableTask, degrees: Sequence[int], seed: int = 0) -> None:
+        counts.append(len(degrees))
+
+    monkeypatch.setattr(PromptableTask, "begin_prototypes", counted)
+    return counts
+
+
+def recipe_from(
+    path: Path, sizes: dict[str, Any], *, class_channels: int, keeps_prototypes: bool
+) -> PromptableRecipe:
+    """A recipe that goes on from such weights, with class vectors."""
+    sizes = {**sizes, "widths": list(sizes["widths"])}
+    own = {**sizes, "class_channels": class_channels}
+    if class_channels:
+        own["num_classes"] = len(generated_classes())
+    state = build_network("promptable", **own).state_dict()
+    if not keeps_prototypes:
+        state.pop("prototypes.weight", None)
+    save_checkpoint(path, state, {"name": "t", "network": "promptable", "sizes": own})
+    keys = {
+        "network": "promptable",
+        "network_sizes": {**sizes, "class_channels": 6},
+        "initial": str(path),
+        "generated_classes": True,
+        "more_fields": 1,
+        "field_sizes": {16: 1.0},
+    }
+    return read_model(PromptableRecipe, keys, "recipe")
+
+
+@pytest.mark.parametrize(
+    ("class_channels", "keeps_prototypes", "goes_on", "expected"),
+    [
+        (6, False, False, [PROTOTYPE_BATCHES]),
+        (6, False, True, []),  # the run's own weights follow
+        (6, True, False, []),
+        (0, False, False, []),  # vectors that nobody trained have no means worth taking
+    ],
+)
+def test_they_begin_as_means_where_vectors_are_trained(
+    tmp_path: Path,
+    tiny_sizes: dict[str, Any],
+    begun: list[int],
+    class_channels: int,
+    keeps_prototypes: bool,
+    goes_on: bool,
+    expected: list[int],
+) -> None:
+    recipe = recipe_from(
+        tmp_path / "initial.safetensors",
+        tiny_sizes,
+        class_channels=class_channels,
+        keeps_prototypes=keeps_prototypes,
+    )
+    build(recipe, BuildContext(CPU, goes_on=goes_on))
+    assert begun == expected
+
+
+def test_a_prototype_is_the_mean_of_its_vectors(
+    tmp_path: Path, tiny_sizes: dict[str, Any], begun: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "initial.safetensors"
+    recipe = recipe_from(path, tiny_sizes, class_channels=6, keeps_prototypes=False)
+    task = build(recipe, BuildContext(CPU)).task
+    assert isinstance(task, PromptableTask)
+    monkeypatch.undo()
+    prototypes = task.network.prototypes
+    assert prototypes is not None
+    before = prototypes.weight.detach().clone()
+    task.begin_prototypes([0, 2, 5], seed=1)
+    after = prototypes.weight.detach()
+    changed = (after != before).any(1)
+    assert changed.any()
+    # Means of vectors of length 1 are no longer than these; the first weights are random.
+    assert float(after[changed].norm(dim=1).max()) <= 1 + 1e-5
+    task.begin_prototypes([0, 2, 5], seed=1)
+    torch.testing.assert_close(prototypes.weight.detach(), after)
+
+
+def test_sums_are_over_the_cells_of_each_class() -> None:
+    vectors = torch.randn(1, 3, 1, 2, 2, generator=torch.Generator().manual_seed(0))
+    truth = torch.tensor([[0, 0, 1, 1], [0, 0, 1, 1], [2, 2, UNKNOWN, 0], [2, 2, 0, UNKNOWN]])
+    sums, cells = class_sums(vectors, truth[None, None], 4)
+    a, b, c, d = vectors[0, :, 0].flatten(1).T
+    torch.testing.assert_close(sums, torch.stack([a + d / 2, b, c, torch.zeros(3)]))
+    torch.testing.assert_close(cells, torch.tensor([1.5, 1.0, 1.0, 0.0]))
