@@ -109,6 +109,7 @@ class MaskRequests:
         # What is on its way; where it was cancelled, until its thread is back with the session.
         self._current: _RunningRequest | None = None
         self._opened: _Opened | None = None
+        self._refused: Hashable = None  # the scan that could not be opened, and by which worker
         self._isClosed = False
 
     @property
@@ -142,7 +143,9 @@ class MaskRequests:
         if query is None:
             return
         wanted = (query.volumeKey, self._compute.generation)
-        if self._opened is not None and (self._opened.volumeKey, self._opened.generation) == wanted:
+        opened = self._opened
+        isOpen = opened is not None and (opened.volumeKey, opened.generation) == wanted
+        if isOpen or wanted == self._refused:
             return
         pending = _PendingRequest(segmentID, None)
         self._current = _RunningRequest(pending, query, isOpeningOnly=True)
@@ -246,7 +249,7 @@ class MaskRequests:
             isSent = opened is not None and opened.volumeKey == query.volumeKey
             isSent = isSent and request.source is None
             request.volume = None if isSent else query.readVolume()
-        except PumitError as error:
+        except (PumitError, MemoryError) as error:
             self._fail(request, error)
             return
         self._background.submit(
@@ -357,6 +360,8 @@ class MaskRequests:
                 self._report(request, _("Restarting the worker"))
                 self._ensureReady(request)
                 return
+        if request.isOpeningOnly and not request.isCancelled.is_set():
+            self._refused = (request.query.volumeKey, request.generation)
         if self._release(request) and not request.isOpeningOnly:
             words = _("{name}: {error}")
             self._status.problem(words.format(name=request.query.name, error=readable(error)))

@@ -176,8 +176,14 @@ def describe_memory(capabilities: dict[str, Any]) -> str:
 
 def readable(error: Exception) -> PumitError:
     """An error with one sentence for the user; unexpected ones are logged with their traceback."""
+    from pumit.system.out_of_memory import is_out_of_memory
+
     if isinstance(error, PumitError):
         return error
+    if is_out_of_memory(error):
+        return ServiceError(
+            _("The computer's memory does not suffice; close other programs, or crop the scan.")
+        )
     logger.error("Unexpected error", exc_info=error)
     return ServiceError(
         _("Internal error ({kind}); see the log.").format(kind=type(error).__name__)

@@ -161,14 +161,38 @@ def test_a_scan_that_cannot_be_opened_is_told_by_the_first_prompt_alone(
     seen = []
     made.status.listeners.append(seen.append)
 
+    read = []
+
     def fail() -> None:
+        read.append(1)
         raise PromptError("The scan has no voxels; load another.")
 
     made.queries["liver"] = replace(made.queries["liver"], readVolume=fail)
     made.requests.openScan("liver")
+    made.requests.openScan("liver")  # a tool is chosen again and again
     assert seen == []
+    assert read == [1]
     made.requests.request("liver")
     assert [status.activity for status in seen][-1] is Activity.PROBLEM
+
+
+def test_a_scan_that_memory_does_not_hold_leaves_nothing_waiting(made: MadeRequests) -> None:
+    from PUMITSlicerLib.status import Activity
+
+    def fail() -> None:
+        raise MemoryError
+
+    seen = []
+    made.status.listeners.append(seen.append)
+    made.queries["liver"] = replace(made.queries["liver"], readVolume=fail)
+    made.requests.openScan("liver")
+    made.requests.request("liver")
+    assert seen[-1].activity is Activity.PROBLEM
+    assert "memory does not suffice" in seen[-1].text
+    assert made.requests.running is None
+    made.requests.request("spleen")
+    made.worker.requests[-1].answer()
+    assert made.written == ["spleen"]
 
 
 def test_nothing_is_requested_where_there_is_nothing_to_ask_about(made: MadeRequests) -> None:
