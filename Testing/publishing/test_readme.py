@@ -16,7 +16,7 @@ AUTOMATIC = {
     "heart-mr": "0.895",
     "hippocampus-mr": "0.883",
     "abdomen-ct": "0.715",
-    "abdomen-mr": "0.846",
+    "abdomen-mr": "0.888",
 }
 
 

@@ -297,8 +297,8 @@ def _label(task: ScanTask) -> str:
 
 def _absolute(task: ScanTask) -> ScanTask:
     """The same with paths that mean the same in every process."""
-    scan = replace(task.scan, path=task.scan.path.resolve())
-    return replace(task, scan=scan, target=task.target.resolve())
+    scan = replace(task.scan, path=task.scan.path.absolute())
+    return replace(task, scan=scan, target=task.target.absolute())
 
 
 def _make_folder(folder: Path) -> None:
