@@ -19,7 +19,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
-from pumit.inference.interactive.grid_transfer import Floats, LogitBox, to_volume_box
+from pumit.inference.interactive.answer_checks import bounds_of, covers
+from pumit.inference.interactive.field_planner import FieldPlanner
+from pumit.inference.interactive.grid_transfer import Floats, LogitBox, to_field, to_volume_box
 from pumit.preprocessing.fields import Field
 
 Mask = npt.NDArray[np.bool_]
@@ -29,8 +31,51 @@ REACH = 2.0  # in-plane voxels of the field around a click within which a change
 GIVEN_DEPTHS = 2.0
 OWN_DEPTHS = 8.0
 RIM = 1  # voxels around a change that are taken over with it, so that its border is the new one
+FINER = 0.75  # a field this much finer than the shown one is worth another embedding
+# In-plane voxels from the border to the middle of a given mask that a field must show, or it is
+# too coarse for the mask: a vein across an abdomen is lost in a field that holds all of it.
+LEAST_DEPTH = 3.0
 _INSIDE, _OUTSIDE = 4.0, -4.0
 _NEIGHBOURS = np.ones((3, 3, 3), dtype=bool)
+
+
+def correction_field(
+    planner: FieldPlanner,
+    shown: Field,
+    patch: LogitBox,
+    place: Sequence[float],
+    *,
+    margin: float,
+    is_given: bool,
+) -> Field:
+    """The field that answers a corrective click: the shown one, unless it is too coarse for that.
+
+    Args:
+        planner: Planner of fields.
+        shown: Field of the answer.
+        patch: The answer.
+        place: The click, volume index (d, h, w).
+        margin: Size of the field, over that of the segment.
+        is_given: Whether the answer began with a mask, which no field was chosen for.
+    """
+    bounds = bounds_of(patch.logits > 0)
+    if bounds is None:
+        return shown
+    # 1. A first click is answered in a field of any size; once its answer tells how large the
+    #    structure is, a field that it nearly fills shows more of its border.
+    low, high = bounds + np.asarray(patch.start)
+    low, high = np.minimum(low, place), np.maximum(high, place)
+    fitting = planner.around_box(low, high, margin)
+    is_finer = fitting.step[1] < FINER * shown.step[1]
+    where = fitting if is_finer and covers(fitting, np.array([place])) else shown
+    # 2. Around the click as fine as a given mask asks for, as long as some of it is in sight.
+    while is_given and _depth_in(patch, where) < LEAST_DEPTH:
+        in_plane_mm = where.step[1] * planner.spacing_mm[1]
+        finer = planner.field(place, max(in_plane_mm / 2, planner.finest_mm))
+        if finer.step[1] >= where.step[1] or not (to_field(patch, finer) > 0.5).any():
+            break
+        where = finer
+    return where
 
 
 def change_at(
@@ -252,6 +297,13 @@ def _depth(
     rim = [(0, 0) if is_one else (1, 1) for is_one in is_flat]
     inner = tuple(slice(a, n + a) for (a, _), n in zip(rim, mask.shape, strict=True))
     return np.asarray(ndimage.distance_transform_edt(np.pad(mask, rim), sampling=spacing)[inner])
+
+
+def _depth_in(patch: LogitBox, where: Field) -> float:
+    """How deep an answer is at its deepest place in a field, in-plane voxels."""
+    inside = to_field(patch, where) > 0.5
+    sampling = np.array([where.prompt_ratio or 1.0, 1.0, 1.0])
+    return float(_depth(inside, sampling, [n == 1 for n in inside.shape]).max())
 
 
 def _on(patch: LogitBox, start: npt.NDArray[np.int_], shape: tuple[int, ...]) -> Floats:

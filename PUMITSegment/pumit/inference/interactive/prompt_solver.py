@@ -16,7 +16,6 @@ import numpy.typing as npt
 from pumit.errors import Cancelled
 from pumit.inference.engine.engine import Features, R, T
 from pumit.inference.interactive.answer_checks import (
-    bounds_of,
     box_fit,
     contradicted,
     covers,
@@ -38,6 +37,7 @@ from pumit.inference.interactive.local_change import (
     apply_change,
     change_at,
     changed_at,
+    correction_field,
     is_inside,
     near_places,
     patch_of,
@@ -54,8 +54,6 @@ from pumit.inference.interactive.solver_settings import SolverSettings
 from pumit.inference.interactive.solver_state import FieldAnswer, SolverState
 from pumit.inference.storage.embedding_store import StoredImage
 from pumit.preprocessing.fields import Field, Pyramid
-
-FINER = 0.75  # a field this much finer than the shown one is worth another embedding
 
 IsCancelled = Callable[[], bool] | None  # called before each field
 
@@ -168,7 +166,11 @@ class PromptSolver:
             return None
         *place, is_positive = prompts.points[-1]
         if covers(chosen.field, np.array([place])):
-            return self._changed(prompts, before, self._fitting(chosen.field, before.patch, place))
+            margin, is_given = self.settings.correction_margin, prompts.mask is not None
+            where = correction_field(
+                self.planner, chosen.field, before.patch, place, margin=margin, is_given=is_given
+            )
+            return self._changed(prompts, before, where)
         if is_inside(before.patch, place) == is_positive:
             return replace(before, num_points=len(prompts.points))
         # A click beyond the field: one as fine moves there, so that a long structure is followed.
@@ -219,21 +221,6 @@ class PromptSolver:
         if any(is_inside(part.patch, point) for point in negative):
             return None
         return replace(part, patch=patch, box=prompts.box, num_points=len(prompts.points))
-
-    def _fitting(self, shown: Field, patch: LogitBox, place: Sequence[float]) -> Field:
-        """The field for a corrective click: that of the answer, unless it is too coarse for it.
-
-        A first click is answered in a field of any size; once its answer tells how large the
-        structure is, a field that it nearly fills shows more of its border.
-        """
-        bounds = bounds_of(patch.logits > 0)
-        if bounds is None:
-            return shown
-        low, high = bounds + np.asarray(patch.start)
-        low, high = np.minimum(low, place), np.maximum(high, place)
-        fitting = self.planner.around_box(low, high, self.settings.correction_margin)
-        is_finer = fitting.step[1] < FINER * shown.step[1]
-        return fitting if is_finer and covers(fitting, np.array([place])) else shown
 
     def _refined(
         self, patch: LogitBox, chosen: FieldAnswer, prompts: IndexPrompts, cancelled: IsCancelled

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from glob import glob
 from pathlib import Path
 from typing import Any
@@ -66,7 +67,7 @@ def build(recipe: PromptableRecipe, context: BuildContext) -> Objective:
         sizes["num_classes"] = len(class_sets)
     network = build_network("promptable", **sizes)
     assert isinstance(network, PromptableNetwork)
-    initial = {}
+    initial: Mapping[str, torch.Tensor] = {}
     if recipe.initial is not None:
         initial = load_initial_network(network, recipe.initial, ("promptable",))
     task = PromptableTask(

@@ -66,5 +66,6 @@ def class_sums(vectors: Tensor, truth: Tensor, count: int) -> tuple[Tensor, Tens
         Sums (N, E) and voxels (N,), both in cells of the vectors' grid.
     """
     masks = torch.stack([truth == c for c in range(count)], 1).float()
-    share = F.adaptive_avg_pool3d(masks, vectors.shape[2:])
+    d, h, w = vectors.shape[2:]
+    share = F.adaptive_avg_pool3d(masks, (d, h, w))
     return torch.einsum("bndhw,bedhw->ne", share, vectors.float()), share.sum((0, 2, 3, 4))

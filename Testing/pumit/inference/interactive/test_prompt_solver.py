@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 from ball_scan import BALL, scan
+from pumit.inference.interactive.answer_checks import covers
+from pumit.inference.interactive.field_planner import FieldPlanner
 from pumit.inference.interactive.index_prompts import IndexPrompts
+from pumit.inference.interactive.local_change import correction_field, patch_of
 from pumit.inference.interactive.prompt_solver import PromptSolver
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.interactive.session import InteractiveSession
@@ -91,14 +95,38 @@ def test_a_correction_is_requested_in_a_field_that_fits_the_segment(solver: Prom
     before = solver.answer(IndexPrompts([FIRST]), None)
     shown = before.views[before.chosen].field
     assert before.patch is not None
-    fitting = solver._fitting(shown, before.patch, FIRST[:3])
+    where = partial(
+        correction_field, solver.planner, shown, place=FIRST[:3], margin=1.5, is_given=False
+    )
+    fitting = where(before.patch)
     assert fitting.step[1] <= shown.step[1]
     low, high = fitting.bounds()
     inside = np.argwhere(before.patch.logits > 0) + before.patch.start
     assert (inside.min(0) >= low - 1).all()
     assert (inside.max(0) <= high + 1).all()
     nothing = replace(before.patch, logits=-np.abs(before.patch.logits))
-    assert solver._fitting(shown, nothing, FIRST[:3]) is shown
+    assert where(nothing) is shown
+
+
+def test_a_given_mask_is_corrected_as_finely_as_it_is_thin() -> None:
+    """A vein across a scan is lost in the field that holds all of it."""
+    planner = FieldPlanner((128, 128, 128), (1.0, 1.0, 1.0), size=16)
+    vein = np.zeros(planner.shape, dtype=bool)
+    vein[60:67, 60:67, 4:124] = True
+    thick = np.zeros(planner.shape, dtype=bool)
+    thick[20:110, 20:110, 4:124] = True
+    click = (64.0, 68.0, 70.0)
+    shown = planner.around_box((60, 60, 4), (66, 66, 123), 1.6)
+    assert shown.step[1] > 8
+    where = partial(correction_field, planner, shown, place=click, margin=1.5)
+    fine = where(patch_of(vein), is_given=True)
+    assert fine.step[1] < 2  # its border and its middle, 4 mm apart, three voxels
+    assert covers(fine, np.array([click]))
+    assert where(patch_of(vein), is_given=False) == shown
+    assert where(patch_of(thick), is_given=True) == shown
+    # A click where a finer field would show nothing of the mask is answered where some of it is.
+    far = where(patch_of(vein), place=(64.0, 120.0, 70.0), is_given=True)
+    assert far.step[1] >= 4
 
 
 def test_a_scribble_is_requested_everywhere(
