@@ -298,7 +298,7 @@ def _label(task: ScanTask) -> str:
 def _absolute(task: ScanTask) -> ScanTask:
     """The same with paths that mean the same in every process."""
     scan = replace(task.scan, path=task.scan.path.absolute())
-    return replace(task, scan=scan, target=task.target.absolute())
+    return replace(task, scan=scan, target=task.target.resolve())
 
 
 def _make_folder(folder: Path) -> None:

@@ -72,7 +72,7 @@ def correction_field(
     while is_given and _depth_in(patch, where) < LEAST_DEPTH:
         in_plane_mm = where.step[1] * planner.spacing_mm[1]
         finer = planner.field(place, max(in_plane_mm / 2, planner.finest_mm))
-        if finer.step[1] >= where.step[1] or not (to_field(patch, finer) > 0.5).any():
+        if finer.step[1] >= where.step[1] or not _is_in_sight(patch, finer):
             break
         where = finer
     return where
@@ -297,6 +297,15 @@ def _depth(
     rim = [(0, 0) if is_one else (1, 1) for is_one in is_flat]
     inner = tuple(slice(a, n + a) for (a, _), n in zip(rim, mask.shape, strict=True))
     return np.asarray(ndimage.distance_transform_edt(np.pad(mask, rim), sampling=spacing)[inner])
+
+
+def _is_in_sight(patch: LogitBox, where: Field) -> bool:
+    """Whether a field holds any of an answer, even what is thinner than its voxels."""
+    low, high = (np.asarray(bound) - patch.start for bound in where.bounds())
+    first = np.ceil(low).astype(int).clip(0)
+    stop = (np.floor(high).astype(int) + 1).clip(0)
+    window = tuple(slice(a, b) for a, b in zip(first, stop, strict=True))
+    return bool((patch.logits[window] > 0).any())
 
 
 def _depth_in(patch: LogitBox, where: Field) -> float:

@@ -220,6 +220,9 @@ class PromptSolver:
         negative = [point for *point, is_positive in prompts.points if not is_positive]
         if any(is_inside(part.patch, point) for point in negative):
             return None
+        if prompts.mask is not None:
+            spacing_mm = self.planner.spacing_mm
+            patch = near_places(before.patch, patch, prompts.points[-1:], spacing_mm)
         return replace(part, patch=patch, box=prompts.box, num_points=len(prompts.points))
 
     def _refined(

@@ -23,6 +23,7 @@ from pumit.training.pretraining.objective import (
 from pumit.training.promptable.fields import ROUNDS
 from pumit.training.promptable.label_maps import LabelMaps
 from pumit.training.promptable.labelled_scans import UNLABELLED, RealScans, case_index
+from pumit.training.promptable.prototypes import begin_prototypes
 from pumit.training.promptable.task import DEGREE_SHARES, DEGREES, PromptableTask
 from pumit.training.recipes.pretraining import PromptableRecipe, RealSet
 from pumit.training.synthesis.scene import generated_classes
@@ -88,13 +89,17 @@ def build(recipe: PromptableRecipe, context: BuildContext) -> Objective:
         generated_from=generated_from,
     )
     degrees = dict(zip(DEGREES, DEGREE_SHARES, strict=True))
-    # Prototypes do not ship: where the class vectors are trained already, theirs begin as means.
+    # Prototypes do not ship, and those of other classes do not fit: where the class vectors are
+    # trained already, they begin as means.
     has_classes = any(name.startswith(CONTEXT) for name in initial)
-    if has_classes and PROTOTYPES not in initial and class_sets and not context.goes_on:
-        generator = torch.Generator().manual_seed(recipe.seed)
-        shares = torch.tensor(DEGREE_SHARES)
-        drawn = torch.multinomial(shares, PROTOTYPE_BATCHES, True, generator=generator)
-        task.begin_prototypes([DEGREES[int(i)] for i in drawn], recipe.seed)
+    own = network.prototypes
+    if has_classes and own is not None and not context.goes_on:
+        known = initial.get(PROTOTYPES)
+        if known is None or known.shape != own.weight.shape:
+            generator = torch.Generator().manual_seed(recipe.seed)
+            shares = torch.tensor(DEGREE_SHARES)
+            drawn = torch.multinomial(shares, PROTOTYPE_BATCHES, True, generator=generator)
+            begin_prototypes(task, [DEGREES[int(i)] for i in drawn], recipe.seed)
     content: dict[str, Any] = {"network": "promptable", "sizes": sizes}
     if recipe.largest_field is not None:
         content["largest_field"] = recipe.largest_field

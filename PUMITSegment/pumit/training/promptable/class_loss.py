@@ -52,20 +52,3 @@ def class_loss(logits: Tensor, truth: Tensor, class_sets: Tensor) -> tuple[Tenso
         torch.stack(dices).mean() if dices else zero,
         logits.new_tensor(float(len(losses))),
     )
-
-
-def class_sums(vectors: Tensor, truth: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Sum of the vectors of each class.
-
-    Args:
-        vectors: Class vectors, (B, E, d, h, w).
-        truth: Class of each voxel, (B, D, H, W), `UNKNOWN` where nobody knows.
-        count: Number N of classes.
-
-    Returns:
-        Sums (N, E) and voxels (N,), both in cells of the vectors' grid.
-    """
-    masks = torch.stack([truth == c for c in range(count)], 1).float()
-    d, h, w = vectors.shape[2:]
-    share = F.adaptive_avg_pool3d(masks, (d, h, w))
-    return torch.einsum("bndhw,bedhw->ne", share, vectors.float()), share.sum((0, 2, 3, 4))

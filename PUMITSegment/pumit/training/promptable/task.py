@@ -16,7 +16,7 @@ from pumit.networks.promptable.network import PromptableNetwork
 from pumit.networks.promptable.prompt_encoder import PromptBatch
 from pumit.networks.pumit import Anisotropy
 from pumit.training.loop.prefetch import Draw
-from pumit.training.promptable.class_loss import class_loss, class_sums
+from pumit.training.promptable.class_loss import class_loss
 from pumit.training.promptable.corrections import correct_all
 from pumit.training.promptable.fields import (
     ROUNDS,
@@ -189,32 +189,6 @@ class PromptableTask(nn.Module):
             "iou_error": torch.stack(iou_error).mean(),
             **_logged(of_classes),
         }
-
-    @torch.no_grad()
-    def begin_prototypes(self, degrees: Sequence[int], seed: int = 0) -> None:
-        """Set the prototype of each class to the mean of its vectors, for vectors that are trained.
-
-        A class that no field shows keeps the prototype that it has.
-
-        Args:
-            degrees: Degree of anisotropy of each batch that is drawn for it.
-            seed: Seed of the draws.
-        """
-        prototypes = self.network.prototypes
-        if prototypes is None:
-            return
-        generator, shared = (torch.Generator().manual_seed(seed) for _ in range(2))
-        weight = prototypes.weight
-        sums, cells = torch.zeros_like(weight), weight.new_zeros(len(weight))
-        for da0 in degrees:
-            batch = self.draw(da0, generator, shared).to(weight.device)
-            parts = [(batch.image, batch.classes), (batch.more, batch.more_classes)]
-            for image, truth in parts:
-                vectors = self.network.embed(image, Anisotropy(da0)).classes if len(image) else None
-                if vectors is not None:
-                    found, there = class_sums(vectors, truth, len(weight))
-                    sums, cells = sums + found, cells + there
-        weight[cells > 0] = sums[cells > 0] / cells[cells > 0, None]
 
     def _class_losses(self, batch: FieldBatch, embedding: ImageEmbedding) -> dict[str, Tensor]:
         """Loss and Dice of the classes of all fields, those without targets too."""

@@ -10,9 +10,10 @@ import pytest
 import torch
 from pumit.models.checkpoint import save_checkpoint
 from pumit.networks.build import build_network
+from pumit.networks.pumit import Anisotropy
 from pumit.training.pretraining.objective import BuildContext
 from pumit.training.pretraining.promptable import PROTOTYPE_BATCHES, build
-from pumit.training.promptable.class_loss import class_sums
+from pumit.training.promptable.prototypes import begin_prototypes, class_sums
 from pumit.training.promptable.task import PromptableTask
 from pumit.training.recipes.model import read_model
 from pumit.training.recipes.pretraining import PromptableRecipe
@@ -26,21 +27,26 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many batches prototypes were made of, each time."""
     counts: list[int] = []
 
-    def counted(self: PromptableTask, degrees: Sequence[int], seed: int = 0) -> None:
+    def counted(task: PromptableTask, degrees: Sequence[int], seed: int = 0) -> None:
         counts.append(len(degrees))
 
-    monkeypatch.setattr(PromptableTask, "begin_prototypes", counted)
+    monkeypatch.setattr("pumit.training.pretraining.promptable.begin_prototypes", counted)
     return counts
 
 
 def recipe_from(
-    path: Path, sizes: dict[str, Any], *, class_channels: int, keeps_prototypes: bool
+    path: Path,
+    sizes: dict[str, Any],
+    *,
+    class_channels: int,
+    keeps_prototypes: bool,
+    num_classes: int | None = None,
 ) -> PromptableRecipe:
     """A recipe that goes on from such weights, with class vectors."""
     sizes = {**sizes, "widths": list(sizes["widths"])}
     own = {**sizes, "class_channels": class_channels}
     if class_channels:
-        own["num_classes"] = len(generated_classes())
+        own["num_classes"] = num_classes or len(generated_classes())
     state = build_network("promptable", **own).state_dict()
     if not keeps_prototypes:
         state.pop("prototypes.weight", None)
@@ -84,25 +90,42 @@ def test_they_begin_as_means_where_vectors_are_trained(
     assert begun == expected
 
 
+def test_those_of_other_classes_begin_anew(
+    tmp_path: Path, tiny_sizes: dict[str, Any], begun: list[int]
+) -> None:
+    path = tmp_path / "initial.safetensors"
+    recipe = recipe_from(path, tiny_sizes, class_channels=6, keeps_prototypes=True, num_classes=5)
+    build(recipe, BuildContext(CPU))
+    assert begun == [PROTOTYPE_BATCHES]
+
+
 def test_a_prototype_is_the_mean_of_its_vectors(
-    tmp_path: Path, tiny_sizes: dict[str, Any], begun: list[int], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, tiny_sizes: dict[str, Any], begun: list[int]
 ) -> None:
     path = tmp_path / "initial.safetensors"
     recipe = recipe_from(path, tiny_sizes, class_channels=6, keeps_prototypes=False)
     task = build(recipe, BuildContext(CPU)).task
     assert isinstance(task, PromptableTask)
-    monkeypatch.undo()
     prototypes = task.network.prototypes
     assert prototypes is not None
     before = prototypes.weight.detach().clone()
-    task.begin_prototypes([0, 2, 5], seed=1)
-    after = prototypes.weight.detach()
-    changed = (after != before).any(1)
-    assert changed.any()
-    # Means of vectors of length 1 are no longer than these; the first weights are random.
-    assert float(after[changed].norm(dim=1).max()) <= 1 + 1e-5
-    task.begin_prototypes([0, 2, 5], seed=1)
-    torch.testing.assert_close(prototypes.weight.detach(), after)
+    count, degrees = len(before), [0, 2, 5]
+    begin_prototypes(task, degrees, seed=1)
+    # The same fields, one by one.
+    generator, shared = (torch.Generator().manual_seed(1) for _ in range(2))
+    sums, cells = torch.zeros_like(before), torch.zeros(count)
+    for da0 in degrees:
+        batch = task.draw(da0, generator, shared)
+        for image, truth in ((batch.image, batch.classes), (batch.more, batch.more_classes)):
+            for field, labels in zip(image, truth, strict=True):
+                with torch.no_grad():
+                    vectors = task.network.embed(field[None], Anisotropy(da0)).classes
+                assert vectors is not None
+                found, there = class_sums(vectors, labels[None], count)
+                sums, cells = sums + found, cells + there
+    assert (cells > 0).any()
+    expected = torch.where(cells[:, None] > 0, sums / cells[:, None].clamp_min(1e-9), before)
+    torch.testing.assert_close(prototypes.weight.detach(), expected, atol=1e-4, rtol=1e-3)
 
 
 def test_sums_are_over_the_cells_of_each_class() -> None:
