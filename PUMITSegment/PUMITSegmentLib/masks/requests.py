@@ -138,7 +138,7 @@ class MaskRequests:
             return
         try:
             query = self._makeQuery(segmentID)
-        except PumitError:
+        except (PumitError, MemoryError):
             return
         if query is None:
             return
@@ -208,9 +208,9 @@ class MaskRequests:
             pending = self._pending[-1]
             try:
                 query = self._makeQuery(pending.segmentID)
-            except PumitError as error:
+            except (PumitError, MemoryError) as error:
                 self._pending.pop()
-                self._status.problem(str(error))
+                self._status.problem(str(readable(error)))
                 continue
             if query is None:
                 self._pending.pop()

@@ -195,6 +195,16 @@ def test_a_scan_that_memory_does_not_hold_leaves_nothing_waiting(made: MadeReque
     assert made.written == ["spleen"]
 
 
+def test_prompts_that_memory_does_not_hold_leave_nothing_waiting(made: MadeRequests) -> None:
+    made.queries["liver"] = MemoryError()
+    made.requests.openScan("liver")
+    made.requests.request("liver")
+    assert "memory does not suffice" in made.status.current.text
+    made.requests.request("spleen")
+    made.worker.requests[-1].answer()
+    assert made.written == ["spleen"]
+
+
 def test_nothing_is_requested_where_there_is_nothing_to_ask_about(made: MadeRequests) -> None:
     made.queries.clear()
     made.requests.request("liver")

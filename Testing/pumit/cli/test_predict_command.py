@@ -137,3 +137,20 @@ def test_a_tokenizer_is_refused(refused: Any, scan: Path, tmp_path: Path) -> Non
     save_checkpoint(path, {}, {"name": "tokens", "network": "pumit_tokenizer", "sizes": {}})
     printed = refused("predict", scan, "--model", path, "-o", tmp_path / "out.nii.gz")
     assert "automatic model" in printed
+
+
+def test_links_keep_their_names_and_an_output_beside_the_folder_is_taken(
+    run: Any, scan: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, there = tmp_path / "scans", tmp_path / "there"
+    folder.mkdir()
+    there.mkdir()
+    for name in ("a.nii.gz", "b.nii.gz"):
+        (folder / name).symlink_to(scan)
+    (tmp_path / "link").symlink_to(there, target_is_directory=True)
+    monkeypatch.chdir(folder)
+    for out in ("../labels", str(tmp_path / "link")):
+        ran = run("predict", folder, "--model", model, "-o", out, "--json")
+        assert ran.status == 0, ran.err
+        assert [row["image"] for row in json.loads(ran.out)] == ["a.nii.gz", "b.nii.gz"]
+    assert sorted(p.name for p in there.glob("*.nii.gz")) == ["a.nii.gz", "b.nii.gz"]

@@ -17,6 +17,7 @@ from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.interactive.session import InteractiveSession
 from pumit.inference.interactive.solver_settings import SolverSettings
 from pumit.inference.interactive.solver_state import SolverState
+from pumit.preprocessing.fields import Field
 from pumit.volume import Volume
 
 FIRST = (float(BALL[0]), float(BALL[1]), float(BALL[2]), True)
@@ -122,11 +123,61 @@ def test_a_given_mask_is_corrected_as_finely_as_it_is_thin() -> None:
     fine = where(patch_of(vein), is_given=True)
     assert fine.step[1] < 2  # its border and its middle, 4 mm apart, three voxels
     assert covers(fine, np.array([click]))
+    hair = np.zeros(planner.shape, dtype=bool)
+    hair[63:65, 63:65, 4:124] = True
+    finest = where(patch_of(hair), is_given=True)
+    assert finest.step[1] == pytest.approx(1.0)  # though coarse fields sample none of it
     assert where(patch_of(vein), is_given=False) == shown
     assert where(patch_of(thick), is_given=True) == shown
     # A click where a finer field would show nothing of the mask is answered where some of it is.
     far = where(patch_of(vein), place=(64.0, 120.0, 70.0), is_given=True)
     assert far.step[1] >= 4
+
+
+def test_clicks_on_a_given_thin_mask_change_it_near_them_alone(solver: PromptSolver) -> None:
+    """The field is fine, and a second click beyond it takes no whole structure with it."""
+    solver.planner = replace(solver.planner, size=8)
+    solver.settings = SolverSettings(windows=0)
+    ball = np.array(BALL)
+    mask = np.zeros(solver.shape, dtype=bool)
+    mask[2:4, 2:4, 2 : solver.shape[2] - 2] = True
+    start = IndexPrompts(mask=mask)
+    before = solver.answer(start, None)
+    first = (2.0, 4.0, 10.0, True)
+    once = replace(start, points=[first])
+    after = solver.answer(once, before)
+    where = after.views[after.chosen].field
+    assert where.step[1] <= before.views[before.chosen].field.step[1]
+    # The rim of the ball, a long way off: the network answers with all of the ball.
+    bright = scan()[0].array > 50
+    rim = np.argwhere(bright & (np.arange(bright.shape[2]) > ball[2]))[-1]
+    twice = replace(start, points=[first, (*map(float, rim), True)])
+    patch = solver.answer(twice, after).patch
+    assert patch is not None
+    shown = np.zeros(solver.shape, dtype=bool)
+    shown[patch.window] = patch.logits > 0
+    assert (shown & bright).sum() < 0.8 * bright.sum()
+
+
+def test_a_given_mask_is_told_from_an_answer(
+    solver: PromptSolver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = []
+
+    def noted(
+        planner: FieldPlanner, shown: Field, *_: object, is_given: bool, **__: object
+    ) -> Field:
+        told.append(is_given)
+        return shown
+
+    monkeypatch.setattr("pumit.inference.interactive.prompt_solver.correction_field", noted)
+    near = (FIRST[0], FIRST[1] + 2, FIRST[2], False)
+    solver.answer(IndexPrompts([FIRST, near]), solver.answer(IndexPrompts([FIRST]), None))
+    mask = np.zeros(solver.shape, dtype=bool)
+    mask[tuple(slice(b - 3, b + 4) for b in BALL)] = True
+    given = IndexPrompts(mask=mask)
+    solver.answer(replace(given, points=[near]), solver.answer(given, None))
+    assert told == [False, True]
 
 
 def test_a_scribble_is_requested_everywhere(
