@@ -134,29 +134,25 @@ def test_a_given_mask_is_corrected_as_finely_as_it_is_thin() -> None:
     assert far.step[1] >= 4
 
 
-def test_clicks_on_a_given_thin_mask_change_it_near_them_alone(solver: PromptSolver) -> None:
-    """The field is fine, and a second click beyond it takes no whole structure with it."""
-    solver.planner = replace(solver.planner, size=8)
-    solver.settings = SolverSettings(windows=0)
-    ball = np.array(BALL)
+def test_a_part_far_from_a_given_mask_stays_near_its_click(solver: PromptSolver) -> None:
+    """At the rim of the ball the network answers all of it; of that little is taken over."""
     mask = np.zeros(solver.shape, dtype=bool)
-    mask[2:4, 2:4, 2 : solver.shape[2] - 2] = True
-    start = IndexPrompts(mask=mask)
-    before = solver.answer(start, None)
-    first = (2.0, 4.0, 10.0, True)
-    once = replace(start, points=[first])
-    after = solver.answer(once, before)
-    where = after.views[after.chosen].field
-    assert where.step[1] <= before.views[before.chosen].field.step[1]
-    # The rim of the ball, a long way off: the network answers with all of the ball.
+    mask[2:4, 2:4, 2:10] = True
     bright = scan()[0].array > 50
-    rim = np.argwhere(bright & (np.arange(bright.shape[2]) > ball[2]))[-1]
-    twice = replace(start, points=[first, (*map(float, rim), True)])
-    patch = solver.answer(twice, after).patch
-    assert patch is not None
-    shown = np.zeros(solver.shape, dtype=bool)
-    shown[patch.window] = patch.logits > 0
-    assert (shown & bright).sum() < 0.8 * bright.sum()
+    rim = np.argwhere(bright)[-1]
+    click = (*map(float, rim), True)
+    before = replace(solver.answer(IndexPrompts([FIRST]), None), patch=patch_of(mask))
+    added = {}
+    for given in (None, mask):
+        after = solver._with_part(IndexPrompts(points=[click], mask=given), before, None)
+        assert after is not None
+        assert after.patch is not None
+        shown = np.zeros(solver.shape, dtype=bool)
+        shown[after.patch.window] = after.patch.logits > 0
+        assert (shown & mask).sum() == mask.sum()
+        added[given is None] = int((shown & bright).sum())
+    assert added[True] > 0.8 * bright.sum()
+    assert 0 < added[False] < 0.3 * bright.sum()
 
 
 def test_a_given_mask_is_told_from_an_answer(
