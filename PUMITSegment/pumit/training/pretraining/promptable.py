@@ -20,10 +20,10 @@ from pumit.training.pretraining.objective import (
     ObjectiveKind,
     load_initial_network,
 )
+from pumit.training.pretraining.prototypes import begin_prototypes
 from pumit.training.promptable.fields import ROUNDS
 from pumit.training.promptable.label_maps import LabelMaps
 from pumit.training.promptable.labelled_scans import UNLABELLED, RealScans, case_index
-from pumit.training.promptable.prototypes import begin_prototypes
 from pumit.training.promptable.task import DEGREE_SHARES, DEGREES, PromptableTask
 from pumit.training.recipes.pretraining import PromptableRecipe, RealSet
 from pumit.training.synthesis.scene import generated_classes

@@ -13,7 +13,7 @@ from pumit.networks.build import build_network
 from pumit.networks.pumit import Anisotropy
 from pumit.training.pretraining.objective import BuildContext
 from pumit.training.pretraining.promptable import PROTOTYPE_BATCHES, build
-from pumit.training.promptable.prototypes import begin_prototypes, class_sums
+from pumit.training.pretraining.prototypes import begin_prototypes, class_sums
 from pumit.training.promptable.task import PromptableTask
 from pumit.training.recipes.model import read_model
 from pumit.training.recipes.pretraining import PromptableRecipe
