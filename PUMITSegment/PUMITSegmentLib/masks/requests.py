@@ -142,10 +142,10 @@ class MaskRequests:
             return
         if query is None:
             return
-        wanted = (query.volumeKey, self._compute.generation)
+        scan = (query.volumeKey, self._compute.generation)
         opened = self._opened
-        isOpen = opened is not None and (opened.volumeKey, opened.generation) == wanted
-        if isOpen or wanted == self._refused:
+        isOpen = opened is not None and (opened.volumeKey, opened.generation) == scan
+        if isOpen or scan == self._refused:
             return
         pending = _PendingRequest(segmentID, None)
         self._current = _RunningRequest(pending, query, isOpeningOnly=True)

@@ -155,15 +155,15 @@ def test_a_part_far_from_a_given_mask_stays_near_its_click(solver: PromptSolver)
     assert 0 < added[False] < 0.3 * bright.sum()
 
 
-def test_a_given_mask_is_told_from_an_answer(
+def test_a_given_mask_is_distinguished_from_an_answer(
     solver: PromptSolver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = []
+    flags = []
 
     def noted(
         planner: FieldPlanner, shown: Field, *_: object, is_given: bool, **__: object
     ) -> Field:
-        told.append(is_given)
+        flags.append(is_given)
         return shown
 
     monkeypatch.setattr("pumit.inference.interactive.prompt_solver.correction_field", noted)
@@ -173,7 +173,7 @@ def test_a_given_mask_is_told_from_an_answer(
     mask[tuple(slice(b - 3, b + 4) for b in BALL)] = True
     given = IndexPrompts(mask=mask)
     solver.answer(replace(given, points=[near]), solver.answer(given, None))
-    assert told == [False, True]
+    assert flags == [False, True]
 
 
 def test_a_scribble_is_requested_everywhere(
