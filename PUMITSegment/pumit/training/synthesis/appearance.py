@@ -45,6 +45,8 @@ def textured(grid: Grid, layout: Layout) -> Tensor:
     g = grid.generator
     means = grid.on(region_means(grid, layout))
     image = means[layout.labels]
+    if layout.shading is not None:
+        image = image * layout.shading
     calm = 0.25 if layout.means else 1.0  # tissues that differ little have little texture
     strength = torch.rand(layout.count, generator=g) * uniform(g, 0.0, 0.14) * calm
     image = image + grid.fractal(log_uniform(g, 1.5, 12.0)) * grid.on(strength)[layout.labels]
@@ -137,12 +139,13 @@ def _ringing(grid: Grid, image: Tensor) -> Tensor:
     return torch.fft.ifft2(torch.fft.ifftshift(spectrum, dim=(-2, -1))).real
 
 
-def acquire(grid: Grid, image: Tensor) -> Tensor:
+def acquire(grid: Grid, image: Tensor, *, is_natural: bool = False) -> Tensor:
     """What a scanner makes of it: slices, partial volume, bias field, noise, artefacts.
 
     Args:
         grid: Grid with the oversampling the image was drawn at.
         image: Shape (D', H, W).
+        is_natural: Whether its greys are those of a scanner, and stay in their order.
 
     Returns:
         Shape (D, H, W), about [0, 1].
@@ -178,4 +181,4 @@ def acquire(grid: Grid, image: Tensor) -> Tensor:
     if chance(g, 0.4):
         span = image.max() - image.min()
         image = ((image - image.min()) / span.clamp_min(1e-6)) ** log_uniform(g, 0.5, 2.0)
-    return 1 - image if chance(g, 0.4) else image
+    return 1 - image if not is_natural and chance(g, 0.4) else image

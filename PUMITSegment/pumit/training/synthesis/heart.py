@@ -27,22 +27,36 @@ class Axes:
     across: tuple[Tensor, Tensor]
 
 
-def _axes(grid: Grid, xyz: Tensor, centre: Tensor, length: float) -> Axes:
-    """The long axis runs through the slices of a thin stack, as short-axis views have it."""
+def frame_of_heart(grid: Grid, *, tilt: float, thick: float) -> Tensor:
+    """Directions of a heart as rows: along its long axis, and two across; (3, 3), on the CPU.
+
+    The long axis runs through the slices of a thin stack, as short-axis views have it.
+
+    Args:
+        grid: Grid that it is drawn on.
+        tilt: The most that the axis leans away from the slices' normal, as a slope.
+        thick: Share of the hearts in thick slices that are seen so; others are turned anyhow.
+    """
     g = grid.generator
     frame = rotation(grid)
-    if (grid.slice_ratio >= 1.9 and chance(g, 0.8)) or (grid.depth == 1 and chance(g, 0.6)):
-        tilt = torch.tensor([1.0, *(uniform(g, -0.3, 0.3) for _ in range(2))])
-        tilt = tilt / tilt.norm() * (1.0 if chance(g, 0.5) else -1.0)
-        side = torch.linalg.cross(tilt, frame[1], dim=0)
+    if (grid.slice_ratio >= 1.9 and chance(g, thick)) or (grid.depth == 1 and chance(g, 0.6)):
+        axis = torch.tensor([1.0, *(uniform(g, -tilt, tilt) for _ in range(2))])
+        axis = axis / axis.norm() * (1.0 if chance(g, 0.5) else -1.0)
+        side = torch.linalg.cross(axis, frame[1], dim=0)
         side = side / side.norm()
-        frame = torch.stack((tilt, side, torch.linalg.cross(tilt, side, dim=0)))
+        frame = torch.stack((axis, side, torch.linalg.cross(axis, side, dim=0)))
+    return frame
+
+
+def _axes(grid: Grid, xyz: Tensor, centre: Tensor, length: float) -> Axes:
+    """Coordinates of a heart about a point."""
+    frame = frame_of_heart(grid, tilt=0.3, thick=0.8)
     offset = xyz - grid.on(centre)[:, None, None, None]
     local = torch.einsum("ij,j...->i...", grid.on(frame), offset)
-    return Axes(local[0] + length * uniform(g, 0.25, 0.75), (local[1], local[2]))
+    return Axes(local[0] + length * uniform(grid.generator, 0.25, 0.75), (local[1], local[2]))
 
 
-def _cone(along: Tensor, length: float, power: float) -> Tensor:
+def cone(along: Tensor, length: float, power: float) -> Tensor:
     """Radius over that of the base: 1 at the base, 0 at the apex and beyond either."""
     s = along / length
     inside = (s >= 0) & (s < 1)
@@ -75,20 +89,20 @@ def heart(grid: Grid, layout: Layout, xyz: Tensor, size: float | None = None) ->
     squeeze = uniform(g, 0.85, 1.15)
     radius = ((a * squeeze).square() + (b / squeeze).square()).sqrt() * wobble
     power = uniform(g, 1.5, 4.0)
-    outer = radius < size * _cone(axes.along, length, power)
+    outer = radius < size * cone(axes.along, length, power)
 
     # 3. The cavity within it: the same shape, smaller by a wall of uneven thickness.
     wall = size * uniform(g, 0.14, 0.5)
     bearing = torch.atan2(b, a)
     uneven = 1 + uniform(g, 0.0, 0.35) * torch.cos(bearing + uniform(g, 0, 6.3))
-    core = _cone(axes.along, length - wall * uniform(g, 0.6, 1.2), power) * size - wall * uneven
+    core = cone(axes.along, length - wall * uniform(g, 0.6, 1.2), power) * size - wall * uneven
     if chance(g, 0.3):
         core = torch.minimum(core, (axes.along - wall) * 10)  # closed at the base too
     inner = (radius < core) & outer
 
     # 4. The crescent: an ellipse pushed into the wall, shorter than the other cavity.
     reach = length * uniform(g, 0.55, 1.0)
-    taper = _cone(axes.along - uniform(g, -0.2, 0.1) * length, reach, uniform(g, 1.2, 3.0))
+    taper = cone(axes.along - uniform(g, -0.2, 0.1) * length, reach, uniform(g, 1.2, 3.0))
     offset = size * uniform(g, 0.75, 1.25) * taper.clamp_min(0).sqrt()
     # Seen across it, the far side is bent round the near one.
     u = (a - offset) / (size * uniform(g, 0.45, 1.0)) + uniform(g, 0.0, 0.5) * (b / size).square()

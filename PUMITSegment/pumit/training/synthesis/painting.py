@@ -21,6 +21,8 @@ class Layout:
         contrasts: Labels that must differ from what lies underneath by at least so much.
         means: Labels whose mean intensity the layout itself decides, in [0, 1].
         names: Structures of some labels: label -> name of a structure.
+        is_natural: Whether the means are those of a scanner, which nothing turns round.
+        shading: Brightness that each voxel's grey is multiplied by, (D', H, W), or None.
         count: Number of labels in use; 0 counts them.
     """
 
@@ -31,6 +33,8 @@ class Layout:
     contrasts: dict[int, float] = field(default_factory=dict)
     means: dict[int, float] = field(default_factory=dict)
     names: dict[int, str] = field(default_factory=dict)
+    is_natural: bool = False
+    shading: Tensor | None = None
     count: int = 0
 
     def __post_init__(self) -> None:

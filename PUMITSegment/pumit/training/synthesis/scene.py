@@ -143,7 +143,7 @@ def draw_scene(
         if targets:
             break
     # 3. The image (D, H, W) as a scanner shows them.
-    image = acquire(grid, textured(grid, layout))
+    image = acquire(grid, textured(grid, layout), is_natural=layout.is_natural)
     return Scene(image, targets, ratio, classes=_classes(layout.names, labels))
 
 

@@ -1,0 +1,316 @@
+"""Hearts in their chest as scanners show them, in slices across the long axis."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pumit.training.synthesis.grid import Grid, chance, log_uniform, uniform
+from pumit.training.synthesis.heart import cone, frame_of_heart
+from pumit.training.synthesis.painting import Layout, paint
+from pumit.training.synthesis.shapes import random_centre
+
+Greys = dict[str, tuple[float, float]]  # least and most of each tissue; 1 is white
+# Balanced steady-state cine MR: blood and fat are bright, muscle is dark, lung is black.
+CINE: Greys = {
+    "air": (0.0, 0.02),
+    "lung": (0.02, 0.12),
+    "vessel": (0.15, 0.4),
+    "fat": (0.6, 1.0),
+    "muscle": (0.15, 0.3),
+    "bone": (0.3, 0.7),
+    "liver": (0.22, 0.45),
+    "gut": (0.1, 0.6),
+    "blood": (0.55, 0.95),
+    "wall": (0.14, 0.34),
+}
+LATE_ENHANCEMENT = CINE | {"fat": (0.4, 0.8), "blood": (0.5, 0.9), "wall": (0.02, 0.2)}
+DARK_BLOOD = CINE | {"blood": (0.02, 0.14), "wall": (0.35, 0.6), "liver": (0.35, 0.55)}
+CONTRAST_CT: Greys = {
+    "air": (0.0, 0.02),
+    "lung": (0.05, 0.2),
+    "vessel": (0.4, 0.7),
+    "fat": (0.4, 0.48),
+    "muscle": (0.52, 0.58),
+    "bone": (0.7, 1.0),
+    "liver": (0.54, 0.66),
+    "gut": (0.2, 0.6),
+    "blood": (0.66, 0.9),
+    "wall": (0.54, 0.64),
+}
+SCANS = ((0.7, CINE), (0.12, LATE_ENHANCEMENT), (0.08, DARK_BLOOD), (0.1, CONTRAST_CT))  # shares
+BRIGHT = 0.3  # blood above it is bright, and less so in the right ventricle
+SMALLEST = 4  # voxels of what is painted
+
+
+@dataclass
+class _Chest:
+    """A chest that is being drawn; lengths in in-plane voxels.
+
+    Attributes:
+        grid: Grid it is drawn on.
+        layout: Label map it is painted on.
+        greys: Greys of its tissues.
+        mm: In-plane voxels of a millimetre.
+        along: Position from the base of the heart (0) to its apex and beyond, (D', H, W).
+        a: Position across, from the left ventricle's axis towards the right ventricle.
+        b: Position across, towards the front of the chest.
+        radius: Outer radius of the left ventricle at its base.
+        length: From base to apex.
+    """
+
+    grid: Grid
+    layout: Layout
+    greys: Greys
+    mm: float
+    along: Tensor
+    a: Tensor
+    b: Tensor
+    radius: float
+    length: float
+
+    def grey(self, tissue: str) -> float:
+        """A grey that the tissue may have."""
+        return uniform(self.grid.generator, *self.greys[tissue])
+
+    def add(self, mask: Tensor, grey: float) -> list[int]:
+        """Paint one grey; the new label, or none where there is hardly anything to paint."""
+        if int(mask.sum()) < SMALLEST:
+            return []
+        label = paint(self.layout, mask)
+        self.layout.means[label] = grey
+        return [label]
+
+    def towards(self, low: float, high: float) -> Tensor:
+        """Position along a direction across, between two angles in degrees.
+
+        0 leads to the right ventricle, 90 to the front of the chest.
+        """
+        angle = math.radians(uniform(self.grid.generator, low, high))
+        return self.a * math.cos(angle) + self.b * math.sin(angle)
+
+    def pipe(self, a: float, b: float, radius: float) -> Tensor:
+        """Distance from a line beside the long axis, over a radius."""
+        return ((self.a - a).square() + (self.b - b).square()).sqrt() / radius
+
+    def ball(self, along: float, a: float, b: float, radius: float) -> Tensor:
+        """Distance from a point, over a radius."""
+        squares = (self.along - along).square() + (self.a - a).square() + (self.b - b).square()
+        return squares.sqrt() / radius
+
+    def lumps(self, mm: float) -> Tensor:
+        """Unevenness of unit variance and so many millimetres."""
+        return self.grid.fractal(max(mm * self.mm, 3.0))
+
+
+def short_axis(grid: Grid, layout: Layout, xyz: Tensor) -> None:
+    """Paint a chest with its heart, in the greys of cine MR or another scan of hearts.
+
+    The right ventricle lies on one side of the left one, lung on the other, the wall of the chest
+    in front, liver and stomach below, atria and great vessels beyond the base. Cavities hold their
+    muscles, as readers draw them. Targets are the wall and both cavities, at times the left
+    ventricle with its wall, an atrium or a great vessel.
+
+    Args:
+        grid: Grid to draw on.
+        layout: Empty label map to paint on.
+        xyz: Coordinates of the grid.
+    """
+    g = grid.generator
+    shares = torch.tensor([share for share, _ in SCANS])
+    greys = SCANS[int(torch.multinomial(shares, 1, generator=g))][1]
+    chest = _chest(grid, layout, xyz, greys)
+    layout.is_natural = True
+    # 1. Lung with its vessels is what all of it lies in.
+    layout.means[0] = chest.grey("lung")
+    branches = grid.noise(max(9 * chest.mm, 1.5), 2).abs().amax(0) < uniform(g, 0.05, 0.3)
+    chest.add(branches, chest.grey("vessel"))
+    # 2. Where the ventricles are, since fat follows them; then all around, from back to front.
+    masks = _ventricles(chest)
+    _abdomen(chest)
+    _walls(chest)
+    _fat(chest, masks["beside"])
+    # 3. Atria and vessels, and the ventricles over all.
+    blood, muscle = chest.grey("blood"), chest.grey("wall")
+    _vessels(chest, blood, muscle)
+    _paint_ventricles(chest, masks, blood, muscle)
+    # 4. Coils lie in front, and blood flows.
+    shade = chest.towards(20, 120) / chest.radius * uniform(g, 0.0, 0.3)
+    shade = shade + grid.noise(max(2 * chest.radius, 4.0))[0] * uniform(g, 0, 0.2)
+    layout.shading = torch.exp(shade.clamp(-1.2, 0.9))
+
+
+def _chest(grid: Grid, layout: Layout, xyz: Tensor, greys: Greys) -> _Chest:
+    """Size, place and direction of a heart."""
+    g = grid.generator
+    # 1. Millimetres: the field shows no more than a ventricle, or all of the chest.
+    radius_mm = uniform(g, 26, 44)
+    mm = grid.size / log_uniform(g, 2.2 * radius_mm, 300)
+    radius = radius_mm * mm
+    length = radius * uniform(g, 1.9, 3.0)
+    # 2. Slices of other breaths lie beside their neighbours.
+    offset = xyz - grid.on(random_centre(grid, 0.25))[:, None, None, None]
+    if grid.slice_ratio >= 1.9 and chance(g, 0.5):
+        shifts = grid.normal((3, grid.depth, 1, 1)) * uniform(g, 0.3, 2.5) * mm
+        shifts[0] = 0
+        offset = offset + shifts.repeat_interleave(grid.oversampling, dim=1)
+    # 3. Bent a little, then from the grid's axes to those of the heart.
+    offset = offset + grid.noise(max(0.8 * radius, 3.0), 3) * uniform(g, 0.0, 0.05) * radius
+    frame = frame_of_heart(grid, tilt=0.15, thick=0.92)
+    along, a, b = torch.einsum("ij,j...->i...", grid.on(frame), offset)
+    along = along + length * uniform(g, 0.1, 0.85)
+    return _Chest(grid, layout, greys, mm, along, a, b, radius, length)
+
+
+def _ventricles(chest: _Chest) -> dict[str, Tensor]:
+    """Masks of both ventricles, and how far beside them a place lies, in radii."""
+    g = chest.grid.generator
+    mm, radius, length = chest.mm, chest.radius, chest.length
+    # 1. The left ventricle: a bowl, its opening aslant.
+    base = chest.along + uniform(g, -0.25, 0.25) * chest.a + uniform(g, -0.25, 0.25) * chest.b
+    power, squeeze = uniform(g, 1.6, 4.0), uniform(g, 0.88, 1.12)
+    distance = ((chest.a * squeeze).square() + (chest.b / squeeze).square()).sqrt()
+    shape = cone(base, length, power)
+    outer = distance < radius * shape
+    # 2. Its cavity: the wall has 5 to 22 mm, and more on one side.
+    wall = min(max(radius * log_uniform(g, 0.16, 0.6), 4.5 * mm), 0.75 * radius)
+    bearing = torch.atan2(chest.b, chest.a) + uniform(g, 0, 6.3)
+    inner = cone(base, length - wall * uniform(g, 0.5, 1.2), power) * radius
+    inner = inner - wall * (1 + uniform(g, 0.0, 0.3) * torch.cos(bearing))
+    # 3. The right ventricle: bent round the left one, shorter, its wall thin.
+    reach = length * uniform(g, 0.65, 1.0)
+    taper = cone(base + uniform(g, -0.05, 0.2) * length, reach, uniform(g, 1.0, 2.5))
+    offset = radius * uniform(g, 0.7, 1.15) * taper.clamp_min(0).sqrt()
+    u = (chest.a - offset) / (radius * uniform(g, 0.6, 1.3))
+    u = u + uniform(g, 0.0, 0.45) * (chest.b / radius).square()
+    v = (chest.b - radius * uniform(g, -0.2, 0.45)) / (radius * uniform(g, 0.8, 1.4))
+    right = (u.square() + v.square()).sqrt()
+    thin = uniform(g, 2.0, 4.5) * mm / radius
+    return {
+        "outer": outer,
+        "cavity": (distance < inner) & outer,
+        "rim": distance > inner - uniform(g, 3.0, 8.0) * mm,
+        "right": (right < taper) & (taper > 0) & ~outer,
+        "right rim": right > taper - uniform(g, 0.1, 0.35),
+        "right wall": (right < taper + thin) & (taper > 0) & ~outer,
+        "beside": torch.minimum(distance / radius - shape, right - taper),
+        "middle": (base > 0.15 * length) & (base < 0.8 * length),
+    }
+
+
+def _abdomen(chest: _Chest) -> None:
+    """Liver and stomach below the diaphragm, which rises towards the apex."""
+    g = chest.grid.generator
+    mm, radius = chest.mm, chest.radius
+    lumps = 3 * mm * chest.lumps(25)
+    down = chest.towards(-120, -50) + lumps
+    dome = chest.towards(140, 220).square() / (uniform(g, 2.5, 6) * radius)
+    top = radius * uniform(g, 1.0, 1.6) + dome - uniform(g, 0.0, 0.3) * chest.along.clamp_min(0)
+    mask = (down > top) | (chest.along > chest.length + uniform(g, 8, 40) * mm)
+    chest.add(mask, chest.grey("liver"))
+    if chance(g, 0.7):
+        side = chest.towards(100, 260) + 2 * lumps > uniform(g, -0.5, 1.0) * radius
+        stomach = mask & side & (down > top + 3 * mm)
+        chest.add(stomach, chest.grey("gut"))
+        if chance(g, 0.5):
+            gas = chest.lumps(15) > uniform(g, 0, 1)
+            chest.add(stomach & gas, chest.grey("air"))
+    if chance(g, 0.6):
+        rim = (down - top).abs() < uniform(g, 1, 4) * mm
+        chest.add(rim & ~mask, chest.grey("fat"))
+
+
+def _walls(chest: _Chest) -> None:
+    """The spine with the aorta behind, and in front muscle, ribs, fat and the air outside."""
+    g = chest.grid.generator
+    mm, radius = chest.mm, chest.radius
+    # 1. Behind.
+    angle, far = math.radians(uniform(g, 180, 290)), radius * uniform(g, 1.7, 2.6)
+    a, b = far * math.cos(angle), far * math.sin(angle)
+    chest.add(chest.pipe(1.3 * a, 1.3 * b, 34 * mm) < 1, chest.grey("muscle"))
+    chest.add(chest.pipe(1.3 * a, 1.3 * b, 19 * mm) < 1, chest.grey("bone"))
+    chest.add(chest.pipe(0.85 * a, 0.85 * b, uniform(g, 8, 14) * mm) < 1, chest.grey("blood"))
+    # 2. In front, as one curved layer over the other.
+    front = chest.towards(30, 110) + 3 * mm * chest.lumps(25)
+    front = front + chest.towards(150, 180).square() / (uniform(g, 3, 8) * radius)
+    edge = radius * uniform(g, 1.2, 2.2)
+    skin = edge + uniform(g, 6, 16) * mm
+    ribs = chest.grid.noise(max(18 * mm, 2.0))[0] > 0.8
+    chest.add(front > edge, chest.grey("muscle"))
+    chest.add(ribs & (front > edge + 3 * mm) & (front < skin), chest.grey("bone"))
+    chest.add(front > skin, chest.grey("fat"))
+    chest.add(front > skin + log_uniform(g, 5, 45) * mm, chest.grey("air"))
+
+
+def _fat(chest: _Chest, beside: Tensor) -> None:
+    """Fat about the heart, more of it in grooves and pads, in a thin dark sac."""
+    g = chest.grid.generator
+    mm = chest.mm
+    thickness = uniform(g, 0.02, 0.3) + uniform(g, 0.0, 0.35) * chest.lumps(22)
+    for tissue, more, share in (("muscle", 1.5 * mm, 0.7), ("fat", 0.0, 0.9)):
+        mask = beside < thickness + more / chest.radius
+        mask &= chest.along > -0.8 * chest.radius
+        mask &= chest.along < chest.length + 8 * mm + more
+        if chance(g, share):
+            chest.add(mask, chest.grey(tissue))
+
+
+def _vessels(chest: _Chest, blood: float, muscle: float) -> None:
+    """Atria, aorta and the trunk of the lungs, beyond the base."""
+    g = chest.grid.generator
+    mm, radius = chest.mm, chest.radius
+    thin = uniform(g, 1.0, 2.5) * mm
+    # 1. Balls and pipes, each with where it ends.
+    parts = []
+    for a, b, deep in ((-0.2, -0.4, 0.55), (1.2, -0.5, 0.5)):
+        size = radius * uniform(g, 0.55, 0.95)
+        centre = (-size * uniform(g, deep, 1.0), a * radius, b * radius)
+        parts.append((chest.ball(*centre, size), size, 0.15 * radius))
+    for a, b in ((0.45, 0.3), (0.55, 1.0)):
+        size = uniform(g, 10, 16) * mm
+        across = a * radius + uniform(g, -5, 5) * mm
+        level = chest.pipe(across, b * radius + uniform(g, -5, 5) * mm, size)
+        parts.append((level, size, uniform(g, -2, 6) * mm))
+    # 2. A thin wall, and the blood in it.
+    for level, size, end in parts:
+        chest.add((level < 1 + thin / size) & (chest.along < end), muscle)
+        label = chest.add((level < 1) & (chest.along < end), blood * uniform(g, 0.9, 1.05))
+        if label and chance(g, 0.3):
+            chest.layout.objects.append(label)
+
+
+def _paint_ventricles(chest: _Chest, masks: dict[str, Tensor], blood: float, muscle: float) -> None:
+    """Wall and cavities over all, with the muscles in them, and all of these as targets."""
+    g = chest.grid.generator
+    mm, layout = chest.mm, chest.layout
+    right = blood * uniform(g, 0.75, 1.05) if blood > BRIGHT else blood
+    # 1. The thin wall of the right side is what nobody draws.
+    chest.add(masks["right wall"], muscle)
+    parts = {
+        "wall": chest.add(masks["outer"], muscle),
+        "cavity": chest.add(masks["cavity"], blood),
+        "crescent": chest.add(masks["right"], right),
+    }
+    # 2. Two columns of muscle and a mesh along the rims; they belong to the cavities.
+    mesh = chest.grid.noise(max(uniform(g, 3, 6) * mm, 1.2))[0] > uniform(g, 0.3, 1.5)
+    columns = torch.zeros_like(mesh)
+    for low, high in ((80, 130), (200, 260)):
+        angle = math.radians(uniform(g, low, high))
+        far = chest.radius * uniform(g, 0.25, 0.5)
+        size = uniform(g, 3, 6.5) * mm
+        columns |= chest.pipe(far * math.cos(angle), far * math.sin(angle), size) < 1
+    left_muscles = masks["cavity"] & (masks["rim"] & mesh | masks["middle"] & columns)
+    right_muscles = masks["right"] & masks["right rim"] & mesh
+    for name, inside in (("cavity", left_muscles), ("crescent", right_muscles)):
+        if parts[name] and chance(g, 0.8):
+            parts[name] += chest.add(inside, muscle * uniform(g, 0.9, 1.4))
+    # 3. Targets; the ring most often, since it is what is hard to learn.
+    for name, times in (("wall", 3), ("cavity", 2), ("crescent", 2)):
+        if parts[name]:
+            layout.objects += [parts[name]] * times
+            layout.names |= dict.fromkeys(parts[name], name)
+    if parts["wall"] and parts["cavity"] and chance(g, 0.15):
+        layout.objects.append(parts["wall"] + parts["cavity"])
