@@ -76,6 +76,7 @@ def build(recipe: PromptableRecipe, context: BuildContext) -> Objective:
         scans=scans,
         label_maps=label_maps,
         map_share=recipe.map_share,
+        heart_share=recipe.heart_share,
         field_sizes=recipe.field_sizes,
         rounds=ROUNDS if recipe.rounds is None else recipe.rounds,
         real_share=recipe.real_share,

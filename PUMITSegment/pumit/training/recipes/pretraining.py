@@ -60,6 +60,8 @@ class PromptableRecipe(PretrainingRecipe):
         unlabelled_targets: Share of targets in real scans that are pieces of the image itself.
         label_maps: Label maps of real anatomy, as paths or patterns below `real_folder`.
         map_share: Share of fields generated from label maps.
+        heart_share: Of the generated scans of thick slices and the images, so many show a heart in
+            its chest; of others half as many.
         field_sizes: In-plane voxels of fields with their share of the steps; the network's without.
         rounds: Answers per target with their share of the steps.
         stability_weight: Weight of keeping right, after a correction, what the answer before had
@@ -87,6 +89,7 @@ class PromptableRecipe(PretrainingRecipe):
     unlabelled_targets: float | None = None
     label_maps: list[str] = Field(default_factory=list)
     map_share: float = 0.0
+    heart_share: float = 0.1
     field_sizes: Shares | None = None
     rounds: Shares | None = None
     stability_weight: float = 0.0

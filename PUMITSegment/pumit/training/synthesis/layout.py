@@ -12,9 +12,7 @@ from pumit.training.synthesis.shapes import draw_shape, random_centre
 from pumit.training.synthesis.short_axis import short_axis
 from pumit.training.synthesis.trunk import trunk
 
-# Share of the layouts of thick slices and of images that show a heart in its chest; half of it
-# in others. Such hearts are what open data lacks.
-SHORT_AXIS = 0.7
+HEART_SHARE = 0.1  # usual share of hearts in their chest
 
 
 def voronoi(grid: Grid, xyz: Tensor, cells: int) -> Tensor:
@@ -95,11 +93,17 @@ def _add_filling(grid: Grid, layout: Layout, mask: Tensor) -> list[int]:
     return [paint(layout, filled)] if int(filled.sum()) > 8 else []
 
 
-def draw_layout(grid: Grid) -> Layout:
-    """Draw a label map with its objects."""
+def draw_layout(grid: Grid, heart_share: float = HEART_SHARE) -> Layout:
+    """Draw a label map with its objects.
+
+    Args:
+        grid: Grid to draw on.
+        heart_share: See `draw_scene`.
+    """
     g = grid.generator
     xyz = grid.coordinates()
-    if chance(g, SHORT_AXIS if grid.slice_ratio >= 1.9 or grid.depth == 1 else SHORT_AXIS / 2):
+    is_thick = grid.slice_ratio >= 1.9 or grid.depth == 1
+    if chance(g, heart_share if is_thick else heart_share / 2):
         layout = Layout(torch.zeros(grid.shape, dtype=torch.long, device=grid.device))
         short_axis(grid, layout, xyz)
         return layout

@@ -22,6 +22,7 @@ class Layout:
         means: Labels whose mean intensity the layout itself decides, in [0, 1].
         names: Structures of some labels: label -> name of a structure.
         is_natural: Whether the means are those of a scanner, which nothing turns round.
+        is_upright: Whether it lies as its scanner's images always lie.
         shading: Brightness that each voxel's grey is multiplied by, (D', H, W), or None.
         count: Number of labels in use; 0 counts them.
     """
@@ -34,6 +35,7 @@ class Layout:
     means: dict[int, float] = field(default_factory=dict)
     names: dict[int, str] = field(default_factory=dict)
     is_natural: bool = False
+    is_upright: bool = False
     shading: Tensor | None = None
     count: int = 0
 

@@ -15,7 +15,7 @@ from pumit.training.synthesis.appearance import acquire, textured
 from pumit.training.synthesis.components import components
 from pumit.training.synthesis.grid import Grid, chance, uniform
 from pumit.training.synthesis.heart import HEART
-from pumit.training.synthesis.layout import draw_layout
+from pumit.training.synthesis.layout import HEART_SHARE, draw_layout
 from pumit.training.synthesis.painting import any_of
 from pumit.training.synthesis.trunk import TRUNK
 
@@ -102,7 +102,11 @@ def _connected_there(mask: Tensor, *, smallest: int) -> list[Tensor]:
 
 
 def draw_scene(
-    da0: int, size: int, generator: torch.Generator, device: torch.device | None = None
+    da0: int,
+    size: int,
+    generator: torch.Generator,
+    device: torch.device | None = None,
+    heart_share: float = HEART_SHARE,
 ) -> Scene:
     """Draw a scan of the given degree of anisotropy.
 
@@ -112,6 +116,8 @@ def draw_scene(
         generator: Source of randomness, on the CPU; the same state gives the same scene on the
             same kind of device.
         device: Device that it is drawn on; None draws on the CPU.
+        heart_share: Of scans of thick slices and of images, so many show a heart in its chest; of
+            others half as many.
 
     Returns:
         Scene with one to several targets of 0.2 % to 55 % of the field.
@@ -132,7 +138,7 @@ def draw_scene(
     )
     # 2. Structures, until some of them can be targets.
     while True:
-        layout = draw_layout(grid)
+        layout = draw_layout(grid, heart_share)
         labels = layout.labels[grid.oversampling // 2 :: grid.oversampling]
         targets = []
         for parts in layout.objects:
@@ -144,7 +150,8 @@ def draw_scene(
             break
     # 3. The image (D, H, W) as a scanner shows them.
     image = acquire(grid, textured(grid, layout), is_natural=layout.is_natural)
-    return Scene(image, targets, ratio, classes=_classes(layout.names, labels))
+    classes = _classes(layout.names, labels)
+    return Scene(image, targets, ratio, is_upright=layout.is_upright, classes=classes)
 
 
 def _classes(names: Mapping[int, str], labels: Tensor) -> Tensor | None:

@@ -42,6 +42,7 @@ CONTRAST_CT: Greys = {
     "wall": (0.54, 0.64),
 }
 SCANS = ((0.7, CINE), (0.12, LATE_ENHANCEMENT), (0.08, DARK_BLOOD), (0.1, CONTRAST_CT))  # shares
+UPRIGHT = 0.6  # share of the hearts in thick slices that lie as scanners show them
 BRIGHT = 0.3  # blood above it is bright, and less so in the right ventricle
 SMALLEST = 4  # voxels of what is painted
 
@@ -159,10 +160,26 @@ def _chest(grid: Grid, layout: Layout, xyz: Tensor, greys: Greys) -> _Chest:
         offset = offset + shifts.repeat_interleave(grid.oversampling, dim=1)
     # 3. Bent a little, then from the grid's axes to those of the heart.
     offset = offset + grid.noise(max(0.8 * radius, 3.0), 3) * uniform(g, 0.0, 0.05) * radius
-    frame = frame_of_heart(grid, tilt=0.15, thick=0.92)
+    layout.is_upright = grid.slice_ratio >= 1.9 and chance(g, UPRIGHT)
+    frame = _as_it_lies(g) if layout.is_upright else frame_of_heart(grid, tilt=0.15, thick=0.92)
     along, a, b = torch.einsum("ij,j...->i...", grid.on(frame), offset)
     along = along + length * uniform(g, 0.1, 0.85)
     return _Chest(grid, layout, greys, mm, along, a, b, radius, length)
+
+
+def _as_it_lies(generator: torch.Generator) -> Tensor:
+    """Directions of a heart as short-axis views mostly have it: right side left, front above."""
+    g = generator
+    tilt = torch.tensor([uniform(g, -0.15, 0.15) for _ in range(2)])
+    axis = torch.tensor([1.0, *tilt]) * (1.0 if chance(g, 0.5) else -1.0)
+    bearing = math.radians(uniform(g, -60, 25))  # from the left of the image, clockwise
+    side = torch.tensor([0.0, math.sin(bearing), -math.cos(bearing)])
+    axis = axis / axis.norm()
+    side = side - axis * (axis @ side)
+    side = side / side.norm()
+    across = torch.linalg.cross(axis, side, dim=0)
+    front = torch.tensor([0.0, -math.cos(bearing), -math.sin(bearing)])
+    return torch.stack((axis, side, across if across @ front > 0 else -across))
 
 
 def _ventricles(chest: _Chest) -> dict[str, Tensor]:

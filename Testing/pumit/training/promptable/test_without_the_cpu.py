@@ -71,12 +71,12 @@ def test_a_step_computes_all_on_one_device(
     network = build_network("promptable", **tiny_sizes, geodesic=True)
     assert isinstance(network, PromptableNetwork)
     task = PromptableTask(network, batch_size=1)
-    here = task.draw(da0, torch.Generator().manual_seed(2), torch.Generator().manual_seed(3))
+    here = task.draw(da0, torch.Generator().manual_seed(4), torch.Generator().manual_seed(3))
     first = float(task(here)["dice_first"])
     with PretendedGPU() as gpu:
         there(task.network)
         task.source.device = GPU
-        batch = task.draw(da0, torch.Generator().manual_seed(2), torch.Generator().manual_seed(3))
+        batch = task.draw(da0, torch.Generator().manual_seed(4), torch.Generator().manual_seed(3))
         assert isinstance(batch.image, Pretended)
         assert torch.equal(real(batch.image), here.image)
         result = task(batch)
