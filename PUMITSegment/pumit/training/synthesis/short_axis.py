@@ -133,7 +133,7 @@ def short_axis(grid: Grid, layout: Layout, xyz: Tensor) -> None:
     masks = _ventricles(chest)
     _abdomen(chest)
     _walls(chest)
-    _fat(chest, masks["beside"])
+    _fat(chest, masks["outside"])
     # 3. Atria and vessels, and the ventricles over all.
     blood, muscle = chest.grey("blood"), chest.grey("wall")
     _vessels(chest, blood, muscle)
@@ -183,7 +183,7 @@ def _as_it_lies(generator: torch.Generator) -> Tensor:
 
 
 def _ventricles(chest: _Chest) -> dict[str, Tensor]:
-    """Masks of both ventricles, and how far beside them a place lies, in radii."""
+    """Masks of both ventricles, and how far outside of them a place lies, in radii."""
     g = chest.grid.generator
     mm, radius, length = chest.mm, chest.radius, chest.length
     # 1. The left ventricle: a bowl, its opening aslant.
@@ -213,7 +213,7 @@ def _ventricles(chest: _Chest) -> dict[str, Tensor]:
         "right": (right < taper) & (taper > 0) & ~outer,
         "right rim": right > taper - uniform(g, 0.1, 0.35),
         "right wall": (right < taper + thin) & (taper > 0) & ~outer,
-        "beside": torch.minimum(distance / radius - shape, right - taper),
+        "outside": torch.minimum(distance / radius - shape, right - taper),
         "middle": (base > 0.15 * length) & (base < 0.8 * length),
     }
 
@@ -262,13 +262,13 @@ def _walls(chest: _Chest) -> None:
     chest.add(front > skin + log_uniform(g, 5, 45) * mm, chest.grey("air"))
 
 
-def _fat(chest: _Chest, beside: Tensor) -> None:
+def _fat(chest: _Chest, outside: Tensor) -> None:
     """Fat about the heart, more of it in grooves and pads, in a thin dark sac."""
     g = chest.grid.generator
     mm = chest.mm
     thickness = uniform(g, 0.02, 0.3) + uniform(g, 0.0, 0.35) * chest.lumps(22)
     for tissue, more, share in (("muscle", 1.5 * mm, 0.7), ("fat", 0.0, 0.9)):
-        mask = beside < thickness + more / chest.radius
+        mask = outside < thickness + more / chest.radius
         mask &= chest.along > -0.8 * chest.radius
         mask &= chest.along < chest.length + 8 * mm + more
         if chance(g, share):
