@@ -9,6 +9,8 @@ import numpy.typing as npt
 from scipy import ndimage
 
 from pumit.inference.interactive.grid_transfer import Floats
+from pumit.inference.interactive.solver_settings import SolverSettings
+from pumit.inference.interactive.solver_state import FieldAnswer
 from pumit.preprocessing.fields import Field, box_of
 from pumit.preprocessing.interpolation import resampled
 
@@ -56,6 +58,37 @@ def consensus(
             rows.append(float(np.mean(best)) if best else 0.0)
         support.append(rows)
     return support
+
+
+def most_trusted(
+    candidates: Sequence[Sequence[FieldAnswer]],
+    click: npt.ArrayLike,
+    spacing_mm: tuple[float, float, float],
+    settings: SolverSettings,
+) -> list[FieldAnswer]:
+    """The best answer of each field, those preferred that other fields give too.
+
+    Args:
+        candidates: Answers of each field, the finest field first; their scores change.
+        click: Volume index (d, h, w) to compare around.
+        spacing_mm: Voxel size (d, h, w), mm.
+        settings: What agreement and a coarse field weigh.
+    """
+    if len(candidates) > 1 and len(candidates[0]) > 1:
+        support = consensus(field_logits(candidates), click, spacing_mm)
+        for i, (answers, shares) in enumerate(zip(candidates, support, strict=True)):
+            coarseness = i / (len(candidates) - 1)  # fields grow
+            for view, share in zip(answers, shares, strict=True):
+                view.score += settings.consensus * share
+                view.score += settings.coarse * coarseness
+    return [max(answers, key=lambda v: v.score) for answers in candidates]
+
+
+def field_logits(
+    candidates: Sequence[Sequence[FieldAnswer]],
+) -> list[tuple[Field, list[Floats]]]:
+    """Each field with the logits of its answers."""
+    return [(a[0].field, [v.logits for v in a if v.logits is not None]) for a in candidates]
 
 
 def averaged(own: Floats, where: Field, others: Sequence[tuple[Field, Sequence[Floats]]]) -> Floats:

@@ -42,6 +42,12 @@ class IndexPrompts:
         return np.array([p[:3] for p in self.points if p[3]], dtype=np.float64).reshape(-1, 3)
 
     @property
+    def are_clicks_inside(self) -> bool:
+        """Whether clicks in the structure are all that is known of it."""
+        is_alone = self.box is None and self.mask is None
+        return is_alone and all(is_positive for *_, is_positive in self.points)
+
+    @property
     def is_answerable(self) -> bool:
         """Whether anything says where the segment is."""
         return len(self.positives) > 0 or self.box is not None or self.mask is not None

@@ -22,7 +22,7 @@ from pumit.inference.interactive.answer_checks import (
     deepest_in_box,
     prompted_places,
 )
-from pumit.inference.interactive.field_consensus import averaged, consensus
+from pumit.inference.interactive.field_consensus import averaged, field_logits, most_trusted
 from pumit.inference.interactive.field_planner import FieldPlanner, face_contact
 from pumit.inference.interactive.grid_transfer import (
     Floats,
@@ -38,6 +38,7 @@ from pumit.inference.interactive.local_change import (
     change_at,
     changed_at,
     correction_field,
+    is_far_more,
     is_inside,
     near_places,
     patch_of,
@@ -119,14 +120,25 @@ class PromptSolver:
                 before = replace(before, patch=patch_of(prompts.mask))
             corrected = self._corrected(prompts, before, cancelled)
             if corrected is not None:
-                return corrected
-        # 1. Ask the network about every field that holds the prompts.
-        views = self._views(prompts, before)
+                return self._or_whole(prompts, before, corrected, cancelled)
+        return self._asked(prompts, before, self._views(prompts, before), cancelled)
+
+    def _asked(
+        self,
+        prompts: IndexPrompts,
+        before: SolverState | None,
+        views: list[FieldAnswer],
+        cancelled: IsCancelled,
+    ) -> SolverState:
+        """The most trusted answer of some fields."""
+        # 1. Ask the network about each of them.
         candidates = self._map(lambda view: self._field_answers(view, prompts), views, cancelled)
         # 2. The most trusted answer of each field, then the most trusted field.
         out = SolverState(views=[], chosen=0, box=prompts.box, num_points=len(prompts.points))
         best = -np.inf
-        for i, new in enumerate(self._best(candidates, prompts)):
+        middle, spacing_mm = prompted_places(prompts).mean(0), self.planner.spacing_mm
+        trusted = most_trusted(candidates, middle, spacing_mm, self.settings)
+        for i, new in enumerate(trusted):
             score = new.score
             if before is not None and new.field == before.views[before.chosen].field:
                 score += self.settings.stay
@@ -135,7 +147,7 @@ class PromptSolver:
                 best, out.chosen = score, i
         chosen = out.views[out.chosen]
         assert chosen.logits is not None
-        other_answers = _field_logits(candidates[: out.chosen] + candidates[out.chosen + 1 :])
+        other_answers = field_logits(candidates[: out.chosen] + candidates[out.chosen + 1 :])
         if before is None and self.segmenter.averages_fields:
             chosen.logits = averaged(chosen.logits, chosen.field, other_answers)
         # 3. Onto the volume's grid, and finer where its border is uncertain.
@@ -145,7 +157,7 @@ class PromptSolver:
             out.patch = self._refined(out.patch, chosen, prompts, cancelled)
         # 4. In every case, what is not connected to the newest points stays as it was.
         if before is not None and before.patch is not None and self.settings.is_local:
-            points, spacing_mm = prompts.points[before.num_points :], self.planner.spacing_mm
+            points = prompts.points[before.num_points :]
             if points and is_same_box(prompts.box, before.box):
                 places = [point[:3] for point in points]
                 out.patch = changed_at(before.patch, out.patch, places, spacing_mm)
@@ -178,6 +190,25 @@ class PromptSolver:
         if (to_field(before.patch, moved) > 0.5).any():
             return self._changed(prompts, before, moved)
         return self._with_part(prompts, before, cancelled) if is_positive else None
+
+    def _or_whole(
+        self,
+        prompts: IndexPrompts,
+        before: SolverState,
+        corrected: SolverState,
+        cancelled: IsCancelled,
+    ) -> SolverState:
+        """A second click's correction, or what both clicks mean where that is far more."""
+        is_second = before.num_points == 1 and prompts.are_clicks_inside
+        first, patch = before.patch, corrected.patch
+        if not is_second or first is None or patch is None or patch is first:
+            return corrected
+        # The fields of the first click are embedded already.
+        places = prompted_places(prompts)
+        views = [FieldAnswer(v.field) for v in before.views if covers(v.field, places)]
+        whole = self._asked(prompts, None, views, cancelled) if views else corrected
+        is_whole = whole.patch is not None and is_far_more(first, patch, whole.patch, places)
+        return whole if is_whole else corrected
 
     def _changed(
         self, prompts: IndexPrompts, before: SolverState, where: Field
@@ -365,22 +396,3 @@ class PromptSolver:
             np.concatenate([logits, *(answers[:1] for answers, _ in again)]),
             np.concatenate([iou, *(estimates[:1] for _, estimates in again)]),
         )
-
-    def _best(
-        self, candidates: list[list[FieldAnswer]], prompts: IndexPrompts
-    ) -> list[FieldAnswer]:
-        """The best answer of each field, those preferred that other fields give too."""
-        if len(candidates) > 1 and len(candidates[0]) > 1:
-            places = prompted_places(prompts)
-            support = consensus(_field_logits(candidates), places.mean(0), self.planner.spacing_mm)
-            for i, (answers, shares) in enumerate(zip(candidates, support, strict=True)):
-                coarseness = i / (len(candidates) - 1)  # fields grow
-                for view, share in zip(answers, shares, strict=True):
-                    view.score += self.settings.consensus * share
-                    view.score += self.settings.coarse * coarseness
-        return [max(answers, key=lambda v: v.score) for answers in candidates]
-
-
-def _field_logits(candidates: list[list[FieldAnswer]]) -> list[tuple[Field, list[Floats]]]:
-    """Each field with the logits of its answers."""
-    return [(a[0].field, [v.logits for v in a if v.logits is not None]) for a in candidates]

@@ -26,6 +26,7 @@ from pumit.training.promptable.label_maps import LabelMaps
 from pumit.training.promptable.labelled_scans import UNLABELLED, RealScans, case_index
 from pumit.training.promptable.task import DEGREE_SHARES, DEGREES, PromptableTask
 from pumit.training.recipes.pretraining import PromptableRecipe, RealSet
+from pumit.training.synthesis.layout import SceneShares
 from pumit.training.synthesis.scene import generated_classes
 
 PROTOTYPE_BATCHES = 70
@@ -76,7 +77,7 @@ def build(recipe: PromptableRecipe, context: BuildContext) -> Objective:
         scans=scans,
         label_maps=label_maps,
         map_share=recipe.map_share,
-        heart_share=recipe.heart_share,
+        scene_shares=SceneShares(recipe.heart_share, recipe.trunk_share),
         field_sizes=recipe.field_sizes,
         rounds=ROUNDS if recipe.rounds is None else recipe.rounds,
         real_share=recipe.real_share,

@@ -16,7 +16,7 @@ from pumit.training.promptable.cuts import ENDS, cut_out, draw_depth, flip_and_t
 from pumit.training.promptable.label_maps import LabelMaps
 from pumit.training.promptable.real_scan import RealScan
 from pumit.training.promptable.simulated_prompts import PromptState, first_prompts, one_click
-from pumit.training.synthesis.layout import HEART_SHARE
+from pumit.training.synthesis.layout import USUAL_SHARES, SceneShares
 from pumit.training.synthesis.scene import UNKNOWN, Scene, draw_scene
 
 # Fields of a step, times the batch size: thinner fields come in larger batches.
@@ -130,7 +130,7 @@ class FieldSource:
             clicks there is among all.
         more_fields: Fields without targets, for their classes, for each field with targets.
         generated_from: Number of the first class of generated scenes; None gives these none.
-        heart_share: See `draw_scene`.
+        scene_shares: See `draw_scene`.
     """
 
     def __init__(
@@ -149,10 +149,10 @@ class FieldSource:
         field_sizes: Mapping[int, float] | None = None,
         more_fields: float = 0.0,
         generated_from: int | None = None,
-        heart_share: float = HEART_SHARE,
+        scene_shares: SceneShares = USUAL_SHARES,
     ) -> None:
         self.more_fields = more_fields
-        self.heart_share = heart_share
+        self.scene_shares = scene_shares
         self.generated_from = generated_from
         self.field_size = field_size
         self.field_sizes = dict(field_sizes) if field_sizes else {field_size: 1.0}
@@ -197,7 +197,7 @@ class FieldSource:
         return share if isinstance(share, float) else share.get(da0, 0.0)
 
     def _generated(self, da0: int, size: int, generator: torch.Generator) -> Scene:
-        scene = draw_scene(da0, size, generator, self.device, self.heart_share)
+        scene = draw_scene(da0, size, generator, self.device, self.scene_shares)
         if self.generated_from is None or scene.classes is None:
             return replace(scene, classes=None)
         return replace(scene, classes=scene.classes + self.generated_from)

@@ -27,7 +27,7 @@ from pumit.training.promptable.fields import (
 )
 from pumit.training.promptable.label_maps import LabelMaps
 from pumit.training.promptable.simulated_prompts import PromptState
-from pumit.training.synthesis.layout import HEART_SHARE
+from pumit.training.synthesis.layout import USUAL_SHARES, SceneShares
 
 DEGREES = (0, 1, 2, 3, 4, 5)
 DEGREE_SHARES = (0.22, 0.24, 0.32, 0.10, 0.04, 0.08)
@@ -60,7 +60,7 @@ class PromptableTask(nn.Module):
             `RealScans.number_classes`.
         more_fields: See `FieldSource`.
         generated_from: See `FieldSource`.
-        heart_share: See `FieldSource`.
+        scene_shares: See `FieldSource`.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class PromptableTask(nn.Module):
         class_sets: Sequence[tuple[str, int]] = (),
         more_fields: float = 0.0,
         generated_from: int | None = None,
-        heart_share: float = HEART_SHARE,
+        scene_shares: SceneShares = USUAL_SHARES,
     ) -> None:
         super().__init__()
         self.network = network
@@ -102,7 +102,7 @@ class PromptableTask(nn.Module):
             one_click=one_click,
             more_fields=more_fields,
             generated_from=generated_from,
-            heart_share=heart_share,
+            scene_shares=scene_shares,
         )
         names = sorted({name for name, _ in class_sets})
         self.class_sets = torch.tensor([names.index(name) for name, _ in class_sets])

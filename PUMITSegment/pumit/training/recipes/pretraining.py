@@ -62,6 +62,7 @@ class PromptableRecipe(PretrainingRecipe):
         map_share: Share of fields generated from label maps.
         heart_share: Of the generated scans of thick slices and the images, so many show a heart in
             its chest; of others half as many.
+        trunk_share: Of the other generated scans, so many show a trunk with its organs.
         field_sizes: In-plane voxels of fields with their share of the steps; the network's without.
         rounds: Answers per target with their share of the steps.
         stability_weight: Weight of keeping right, after a correction, what the answer before had
@@ -90,6 +91,7 @@ class PromptableRecipe(PretrainingRecipe):
     label_maps: list[str] = Field(default_factory=list)
     map_share: float = 0.0
     heart_share: float = 0.1
+    trunk_share: float = 0.2
     field_sizes: Shares | None = None
     rounds: Shares | None = None
     stability_weight: float = 0.0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
@@ -12,7 +14,22 @@ from pumit.training.synthesis.shapes import draw_shape, random_centre
 from pumit.training.synthesis.short_axis import short_axis
 from pumit.training.synthesis.trunk import trunk
 
-HEART_SHARE = 0.1  # usual share of hearts in their chest
+
+@dataclass(frozen=True)
+class SceneShares:
+    """How many of the generated scans show what.
+
+    Attributes:
+        heart: Of scans of thick slices and of images, so many show a heart in its chest; of
+            others half as many.
+        trunk: Of the others, so many show a trunk with its organs.
+    """
+
+    heart: float = 0.1
+    trunk: float = 0.2
+
+
+USUAL_SHARES = SceneShares()
 
 
 def voronoi(grid: Grid, xyz: Tensor, cells: int) -> Tensor:
@@ -93,21 +110,21 @@ def _add_filling(grid: Grid, layout: Layout, mask: Tensor) -> list[int]:
     return [paint(layout, filled)] if int(filled.sum()) > 8 else []
 
 
-def draw_layout(grid: Grid, heart_share: float = HEART_SHARE) -> Layout:
+def draw_layout(grid: Grid, shares: SceneShares = USUAL_SHARES) -> Layout:
     """Draw a label map with its objects.
 
     Args:
         grid: Grid to draw on.
-        heart_share: See `draw_scene`.
+        shares: How many show a heart, and how many a trunk.
     """
     g = grid.generator
     xyz = grid.coordinates()
     is_thick = grid.slice_ratio >= 1.9 or grid.depth == 1
-    if chance(g, heart_share if is_thick else heart_share / 2):
+    if chance(g, shares.heart if is_thick else shares.heart / 2):
         layout = Layout(torch.zeros(grid.shape, dtype=torch.long, device=grid.device))
         short_axis(grid, layout, xyz)
         return layout
-    if chance(g, 0.2):
+    if chance(g, shares.trunk):
         return _in_trunk(grid, xyz)
     # 1. The background, and what stands in it.
     layout = Layout(background(grid, xyz))

@@ -15,7 +15,7 @@ from pumit.training.synthesis.appearance import acquire, textured
 from pumit.training.synthesis.components import components
 from pumit.training.synthesis.grid import Grid, chance, uniform
 from pumit.training.synthesis.heart import HEART
-from pumit.training.synthesis.layout import HEART_SHARE, draw_layout
+from pumit.training.synthesis.layout import USUAL_SHARES, SceneShares, draw_layout
 from pumit.training.synthesis.painting import any_of
 from pumit.training.synthesis.trunk import TRUNK
 
@@ -106,7 +106,7 @@ def draw_scene(
     size: int,
     generator: torch.Generator,
     device: torch.device | None = None,
-    heart_share: float = HEART_SHARE,
+    shares: SceneShares = USUAL_SHARES,
 ) -> Scene:
     """Draw a scan of the given degree of anisotropy.
 
@@ -116,8 +116,7 @@ def draw_scene(
         generator: Source of randomness, on the CPU; the same state gives the same scene on the
             same kind of device.
         device: Device that it is drawn on; None draws on the CPU.
-        heart_share: Of scans of thick slices and of images, so many show a heart in its chest; of
-            others half as many.
+        shares: How many show a heart, and how many a trunk.
 
     Returns:
         Scene with one to several targets of 0.2 % to 55 % of the field.
@@ -138,7 +137,7 @@ def draw_scene(
     )
     # 2. Structures, until some of them can be targets.
     while True:
-        layout = draw_layout(grid, heart_share)
+        layout = draw_layout(grid, shares)
         labels = layout.labels[grid.oversampling // 2 :: grid.oversampling]
         targets = []
         for parts in layout.objects:

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from pumit.training.synthesis.anatomy import Anatomy, Greys, any_scan
 from pumit.training.synthesis.grid import Grid, chance, log_uniform, uniform
 from pumit.training.synthesis.heart import cone, frame_of_heart
-from pumit.training.synthesis.painting import Layout, paint
+from pumit.training.synthesis.painting import Layout
 from pumit.training.synthesis.shapes import random_centre
 
-Greys = dict[str, tuple[float, float]]  # least and most of each tissue; 1 is white
 # Balanced steady-state cine MR: blood and fat are bright, muscle is dark, lung is black.
 CINE: Greys = {
     "air": (0.0, 0.02),
@@ -44,18 +44,13 @@ CONTRAST_CT: Greys = {
 SCANS = ((0.7, CINE), (0.12, LATE_ENHANCEMENT), (0.08, DARK_BLOOD), (0.1, CONTRAST_CT))  # shares
 UPRIGHT = 0.6  # share of the hearts in thick slices that lie as scanners show them
 BRIGHT = 0.3  # blood above it is bright, and less so in the right ventricle
-SMALLEST = 4  # voxels of what is painted
 
 
 @dataclass
-class _Chest:
+class _Chest(Anatomy):
     """A chest that is being drawn; lengths in in-plane voxels.
 
     Attributes:
-        grid: Grid it is drawn on.
-        layout: Label map it is painted on.
-        greys: Greys of its tissues.
-        mm: In-plane voxels of a millimetre.
         along: Position from the base of the heart (0) to its apex and beyond, (D', H, W).
         a: Position across, from the left ventricle's axis towards the right ventricle.
         b: Position across, towards the front of the chest.
@@ -63,27 +58,11 @@ class _Chest:
         length: From base to apex.
     """
 
-    grid: Grid
-    layout: Layout
-    greys: Greys
-    mm: float
     along: Tensor
     a: Tensor
     b: Tensor
     radius: float
     length: float
-
-    def grey(self, tissue: str) -> float:
-        """A grey that the tissue may have."""
-        return uniform(self.grid.generator, *self.greys[tissue])
-
-    def add(self, mask: Tensor, grey: float) -> list[int]:
-        """Paint one grey; the new label, or none where there is hardly anything to paint."""
-        if int(mask.sum()) < SMALLEST:
-            return []
-        label = paint(self.layout, mask)
-        self.layout.means[label] = grey
-        return [label]
 
     def towards(self, low: float, high: float) -> Tensor:
         """Position along a direction across, between two angles in degrees.
@@ -102,10 +81,6 @@ class _Chest:
         squares = (self.along - along).square() + (self.a - a).square() + (self.b - b).square()
         return squares.sqrt() / radius
 
-    def lumps(self, mm: float) -> Tensor:
-        """Unevenness of unit variance and so many millimetres."""
-        return self.grid.fractal(max(mm * self.mm, 3.0))
-
 
 def short_axis(grid: Grid, layout: Layout, xyz: Tensor) -> None:
     """Paint a chest with its heart, in the greys of cine MR or another scan of hearts.
@@ -121,9 +96,7 @@ def short_axis(grid: Grid, layout: Layout, xyz: Tensor) -> None:
         xyz: Coordinates of the grid.
     """
     g = grid.generator
-    shares = torch.tensor([share for share, _ in SCANS])
-    greys = SCANS[int(torch.multinomial(shares, 1, generator=g))][1]
-    chest = _chest(grid, layout, xyz, greys)
+    chest = _chest(grid, layout, xyz, any_scan(SCANS, g))
     layout.is_natural = True
     # 1. Lung with its vessels is what all of it lies in.
     layout.means[0] = chest.grey("lung")

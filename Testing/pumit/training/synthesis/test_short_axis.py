@@ -7,7 +7,7 @@ import torch
 from pumit.training.synthesis import short_axis as drawn
 from pumit.training.synthesis.appearance import acquire, region_means, textured
 from pumit.training.synthesis.grid import Grid
-from pumit.training.synthesis.layout import draw_layout
+from pumit.training.synthesis.layout import SceneShares, draw_layout
 from pumit.training.synthesis.painting import Layout, any_of
 from pumit.training.synthesis.short_axis import CINE, short_axis
 
@@ -103,5 +103,5 @@ def test_so_many_scenes_show_a_heart_as_the_share_says(share: float, least: int,
     natural = 0
     for seed in range(30):
         grid = Grid(4, 24, 5.0, 1, torch.Generator().manual_seed(seed))
-        natural += draw_layout(grid, share).is_natural
+        natural += draw_layout(grid, SceneShares(share, trunk=0.0)).is_natural
     assert least <= natural <= most

@@ -1,0 +1,128 @@
+"""A trunk shows its organs at their places, with what they hold, in the greys of its scanner."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from pumit.training.synthesis import trunk as drawn
+from pumit.training.synthesis.appearance import acquire, textured
+from pumit.training.synthesis.grid import Grid
+from pumit.training.synthesis.layout import SceneShares, draw_layout
+from pumit.training.synthesis.painting import Layout, any_of
+from pumit.training.synthesis.trunk import T2, TRUNK, VENOUS_CT, trunk
+from scipy import ndimage
+
+
+def body(seed: int, depth: int = 30, ratio: float = 2.5) -> tuple[Grid, Layout]:
+    grid = Grid(depth, 72, ratio, 1, torch.Generator().manual_seed(seed))
+    layout = Layout(torch.zeros(grid.shape, dtype=torch.long))
+    trunk(grid, layout, grid.coordinates())
+    return grid, layout
+
+
+def masks_of(layout: Layout) -> dict[str, torch.Tensor]:
+    """Masks of the structures that are to be seen."""
+    masks = {
+        name: any_of(layout.labels, [i for i, each in layout.names.items() if each == name])
+        for name in set(layout.names.values())
+    }
+    return {name: mask for name, mask in masks.items() if int(mask.sum()) >= 30}
+
+
+def middle_of(mask: torch.Tensor) -> tuple[float, float, float]:
+    z, y, x = mask.nonzero().float().mean(0).tolist()
+    return z, y, x
+
+
+@pytest.fixture
+def as_scanned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drawn, "UPRIGHT", 1.0)
+
+
+@pytest.fixture
+def only_t2(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drawn, "SCANS", ((1.0, T2),))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_targets_are_structures_with_names(seed: int) -> None:
+    _, layout = body(seed)
+    assert layout.objects
+    for parts in layout.objects:
+        assert all(0 < label < layout.count for label in parts)
+        assert {layout.names[label] for label in parts} <= set(TRUNK)
+
+
+@pytest.mark.usefixtures("as_scanned")
+def test_organs_lie_where_people_have_them() -> None:
+    """The liver on the right side, which is left in the image; the spine behind, lungs above."""
+    holds: dict[str, list[bool]] = {"liver": [], "spine": [], "lung": [], "aorta": []}
+    for seed in range(40):
+        _, layout = body(seed)
+        seen = {name: middle_of(mask) for name, mask in masks_of(layout).items()}
+        if {"liver", "spleen"} <= seen.keys():
+            holds["liver"].append(seen["liver"][2] < seen["spleen"][2])
+        if {"vertebra", "liver"} <= seen.keys():
+            holds["spine"].append(seen["vertebra"][1] > seen["liver"][1])
+        if {"lung", "kidney"} <= seen.keys():
+            holds["lung"].append(seen["lung"][0] > seen["kidney"][0])
+        if {"aorta", "vena cava"} <= seen.keys():
+            holds["aorta"].append(seen["aorta"][2] > seen["vena cava"][2])
+    for name, found in holds.items():
+        assert len(found) >= 8, name
+        assert sum(found) >= 0.95 * len(found), name
+
+
+def test_a_liver_is_one_piece_with_its_veins() -> None:
+    shares = []
+    for seed in range(20):
+        _, layout = body(seed)
+        liver = masks_of(layout).get("liver")
+        if liver is not None:
+            pieces, _ = ndimage.label(liver.numpy(), ndimage.generate_binary_structure(3, 3))
+            sizes = torch.bincount(torch.from_numpy(pieces).flatten())[1:]
+            shares.append(float(sizes.max() / sizes.sum()))
+    assert len(shares) >= 10
+    assert sorted(shares)[len(shares) // 4] > 0.9
+
+
+@pytest.mark.usefixtures("only_t2")
+def test_veins_of_a_t2_liver_are_brighter_and_part_of_it() -> None:
+    brighter = 0
+    for seed in range(20):
+        _, layout = body(seed)
+        liver = next((p for p in layout.objects if layout.names[p[0]] == "liver"), [])
+        for vein in liver[1:]:
+            assert layout.means[vein] > 1.05 * layout.means[liver[0]]
+            brighter += 1
+    assert brighter >= 8
+
+
+def test_a_scan_keeps_its_greys_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fluid of T2 is brighter than muscle in what is acquired; air of CT is the darkest."""
+    for scan, dark, bright in ((T2, "liver", "canal"), (VENOUS_CT, "lung", "liver")):
+        monkeypatch.setattr(drawn, "SCANS", ((1.0, scan),))
+        compared = 0
+        for seed in range(15):
+            grid, layout = body(seed)
+            image = acquire(grid, textured(grid, layout), is_natural=layout.is_natural)
+            masks = masks_of(layout)
+            if {dark, bright} <= masks.keys():
+                compared += 1
+                assert image[masks[dark]].median() < image[masks[bright]].median(), seed
+        assert compared >= 3
+
+
+def test_the_same_seed_gives_the_same_trunk() -> None:
+    (_, a), (_, b) = body(4), body(4)
+    assert torch.equal(a.labels, b.labels)
+    assert a.means == b.means
+
+
+@pytest.mark.parametrize(("share", "least", "most"), [(0.0, 0, 0), (0.5, 5, 25), (1.0, 30, 30)])
+def test_so_many_scenes_show_a_trunk_as_the_share_says(share: float, least: int, most: int) -> None:
+    trunks = 0
+    for seed in range(30):
+        grid = Grid(4, 24, 5.0, 1, torch.Generator().manual_seed(seed))
+        trunks += bool(set(draw_layout(grid, SceneShares(0.0, share)).names.values()) & set(TRUNK))
+    assert least <= trunks <= most
