@@ -27,6 +27,11 @@ class LogitBox:
     logits: Floats
 
     @property
+    def voxels(self) -> int:
+        """How many voxels are foreground."""
+        return int((self.logits > 0).sum())
+
+    @property
     def window(self) -> tuple[slice, slice, slice]:
         """The box as slices of the volume."""
         d, h, w = (slice(s, s + n) for s, n in zip(self.start, self.logits.shape, strict=True))

@@ -1,5 +1,7 @@
 """What a corrective click changes: the connected change at the click, and nothing elsewhere.
 
+A second click that shows the first answer to be a piece only is another matter: `is_far_more`.
+
 A network that predicts again answers anew everywhere, and undoes here what was settled there.
 Only the change that the newest click asks for is taken over: of the answer of one field
 (`change_at`), or of all of them on the volume's grid (`changed_at`). So an "outside" in the heart
@@ -22,7 +24,6 @@ from scipy import ndimage
 from pumit.inference.interactive.answer_checks import bounds_of, covers
 from pumit.inference.interactive.field_planner import FieldPlanner
 from pumit.inference.interactive.grid_transfer import Floats, LogitBox, to_field, to_volume_box
-from pumit.inference.interactive.refinement import joined
 from pumit.preprocessing.fields import Field
 
 Mask = npt.NDArray[np.bool_]
@@ -36,8 +37,6 @@ FINER = 0.75  # a field this much finer than the shown one is worth another embe
 # In-plane voxels from the border to the middle of a given mask that a field must show, or it is
 # too coarse for the mask: a vein across an abdomen is lost in a field that holds all of it.
 LEAST_DEPTH = 3.0
-WHOLE_GROWS = 1.5  # volumes of the first answer that the answer to two clicks has at least
-WHOLE_MISSES = 0.1  # share of the first answer that it may leave out
 _INSIDE, _OUTSIDE = 4.0, -4.0
 _NEIGHBOURS = np.ones((3, 3, 3), dtype=bool)
 
@@ -199,30 +198,6 @@ def is_inside(patch: LogitBox, place: Sequence[float]) -> bool:
     if any(not 0 <= i < n for i, n in zip(index, patch.logits.shape, strict=True)):
         return False
     return bool(patch.logits[tuple(index)] > 0)
-
-
-def is_far_more(
-    first: LogitBox, corrected: LogitBox, whole: LogitBox, places: npt.NDArray[np.float64]
-) -> bool:
-    """Whether two clicks in a structure mean far more than a correction at the second one adds.
-
-    A first click may be taken for a part, as for a piece of a liver between its veins. A second
-    one says how far the structure reaches; to add a piece around each further one would never
-    fill it. Where the correction adds most of what both mean, or a part as large as the first, as
-    of two lesions, it counts.
-
-    Args:
-        first: Answer to the first click.
-        corrected: The same with what the second click changes at its place.
-        whole: Answer to both clicks at once.
-        places: Both clicks, volume indices (d, h, w), shape (2, 3).
-    """
-    if not all(is_inside(whole, place) for place in places.tolist()):
-        return False
-    before, now, both = (int((patch.logits > 0).sum()) for patch in (first, corrected, whole))
-    missed = int((joined(first, whole).logits > 0).sum()) - both
-    is_larger = both >= WHOLE_GROWS * before and missed <= WHOLE_MISSES * before
-    return is_larger and now - before < min(before, 0.5 * (both - before))
 
 
 def changed_at(

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
 from pumit.errors import Cancelled
 from pumit.inference.engine.engine import Features, R, T
@@ -22,7 +21,13 @@ from pumit.inference.interactive.answer_checks import (
     deepest_in_box,
     prompted_places,
 )
-from pumit.inference.interactive.field_consensus import averaged, field_logits, most_trusted
+from pumit.inference.interactive.field_consensus import (
+    averaged,
+    field_logits,
+    is_far_more,
+    may_be_piece,
+    most_trusted,
+)
 from pumit.inference.interactive.field_planner import FieldPlanner, face_contact
 from pumit.inference.interactive.grid_transfer import (
     Floats,
@@ -38,7 +43,6 @@ from pumit.inference.interactive.local_change import (
     change_at,
     changed_at,
     correction_field,
-    is_far_more,
     is_inside,
     near_places,
     patch_of,
@@ -52,7 +56,7 @@ from pumit.inference.interactive.refinement import (
 )
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.interactive.solver_settings import SolverSettings
-from pumit.inference.interactive.solver_state import FieldAnswer, SolverState
+from pumit.inference.interactive.solver_state import FieldAnswer, SolverState, views_holding
 from pumit.inference.storage.embedding_store import StoredImage
 from pumit.preprocessing.fields import Field, Pyramid
 
@@ -114,16 +118,17 @@ class PromptSolver:
         Raises:
             Cancelled: If `cancelled` says so.
         """
-        # 0. A corrective click changes what hangs together with it and nothing else.
+        # 0. A corrective click changes what hangs together with it and nothing else, unless it is
+        #    the second one and shows that the first answer was a piece.
         if before is not None and self.settings.is_local:
             if prompts.mask is not None and before.num_points == 0 and before.box is None:
                 before = replace(before, patch=patch_of(prompts.mask))
             corrected = self._corrected(prompts, before, cancelled)
             if corrected is not None:
-                return self._or_whole(prompts, before, corrected, cancelled)
-        return self._asked(prompts, before, self._views(prompts, before), cancelled)
+                return self._second_click(prompts, before, corrected, cancelled)
+        return self._answer_of_fields(prompts, before, self._views(prompts, before), cancelled)
 
-    def _asked(
+    def _answer_of_fields(
         self,
         prompts: IndexPrompts,
         before: SolverState | None,
@@ -191,24 +196,35 @@ class PromptSolver:
             return self._changed(prompts, before, moved)
         return self._with_part(prompts, before, cancelled) if is_positive else None
 
-    def _or_whole(
+    def _second_click(
         self,
         prompts: IndexPrompts,
         before: SolverState,
         corrected: SolverState,
         cancelled: IsCancelled,
     ) -> SolverState:
-        """A second click's correction, or what both clicks mean where that is far more."""
-        is_second = before.num_points == 1 and prompts.are_clicks_inside
+        """The correction, or the answer to both clicks where that is far more.
+
+        A first click may be taken for a part, as for a piece of a liver between its veins. A second
+        one says how far the structure reaches; a piece more at each would never fill it.
+        """
         first, patch = before.patch, corrected.patch
+        is_second = before.num_points == 1 and prompts.are_clicks_inside
         if not is_second or first is None or patch is None or patch is first:
             return corrected
-        # The fields of the first click are embedded already.
         places = prompted_places(prompts)
+        if not may_be_piece(first, patch, places):
+            return corrected
+        # 1. Ask for both clicks in the fields of the first one: these are embedded already.
         views = [FieldAnswer(v.field) for v in before.views if covers(v.field, places)]
-        whole = self._asked(prompts, None, views, cancelled) if views else corrected
-        is_whole = whole.patch is not None and is_far_more(first, patch, whole.patch, places)
-        return whole if is_whole else corrected
+        asked = self._map(lambda view: self._field_answers(view, prompts)[0], views, cancelled)
+        asked.sort(key=lambda view: -view.score)
+        found = [to_volume(v.logits, v.field, self.shape) for v in asked if v.logits is not None]
+        answers = [answer for answer in found if answer is not None]
+        # 2. The answer to both, if it is far more.
+        if not answers or not is_far_more(first, patch, answers, places):
+            return corrected
+        return self._answer_of_fields(prompts, None, views, cancelled)
 
     def _changed(
         self, prompts: IndexPrompts, before: SolverState, where: Field
@@ -295,31 +311,13 @@ class PromptSolver:
         if before is None or not is_same_box(prompts.box, before.box):
             # A first prompt, a mask to start from, or another box: what was shown does not count.
             return [FieldAnswer(f, self._start(prompts, f)) for f in self._fresh_fields(prompts)]
-        covering = self._moved(before.views, prompted_places(prompts))
+        covering = views_holding(prompted_places(prompts), before.views, self.planner)
         if not covering:
             covering = [FieldAnswer(f) for f in self._fresh_fields(prompts)]
         elif not self.settings.shares_answer:
             return covering
         shown = before.patch
         return [replace(v, logits=logit(to_field(shown, v.field))) for v in covering]
-
-    def _moved(
-        self, views: list[FieldAnswer], places: npt.NDArray[np.float64]
-    ) -> list[FieldAnswer]:
-        """The views that hold all prompted places, moved there where that is enough.
-
-        A field that is wide enough is not given up for a coarser one because the first click lay
-        at the end of what it shows.
-        """
-        middle = (places.min(0) + places.max(0)) / 2
-        holding = []
-        for view in views:
-            if not covers(view.field, places):
-                spacing = view.field.step[1] * self.planner.spacing_mm[1]
-                view = replace(view, field=self.planner.field(middle, spacing), logits=None)
-            if covers(view.field, places):
-                holding.append(view)
-        return holding
 
     def _start(self, prompts: IndexPrompts, where: Field) -> Floats | None:
         """The prior mask in a field, as logits, or None without one."""

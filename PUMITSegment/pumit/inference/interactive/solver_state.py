@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
+from pumit.inference.interactive.answer_checks import covers
+from pumit.inference.interactive.field_planner import FieldPlanner
 from pumit.inference.interactive.grid_transfer import Floats, LogitBox
 from pumit.inference.storage.embedding_store import storage_bytes
 from pumit.preprocessing.fields import Field
@@ -55,3 +58,27 @@ class SolverState:
         """What it takes in memory, bytes, once it is complete."""
         arrays = [view.logits for view in self.views if view.logits is not None]
         return storage_bytes(arrays if self.patch is None else [*arrays, self.patch.logits])
+
+
+def views_holding(
+    places: npt.NDArray[np.float64], views: Sequence[FieldAnswer], planner: FieldPlanner
+) -> list[FieldAnswer]:
+    """The views that hold all places, moved there where that is enough.
+
+    A field that is wide enough is not given up for a coarser one because the first click lay at the
+    end of what it shows.
+
+    Args:
+        places: Volume indices (d, h, w), shape (n, 3).
+        views: Fields with their answers; one that moves has none.
+        planner: Planner of fields.
+    """
+    middle = (places.min(0) + places.max(0)) / 2
+    holding = []
+    for view in views:
+        if not covers(view.field, places):
+            spacing = view.field.step[1] * planner.spacing_mm[1]
+            view = replace(view, field=planner.field(middle, spacing), logits=None)
+        if covers(view.field, places):
+            holding.append(view)
+    return holding

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -12,7 +12,7 @@ from torch import Tensor
 from pumit.training.synthesis.anatomy import Anatomy
 from pumit.training.synthesis.grid import chance, log_uniform, uniform
 
-Point = tuple[float, float, float]
+Triple = tuple[float, float, float]  # towards the head, the back and the left side
 
 
 @dataclass
@@ -25,8 +25,8 @@ class Body(Anatomy):
         x: Position towards the left side of the body.
         width: Half the body's width.
         thickness: Half its thickness from front to back.
-        cavity: Where muscle and ribs leave room, (D', H, W), bool.
-        diaphragm: Height of the diaphragm over each place, (D', H, W).
+        cavity: Where muscle and ribs leave room, (D', H, W), bool; `wall` finds it.
+        diaphragm: Height of the diaphragm over each place, (D', H, W); `wall` finds it, too.
     """
 
     z: Tensor
@@ -34,10 +34,10 @@ class Body(Anatomy):
     x: Tensor
     width: float
     thickness: float
-    cavity: Tensor
-    diaphragm: Tensor
+    cavity: Tensor = field(init=False)
+    diaphragm: Tensor = field(init=False)
 
-    def ball(self, centre: Point, radii: Point) -> Tensor:
+    def ball(self, centre: Triple, radii: Triple) -> Tensor:
         """Distance from a point over the radii, along z, y and x."""
         parts = zip((self.z, self.y, self.x), centre, radii, strict=True)
         return torch.stack([((p - c) / r).square() for p, c, r in parts]).sum(0).sqrt()
@@ -47,25 +47,28 @@ class Body(Anatomy):
         bent = self.x - x - sway * torch.sin(self.z / 60)
         return ((bent / radii[1]).square() + ((self.y - y) / radii[0]).square()).sqrt()
 
-    def tube(self, points: Sequence[Point], radii: Sequence[float], steps: int = 7) -> Tensor:
+    def tube(self, points: Sequence[Triple], radii: Sequence[float]) -> Tensor:
         """Least distance from the pieces of a line through some points, over its radius there."""
         best = torch.full_like(self.z, torch.inf)
-        pieces = len(points) - 1
-        for step in range(steps * pieces + 1):
-            at, part = divmod(step / steps, 1.0)
-            i, j = min(int(at), pieces), min(int(at) + 1, pieces)
-            z, y, x = (a + (b - a) * part for a, b in zip(points[i], points[j], strict=True))
-            radius = radii[i] + (radii[j] - radii[i]) * part
-            squares = (self.z - z).square() + (self.y - y).square() + (self.x - x).square()
-            best = torch.minimum(best, squares / radius**2)
+        for i in range(len(points) - 1):
+            # 1. How far along the piece the nearest point lies, 0 to 1.
+            away = [p - c for p, c in zip((self.z, self.y, self.x), points[i], strict=True)]
+            piece = [b - a for a, b in zip(points[i], points[i + 1], strict=True)]
+            length = sum(p * p for p in piece)
+            along = torch.stack([a * p for a, p in zip(away, piece, strict=True)]).sum(0)
+            part = (along / length).clamp(0, 1)
+            # 2. The distance from it, over the radius there.
+            beside = [(a - part * p).square() for a, p in zip(away, piece, strict=True)]
+            radius = radii[i] + (radii[i + 1] - radii[i]) * part
+            best = torch.minimum(best, torch.stack(beside).sum(0) / radius.square())
         return best.sqrt()
 
-    def moved(self, point: Point, mm: float) -> Point:
+    def moved(self, point: Triple, mm: float) -> Triple:
         """A point moved at random by some millimetres."""
         z, y, x = (float(torch.randn((), generator=self.grid.generator)) * mm for _ in range(3))
         return (point[0] + z, point[1] + y, point[2] + x)
 
-    def scaled(self, *lengths: float, by: float = 1.25) -> Point:
+    def scaled(self, *lengths: float, by: float = 1.25) -> Triple:
         """Three lengths, each up to a factor longer or shorter."""
         z, y, x = (length * log_uniform(self.grid.generator, 1 / by, by) for length in lengths)
         return (z, y, x)
@@ -81,7 +84,7 @@ def wall(body: Body) -> None:
     mean = (body.width + body.thickness) / 2
     fat = log_uniform(g, 5, 40) / mean
     muscle = uniform(g, 8, 18) / mean
-    # There is more fat at the sides of slim backs and bellies, and the middle of the belly is thin.
+    # It is thickest on two sides across from each other.
     uneven = fat * (1 + 0.4 * torch.cos(2 * torch.atan2(body.y, body.x) + uniform(g, 0, 6.3)))
     body.add(outline < 1, body.grey("fat"))
     if chance(g, 0.5):
@@ -104,8 +107,8 @@ def wall(body: Body) -> None:
     body.diaphragm = uniform(g, 15, 45) + height * (right + uniform(g, 0.75, 0.95) * left)
 
 
-def chest(body: Body) -> list[list[int]]:
-    """Paint lungs and heart over the diaphragm; the labels of each lung, then of the heart."""
+def chest(body: Body) -> tuple[list[int], list[int], list[int]]:
+    """Paint lungs and heart over the diaphragm; labels of right lung, left lung and heart."""
     g = body.grid.generator
     # 1. Lungs with vessels, apart by what lies between them.
     above = body.cavity & (body.z > body.diaphragm)
@@ -125,7 +128,7 @@ def chest(body: Body) -> list[list[int]]:
     heart = body.add((level < 1) & inside, body.grey("muscle"))
     if heart:
         heart += body.add((level < 0.78) & (body.lumps(30) > -0.4) & inside, body.grey("blood"))
-    return [*lungs, heart]
+    return lungs[0], lungs[1], heart
 
 
 def spine(body: Body) -> dict[str, list[int]]:
@@ -153,11 +156,11 @@ def spine(body: Body) -> dict[str, list[int]]:
         labels["canal"] += body.add((canal < 0.55) & (body.z > -20), body.grey("cord"))
     # 3. Aorta on the left, vena cava on the right, each in a thin wall of fat.
     front = back - uniform(g, 24, 30)
-    size = uniform(g, 8, 13)
+    size, flat = uniform(g, 8, 13), log_uniform(g, 0.8, 1.25)
     blood = body.grey("blood")
     for name, y, x, radii in (
         ("aorta", front, uniform(g, 2, 16), (size, size)),
-        ("vena cava", front - uniform(g, -2, 8), -uniform(g, 14, 26), body.scaled(9, 11, 1)[:2]),
+        ("vena cava", front - uniform(g, -2, 8), -uniform(g, 14, 26), (9 * flat, 11 / flat)),
     ):
         level = body.pipe(y, x, radii, sway) + 0.04 * body.lumps(20)
         below = body.z < (300 if name == "aorta" else 100)

@@ -168,8 +168,11 @@ def _in_trunk(grid: Grid, xyz: Tensor) -> Layout:
         mask &= layout.shows(host)
         if int(mask.sum()) >= 12:
             label = paint(layout, mask)
-            layout.objects.append([label])
             if host[0] in layout.names:
                 layout.names[label] = layout.names[host[0]]
-            host.append(label)  # the organ includes its lesion
+            # The organ includes its lesion, and so does each target that includes the organ.
+            layout.objects = [
+                [*parts, label] if host[0] in parts else parts for parts in layout.objects
+            ]
+            layout.objects.append([label])
     return layout

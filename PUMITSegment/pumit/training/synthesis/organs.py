@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from pumit.training.synthesis.body import Body, Point
+from pumit.training.synthesis.body import Body, Triple
 from pumit.training.synthesis.grid import chance, integer, log_uniform, uniform
 
 # About where each organ lies: towards the head, the back and the left side.
-CENTRES: dict[str, Point] = {
+CENTRES: dict[str, Triple] = {
     "liver": (25, -5, -75),
     "stomach": (30, -25, 65),
     "spleen": (30, 45, 105),
@@ -22,8 +22,8 @@ CENTRES: dict[str, Point] = {
 }
 
 
-def _limit(body: Body, mm: float = 5.0) -> Tensor:
-    """An uneven limit of so many millimetres."""
+def _uneven(body: Body, mm: float = 5.0) -> Tensor:
+    """What a limit is moved by, so that it is uneven by some millimetres."""
     return mm * body.lumps(35)
 
 
@@ -38,10 +38,10 @@ def liver(body: Body) -> list[int]:
     # 1. Limits below and behind, and to the left.
     low, slope = uniform(g, -115, -35), uniform(g, 0.45, 0.95)
     floor = low + slope * (body.x + 135) + uniform(g, 0.1, 0.5) * (body.y - 15).clamp_min(0)
-    mask = _below_the_diaphragm(body) & (body.z > floor + _limit(body))
-    mask &= body.x < uniform(g, 15, 110) + _limit(body)
+    mask = _below_the_diaphragm(body) & (body.z > floor + _uneven(body))
+    mask &= body.x < uniform(g, 15, 110) + _uneven(body)
     behind = uniform(g, 10, 30) - uniform(g, 0.2, 0.6) * (body.x + 30).clamp_min(0)
-    mask &= (body.x < -30) | (body.y < behind + _limit(body))
+    mask &= (body.x < -30) | (body.y < behind + _uneven(body))
     mask &= body.ball((0, 0.55 * body.thickness, 0), (1e4, 42, 45)) > 1
     grey = body.grey("liver")
     parts = body.add(mask, grey)
@@ -53,7 +53,7 @@ def liver(body: Body) -> list[int]:
     for length, thick in ((40, uniform(g, 0.1, 0.3)), (17, uniform(g, 0.1, 0.35))):
         branches = body.grid.noise(max(length * body.mm, 1.5), 2).abs().amax(0) < thick
         if not bare:
-            parts += body.add(mask & branches, vein * uniform(g, 0.9, 1.0))
+            parts += body.add(mask & branches, vein)
     # 3. Fat in the cleft between the lobes; nobody draws that as liver.
     if chance(g, 0.4):
         cleft = (body.x + uniform(g, 0, 25) + 0.3 * body.y + 4 * body.lumps(25)).abs()
@@ -143,7 +143,7 @@ def kidney(body: Body, side: int) -> list[int]:
     if chance(g, 0.15):
         size = uniform(g, 5, 18)
         cyst = body.ball(body.moved(centre, 15), (size, size, size)) < 1
-        parts += body.add(cyst & (level < 1.3), body.grey("fluid"))
+        parts += body.add(cyst & (level < 1.3) & body.cavity, body.grey("fluid"))
     return parts
 
 
@@ -198,7 +198,7 @@ def bowel(body: Body) -> list[int]:
     path = [body.moved(point, 8) for point in path]
     radii = [uniform(g, 12, 30) for _ in path]
     pouches = uniform(g, 0.05, 0.15) * torch.sin((body.z + body.x) / 7)
-    level = body.tube(path, radii, steps=5) + pouches + 0.08 * body.lumps(20)
+    level = body.tube(path, radii) + pouches + 0.08 * body.lumps(20)
     mask = (level < 1) & body.cavity & (body.z < body.diaphragm - 8)
     parts = body.add(mask, body.grey("wall of the gut"))
     if not parts:

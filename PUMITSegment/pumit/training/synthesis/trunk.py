@@ -119,11 +119,10 @@ SCANS = (  # kinds of scans with their shares
     (0.12, ANY),
 )
 UPRIGHT = 0.6  # share of the trunks that lie as scanners show them
-# Structures that a trunk shows; left and right are one, since scenes are mirrored.
+# Structures that a trunk shows; left and right are one, since some scenes are mirrored.
 TRUNK = (
     "lung",
     "heart",
-    "bowel",
     "stomach",
     "spleen",
     "liver",
@@ -135,6 +134,7 @@ TRUNK = (
     "canal",
     "aorta",
     "vena cava",
+    "colon",
 )
 # How often a structure is the middle of a field, and how often it is a target.
 MIDDLES = {
@@ -167,7 +167,7 @@ def trunk(grid: Grid, layout: Layout, xyz: Tensor) -> None:
     # 1. From outside inwards.
     wall(body)
     right, left, heart = chest(body)
-    found = {"bowel": organs.bowel(body), "heart": heart}
+    found = {"colon": organs.bowel(body), "heart": heart}
     found["pancreas"] = organs.pancreas(body)
     found["stomach"] = organs.stomach(body)
     found["spleen"] = organs.spleen(body)
@@ -186,7 +186,7 @@ def trunk(grid: Grid, layout: Layout, xyz: Tensor) -> None:
         layout.names |= dict.fromkeys(parts, name)
         if parts and name not in ("lung", "kidney"):
             layout.objects += [parts] * TIMES.get(name, 1)
-    # 3. Coils of MR lie around the body.
+    # 3. Coils lie around the body, but for CT.
     if greys not in (VENOUS_CT, WIDE_CT, PLAIN_CT):
         shade = grid.noise(max(150 * body.mm, 4.0))[0] * uniform(g, 0, 0.25)
         layout.shading = torch.exp(shade.clamp(-0.9, 0.6))
@@ -217,4 +217,4 @@ def _body(grid: Grid, layout: Layout, xyz: Tensor, greys: Greys) -> Body:
     points = points + grid.noise(max(70 * mm, 4.0), 3) * uniform(g, 0, 9)
     z, y, x = points
     width = uniform(g, 140, 200)
-    return Body(grid, layout, greys, mm, z, y, x, width, width * uniform(g, 0.6, 0.75), z > 0, z)
+    return Body(grid, layout, greys, mm, z, y, x, width, width * uniform(g, 0.6, 0.75))

@@ -9,7 +9,6 @@ from pumit.inference.interactive.grid_transfer import LogitBox
 from pumit.inference.interactive.index_prompts import IndexPrompts
 from pumit.inference.interactive.local_change import (
     changed_at,
-    is_far_more,
     is_inside,
     near_places,
     patch_of,
@@ -99,35 +98,6 @@ def test_a_mask_becomes_an_answer_voxel_by_voxel() -> None:
     assert not is_inside(patch_of(ball()), (0, 0, 0))
 
 
-PIECE = (slice(8, 12), slice(10, 18), slice(10, 18))
-CLICKS = np.array([[10.0, 14.0, 14.0], [10.0, 14.0, 21.0]])
-
-
-def test_two_clicks_mean_a_whole_liver_where_the_first_answer_was_a_piece_of_it() -> None:
-    piece, liver = patch_of(mask(PIECE)), patch_of(mask(LIVER))
-    with_a_bit = patch_of(mask(PIECE, (slice(8, 12), slice(12, 16), slice(18, 22))))
-    assert is_far_more(piece, with_a_bit, liver, CLICKS)
-    # A correction that fills most of it is enough, and a whole that is no larger is none.
-    assert not is_far_more(piece, liver, liver, CLICKS)
-    assert not is_far_more(liver, liver, patch_of(mask(LIVER, PIECE)), CLICKS)
-
-
-def test_the_whole_must_hold_both_clicks_and_what_the_first_one_gave() -> None:
-    piece, with_a_bit = patch_of(mask(PIECE)), patch_of(mask(PIECE, (10, 14, slice(18, 22))))
-    beyond = np.array([CLICKS[0], [10.0, 14.0, 30.0]])
-    assert not is_far_more(piece, with_a_bit, patch_of(mask(LIVER)), beyond)
-    hollow = mask(LIVER) & ~mask((slice(8, 12), slice(10, 13), slice(10, 18)))
-    assert not is_far_more(piece, with_a_bit, patch_of(hollow), CLICKS)
-
-
-def test_of_two_lesions_each_click_adds_its_own() -> None:
-    first, both = patch_of(mask(HEART)), patch_of(mask(LIVER, HEART))
-    bridged = patch_of(mask((slice(4, 16), slice(4, 76), slice(4, 76))))
-    places = np.array([[10.0, 68.0, 68.0], [10.0, 14.0, 14.0]])
-    assert not is_far_more(first, both, both, places)
-    assert not is_far_more(first, both, bridged, places)
-
-
 @pytest.fixture
 def solver(bright_segmenter: Segmenter, opened_scan: Volume) -> PromptSolver:
     """Answers every bright voxel of a field, whatever the prompts."""
@@ -168,23 +138,6 @@ def test_an_inside_in_another_organ_adds_that_and_keeps_the_first(solver: Prompt
     found = voxels(after.patch)
     np.testing.assert_array_equal(found[LIVER], cut[LIVER])
     assert found[HEART].mean() > 0.9
-
-
-@pytest.mark.parametrize("count", [2, 3])
-def test_only_a_second_click_may_ask_for_the_whole(solver: PromptSolver, count: int) -> None:
-    """The first answer was a piece; the network would now answer all of it."""
-    first = solver.answer(IndexPrompts([LIVER_CLICK]), None)
-    before = SolverState(first.views, first.chosen, patch_of(mask(PIECE)), first.iou, None, 1)
-    clicks = [LIVER_CLICK] * (count - 1) + [(10.0, 14.0, 21.0, True)]
-    before.num_points = count - 1
-    asked = []
-    ask = solver._asked
-    solver._asked = lambda *args: asked.append(args) or ask(*args)  # type: ignore[method-assign]
-    after = solver.answer(IndexPrompts(clicks), before)
-    assert len(asked) == (count == 2)
-    assert after.patch is not None
-    assert after.num_points == count
-    assert voxels(after.patch)[10, 14, 21]
 
 
 def test_a_painted_mask_stays_but_for_what_a_click_changes(

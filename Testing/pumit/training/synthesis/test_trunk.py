@@ -13,8 +13,8 @@ from pumit.training.synthesis.trunk import T2, TRUNK, VENOUS_CT, trunk
 from scipy import ndimage
 
 
-def body(seed: int, depth: int = 30, ratio: float = 2.5) -> tuple[Grid, Layout]:
-    grid = Grid(depth, 72, ratio, 1, torch.Generator().manual_seed(seed))
+def body(seed: int, depth: int = 20, ratio: float = 3.0) -> tuple[Grid, Layout]:
+    grid = Grid(depth, 48, ratio, 1, torch.Generator().manual_seed(seed))
     layout = Layout(torch.zeros(grid.shape, dtype=torch.long))
     trunk(grid, layout, grid.coordinates())
     return grid, layout
@@ -51,6 +51,13 @@ def test_targets_are_structures_with_names(seed: int) -> None:
     for parts in layout.objects:
         assert all(0 < label < layout.count for label in parts)
         assert {layout.names[label] for label in parts} <= set(TRUNK)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_an_image_of_one_slice_shows_a_trunk(seed: int) -> None:
+    _, layout = body(seed, depth=1, ratio=1.0)
+    assert layout.labels.shape == (1, 48, 48)
+    assert layout.count > 3
 
 
 @pytest.mark.usefixtures("as_scanned")

@@ -1,0 +1,152 @@
+"""A second click gives the whole structure where the first answer was a mere piece of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from pumit.inference.interactive.field_consensus import is_far_more, may_be_piece
+from pumit.inference.interactive.grid_transfer import LogitBox
+from pumit.inference.interactive.index_prompts import IndexPrompts
+from pumit.inference.interactive.local_change import patch_of
+from pumit.inference.interactive.prompt_solver import PromptSolver
+from pumit.inference.interactive.segmenter import Segmenter
+from pumit.inference.interactive.session import InteractiveSession
+from pumit.inference.interactive.solver_state import SolverState
+from pumit.volume import Volume
+
+GRID = (20, 80, 80)
+LIVER = (slice(4, 16), slice(10, 50), slice(10, 50))
+PIECE = (slice(8, 12), slice(20, 30), slice(20, 30))
+BIT = (slice(8, 12), slice(22, 26), slice(30, 33))  # next to the piece
+FAR_BIT = (slice(8, 10), slice(40, 42), slice(40, 43))
+LESION, SMALL = (
+    (slice(8, 12), slice(20, 30), slice(20, 30)),
+    (slice(8, 12), slice(40, 45), slice(40, 45)),
+)
+CLICKS = np.array([[10.0, 25.0, 25.0], [10.0, 24.0, 31.0]])
+BEYOND = np.array([[10.0, 25.0, 25.0], [9.0, 41.0, 41.0]])
+
+
+def mask(*blocks: tuple[slice, ...]) -> np.ndarray:
+    out = np.zeros(GRID, dtype=bool)
+    for block in blocks:
+        out[block] = True
+    return out
+
+
+def patch(*blocks: tuple[slice, ...]) -> LogitBox:
+    return patch_of(mask(*blocks))
+
+
+def test_an_answer_may_be_a_piece_where_the_correction_touches_it_or_is_next_to_nothing() -> None:
+    assert may_be_piece(patch(PIECE), patch(PIECE, BIT), CLICKS)
+    assert may_be_piece(patch(PIECE), patch(PIECE, FAR_BIT), BEYOND)
+
+
+@pytest.mark.parametrize(("first", "second"), [(LESION, SMALL), (SMALL, LESION)])
+def test_of_two_lesions_neither_is_a_piece_in_either_order(
+    first: tuple[slice, ...], second: tuple[slice, ...]
+) -> None:
+    places = np.array([[(s.start + s.stop) / 2 for s in block] for block in (first, second)])
+    assert not may_be_piece(patch(first), patch(first, second), places)
+
+
+def test_both_clicks_mean_far_more_where_the_trusted_answer_is_far_larger() -> None:
+    piece, corrected = patch(PIECE), patch(PIECE, BIT)
+    assert is_far_more(piece, corrected, [patch(LIVER)], CLICKS)
+    assert is_far_more(piece, corrected, [patch(LIVER), patch(BIT)], CLICKS)
+
+
+def larger(by: int) -> tuple[slice, ...]:
+    return (PIECE[0], slice(20, 30 + by), slice(20, 33))
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        pytest.param([patch(larger(1))], id="hardly larger"),
+        pytest.param([patch((slice(4, 16), slice(10, 50), slice(10, 31)))], id="without a click"),
+        pytest.param(
+            [patch_of(mask(LIVER) & ~mask((slice(8, 12), slice(20, 24), slice(20, 30))))],
+            id="without much of the first answer",
+        ),
+        pytest.param([patch(LIVER), patch(PIECE, BIT)], id="another field repeats the correction"),
+    ],
+)
+def test_both_clicks_mean_no_more(answers: list[LogitBox]) -> None:
+    assert not is_far_more(patch(PIECE), patch(PIECE, BIT), answers, CLICKS)
+
+
+def test_a_correction_that_brings_most_of_it_is_enough() -> None:
+    most = patch((slice(4, 16), slice(10, 50), slice(10, 42)))
+    assert not is_far_more(patch(PIECE), most, [patch(LIVER)], CLICKS)
+
+
+@pytest.fixture
+def solver(bright_segmenter: Segmenter) -> PromptSolver:
+    """Answers every bright voxel of a field, whatever the prompts: a bright box."""
+    noise = np.random.default_rng(0).normal(0, 4, GRID)
+    array = (100 * mask(LIVER) + noise).astype(np.int16)
+    session = InteractiveSession(bright_segmenter)
+    session.set_volume(Volume(array, (2.0, 1.0, 1.0), (0.0, 0.0, 0.0), np.eye(3)))
+    assert session._solver is not None
+    return session._solver
+
+
+Solve = Callable[[IndexPrompts, int], SolverState]
+
+
+@pytest.fixture
+def after_a_piece(solver: PromptSolver, monkeypatch: pytest.MonkeyPatch) -> Solve:
+    """Answers prompts after an answer that was a piece; the correction adds a bit to it."""
+    begun = solver.answer(IndexPrompts([(10.0, 25.0, 25.0, True)]), None)
+
+    def solve(prompts: IndexPrompts, answered: int) -> SolverState:
+        before = replace(begun, patch=patch(PIECE), num_points=answered, box=prompts.box)
+        corrected = replace(before, patch=patch(PIECE, BIT), num_points=answered + 1)
+        monkeypatch.setattr(solver, "_corrected", lambda *_: corrected)
+        return solver.answer(prompts, before)
+
+    return solve
+
+
+FIRST, SECOND = (10.0, 25.0, 25.0, True), (10.0, 24.0, 31.0, True)
+
+
+def share_of_the_liver(state: SolverState) -> float:
+    assert state.patch is not None
+    found = np.zeros(GRID, dtype=bool)
+    found[state.patch.window] = state.patch.logits > 0
+    return float(found[LIVER].mean())
+
+
+def test_a_second_click_brings_the_whole(after_a_piece: Solve) -> None:
+    state = after_a_piece(IndexPrompts([FIRST, SECOND]), 1)
+    assert share_of_the_liver(state) > 0.9
+    assert state.num_points == 2
+
+
+@pytest.mark.parametrize(
+    ("prompts", "answered"),
+    [
+        (IndexPrompts([FIRST, FIRST, SECOND]), 2),
+        (IndexPrompts([FIRST, (10.0, 24.0, 31.0, False)]), 1),
+        (IndexPrompts([FIRST, SECOND], box=(np.array([8.0, 20, 20]), np.array([12.0, 34, 34]))), 1),
+        (IndexPrompts([FIRST, SECOND], mask=mask(PIECE)), 1),
+    ],
+    ids=["a third click", "a click outside", "in a box", "on a given mask"],
+)
+def test_every_other_click_corrects(
+    after_a_piece: Solve, prompts: IndexPrompts, answered: int
+) -> None:
+    state = after_a_piece(prompts, answered)
+    assert share_of_the_liver(state) < 0.1
+
+
+def test_a_second_click_in_what_is_there_already_changes_nothing(solver: PromptSolver) -> None:
+    before = solver.answer(IndexPrompts([FIRST]), None)
+    after = solver.answer(IndexPrompts([FIRST, SECOND]), before)
+    assert after.patch is before.patch
