@@ -212,8 +212,10 @@ class PromptSolver:
         is_second = before.num_points == 1 and prompts.are_clicks_inside
         if not is_second or first is None or patch is None or patch is first:
             return corrected
+        # Beyond its field a long structure is followed, as finely as it was answered.
         places = prompted_places(prompts)
-        if not may_be_piece(first, patch, places):
+        is_in_field = covers(before.views[before.chosen].field, places)
+        if not is_in_field or not may_be_piece(first, patch, places):
             return corrected
         # 1. Ask for both clicks in the fields of the first one: these are embedded already.
         views = [FieldAnswer(v.field) for v in before.views if covers(v.field, places)]
