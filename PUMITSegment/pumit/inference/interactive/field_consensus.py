@@ -17,10 +17,10 @@ from pumit.preprocessing.interpolation import resampled
 
 POINTS = 4096
 ALIKE = 0.6  # IoU from which two answers mean the same structure
-REPEATED = 0.8  # and from which one repeats the other
+REPEATED = 0.5  # and from which one says the same as the other
 LEAST_PART = 0.03  # share of an answer below which a correction adds hardly anything
 # A structure is so many times as large as an answer that is a piece of it, and holds most of that.
-WHOLE_GROWS, WHOLE_HOLDS = 1.5, 0.8
+WHOLE_GROWS, WHOLE_HOLDS = 2.25, 0.8
 MOST_ADDED = 2 / 3  # share of what is missing, above which a correction is enough
 
 

@@ -22,7 +22,8 @@ from pumit.training.run.resume_state import LAST
 # Keys that the checkpoint repeats of the recipe.
 REPEATED = (
     *("seed", "batch_size", "real_share", "real_cases", "real_images", "loss", "degrees"),
-    *("real_sets", "label_maps", "map_share", "unlabelled_targets", "field_sizes", "rounds"),
+    *("real_sets", "label_maps", "map_share", "heart_share", "trunk_share"),
+    *("unlabelled_targets", "field_sizes", "rounds"),
     "stability_weight",
 )
 
