@@ -206,16 +206,18 @@ class PromptSolver:
         """The correction, or the answer to both clicks where that is far more.
 
         A first click may be taken for a part, as for a piece of a liver between its veins. A second
-        one says how far the structure reaches; a piece more at each would never fill it.
+        one says how far the structure reaches; a piece more at each would never fill it. Not where
+        first answers are averaged over the fields that agree: those are seldom such pieces.
         """
         first, patch = before.patch, corrected.patch
         is_second = before.num_points == 1 and prompts.are_clicks_inside
-        if not is_second or first is None or patch is None or patch is first:
+        if not is_second or self.segmenter.averages_fields:
             return corrected
-        # Beyond its field a long structure is followed, as finely as it was answered.
-        places = prompted_places(prompts)
-        is_in_field = covers(before.views[before.chosen].field, places)
-        if not is_in_field or not may_be_piece(first, patch, places):
+        if first is None or patch is None or patch is first:
+            return corrected
+        # Beyond its field a long structure is followed as finely.
+        places, shown = prompted_places(prompts), before.views[before.chosen].field
+        if not covers(shown, places) or not may_be_piece(first, patch, places):
             return corrected
         # 1. Ask for both clicks in the fields of the first one: these are embedded already.
         views = [FieldAnswer(v.field) for v in before.views if covers(v.field, places)]
@@ -224,9 +226,9 @@ class PromptSolver:
         found = [to_volume(v.logits, v.field, self.shape) for v in asked if v.logits is not None]
         answers = [answer for answer in found if answer is not None]
         # 2. The answer to both, if it is far more.
-        if not answers or not is_far_more(first, patch, answers, places):
-            return corrected
-        return self._answer_of_fields(prompts, None, views, cancelled)
+        if answers and is_far_more(first, patch, answers, places):
+            return self._answer_of_fields(prompts, None, views, cancelled)
+        return corrected
 
     def _changed(
         self, prompts: IndexPrompts, before: SolverState, where: Field

@@ -146,6 +146,13 @@ def test_every_other_click_corrects(
     assert share_of_the_liver(state) < 0.1
 
 
+def test_where_first_answers_are_averaged_a_second_click_corrects(
+    solver: PromptSolver, after_a_piece: Solve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(solver.segmenter), "averages_fields", True)
+    assert share_of_the_liver(after_a_piece(IndexPrompts([FIRST, SECOND]), 1)) < 0.1
+
+
 def test_a_second_click_in_what_is_there_already_changes_nothing(solver: PromptSolver) -> None:
     before = solver.answer(IndexPrompts([FIRST]), None)
     after = solver.answer(IndexPrompts([FIRST, SECOND]), before)
