@@ -1,6 +1,6 @@
 """What a corrective click changes: the connected change at the click, and nothing elsewhere.
 
-A second click that shows the first answer to be a piece only is another matter: `is_far_more`.
+A second click may show that the first answer was only a piece: see `is_far_more`.
 
 A network that predicts again answers anew everywhere, and undoes here what was settled there.
 Only the change that the newest click asks for is taken over: of the answer of one field

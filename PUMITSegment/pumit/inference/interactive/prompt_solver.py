@@ -207,7 +207,7 @@ class PromptSolver:
 
         A first click may be taken for a part, as for a piece of a liver between its veins. A second
         one says how far the structure reaches; a piece more at each would never fill it. Not where
-        first answers are averaged over the fields that agree: those are seldom such pieces.
+        first answers are averaged over the fields that agree: on whole scans it lowered those.
         """
         first, patch = before.patch, corrected.patch
         is_second = before.num_points == 1 and prompts.are_clicks_inside
@@ -221,9 +221,9 @@ class PromptSolver:
             return corrected
         # 1. Ask for both clicks in the fields of the first one: these are embedded already.
         views = [FieldAnswer(v.field) for v in before.views if covers(v.field, places)]
-        asked = self._map(lambda view: self._field_answers(view, prompts)[0], views, cancelled)
-        asked.sort(key=lambda view: -view.score)
-        found = [to_volume(v.logits, v.field, self.shape) for v in asked if v.logits is not None]
+        again = self._map(lambda view: self._field_answers(view, prompts)[0], views, cancelled)
+        again.sort(key=lambda view: -view.score)
+        found = [to_volume(v.logits, v.field, self.shape) for v in again if v.logits is not None]
         answers = [answer for answer in found if answer is not None]
         # 2. The answer to both, if it is far more.
         if answers and is_far_more(first, patch, answers, places):

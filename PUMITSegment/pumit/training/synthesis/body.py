@@ -58,9 +58,9 @@ class Body(Anatomy):
             along = torch.stack([a * p for a, p in zip(away, piece, strict=True)]).sum(0)
             part = (along / length).clamp(0, 1)
             # 2. The distance from it, over the radius there.
-            beside = [(a - part * p).square() for a, p in zip(away, piece, strict=True)]
+            offsets = [(a - part * p).square() for a, p in zip(away, piece, strict=True)]
             radius = radii[i] + (radii[i + 1] - radii[i]) * part
-            best = torch.minimum(best, torch.stack(beside).sum(0) / radius.square())
+            best = torch.minimum(best, torch.stack(offsets).sum(0) / radius.square())
         return best.sqrt()
 
     def moved(self, point: Triple, mm: float) -> Triple:

@@ -106,7 +106,7 @@ def test_veins_of_a_t2_liver_are_brighter_and_part_of_it() -> None:
 
 
 def test_a_scan_keeps_its_greys_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fluid of T2 is brighter than muscle in what is acquired; air of CT is the darkest."""
+    """Fluid of T2 stays brighter than the liver, and the liver of CT brighter than lung."""
     for scan, dark, bright in ((T2, "liver", "canal"), (VENOUS_CT, "lung", "liver")):
         monkeypatch.setattr(drawn, "SCANS", ((1.0, scan),))
         compared = 0
