@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import torch
+from scipy import ndimage
 from torch import Tensor
 
 from pumit.errors import VolumeError
@@ -105,8 +106,9 @@ def scan_of(
         values = {int(v): (int(v),) for v in np.unique(label[label > 0])}
     places, counts = {}, {}
     rng = np.random.default_rng(0)
+    windows = ndimage.find_objects(label)
     for structure, members in values.items():
-        voxels = np.argwhere(np.isin(label, members))
+        voxels = _voxels_of(label, windows, members)
         counts[structure] = len(voxels)
         if len(voxels) < FEWEST_VOXELS:
             continue
@@ -114,3 +116,24 @@ def scan_of(
         keep = rng.choice(len(voxels), min(len(voxels), 500), replace=False)
         places[structure] = (voxels[keep], max(extent, 2 * h))
     return RealScan(image, Pyramid(label, (d, h, w)), places, dict(values), counts)
+
+
+def _voxels_of(
+    label: npt.NDArray[np.int16],
+    windows: Sequence[tuple[slice, ...] | None],
+    members: Sequence[int],
+) -> npt.NDArray[np.int64]:
+    """Voxels of some labels in their order, (n, 3); only the window around these is searched.
+
+    Args:
+        label: Label map.
+        windows: What `ndimage.find_objects` says of it.
+        members: Labels, from 1 on.
+    """
+    around = [w for m in members if 0 < m <= len(windows) and (w := windows[m - 1]) is not None]
+    if not around:
+        return np.empty((0, 3), np.int64)
+    low = [min(w[axis].start for w in around) for axis in range(3)]
+    high = [max(w[axis].stop for w in around) for axis in range(3)]
+    part = label[tuple(slice(a, b) for a, b in zip(low, high, strict=True))]
+    return np.argwhere(np.isin(part, members)) + np.asarray(low)
