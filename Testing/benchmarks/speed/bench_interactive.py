@@ -1,8 +1,8 @@
 """Time and memory of clicking, compared with one pass of the network that users run today.
 
 Run by hand: `python Testing/benchmarks/speed/bench_interactive.py [--scan chaos.zip]
-[--skip-reference]`. Prints a table; nothing here is a test. Ratios compare two things measured in
-one run.
+[--device cuda] [--skip-reference]`. Prints a table; nothing here is a test. Ratios compare two
+things measured in one run.
 
 The reference is the residual encoder U-Net of 102 million parameters on a 192^3 field with eight
 input channels (PyPI `dynamic_network_architectures`), which runs whole for every prompt.
@@ -41,14 +41,14 @@ def scan_of(shape: tuple[int, int, int], path: Path | None):
     return pumit.Volume(array, (2.0, 0.75, 0.75))
 
 
-def click_run(path: Path | None, shape: tuple[int, int, int]) -> dict[str, float]:
+def click_run(path: Path | None, shape: tuple[int, int, int], device: str) -> dict[str, float]:
     """Open, embed and click in this process; seconds and peak memory."""
     import pumit
     from pumit.system.machine import share_heaps
 
     share_heaps()  # as a worker does
     started = time.perf_counter()
-    segmenter = pumit.load_segmenter("default", device="cpu")
+    segmenter = pumit.load_segmenter("default", device=device)
     loaded = time.perf_counter()
     volume = scan_of(shape, path)
     session = pumit.InteractiveSession(segmenter)
@@ -76,13 +76,13 @@ def click_run(path: Path | None, shape: tuple[int, int, int]) -> dict[str, float
     }
 
 
-def in_own_process(path: Path | None, shape: tuple[int, int, int]) -> dict[str, float]:
+def in_own_process(path: Path | None, shape: tuple[int, int, int], device: str) -> dict[str, float]:
     """`click_run` in a fresh process, so that peak memory is its own."""
     command = [
         sys.executable,
         __file__,
         "--worker",
-        json.dumps([str(path) if path else None, shape]),
+        json.dumps([str(path) if path else None, shape, device]),
     ]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     return json.loads(done.stdout.splitlines()[-1])
@@ -122,22 +122,23 @@ def reference_seconds() -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--scan", type=Path, help="a scan to click on, such as the CHAOS CT zip")
+    parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:1")
     parser.add_argument("--skip-reference", action="store_true")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.worker:
-        path, shape = json.loads(args.worker)
-        print(json.dumps(click_run(Path(path) if path else None, tuple(shape))))
+        path, shape, device = json.loads(args.worker)
+        print(json.dumps(click_run(Path(path) if path else None, tuple(shape), device)))
         return
     print(f"{os.cpu_count()} cores")
-    result = in_own_process(args.scan, (78, 512, 512))
+    result = in_own_process(args.scan, (78, 512, 512), args.device)
     print(f"{'512 x 512 x 78 CT' if args.scan else 'generated 512 x 512 x 78'}")
     for name, value in result.items():
         print(f"  {name:<22}{value:8.2f}")
     print("cost per voxel: later click and opening against the size of the volume")
     print(f"  {'volume':<20}{'Mvoxel':>8}{'open s':>8}{'us/kvox':>9}{'click s':>9}{'GB':>6}")
     for shape in ((40, 128, 128), (78, 256, 256), (78, 512, 512), (300, 512, 512), (600, 512, 512)):
-        row = in_own_process(None, shape)
+        row = in_own_process(None, shape, args.device)
         voxels = np.prod(shape)
         print(
             f"  {'x'.join(map(str, shape)):<20}{voxels / 1e6:8.1f}{row['open and embed']:8.2f}"
