@@ -6,7 +6,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
+from pumit.inference.interactive.grid_transfer import Floats
 from pumit.inference.interactive.index_prompts import IndexPrompts
+from pumit.inference.interactive.solver_settings import SolverSettings
 from pumit.preprocessing.fields import Field
 
 
@@ -35,6 +37,40 @@ def box_fit(
     low, high = np.clip(low, -0.5, limit), np.clip(high, -0.5, limit)
     both = (np.minimum(own[1], high) - np.maximum(own[0], low)).clip(0).prod()
     return float(both / max((own[1] - own[0]).prod() + (high - low).prod() - both, 1e-6))
+
+
+def box_bonus(
+    answers: Floats,
+    where: Field,
+    box: tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]],
+    settings: SolverSettings,
+) -> Floats:
+    """What speaks for each answer to a box: that the others are the same, and that it fits.
+
+    A box around the cavity of a heart holds some of the wall, too, which even fills it better: but
+    of the answers, most are the cavity. Around the wall, the cavity does not fill the box.
+
+    Args:
+        answers: Logits (M, D, H, W) in a field.
+        where: The field.
+        box: Lower and upper corner, volume indices (d, h, w).
+        settings: What either weighs.
+
+    Returns:
+        What to add to the estimate of each, (M,).
+    """
+    fits = np.array([box_fit(answer > 0, where, box) for answer in answers], np.float32)
+    support = mutual_support(answers > 0)
+    return settings.consensus * support - settings.box_penalty * (1 - fits)
+
+
+def mutual_support(masks: npt.NDArray[np.bool_]) -> Floats:
+    """Mean Dice (M,) of each of M masks (M, D, H, W) with the others; 0 for a single one."""
+    voxels = masks.reshape(len(masks), -1).astype(np.float32)
+    common = voxels @ voxels.T
+    sizes = common.diagonal()
+    dice = 2 * common / np.maximum(sizes[:, None] + sizes, 1)
+    return (dice.sum(1) - dice.diagonal()) / max(len(masks) - 1, 1)
 
 
 def deepest_in_box(

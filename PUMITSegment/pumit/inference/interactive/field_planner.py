@@ -89,7 +89,8 @@ class FieldPlanner:
             half = grid[axis] * steps[axis] / 2
             low, high = half - 0.5, self.shape[axis] - 0.5 - half
             middle = (self.shape[axis] - 1) / 2
-            centre[axis] = min(max(centre[axis], low), high) if low < high else middle
+            inside = min(max(centre[axis], low), high) if low < high else middle
+            centre[axis] = _aligned(inside, steps[axis], grid[axis])
         if grid[0] == 1 and not planar:
             centre[0] = round(float(np.asarray(centre_index)[0]))
         return Field((centre[0], centre[1], centre[2]), steps, grid, ratio, da0)
@@ -182,6 +183,23 @@ class FieldPlanner:
                 return field
             in_plane *= 1.25
         return self.field(centre, in_plane, width)
+
+
+def _aligned(centre: float, step: float, count: int) -> float:
+    """The nearest centre of a field's axis whose voxels are the volume's own, or whole groups.
+
+    Seven slices looked at by eight planes lie between them otherwise, and each is a mean of two.
+
+    Args:
+        centre: Volume index.
+        step: Volume voxels per field voxel; one that is not whole has no such centre.
+        count: Field voxels.
+    """
+    if abs(step - round(step)) > 1e-6 or step < 1:
+        return centre
+    to_first = (count - 1) / 2 * step
+    offset = (step - 1) / 2  # of the middle of a group from its first voxel
+    return round((centre - to_first - offset) / step) * step + offset + to_first
 
 
 def face_contact(mask: npt.NDArray[np.bool_], field: Field, shape: tuple[int, int, int]) -> float:

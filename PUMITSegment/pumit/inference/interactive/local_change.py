@@ -24,7 +24,7 @@ from scipy import ndimage
 from pumit.inference.interactive.answer_checks import bounds_of, covers
 from pumit.inference.interactive.field_planner import FieldPlanner
 from pumit.inference.interactive.grid_transfer import Floats, LogitBox, to_field, to_volume_box
-from pumit.preprocessing.fields import Field
+from pumit.preprocessing.fields import Field, box_of
 
 Mask = npt.NDArray[np.bool_]
 REACH = 2.0  # in-plane voxels of the field around a click within which a change belongs to it
@@ -32,6 +32,9 @@ REACH = 2.0  # in-plane voxels of the field around a click within which a change
 # right, and of an answer of the network.
 GIVEN_DEPTHS = 2.0
 OWN_DEPTHS = 8.0
+# Of a click that is not followed: where logits moved at least so far, over how far they did at the
+# click and at all, they become so large.
+HALF_MOVED, LEAST_MOVED, INSISTED = 0.5, 0.5, np.float32(1)
 RIM = 1  # voxels around a change that are taken over with it, so that its border is the new one
 FINER = 0.75  # a field this much finer than the shown one is worth another embedding
 # In-plane voxels from the border to the middle of a given mask that a field must show, or it is
@@ -106,13 +109,12 @@ def change_at(
     if count == 0:
         return None
     scale = np.array([slice_ratio if slice_ratio > 0 else 1.0, 1.0, 1.0])
-    axes = [
-        ((np.arange(n) - c) * s) ** 2
-        for n, c, s in zip(changed.shape, np.asarray(place, dtype=np.float64), scale, strict=True)
-    ]
+    at = np.asarray(place, dtype=np.float64)
+    axes = [((np.arange(n) - c) * s) ** 2 for n, c, s in zip(changed.shape, at, scale, strict=True)]
     d2, h2, w2 = np.ix_(*axes)
     distance = np.sqrt(d2 + h2 + w2)
-    near = distance <= REACH
+    held = [np.abs(np.arange(n) - c) <= 0.5 for n, c in zip(changed.shape, at, strict=True)]
+    near = (distance <= REACH) | box_of(held)  # a thick slice may lie farther from its click
     touched = np.unique(labels[near])
     touched = touched[touched > 0]
     if len(touched) == 0:
@@ -123,6 +125,28 @@ def change_at(
     depth = _depth(pieces[window], scale, [n == 1 for n in changed.shape])
     deepest = depth[near[window]].max()
     return pieces & (distance <= max(OWN_DEPTHS * float(deepest), REACH))
+
+
+def insisted(before: Floats, after: Floats, place: npt.ArrayLike, *, is_positive: bool) -> Floats:
+    """A new answer that follows its click where the network does not.
+
+    Where it is sure that a structure has ended, as in the next slice, a click moves its logits, but
+    their sign stays. Where the click moved them at least half as far as at its own place, and in
+    one piece with it, they get the sign that it asks for.
+
+    Args:
+        before: Earlier answer, logits (D, H, W).
+        after: New answer, logits of the same shape.
+        place: The click, field index (d, h, w).
+        is_positive: Whether the click adds, or removes.
+    """
+    sign = np.float32(1 if is_positive else -1)
+    moved = sign * (after - before)
+    at = tuple(np.clip(np.rint(place).astype(int), 0, np.array(after.shape) - 1))
+    labels, _ = ndimage.label(moved >= max(HALF_MOVED * moved[at], LEAST_MOVED), _NEIGHBOURS)
+    piece = (labels == labels[at]) if labels[at] > 0 else np.zeros(after.shape, bool)
+    piece[at] = True
+    return np.where(piece, sign * np.maximum(sign * after, INSISTED), after)
 
 
 def apply_change(

@@ -15,7 +15,7 @@ import numpy as np
 from pumit.errors import Cancelled
 from pumit.inference.engine.engine import Features, R, T
 from pumit.inference.interactive.answer_checks import (
-    box_fit,
+    box_bonus,
     contradicted,
     covers,
     deepest_in_box,
@@ -43,6 +43,7 @@ from pumit.inference.interactive.local_change import (
     change_at,
     changed_at,
     correction_field,
+    insisted,
     is_inside,
     near_places,
     patch_of,
@@ -243,13 +244,15 @@ class PromptSolver:
         assert new.logits is not None
         at, ratio = where.to_field(place), where.prompt_ratio
         change = change_at(prior, new.logits, at, ratio, is_positive=is_positive)
+        agrees = is_inside(before.patch, place) == is_positive
+        if change is None and not agrees:  # the network does not follow: the user knows better
+            new.logits = insisted(prior, new.logits, at, is_positive=is_positive)
+            change = change_at(prior, new.logits, at, ratio, is_positive=is_positive)
         if change is None:
-            agrees = is_inside(before.patch, place) == is_positive
             return replace(before, num_points=len(prompts.points)) if agrees else None
         patch = apply_change(before.patch, new.logits, change, where, self.shape)
         if prompts.mask is not None:
-            spacing_mm = self.planner.spacing_mm
-            patch = near_places(before.patch, patch, prompts.points[-1:], spacing_mm)
+            patch = near_places(before.patch, patch, prompts.points[-1:], self.planner.spacing_mm)
         # 2. A click that is not followed this way is decoded in every field.
         if is_inside(patch, place) != is_positive:
             return None
@@ -272,8 +275,7 @@ class PromptSolver:
         if any(is_inside(part.patch, point) for point in negative):
             return None
         if prompts.mask is not None:
-            spacing_mm = self.planner.spacing_mm
-            patch = near_places(before.patch, patch, prompts.points[-1:], spacing_mm)
+            patch = near_places(before.patch, patch, prompts.points[-1:], self.planner.spacing_mm)
         return replace(part, patch=patch, box=prompts.box, num_points=len(prompts.points))
 
     def _refined(
@@ -294,9 +296,8 @@ class PromptSolver:
             return Window(where, logits[0]) if agrees else None
 
         places = uncertain_windows(patch, candidates, most=self.settings.windows)
-        windows = [
-            window for window in self._map(refine_window, places, cancelled) if window is not None
-        ]
+        found = self._map(refine_window, places, cancelled)
+        windows = [window for window in found if window is not None]
         return merge(patch, windows, self.shape) if windows else patch
 
     def _map(self, work: Callable[[T], R], fields: Sequence[T], cancelled: IsCancelled) -> list[R]:
@@ -350,18 +351,17 @@ class PromptSolver:
         logits, iou = self._decoded(view.field, prompts, prior)
         # One click or one box may mean several structures: each answer is a candidate.
         is_ambiguous = prior is None and len(prompts.points) + (prompts.box is not None) == 1
+        bonus: Floats | float = 0.0
         if not is_ambiguous:
             logits, iou = logits[:1], iou[:1]
         elif prompts.box is not None:
             logits, iou = self._clicked(view.field, prompts, logits, iou)
+            bonus = box_bonus(logits, view.field, prompts.box, self.settings)
         answers = []
-        for mask_logits, estimate in zip(logits, iou, strict=True):
+        for mask_logits, estimate, score in zip(logits, iou, (iou + bonus).tolist(), strict=True):
             mask = mask_logits > 0
-            score = float(estimate)
             score -= self.settings.miss_penalty * contradicted(mask, view.field, prompts)
             score -= self.settings.contact_penalty * face_contact(mask, view.field, self.shape)
-            if prompts.box is not None and not prompts.points:
-                score -= self.settings.box_penalty * (1 - box_fit(mask, view.field, prompts.box))
             answers.append(replace(view, logits=mask_logits, score=score, iou=float(estimate)))
         return answers
 

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from pumit.inference.interactive.answer_checks import bounds_of, box_fit, deepest_in_box
+from pumit.inference.interactive.answer_checks import (
+    bounds_of,
+    box_bonus,
+    box_fit,
+    deepest_in_box,
+    mutual_support,
+)
+from pumit.inference.interactive.solver_settings import SolverSettings
 from pumit.preprocessing.fields import Field
 
 FIELD = Field((10.0, 20.0, 20.0), (1.0, 2.0, 2.0), (8, 16, 16), 1.0, 0)
@@ -100,3 +107,32 @@ def test_in_one_slice_the_deepest_voxel_is_in_the_middle(slices: int) -> None:
     place = deepest_in_box(disc, field, (low, high))
     assert place is not None
     assert np.allclose(field.to_field(place), (0, 7, 8))
+
+
+def test_support_is_the_mean_overlap_with_the_others() -> None:
+    whole, half, elsewhere = (
+        filled((2, 4, 4), (5, 11, 11)),
+        filled((2, 4, 4), (5, 7, 11)),
+        filled((0, 0, 0), (1, 1, 1)),
+    )
+    support = mutual_support(np.stack([whole, half, elsewhere]))
+    assert support == pytest.approx([1 / 3, 1 / 3, 0])  # Dice of the whole and its half is 2 / 3
+    assert mutual_support(np.stack([whole, whole])) == pytest.approx([1, 1])
+
+
+@pytest.mark.parametrize("mask", [filled((2, 4, 4), (5, 11, 11)), np.zeros(FIELD.shape, bool)])
+def test_nothing_supports_a_single_answer_or_empty_ones(mask: np.ndarray) -> None:
+    assert mutual_support(mask[None]) == pytest.approx([0])
+    empty = np.zeros((3, *FIELD.shape), bool)
+    assert mutual_support(empty) == pytest.approx([0, 0, 0])
+
+
+def test_a_cavity_that_most_answers_mean_is_preferred_to_the_part_of_its_wall_in_the_box() -> None:
+    """The part of the wall touches all faces of the box; the cavity leaves a voxel at each."""
+    box = volume_box((2, 3, 3), (5, 12, 12))
+    cavity = filled((2, 4, 4), (5, 11, 11))
+    wall = filled((2, 3, 3), (5, 12, 12)) & ~cavity
+    masks = np.stack([cavity, wall, cavity, cavity])
+    bonus = box_bonus(np.where(masks, 3, -3).astype(np.float32), FIELD, box, SolverSettings())
+    assert box_fit(wall, FIELD, box) > box_fit(cavity, FIELD, box)
+    assert bonus[0] > bonus[1]

@@ -59,3 +59,29 @@ def test_a_larger_field_shows_a_box_in_more_voxels() -> None:
         below, above = field.bounds()
         assert (below <= low).all()
         assert (above >= high).all()
+
+
+@pytest.mark.parametrize("slices", [7, 8, 9, 10, 12])
+@pytest.mark.parametrize("spacing", [(10.0, 1.5, 1.5), (5.0, 0.75, 0.75), (1.0, 1.0, 1.0)])
+def test_planes_of_a_field_are_slices_of_the_scan(
+    slices: int, spacing: tuple[float, float, float]
+) -> None:
+    """Seven slices looked at by eight planes would otherwise each be a mean of two."""
+    planner = FieldPlanner((slices, 256, 216), spacing, 64)
+    whole = 0
+    for field in planner.around_click([slices / 2, 100.3, 99.8]):
+        for axis, step in enumerate(field.step):
+            if step == round(step):
+                # A field voxel is a group of whole voxels: its first face is one of theirs.
+                first_face = field.to_volume([-0.5] * 3)[axis] + 0.5
+                assert first_face == pytest.approx(round(first_face), abs=1e-6)
+                whole += 1
+    assert whole > 0
+
+
+def test_a_field_moves_by_less_than_one_of_its_voxels_to_lie_on_the_scan() -> None:
+    planner = FieldPlanner((40, 256, 256), (3.0, 1.0, 1.0), 64)
+    for field in planner.around_click([20.2, 100.7, 130.4]):
+        off = np.abs(np.asarray(field.centre_index) - [20.2, 100.7, 130.4]) / field.step
+        inside = np.asarray(field.shape) * field.step < planner.shape
+        assert (off[inside] <= 0.5 + 1e-6).all()

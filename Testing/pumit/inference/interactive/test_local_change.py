@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from pumit.inference.interactive.grid_transfer import LogitBox
-from pumit.inference.interactive.local_change import apply_change, change_at, crop
+from pumit.inference.interactive.local_change import apply_change, change_at, crop, insisted
 from pumit.preprocessing.fields import Field
 
 SHAPE = (12, 40, 40)
@@ -45,6 +45,43 @@ def test_a_click_next_to_a_change_reaches_it() -> None:
 def test_nothing_changed_there(place: tuple[int, int, int]) -> None:
     assert change_at(logits(NEAR), logits(WIDER), place, 2.0, is_positive=True) is None
     assert change_at(logits(NEAR), logits(NEAR), (4, 4, 4), 2.0, is_positive=True) is None
+
+
+def test_a_thick_slice_holds_its_click_however_far_its_middle_is() -> None:
+    """Field planes at half-way between slices: both are five in-plane voxels from the click."""
+    change = change_at(logits(NEAR), logits(WIDER), (7.5, 4, 9), 10.0, is_positive=True)
+    assert change is not None
+    assert change.any()
+
+
+@pytest.mark.parametrize("is_positive", [True, False])
+def test_a_click_that_is_not_followed_is_insisted_on(is_positive: bool) -> None:
+    """A click in the next slice moves logits from -6 to -2 around it, hardly beyond."""
+    sign = 1 if is_positive else -1
+    before = np.full((4, 20, 20), -6.0, np.float32)
+    after = before + 0.5
+    after[1, 5:10, 5:10] = -2.0
+    after[3, 15:18, 15:18] = -2.0  # moved as far, elsewhere
+    followed = insisted(sign * before, sign * after, (1, 7, 7), is_positive=is_positive)
+    expected = np.zeros(before.shape, bool)
+    expected[1, 5:10, 5:10] = True
+    assert np.array_equal(sign * followed > 0, expected)
+    assert np.array_equal(followed[~expected], (sign * after)[~expected])
+    change = change_at(sign * before, followed, (1, 7, 7), 4.0, is_positive=is_positive)
+    assert change is not None
+    assert np.array_equal(change, expected)
+
+
+def test_where_nothing_moved_the_voxel_of_the_click_alone_follows() -> None:
+    before = np.full((4, 20, 20), -6.0, np.float32)
+    followed = insisted(before, before.copy(), (1.4, 7.2, 6.8), is_positive=True)
+    assert np.argwhere(followed > 0).tolist() == [[1, 7, 7]]
+
+
+def test_a_click_at_the_rim_of_the_field_is_followed_at_its_last_voxel() -> None:
+    before = np.full((4, 20, 20), -6.0, np.float32)
+    followed = insisted(before, before.copy(), (-0.6, 19.7, 0), is_positive=True)
+    assert np.argwhere(followed > 0).tolist() == [[0, 19, 0]]
 
 
 def test_depth_does_not_count_in_one_slice() -> None:
