@@ -156,7 +156,7 @@ def _as_it_lies(generator: torch.Generator) -> Tensor:
 
 
 def _ventricles(chest: _Chest) -> dict[str, Tensor]:
-    """Masks of both ventricles, and how far outside of them a place lies, in radii."""
+    """Masks of both ventricles, depths in their cavities (mm), distance outside of both (radii)."""
     g = chest.grid.generator
     mm, radius, length = chest.mm, chest.radius, chest.length
     # 1. The left ventricle: a bowl, its opening aslant.
@@ -182,9 +182,9 @@ def _ventricles(chest: _Chest) -> dict[str, Tensor]:
     return {
         "outer": outer,
         "cavity": (distance < inner) & outer,
-        "rim": distance > inner - uniform(g, 3.0, 8.0) * mm,
+        "depth": (inner - distance) / mm,
         "right": (right < taper) & (taper > 0) & ~outer,
-        "right rim": right > taper - uniform(g, 0.1, 0.35),
+        "right depth": (taper - right) * radius / mm,
         "right wall": (right < taper + thin) & (taper > 0) & ~outer,
         "outside": torch.minimum(distance / radius - shape, right - taper),
         "middle": (base > 0.15 * length) & (base < 0.8 * length),
@@ -284,16 +284,22 @@ def _paint_ventricles(chest: _Chest, masks: dict[str, Tensor], blood: float, mus
         "cavity": chest.add(masks["cavity"], blood),
         "crescent": chest.add(masks["right"], right),
     }
-    # 2. Two columns of muscle and a mesh along the rims; they belong to the cavities.
-    mesh = chest.grid.noise(max(uniform(g, 3, 6) * mm, 1.2))[0] > uniform(g, 0.3, 1.5)
-    columns = torch.zeros_like(mesh)
+    # 2. Two columns of muscle and a mesh along the rims; they belong to the cavities. Often the
+    #    mesh is so dense at the wall that it looks like it, and yet is drawn as cavity.
+    noise = chest.grid.noise(max(uniform(g, 3, 6) * mm, 1.2))[0]
+    sparse, dense = uniform(g, 0.3, 1.5), uniform(g, 0.5, 3.0)
+    meshes = []
+    for depth in (masks["depth"], masks["right depth"]):
+        inwards = depth / uniform(g, 3.0, 8.0)  # 0 at the wall, 1 where the mesh ends
+        meshes.append((inwards < 1) & (noise > sparse - dense * (1 - inwards)))
+    columns = torch.zeros_like(masks["cavity"])
     for low, high in ((80, 130), (200, 260)):
         angle = math.radians(uniform(g, low, high))
         far = chest.radius * uniform(g, 0.25, 0.5)
         size = uniform(g, 3, 6.5) * mm
         columns |= chest.pipe(far * math.cos(angle), far * math.sin(angle), size) < 1
-    left_muscles = masks["cavity"] & (masks["rim"] & mesh | masks["middle"] & columns)
-    right_muscles = masks["right"] & masks["right rim"] & mesh
+    left_muscles = masks["cavity"] & (meshes[0] | masks["middle"] & columns)
+    right_muscles = masks["right"] & meshes[1]
     for name, inside in (("cavity", left_muscles), ("crescent", right_muscles)):
         if parts[name] and chance(g, 0.8):
             parts[name] += chest.add(inside, muscle * uniform(g, 0.9, 1.4))
