@@ -8,8 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
-from pumit.inference.interactive.grid_transfer import Floats, LogitBox
-from pumit.inference.interactive.local_change import is_inside
+from pumit.inference.interactive.grid_transfer import Floats, LogitBox, is_inside
 from pumit.inference.interactive.solver_settings import SolverSettings
 from pumit.inference.interactive.solver_state import FieldAnswer
 from pumit.preprocessing.fields import Field, box_of

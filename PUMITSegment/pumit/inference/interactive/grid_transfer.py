@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special
+from scipy import ndimage, special
 
 from pumit.preprocessing.fields import Field, box_of
 from pumit.preprocessing.interpolation import resampled
 
 Floats = npt.NDArray[np.float32]
+INSIDE, OUTSIDE = 4.0, -4.0  # logits of what is sure
 
 
 @dataclass
@@ -36,6 +38,22 @@ class LogitBox:
         """The box as slices of the volume."""
         d, h, w = (slice(s, s + n) for s, n in zip(self.start, self.logits.shape, strict=True))
         return (d, h, w)
+
+
+def patch_of(mask: npt.NDArray[np.bool_]) -> LogitBox:
+    """A mask, bool (D, H, W) and not empty, as an answer that is sure of each voxel."""
+    window = ndimage.find_objects(mask.astype(np.uint8))[0]
+    values = np.where(mask[window], INSIDE, OUTSIDE).astype(np.float32)
+    d, h, w = (s.start for s in window)
+    return LogitBox((d, h, w), values)
+
+
+def is_inside(patch: LogitBox, place: Sequence[float]) -> bool:
+    """Whether a patch is foreground at a volume index."""
+    index = [round(p) - s for p, s in zip(place, patch.start, strict=True)]
+    if any(not 0 <= i < n for i, n in zip(index, patch.logits.shape, strict=True)):
+        return False
+    return bool(patch.logits[tuple(index)] > 0)
 
 
 def to_volume(logits: Floats, field: Field, shape: tuple[int, int, int]) -> LogitBox | None:

@@ -23,7 +23,13 @@ from scipy import ndimage
 
 from pumit.inference.interactive.answer_checks import bounds_of, covers
 from pumit.inference.interactive.field_planner import FieldPlanner
-from pumit.inference.interactive.grid_transfer import Floats, LogitBox, to_field, to_volume_box
+from pumit.inference.interactive.grid_transfer import (
+    OUTSIDE,
+    Floats,
+    LogitBox,
+    to_field,
+    to_volume_box,
+)
 from pumit.preprocessing.fields import Field, box_of
 
 Mask = npt.NDArray[np.bool_]
@@ -32,6 +38,9 @@ REACH = 2.0  # in-plane voxels of the field around a click within which a change
 # right, and of an answer of the network.
 GIVEN_DEPTHS = 2.0
 OWN_DEPTHS = 8.0
+# A click far outside of an answer means more than the network believes: its logits grow by up to so
+# much, from so many in-plane voxels away on, and all of it from so many on.
+MEANT_MORE, FAR, FARTHEST = 2.0, 2.0, 8.0
 # Of a click that is not followed: where logits moved at least so far, over how far they did at the
 # click and at all, they become so large.
 HALF_MOVED, LEAST_MOVED, INSISTED = 0.5, 0.5, np.float32(1)
@@ -40,7 +49,6 @@ FINER = 0.75  # a field this much finer than the shown one is worth another embe
 # In-plane voxels from the border to the middle of a given mask that a field must show, or it is
 # too coarse for the mask: a vein across an abdomen is lost in a field that holds all of it.
 LEAST_DEPTH = 3.0
-_INSIDE, _OUTSIDE = 4.0, -4.0
 _NEIGHBOURS = np.ones((3, 3, 3), dtype=bool)
 
 
@@ -81,6 +89,53 @@ def correction_field(
             break
         where = finer
     return where
+
+
+def obeyed(
+    before: Floats,
+    after: Floats,
+    place: npt.ArrayLike,
+    slice_ratio: float,
+    *,
+    is_positive: bool,
+    is_change: bool,
+) -> tuple[Floats, Mask | None]:
+    """A new answer that does what its click asks for, and the part of it that this changes.
+
+    Args:
+        before: Earlier answer, logits (D, H, W).
+        after: New answer, logits of the same shape.
+        place: The click, field index (d, h, w).
+        slice_ratio: Slice spacing over in-plane spacing; 0 in 2D.
+        is_positive: Whether the click adds, or removes.
+        is_change: Whether the earlier answer is otherwise at the click.
+
+    Returns:
+        Logits (D, H, W); and bool (D, H, W), or None where nothing changes.
+    """
+    # 1. People click in the middle of what is missing: far outside, much is.
+    if is_positive:
+        after = after + meant_more(before, place, slice_ratio)
+    # 2. What changes at the click; where nothing does, the user knows better than the network.
+    change = change_at(before, after, place, slice_ratio, is_positive=is_positive)
+    if change is None and is_change:
+        after = insisted(before, after, place, is_positive=is_positive)
+        change = change_at(before, after, place, slice_ratio, is_positive=is_positive)
+    return after, change
+
+
+def meant_more(before: Floats, place: npt.ArrayLike, slice_ratio: float) -> np.float32:
+    """What is added to the logits that answer a click, by its distance from the earlier answer.
+
+    Args:
+        before: Earlier answer, logits (D, H, W).
+        place: The click, field index (d, h, w).
+        slice_ratio: Slice spacing over in-plane spacing; 0 in 2D.
+    """
+    scale = np.array([slice_ratio or 1.0, 1.0, 1.0])
+    away = (np.argwhere(before > 0) - np.asarray(place, dtype=np.float64)) * scale
+    distance = np.sqrt((away**2).sum(1).min(initial=FARTHEST**2))
+    return np.float32(MEANT_MORE * np.clip((distance - FAR) / (FARTHEST - FAR), 0, 1))
 
 
 def change_at(
@@ -177,27 +232,13 @@ def apply_change(
     if values is None or inside is None:
         return patch
     # 3. The earlier answer, enlarged to hold both, with the new logits in the region.
-    starts = [min(a, b) for a, b in zip(patch.start, values.start, strict=True)]
-    stops = [
-        max(a + n, b + m)
-        for a, n, b, m in zip(
-            patch.start, patch.logits.shape, values.start, values.logits.shape, strict=True
-        )
-    ]
-    size = tuple(b - a for a, b in zip(starts, stops, strict=True))
-    whole: Floats = np.full(size, _OUTSIDE, dtype=np.float32)
-
-    def place(of: LogitBox) -> Floats:
-        return whole[
-            tuple(
-                slice(a - s, a - s + n)
-                for a, s, n in zip(of.start, starts, of.logits.shape, strict=True)
-            )
-        ]
-
-    place(patch)[:] = patch.logits
-    np.copyto(place(values), values.logits, where=inside.logits > 0.5)
-    return LogitBox((starts[0], starts[1], starts[2]), whole)
+    start, size = _box_of_both(patch, values)
+    whole = _on(patch, start, size)
+    d, h, w = (values.start - start).tolist()
+    held = LogitBox((d, h, w), values.logits).window
+    np.copyto(whole[held], values.logits, where=inside.logits > 0.5)
+    d, h, w = start.tolist()
+    return LogitBox((d, h, w), whole)
 
 
 def crop(where: Field, window: tuple[slice, ...]) -> Field:
@@ -206,22 +247,6 @@ def crop(where: Field, window: tuple[slice, ...]) -> Field:
     d, h, w = where.to_volume(middle).tolist()
     a, b, c = (s.stop - s.start for s in window)
     return replace(where, centre_index=(d, h, w), shape=(a, b, c))
-
-
-def patch_of(mask: Mask) -> LogitBox:
-    """A mask, bool (D, H, W) and not empty, as an answer that is sure of each voxel."""
-    window = ndimage.find_objects(mask.astype(np.uint8))[0]
-    values = np.where(mask[window], _INSIDE, _OUTSIDE).astype(np.float32)
-    d, h, w = (s.start for s in window)
-    return LogitBox((d, h, w), values)
-
-
-def is_inside(patch: LogitBox, place: Sequence[float]) -> bool:
-    """Whether a patch is foreground at a volume index."""
-    index = [round(p) - s for p, s in zip(place, patch.start, strict=True)]
-    if any(not 0 <= i < n for i, n in zip(index, patch.logits.shape, strict=True)):
-        return False
-    return bool(patch.logits[tuple(index)] > 0)
 
 
 def changed_at(
@@ -242,11 +267,9 @@ def changed_at(
         `before` itself where nothing changed at the places.
     """
     if after is None:
-        after = LogitBox(before.start, np.full(before.logits.shape, _OUTSIDE, np.float32))
+        after = LogitBox(before.start, np.full(before.logits.shape, OUTSIDE, np.float32))
     # 1. Both on a box that holds both.
-    start = np.minimum(before.start, after.start)
-    ends = [np.add(patch.start, patch.logits.shape) for patch in (before, after)]
-    shape = tuple((np.maximum(*ends) - start).tolist())
+    start, shape = _box_of_both(before, after)
     old, new = _on(before, start, shape), _on(after, start, shape)
     # 2. The pieces of the change within reach of the places.
     labels, _ = ndimage.label((old > 0) != (new > 0), _NEIGHBOURS)
@@ -280,9 +303,7 @@ def near_places(
         points: The newest prompt's, volume indices (d, h, w) and whether each is inside.
         spacing_mm: Spacing of the volume, (D, H, W).
     """
-    start = np.minimum(before.start, after.start)
-    ends = [np.add(patch.start, patch.logits.shape) for patch in (before, after)]
-    shape = tuple((np.maximum(*ends) - start).tolist())
+    start, shape = _box_of_both(before, after)
     old, new = _on(before, start, shape), _on(after, start, shape)
     # 1. The way of the newest prompt alone: a stroke is inside or outside as a whole.
     new = np.maximum(old, new) if points[-1][3] else np.minimum(old, new)
@@ -341,8 +362,15 @@ def _depth_in(patch: LogitBox, where: Field) -> float:
     return float(_depth(inside, sampling, [n == 1 for n in inside.shape]).max())
 
 
+def _box_of_both(a: LogitBox, b: LogitBox) -> tuple[npt.NDArray[np.int_], tuple[int, ...]]:
+    """First voxel (d, h, w) and size of the box that holds two answers."""
+    start = np.minimum(a.start, b.start)
+    stop = np.maximum(*(np.add(patch.start, patch.logits.shape) for patch in (a, b)))
+    return start, tuple((stop - start).tolist())
+
+
 def _on(patch: LogitBox, start: npt.NDArray[np.int_], shape: tuple[int, ...]) -> Floats:
-    whole = np.full(shape, _OUTSIDE, dtype=np.float32)
+    whole = np.full(shape, OUTSIDE, dtype=np.float32)
     window = [slice(a, a + n) for a, n in zip(patch.start - start, patch.logits.shape, strict=True)]
     whole[tuple(window)] = patch.logits
     return whole

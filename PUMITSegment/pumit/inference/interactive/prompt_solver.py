@@ -32,7 +32,9 @@ from pumit.inference.interactive.field_planner import FieldPlanner, face_contact
 from pumit.inference.interactive.grid_transfer import (
     Floats,
     LogitBox,
+    is_inside,
     logit,
+    patch_of,
     sigmoid,
     to_field,
     to_volume,
@@ -40,13 +42,10 @@ from pumit.inference.interactive.grid_transfer import (
 from pumit.inference.interactive.index_prompts import IndexPrompts, in_field, is_same_box
 from pumit.inference.interactive.local_change import (
     apply_change,
-    change_at,
     changed_at,
     correction_field,
-    insisted,
-    is_inside,
     near_places,
-    patch_of,
+    obeyed,
 )
 from pumit.inference.interactive.refinement import (
     Window,
@@ -243,11 +242,10 @@ class PromptSolver:
         (new,) = self._field_answers(view, prompts)
         assert new.logits is not None
         at, ratio = where.to_field(place), where.prompt_ratio
-        change = change_at(prior, new.logits, at, ratio, is_positive=is_positive)
         agrees = is_inside(before.patch, place) == is_positive
-        if change is None and not agrees:  # the network does not follow: the user knows better
-            new.logits = insisted(prior, new.logits, at, is_positive=is_positive)
-            change = change_at(prior, new.logits, at, ratio, is_positive=is_positive)
+        new.logits, change = obeyed(
+            prior, new.logits, at, ratio, is_positive=is_positive, is_change=not agrees
+        )
         if change is None:
             return replace(before, num_points=len(prompts.points)) if agrees else None
         patch = apply_change(before.patch, new.logits, change, where, self.shape)

@@ -5,14 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from ball_scan import BALL, SHAPE, ball
-from pumit.inference.interactive.grid_transfer import LogitBox
+from pumit.inference.interactive.grid_transfer import LogitBox, is_inside, patch_of
 from pumit.inference.interactive.index_prompts import IndexPrompts
-from pumit.inference.interactive.local_change import (
-    changed_at,
-    is_inside,
-    near_places,
-    patch_of,
-)
+from pumit.inference.interactive.local_change import changed_at, near_places
 from pumit.inference.interactive.prompt_solver import PromptSolver
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.interactive.session import InteractiveSession

@@ -5,7 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from pumit.inference.interactive.grid_transfer import LogitBox
-from pumit.inference.interactive.local_change import apply_change, change_at, crop, insisted
+from pumit.inference.interactive.local_change import (
+    FARTHEST,
+    MEANT_MORE,
+    apply_change,
+    change_at,
+    crop,
+    insisted,
+    meant_more,
+    obeyed,
+)
 from pumit.preprocessing.fields import Field
 
 SHAPE = (12, 40, 40)
@@ -82,6 +91,54 @@ def test_a_click_at_the_rim_of_the_field_is_followed_at_its_last_voxel() -> None
     before = np.full((4, 20, 20), -6.0, np.float32)
     followed = insisted(before, before.copy(), (-0.6, 19.7, 0), is_positive=True)
     assert np.argwhere(followed > 0).tolist() == [[0, 19, 0]]
+
+
+@pytest.mark.parametrize(
+    ("place", "ratio", "share"),
+    [
+        ((5, 5, 7), 2.0, 0.0),  # in the earlier answer
+        ((5, 5, 9), 2.0, 0.0),  # at its border
+        ((5, 5, 12), 2.0, 0.5),
+        ((5, 5, 17), 2.0, 1.0),
+        ((11, 5, 5), 1.25, 0.5),  # four slices of 1.25 in-plane voxels
+        ((11, 5, 5), 2.0, 1.0),
+    ],
+)
+def test_a_click_means_more_the_farther_it_is_from_the_answer(
+    place: tuple[int, int, int], ratio: float, share: float
+) -> None:
+    assert float(meant_more(logits(NEAR), place, ratio)) == pytest.approx(share * MEANT_MORE)
+
+
+def test_where_nothing_is_shown_a_click_means_most() -> None:
+    assert float(meant_more(logits(), (5, 5, 5), 1.0)) == pytest.approx(MEANT_MORE)
+    flat = np.full((1, 20, 20), -3.0, np.float32)
+    flat[0, 5, 5] = 3.0
+    assert float(meant_more(flat, (0, 5, 6), 0.0)) == 0
+    assert float(meant_more(flat, (0, 5, 5 + FARTHEST), 0.0)) == pytest.approx(MEANT_MORE)
+
+
+def test_a_click_in_the_middle_of_what_is_missing_brings_what_the_network_doubts() -> None:
+    """The new answer believes in the half of a block around the click, and doubts the other."""
+    before, after = logits(NEAR), logits(NEAR, FAR)
+    doubted = (slice(2, 8), slice(13, 18), slice(16, 18))
+    after[doubted] = -1.0
+    obedient, change = obeyed(before, after, (5, 15, 15), 2.0, is_positive=True, is_change=True)
+    assert change is not None
+    assert bool(change[FAR].all())
+    assert int(change.sum()) == int((logits(FAR) > 0).sum())
+    assert bool((obedient[doubted] > 0).all())
+    # A click that removes is taken as it is.
+    same, change = obeyed(after, before, (5, 15, 15), 2.0, is_positive=False, is_change=True)
+    assert same is before
+    assert change is not None
+    assert int(change.sum()) == int((after > 0).sum() - (before > 0).sum())
+
+
+def test_a_click_that_asks_for_nothing_changes_nothing() -> None:
+    before = logits(NEAR)
+    _, change = obeyed(before, before, (5, 5, 5), 2.0, is_positive=True, is_change=False)
+    assert change is None
 
 
 def test_depth_does_not_count_in_one_slice() -> None:

@@ -10,8 +10,9 @@ import pytest
 from ball_scan import BALL, scan
 from pumit.inference.interactive.answer_checks import covers
 from pumit.inference.interactive.field_planner import FieldPlanner
+from pumit.inference.interactive.grid_transfer import patch_of
 from pumit.inference.interactive.index_prompts import IndexPrompts
-from pumit.inference.interactive.local_change import correction_field, patch_of
+from pumit.inference.interactive.local_change import correction_field
 from pumit.inference.interactive.prompt_solver import PromptSolver
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.interactive.session import InteractiveSession
@@ -182,7 +183,7 @@ def test_a_scribble_is_requested_everywhere(
     """Its points lie apart: the change at one of them is not all that it asks for."""
     before = solver.answer(IndexPrompts([FIRST]), None)
     monkeypatch.setattr(
-        "pumit.inference.interactive.prompt_solver.change_at", None
+        "pumit.inference.interactive.prompt_solver.obeyed", None
     )  # would fail if called
     stroke = [(FIRST[0], FIRST[1] + i, FIRST[2], False) for i in (1, 2)]
     answer = solver.answer(IndexPrompts([FIRST, *stroke]), before)
