@@ -16,9 +16,9 @@ from pumit.errors import Cancelled
 from pumit.inference.engine.engine import Features, R, T
 from pumit.inference.interactive.answer_checks import (
     box_bonus,
+    clicked_in_box,
     contradicted,
     covers,
-    deepest_in_box,
     prompted_places,
 )
 from pumit.inference.interactive.field_consensus import (
@@ -353,7 +353,14 @@ class PromptSolver:
         if not is_ambiguous:
             logits, iou = logits[:1], iou[:1]
         elif prompts.box is not None:
-            logits, iou = self._clicked(view.field, prompts, logits, iou)
+            logits, iou = clicked_in_box(
+                lambda both: self._decoded(view.field, both, None),
+                (logits, iou),
+                view.field,
+                prompts,
+                prompts.box,
+                self.settings,
+            )
             bonus = box_bonus(logits, view.field, prompts.box, self.settings)
         answers = []
         for mask_logits, estimate, score in zip(logits, iou, (iou + bonus).tolist(), strict=True):
@@ -368,31 +375,3 @@ class PromptSolver:
     ) -> tuple[Floats, Floats]:
         """What the network answers in a field; see `Segmenter.decode`."""
         return self.segmenter.decode(self.embedding(where), in_field(prompts, where, prior))
-
-    def _clicked(
-        self, where: Field, prompts: IndexPrompts, logits: Floats, iou: Floats
-    ) -> tuple[Floats, Floats]:
-        """Answers to a box, and each predicted again with a click at its deepest place.
-
-        A box says where a structure ends, and a click what it is made of: the network often
-        answers both together better than the box alone.
-
-        Args:
-            where: Field to decode.
-            prompts: A box alone.
-            logits: Answers (M, D, H, W) to it.
-            iou: Their estimates (M,).
-
-        Returns:
-            Logits (M + N, D, H, W) and estimates (M + N,), with one more answer for each of the N
-            different places.
-        """
-        assert prompts.box is not None
-        found = [deepest_in_box(answer > 0, where, prompts.box) for answer in logits]
-        places = dict.fromkeys(place for place in found if place is not None)
-        clicked = [replace(prompts, points=[(*place, True)]) for place in places]
-        again = [self._decoded(where, both, None) for both in clicked]
-        return (
-            np.concatenate([logits, *(answers[:1] for answers, _ in again)]),
-            np.concatenate([iou, *(estimates[:1] for _, estimates in again)]),
-        )

@@ -15,8 +15,8 @@ class SolverSettings:
         contact_penalty: Loss of an answer that its field cuts off.
         miss_penalty: Loss of an answer that contradicts its clicks.
         box_penalty: Loss of an answer to a box whose own bounding box is another.
-        consensus: Bonus of a first answer that all other fields give too, and of an answer to a box
-            that is the same as all others.
+        box_consensus: Bonus of an answer to a box that is the same as all others.
+        consensus: Bonus of a first answer that all other fields give too.
         coarse: Bonus of a first answer in the coarsest field; none in the finest, and in those
             between by their place. The model estimates the overlap with what a field shows of a
             structure, which is more than that with all of it.
@@ -36,7 +36,8 @@ class SolverSettings:
     growth: float = 2.0
     contact_penalty: float = 0.5
     miss_penalty: float = 0.5
-    box_penalty: float = 0.8
+    box_penalty: float = 0.7
+    box_consensus: float = 0.4
     consensus: float = 0.6
     coarse: float = 0.2
     stay: float = 0.1

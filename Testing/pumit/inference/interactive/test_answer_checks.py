@@ -8,9 +8,13 @@ from pumit.inference.interactive.answer_checks import (
     bounds_of,
     box_bonus,
     box_fit,
+    clicked_in_box,
     deepest_in_box,
+    gaps_in_box,
     mutual_support,
 )
+from pumit.inference.interactive.grid_transfer import Floats
+from pumit.inference.interactive.index_prompts import IndexPrompts
 from pumit.inference.interactive.solver_settings import SolverSettings
 from pumit.preprocessing.fields import Field
 
@@ -125,6 +129,61 @@ def test_nothing_supports_a_single_answer_or_empty_ones(mask: np.ndarray) -> Non
     assert mutual_support(mask[None]) == pytest.approx([0])
     empty = np.zeros((3, *FIELD.shape), bool)
     assert mutual_support(empty) == pytest.approx([0, 0, 0])
+
+
+def test_what_an_answer_leaves_free_of_its_box_is_found_at_each_face() -> None:
+    box = volume_box((2, 2, 2), (5, 13, 13))
+    cavity = filled((2, 5, 5), (5, 10, 10))
+    places = np.array([FIELD.to_field(place) for place in gaps_in_box(cavity, FIELD, box)])
+    expected = [[3.5, 3.5, 7.5], [3.5, 11.5, 7.5], [3.5, 7.5, 3.5], [3.5, 7.5, 11.5]]
+    assert places == pytest.approx(np.array(expected), abs=0.3)
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [filled((2, 4, 4), (5, 11, 11)), filled((0, 2, 2), (7, 15, 15)), np.zeros(FIELD.shape, bool)],
+    ids=["as large as the box", "larger", "empty"],
+)
+def test_an_answer_that_reaches_its_box_leaves_no_gap(mask: np.ndarray) -> None:
+    assert gaps_in_box(mask, FIELD, volume_box((2, 4, 4), (5, 11, 11))) == []
+
+
+def test_faces_that_an_answer_leaves_free_are_clicked_on_together() -> None:
+    """The network knows the cavity only; asked with clicks in the wall it answers the wall."""
+    low, high = volume_box((2, 2, 2), (5, 13, 13))
+    cavity = filled((2, 5, 5), (5, 10, 10))
+    wall = filled((2, 2, 2), (5, 13, 13)) & ~cavity
+    requests: list[IndexPrompts] = []
+
+    def decode(prompts: IndexPrompts) -> tuple[Floats, Floats]:
+        requests.append(prompts)
+        answer = wall if len(prompts.points) == 4 else cavity
+        logits = np.where(answer, 3, -3).astype(np.float32)[None]
+        return np.repeat(logits, 2, axis=0), np.array([0.7, 0.1], np.float32)
+
+    alone = IndexPrompts(box=(low, high))
+    first = (np.where(cavity, 3, -3).astype(np.float32)[None], np.array([0.7], np.float32))
+    logits, iou = clicked_in_box(decode, first, FIELD, alone, (low, high), SolverSettings())
+    assert [len(prompts.points) for prompts in requests] == [1, 4]
+    assert all(is_positive for *_, is_positive in requests[1].points)
+    assert iou == pytest.approx([0.7, 0.7, 0.7])
+    assert [np.array_equal(answer > 0, wall) for answer in logits] == [False, False, True]
+
+
+def test_an_answer_that_fits_its_box_is_not_asked_for_what_is_around_it() -> None:
+    low, high = volume_box((2, 4, 4), (5, 11, 11))
+    mask = np.where(filled((2, 4, 4), (5, 11, 11)), 3, -3).astype(np.float32)[None]
+    first = (mask, np.array([0.7], np.float32))
+    requests = []
+
+    def decode(prompts: IndexPrompts) -> tuple[Floats, Floats]:
+        requests.append(prompts)
+        return first
+
+    clicked_in_box(
+        decode, first, FIELD, IndexPrompts(box=(low, high)), (low, high), SolverSettings()
+    )
+    assert [len(prompts.points) for prompts in requests] == [1]
 
 
 def test_a_cavity_that_most_answers_mean_is_preferred_to_the_part_of_its_wall_in_the_box() -> None:
