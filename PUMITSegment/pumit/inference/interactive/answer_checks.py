@@ -138,17 +138,20 @@ def gaps_in_box(mask: npt.NDArray[np.bool_], where: Field, box: Box) -> list[Pla
     Returns:
         Volume indices (d, h, w), at most four.
     """
-    low, high = (where.to_field(corner) for corner in box)
-    first, last = (np.round(corner).astype(int).clip(0) for corner in (low, high))
-    window = tuple(slice(a, b + 1) for a, b in zip(first, last, strict=True))
-    index = np.argwhere(mask[window]) + first
+    # Outer faces of the box, as far as the field shows it.
+    half, last = 0.5 / np.asarray(where.step), np.asarray(where.shape) - 1
+    low = np.maximum(where.to_field(box[0]) - half, -0.5)
+    high = np.minimum(where.to_field(box[1]) + half, last + 0.5)
+    first, stop = (np.round(corner).astype(int) for corner in (low + half, high - half + 1))
+    window = tuple(slice(max(a, 0), max(b, 0)) for a, b in zip(first, stop, strict=True))
+    index = np.argwhere(mask[window]) + first.clip(0)
     places: list[Place] = []
     for axis in (1, 2) if len(index) > 0 else ():
-        edges = int(index[:, axis].min()), int(index[:, axis].max())
-        for face, edge in zip((low[axis], high[axis]), edges, strict=True):
-            if abs(face - edge) >= LEAST_GAP:
-                place = index[index[:, axis] == edge].mean(0)
-                place[axis] = (face + edge) / 2
+        ends = int(index[:, axis].min()), int(index[:, axis].max())
+        for face, end, to_face in zip((low[axis], high[axis]), ends, (-0.5, 0.5), strict=True):
+            if (face - end - to_face) * np.sign(to_face) >= LEAST_GAP:
+                place = index[index[:, axis] == end].mean(0)
+                place[axis] = (face + end + to_face) / 2
                 d, h, w = where.to_volume(place).tolist()
                 places.append((d, h, w))
     return places

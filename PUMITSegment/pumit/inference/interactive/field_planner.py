@@ -186,20 +186,19 @@ class FieldPlanner:
 
 
 def _aligned(centre: float, step: float, count: int) -> float:
-    """The nearest centre of a field's axis whose voxels are the volume's own, or whole groups.
+    """The nearest centre of a field's axis whose voxels are the volume's own, if they are as large.
 
     Seven slices looked at by eight planes lie between them otherwise, and each is a mean of two.
 
     Args:
         centre: Volume index.
-        step: Volume voxels per field voxel; one that is not whole has no such centre.
+        step: Volume voxels per field voxel.
         count: Field voxels.
     """
-    if abs(step - round(step)) > 1e-6 or step < 1:
+    if abs(step - 1) > 1e-6:
         return centre
-    to_first = (count - 1) / 2 * step
-    offset = (step - 1) / 2  # of the middle of a group from its first voxel
-    return round((centre - to_first - offset) / step) * step + offset + to_first
+    to_first = (count - 1) / 2
+    return round(centre - to_first) + to_first
 
 
 def face_contact(mask: npt.NDArray[np.bool_], field: Field, shape: tuple[int, int, int]) -> float:

@@ -1,7 +1,5 @@
 """What a corrective click changes: the connected change at the click, and nothing elsewhere.
 
-A second click may show that the first answer was only a piece: see `is_far_more`.
-
 A network that predicts again answers anew everywhere, and undoes here what was settled there.
 Only the change that the newest click asks for is taken over: of the answer of one field
 (`change_at`), or of all of them on the volume's grid (`changed_at`). So an "outside" in the heart
@@ -38,11 +36,11 @@ REACH = 2.0  # in-plane voxels of the field around a click within which a change
 # right, and of an answer of the network.
 GIVEN_DEPTHS = 2.0
 OWN_DEPTHS = 8.0
-# A click far outside of an answer means more than the network believes: its logits grow by up to so
-# much, from so many in-plane voxels away on, and all of it from so many on.
+# What a click outside of the answer adds to the logits that answer it: nothing up to `FAR` in-plane
+# voxels of the field away from it, `MEANT_MORE` from `FARTHEST` on.
 MEANT_MORE, FAR, FARTHEST = 2.0, 2.0, 8.0
-# Of a click that is not followed: where logits moved at least so far, over how far they did at the
-# click and at all, they become so large.
+# A click that is not followed: logits become `INSISTED` where they moved by `LEAST_MOVED`, and by
+# `HALF_MOVED` of what they did at the click.
 HALF_MOVED, LEAST_MOVED, INSISTED = 0.5, 0.5, np.float32(1)
 RIM = 1  # voxels around a change that are taken over with it, so that its border is the new one
 FINER = 0.75  # a field this much finer than the shown one is worth another embedding
@@ -98,7 +96,7 @@ def obeyed(
     slice_ratio: float,
     *,
     is_positive: bool,
-    is_change: bool,
+    must_change: bool,
 ) -> tuple[Floats, Mask | None]:
     """A new answer that does what its click asks for, and the part of it that this changes.
 
@@ -108,24 +106,25 @@ def obeyed(
         place: The click, field index (d, h, w).
         slice_ratio: Slice spacing over in-plane spacing; 0 in 2D.
         is_positive: Whether the click adds, or removes.
-        is_change: Whether the earlier answer is otherwise at the click.
+        must_change: Whether the earlier answer contradicts the click.
 
     Returns:
         Logits (D, H, W); and bool (D, H, W), or None where nothing changes.
     """
     # 1. People click in the middle of what is missing: far outside, much is.
-    if is_positive:
-        after = after + meant_more(before, place, slice_ratio)
+    raised = after + meant_more(before, place, slice_ratio) if is_positive else after
     # 2. What changes at the click; where nothing does, the user knows better than the network.
-    change = change_at(before, after, place, slice_ratio, is_positive=is_positive)
-    if change is None and is_change:
-        after = insisted(before, after, place, is_positive=is_positive)
-        change = change_at(before, after, place, slice_ratio, is_positive=is_positive)
-    return after, change
+    change = change_at(before, raised, place, slice_ratio, is_positive=is_positive)
+    if change is None and must_change:
+        raised = insisted(before, after, place, is_positive=is_positive)
+        change = change_at(before, raised, place, slice_ratio, is_positive=is_positive)
+    return raised, change
 
 
 def meant_more(before: Floats, place: npt.ArrayLike, slice_ratio: float) -> np.float32:
     """What is added to the logits that answer a click, by its distance from the earlier answer.
+
+    In thick slices the next slice is far away already.
 
     Args:
         before: Earlier answer, logits (D, H, W).
@@ -197,10 +196,15 @@ def insisted(before: Floats, after: Floats, place: npt.ArrayLike, *, is_positive
     """
     sign = np.float32(1 if is_positive else -1)
     moved = sign * (after - before)
+    # 1. Less what all that the click may change moved by: a shown mask is surer than the network.
+    moved -= np.median(moved[sign * before <= 0]) if (sign * before <= 0).any() else 0
+    # 2. The piece at the click that moved half as far as it, and in any case the voxels around it.
     at = tuple(np.clip(np.rint(place).astype(int), 0, np.array(after.shape) - 1))
     labels, _ = ndimage.label(moved >= max(HALF_MOVED * moved[at], LEAST_MOVED), _NEIGHBOURS)
     piece = (labels == labels[at]) if labels[at] > 0 else np.zeros(after.shape, bool)
-    piece[at] = True
+    piece |= box_of(
+        [np.abs(np.arange(n) - c) < 1 for n, c in zip(after.shape, np.ravel(place), strict=True)]
+    )
     return np.where(piece, sign * np.maximum(sign * after, INSISTED), after)
 
 
@@ -234,11 +238,10 @@ def apply_change(
     # 3. The earlier answer, enlarged to hold both, with the new logits in the region.
     start, size = _box_of_both(patch, values)
     whole = _on(patch, start, size)
-    d, h, w = (values.start - start).tolist()
+    d, h, w = np.subtract(values.start, start).tolist()
     held = LogitBox((d, h, w), values.logits).window
     np.copyto(whole[held], values.logits, where=inside.logits > 0.5)
-    d, h, w = start.tolist()
-    return LogitBox((d, h, w), whole)
+    return LogitBox(start, whole)
 
 
 def crop(where: Field, window: tuple[slice, ...]) -> Field:
@@ -280,8 +283,7 @@ def changed_at(
         return before
     # 3. With a rim, so that the border is the new one.
     taken = ndimage.binary_dilation(np.isin(labels, touched), _NEIGHBOURS)
-    d, h, w = start.tolist()
-    return LogitBox((d, h, w), np.where(taken, new, old))
+    return LogitBox(start, np.where(taken, new, old))
 
 
 def near_places(
@@ -327,8 +329,7 @@ def near_places(
         d2, h2, w2 = np.ix_(*axes)
         kept |= d2 + h2 + w2 <= reach**2
     np.copyto(old[window[0]], new[window[0]], where=kept)
-    d, h, w = start.tolist()
-    return LogitBox((d, h, w), old)
+    return LogitBox(start, old)
 
 
 def _depth(
@@ -362,23 +363,24 @@ def _depth_in(patch: LogitBox, where: Field) -> float:
     return float(_depth(inside, sampling, [n == 1 for n in inside.shape]).max())
 
 
-def _box_of_both(a: LogitBox, b: LogitBox) -> tuple[npt.NDArray[np.int_], tuple[int, ...]]:
+def _box_of_both(a: LogitBox, b: LogitBox) -> tuple[tuple[int, int, int], tuple[int, ...]]:
     """First voxel (d, h, w) and size of the box that holds two answers."""
     start = np.minimum(a.start, b.start)
     stop = np.maximum(*(np.add(patch.start, patch.logits.shape) for patch in (a, b)))
-    return start, tuple((stop - start).tolist())
+    d, h, w = start.tolist()
+    return (d, h, w), tuple((stop - start).tolist())
 
 
-def _on(patch: LogitBox, start: npt.NDArray[np.int_], shape: tuple[int, ...]) -> Floats:
+def _on(patch: LogitBox, start: tuple[int, int, int], shape: tuple[int, ...]) -> Floats:
     whole = np.full(shape, OUTSIDE, dtype=np.float32)
-    window = [slice(a, a + n) for a, n in zip(patch.start - start, patch.logits.shape, strict=True)]
-    whole[tuple(window)] = patch.logits
+    d, h, w = np.subtract(patch.start, start).tolist()
+    whole[LogitBox((d, h, w), patch.logits).window] = patch.logits
     return whole
 
 
 def _near(
     places: Sequence[Sequence[float]],
-    start: npt.NDArray[np.int_],
+    start: tuple[int, int, int],
     shape: tuple[int, ...],
     spacing_mm: npt.NDArray[np.float64],
 ) -> Mask:

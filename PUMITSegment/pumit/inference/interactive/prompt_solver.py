@@ -244,7 +244,7 @@ class PromptSolver:
         at, ratio = where.to_field(place), where.prompt_ratio
         agrees = is_inside(before.patch, place) == is_positive
         new.logits, change = obeyed(
-            prior, new.logits, at, ratio, is_positive=is_positive, is_change=not agrees
+            prior, new.logits, at, ratio, is_positive=is_positive, must_change=not agrees
         )
         if change is None:
             return replace(before, num_points=len(prompts.points)) if agrees else None
@@ -361,6 +361,7 @@ class PromptSolver:
                 prompts.box,
                 self.settings,
             )
+        if prompts.box is not None and not prompts.points:
             bonus = box_bonus(logits, view.field, prompts.box, self.settings)
         answers = []
         for mask_logits, estimate, score in zip(logits, iou, (iou + bonus).tolist(), strict=True):

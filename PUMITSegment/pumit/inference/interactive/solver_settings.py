@@ -15,7 +15,7 @@ class SolverSettings:
         contact_penalty: Loss of an answer that its field cuts off.
         miss_penalty: Loss of an answer that contradicts its clicks.
         box_penalty: Loss of an answer to a box whose own bounding box is another.
-        box_consensus: Bonus of an answer to a box that is the same as all others.
+        box_consensus: Bonus of an answer to a box, times its mean Dice with the others.
         consensus: Bonus of a first answer that all other fields give too.
         coarse: Bonus of a first answer in the coarsest field; none in the finest, and in those
             between by their place. The model estimates the overlap with what a field shows of a

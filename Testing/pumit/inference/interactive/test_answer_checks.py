@@ -135,8 +135,9 @@ def test_what_an_answer_leaves_free_of_its_box_is_found_at_each_face() -> None:
     box = volume_box((2, 2, 2), (5, 13, 13))
     cavity = filled((2, 5, 5), (5, 10, 10))
     places = np.array([FIELD.to_field(place) for place in gaps_in_box(cavity, FIELD, box)])
-    expected = [[3.5, 3.5, 7.5], [3.5, 11.5, 7.5], [3.5, 7.5, 3.5], [3.5, 7.5, 11.5]]
-    assert places == pytest.approx(np.array(expected), abs=0.3)
+    # Half-way from the mask's faces at 4.5 and 10.5 to those of the box at 1.5 and 13.5.
+    expected = [[3.5, 3.0, 7.5], [3.5, 12.0, 7.5], [3.5, 7.5, 3.0], [3.5, 7.5, 12.0]]
+    assert places == pytest.approx(np.array(expected), abs=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -172,7 +173,9 @@ def test_faces_that_an_answer_leaves_free_are_clicked_on_together() -> None:
 
 def test_an_answer_that_fits_its_box_is_not_asked_for_what_is_around_it() -> None:
     low, high = volume_box((2, 4, 4), (5, 11, 11))
-    mask = np.where(filled((2, 4, 4), (5, 11, 11)), 3, -3).astype(np.float32)[None]
+    part = filled((2, 4, 5), (5, 11, 11))  # a voxel from one of the faces
+    assert len(gaps_in_box(part, FIELD, (low, high))) == 1
+    mask = np.where(part, 3, -3).astype(np.float32)[None]
     first = (mask, np.array([0.7], np.float32))
     requests = []
 
@@ -184,6 +187,14 @@ def test_an_answer_that_fits_its_box_is_not_asked_for_what_is_around_it() -> Non
         decode, first, FIELD, IndexPrompts(box=(low, high)), (low, high), SolverSettings()
     )
     assert [len(prompts.points) for prompts in requests] == [1]
+
+
+def test_of_a_box_that_leaves_its_field_the_shown_part_counts() -> None:
+    low, high = volume_box((2, 4, 4), (5, 11, 11))
+    mask = filled((0, 0, 0), (7, 15, 15))
+    assert gaps_in_box(mask, FIELD, (low - 90, high + 90)) == []
+    (place,) = gaps_in_box(filled((2, 0, 0), (5, 15, 11)), FIELD, (low - [0, 90, 90], high + 90))
+    assert FIELD.to_field(place) == pytest.approx([3.5, 7.5, 13.5])
 
 
 def test_a_cavity_that_most_answers_mean_is_preferred_to_the_part_of_its_wall_in_the_box() -> None:

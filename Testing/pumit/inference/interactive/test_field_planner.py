@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from pumit.inference.interactive.answer_checks import covers
 from pumit.inference.interactive.field_planner import FieldPlanner
 
 
@@ -71,17 +72,19 @@ def test_planes_of_a_field_are_slices_of_the_scan(
     whole = 0
     for field in planner.around_click([slices / 2, 100.3, 99.8]):
         for axis, step in enumerate(field.step):
-            if step == round(step):
-                # A field voxel is a group of whole voxels: its first face is one of theirs.
-                first_face = field.to_volume([-0.5] * 3)[axis] + 0.5
-                assert first_face == pytest.approx(round(first_face), abs=1e-6)
+            if step == 1:
+                first = field.to_volume([0, 0, 0])[axis]
+                assert first == pytest.approx(round(first), abs=1e-6)
                 whole += 1
     assert whole > 0
 
 
-def test_a_field_moves_by_less_than_one_of_its_voxels_to_lie_on_the_scan() -> None:
-    planner = FieldPlanner((40, 256, 256), (3.0, 1.0, 1.0), 64)
-    for field in planner.around_click([20.2, 100.7, 130.4]):
-        off = np.abs(np.asarray(field.centre_index) - [20.2, 100.7, 130.4]) / field.step
-        inside = np.asarray(field.shape) * field.step < planner.shape
-        assert (off[inside] <= 0.5 + 1e-6).all()
+@pytest.mark.parametrize("n", [100, 131, 256, 257, 301, 513])
+@pytest.mark.parametrize("spacing", [(3.0, 1.0, 1.0), (1.0, 1.0, 1.0)])
+def test_every_field_holds_its_click_at_the_rim_of_the_scan(
+    n: int, spacing: tuple[float, float, float]
+) -> None:
+    planner = FieldPlanner((41, n, n), spacing, 64)
+    for click in ([0, 0, 0], [40, n - 1, n - 1], [20, n - 1, 0], [20.4, 50.7, n / 2]):
+        for field in planner.around_click(click):
+            assert covers(field, np.array([click])), (click, field)

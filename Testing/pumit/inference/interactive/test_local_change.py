@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from pumit.inference.interactive.grid_transfer import LogitBox
+from pumit.inference.interactive.grid_transfer import LogitBox, is_inside
 from pumit.inference.interactive.local_change import (
     FARTHEST,
     MEANT_MORE,
@@ -81,10 +81,10 @@ def test_a_click_that_is_not_followed_is_insisted_on(is_positive: bool) -> None:
     assert np.array_equal(change, expected)
 
 
-def test_where_nothing_moved_the_voxel_of_the_click_alone_follows() -> None:
+def test_where_nothing_moved_the_voxels_around_the_click_alone_follow() -> None:
     before = np.full((4, 20, 20), -6.0, np.float32)
-    followed = insisted(before, before.copy(), (1.4, 7.2, 6.8), is_positive=True)
-    assert np.argwhere(followed > 0).tolist() == [[1, 7, 7]]
+    followed = insisted(before, before.copy(), (1, 7.2, 7), is_positive=True)
+    assert np.argwhere(followed > 0).tolist() == [[1, 7, 7], [1, 8, 7]]
 
 
 def test_a_click_at_the_rim_of_the_field_is_followed_at_its_last_voxel() -> None:
@@ -102,6 +102,7 @@ def test_a_click_at_the_rim_of_the_field_is_followed_at_its_last_voxel() -> None
         ((5, 5, 17), 2.0, 1.0),
         ((11, 5, 5), 1.25, 0.5),  # four slices of 1.25 in-plane voxels
         ((11, 5, 5), 2.0, 1.0),
+        ((8, 5, 5), 8.0, 1.0),  # the next slice
     ],
 )
 def test_a_click_means_more_the_farther_it_is_from_the_answer(
@@ -123,22 +124,53 @@ def test_a_click_in_the_middle_of_what_is_missing_brings_what_the_network_doubts
     before, after = logits(NEAR), logits(NEAR, FAR)
     doubted = (slice(2, 8), slice(13, 18), slice(16, 18))
     after[doubted] = -1.0
-    obedient, change = obeyed(before, after, (5, 15, 15), 2.0, is_positive=True, is_change=True)
+    obedient, change = obeyed(before, after, (5, 15, 15), 2.0, is_positive=True, must_change=True)
     assert change is not None
     assert bool(change[FAR].all())
     assert int(change.sum()) == int((logits(FAR) > 0).sum())
     assert bool((obedient[doubted] > 0).all())
     # A click that removes is taken as it is.
-    same, change = obeyed(after, before, (5, 15, 15), 2.0, is_positive=False, is_change=True)
+    same, change = obeyed(after, before, (5, 15, 15), 2.0, is_positive=False, must_change=True)
     assert same is before
     assert change is not None
     assert int(change.sum()) == int((after > 0).sum() - (before > 0).sum())
 
 
-def test_a_click_that_asks_for_nothing_changes_nothing() -> None:
+@pytest.mark.parametrize("must_change", [True, False])
+def test_only_a_click_that_the_answer_contradicts_is_insisted_on(must_change: bool) -> None:
     before = logits(NEAR)
-    _, change = obeyed(before, before, (5, 5, 5), 2.0, is_positive=True, is_change=False)
-    assert change is None
+    _, change = obeyed(before, before, (5, 9, 5), 2.0, is_positive=True, must_change=must_change)
+    assert (change is not None) == must_change
+
+
+@pytest.mark.parametrize("moved", [0.0, 1.0, 1.9, 2.5])
+@pytest.mark.parametrize("rest", [-6.0, -5.0, -8.5])
+def test_a_far_click_that_is_not_followed_changes_what_is_around_it_alone(
+    moved: float, rest: float
+) -> None:
+    """The shown mask is surer of the background than the network, more so beyond its own box."""
+    before = np.full((12, 40, 40), -9.2, np.float32)
+    before[0:10, 0:10, 0:10] = -4
+    before[NEAR] = 3
+    after = np.where(before > 0, before, np.float32(rest))
+    around = (slice(4, 7), slice(28, 33), slice(28, 33))
+    after[around] += np.float32(moved)
+    _, change = obeyed(before, after, (5, 30, 30), 2.0, is_positive=True, must_change=True)
+    assert change is not None
+    assert change[5, 30, 30]
+    change[around] = False
+    assert not change.any()
+
+
+@pytest.mark.parametrize("place", [(5.5, 14.5, 14.5), (5, 14.2, 13.7), (0, 0.25, 18.75)])
+def test_a_click_that_is_insisted_on_is_in_the_answer(place: tuple[float, float, float]) -> None:
+    before = np.full((12, 20, 20), -9.0, np.float32)
+    followed, change = obeyed(before, before, place, 2.0, is_positive=True, must_change=True)
+    assert change is not None
+    merged = apply_change(
+        LogitBox((0, 0, 0), np.full(SHAPE, -4.0, np.float32)), followed, change, FIELD, SHAPE
+    )
+    assert is_inside(merged, FIELD.to_volume(place).tolist())
 
 
 def test_depth_does_not_count_in_one_slice() -> None:

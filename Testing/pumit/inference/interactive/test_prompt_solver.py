@@ -217,6 +217,7 @@ def test_a_box_is_repeated_with_a_click_in_each_of_its_answers(
     alone, *clicked, around = seen
     assert len(alone.points) == 0
     assert len(clicked) == 2
+    assert len(around.points) > 0
     assert around.is_positive.all()  # where the upper half, which is trusted most, leaves its box
     for prompts in clicked:
         assert np.array_equal(prompts.box, alone.box)
