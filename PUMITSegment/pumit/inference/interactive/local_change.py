@@ -127,7 +127,7 @@ def meant_more(before: Floats, place: npt.ArrayLike, slice_ratio: float) -> np.f
     Args:
         before: Earlier answer, logits (D, H, W).
         place: The click, field index (d, h, w).
-        slice_ratio: Slice spacing over in-plane spacing, so that the next thick slice is far; 0 in 2D.
+        slice_ratio: Slice spacing over in-plane spacing (the next thick slice is far); 0 in 2D.
     """
     scale = np.array([slice_ratio or 1.0, 1.0, 1.0])
     away = (np.argwhere(before > 0) - np.asarray(place, dtype=np.float64)) * scale

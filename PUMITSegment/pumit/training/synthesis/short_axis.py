@@ -285,12 +285,12 @@ def _paint_ventricles(chest: _Chest, masks: dict[str, Tensor], blood: float, mus
         "crescent": chest.add(masks["right"], right),
     }
     # 2. Two columns of muscle and a mesh along the rims; they belong to the cavities. Often the
-    #    mesh is so dense at the wall that it looks like it, and yet is drawn as cavity.
+    #    mesh is so dense at the wall that it is as dark as the wall, and yet is drawn as cavity.
     noise = chest.grid.noise(max(uniform(g, 3, 6) * mm, 1.2))[0]
     sparse, dense = uniform(g, 0.3, 1.5), uniform(g, 0.5, 3.0)
     meshes = []
     for depth in (masks["depth"], masks["right depth"]):
-        inwards = depth / uniform(g, 3.0, 8.0)  # 0 at the wall, 1 where the mesh ends
+        inwards = depth / uniform(g, 3.0, 8.0)  # about 0 at the wall, 1 where the mesh ends
         meshes.append((inwards < 1) & (noise > sparse - dense * (1 - inwards)))
     columns = torch.zeros_like(masks["cavity"])
     for low, high in ((80, 130), (200, 260)):

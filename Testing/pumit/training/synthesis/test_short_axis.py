@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from pumit.training.synthesis import short_axis as drawn
@@ -10,6 +11,7 @@ from pumit.training.synthesis.grid import Grid
 from pumit.training.synthesis.layout import SceneShares, draw_layout
 from pumit.training.synthesis.painting import Layout, any_of
 from pumit.training.synthesis.short_axis import CINE, short_axis
+from scipy import ndimage
 
 
 def chest(seed: int) -> tuple[Grid, Layout]:
@@ -61,6 +63,26 @@ def test_blood_of_cine_is_bright_and_its_wall_dark(seed: int) -> None:
             assert float(means[parts[0]]) <= CINE["wall"][1]
         elif name in ("cavity", "crescent"):
             assert float(means[parts[0]]) >= 0.7 * CINE["blood"][0]
+
+
+@pytest.mark.parametrize("name", ["cavity", "crescent"])
+def test_the_mesh_in_a_cavity_is_denser_at_its_rim(name: str) -> None:
+    """As in cine MR, where readers draw the dark mesh at the wall as cavity."""
+    muscle, all_of_it = np.zeros(2), np.zeros(2)  # at the rim, inside
+    for seed in range(16):
+        _, layout = chest(seed)
+        parts = [label for label, of in layout.names.items() if of == name]
+        if len(parts) < 2:
+            continue  # one in five has no muscles in it
+        whole, dark = (any_of(layout.labels, some).numpy() for some in (parts, parts[1:]))
+        for mask, part in zip(whole, dark, strict=True):
+            depth = ndimage.distance_transform_edt(mask)
+            for i, where in enumerate(((depth > 0) & (depth <= 1), depth > 3)):
+                muscle[i] += (part & where).sum()
+                all_of_it[i] += where.sum()
+    rim, inside = muscle / all_of_it
+    assert rim > 1.5 * inside
+    assert inside < 0.5
 
 
 @pytest.mark.usefixtures("only_cine")
