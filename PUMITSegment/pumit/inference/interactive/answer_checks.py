@@ -28,31 +28,18 @@ def bounds_of(mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.intp] | None:
     return np.array([[h[0] for h in hits], [h[-1] for h in hits]])
 
 
-def box_fit(
-    mask: npt.NDArray[np.bool_],
-    where: Field,
-    box: Box,
-) -> float:
+def box_fit(mask: npt.NDArray[np.bool_], where: Field, box: Box) -> float:
     """IoU of a mask's own box with the one that was drawn, both in field voxels."""
     bounds = bounds_of(mask)
     if bounds is None:
         return 0.0
     own = bounds + np.array([[-0.5], [0.5]])
-    half = 0.5 / np.asarray(where.step)  # a box of voxel indices ends at their outer faces
-    low, high = where.to_field(box[0]) - half, where.to_field(box[1]) + half
-    # What lies beyond the field nobody can fill.
-    limit = np.asarray(where.shape) - 0.5
-    low, high = np.clip(low, -0.5, limit), np.clip(high, -0.5, limit)
+    low, high = _faces(where, box)
     both = (np.minimum(own[1], high) - np.maximum(own[0], low)).clip(0).prod()
     return float(both / max((own[1] - own[0]).prod() + (high - low).prod() - both, 1e-6))
 
 
-def box_bonus(
-    answers: Floats,
-    where: Field,
-    box: Box,
-    settings: SolverSettings,
-) -> Floats:
+def box_bonus(answers: Floats, where: Field, box: Box, settings: SolverSettings) -> Floats:
     """What speaks for each answer to a box: that the others are the same, and that it fits.
 
     A box around the cavity of a heart holds some of the wall, too, which even fills it better: but
@@ -138,13 +125,11 @@ def gaps_in_box(mask: npt.NDArray[np.bool_], where: Field, box: Box) -> list[Pla
     Returns:
         Volume indices (d, h, w), at most four.
     """
-    # Outer faces of the box, as far as the field shows it.
-    half, last = 0.5 / np.asarray(where.step), np.asarray(where.shape) - 1
-    low = np.maximum(where.to_field(box[0]) - half, -0.5)
-    high = np.minimum(where.to_field(box[1]) + half, last + 0.5)
-    first, stop = (np.round(corner).astype(int) for corner in (low + half, high - half + 1))
-    window = tuple(slice(max(a, 0), max(b, 0)) for a, b in zip(first, stop, strict=True))
-    index = np.argwhere(mask[window]) + first.clip(0)
+    low, high = _faces(where, box)
+    half = 0.5 / np.asarray(where.step)
+    first, last = (np.round(corner).astype(int).clip(0) for corner in (low + half, high - half))
+    window = tuple(slice(a, b + 1) for a, b in zip(first, last, strict=True))
+    index = np.argwhere(mask[window]) + first
     places: list[Place] = []
     for axis in (1, 2) if len(index) > 0 else ():
         ends = int(index[:, axis].min()), int(index[:, axis].max())
@@ -157,11 +142,14 @@ def gaps_in_box(mask: npt.NDArray[np.bool_], where: Field, box: Box) -> list[Pla
     return places
 
 
-def deepest_in_box(
-    mask: npt.NDArray[np.bool_],
-    where: Field,
-    box: Box,
-) -> Place | None:
+def _faces(where: Field, box: Box) -> Box:
+    """Outer faces of a box of voxel indices, field indices, as far as the field shows it."""
+    half, limit = 0.5 / np.asarray(where.step), np.asarray(where.shape) - 0.5
+    low, high = where.to_field(box[0]) - half, where.to_field(box[1]) + half
+    return np.clip(low, -0.5, limit), np.clip(high, -0.5, limit)
+
+
+def deepest_in_box(mask: npt.NDArray[np.bool_], where: Field, box: Box) -> Place | None:
     """The voxel of a mask that lies deepest in it, within a box.
 
     Args:

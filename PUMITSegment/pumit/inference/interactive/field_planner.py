@@ -188,7 +188,7 @@ class FieldPlanner:
 def _aligned(centre: float, step: float, count: int) -> float:
     """The nearest centre of a field's axis whose voxels are the volume's own, if they are as large.
 
-    Seven slices looked at by eight planes lie between them otherwise, and each is a mean of two.
+    Eight planes over seven slices lie between them otherwise, and each is a mean of two.
 
     Args:
         centre: Volume index.

@@ -37,11 +37,11 @@ REACH = 2.0  # in-plane voxels of the field around a click within which a change
 GIVEN_DEPTHS = 2.0
 OWN_DEPTHS = 8.0
 # What a click outside of the answer adds to the logits that answer it: nothing up to `FAR` in-plane
-# voxels of the field away from it, `MEANT_MORE` from `FARTHEST` on.
-MEANT_MORE, FAR, FARTHEST = 2.0, 2.0, 8.0
-# A click that is not followed: logits become `INSISTED` where they moved by `LEAST_MOVED`, and by
+# voxels of the field away from it, `MOST_BONUS` from `FARTHEST` on.
+MOST_BONUS, FAR, FARTHEST = 2.0, 2.0, 8.0
+# A click that is not followed: logits become `FORCED` where they moved by `LEAST_MOVED`, and by
 # `HALF_MOVED` of what they did at the click.
-HALF_MOVED, LEAST_MOVED, INSISTED = 0.5, 0.5, np.float32(1)
+HALF_MOVED, LEAST_MOVED, FORCED = 0.5, 0.5, np.float32(1)
 RIM = 1  # voxels around a change that are taken over with it, so that its border is the new one
 FINER = 0.75  # a field this much finer than the shown one is worth another embedding
 # In-plane voxels from the border to the middle of a given mask that a field must show, or it is
@@ -89,7 +89,7 @@ def correction_field(
     return where
 
 
-def obeyed(
+def follow_click(
     before: Floats,
     after: Floats,
     place: npt.ArrayLike,
@@ -98,7 +98,7 @@ def obeyed(
     is_positive: bool,
     must_change: bool,
 ) -> tuple[Floats, Mask | None]:
-    """A new answer that does what its click asks for, and the part of it that this changes.
+    """A new answer that does what its click says, and the part of it that changes.
 
     Args:
         before: Earlier answer, logits (D, H, W).
@@ -112,16 +112,16 @@ def obeyed(
         Logits (D, H, W); and bool (D, H, W), or None where nothing changes.
     """
     # 1. People click in the middle of what is missing: far outside, much is.
-    raised = after + meant_more(before, place, slice_ratio) if is_positive else after
+    raised = after + far_bonus(before, place, slice_ratio) if is_positive else after
     # 2. What changes at the click; where nothing does, the user knows better than the network.
     change = change_at(before, raised, place, slice_ratio, is_positive=is_positive)
     if change is None and must_change:
-        raised = insisted(before, after, place, is_positive=is_positive)
+        raised = forced(before, after, place, is_positive=is_positive)
         change = change_at(before, raised, place, slice_ratio, is_positive=is_positive)
     return raised, change
 
 
-def meant_more(before: Floats, place: npt.ArrayLike, slice_ratio: float) -> np.float32:
+def far_bonus(before: Floats, place: npt.ArrayLike, slice_ratio: float) -> np.float32:
     """What is added to the logits that answer a click, by its distance from the earlier answer.
 
     Args:
@@ -132,7 +132,7 @@ def meant_more(before: Floats, place: npt.ArrayLike, slice_ratio: float) -> np.f
     scale = np.array([slice_ratio or 1.0, 1.0, 1.0])
     away = (np.argwhere(before > 0) - np.asarray(place, dtype=np.float64)) * scale
     distance = np.sqrt((away**2).sum(1).min(initial=FARTHEST**2))
-    return np.float32(MEANT_MORE * np.clip((distance - FAR) / (FARTHEST - FAR), 0, 1))
+    return np.float32(MOST_BONUS * np.clip((distance - FAR) / (FARTHEST - FAR), 0, 1))
 
 
 def change_at(
@@ -179,7 +179,7 @@ def change_at(
     return pieces & (distance <= max(OWN_DEPTHS * float(deepest), REACH))
 
 
-def insisted(before: Floats, after: Floats, place: npt.ArrayLike, *, is_positive: bool) -> Floats:
+def forced(before: Floats, after: Floats, place: npt.ArrayLike, *, is_positive: bool) -> Floats:
     """A new answer that follows its click where the network does not.
 
     Where it is sure that a structure has ended, as in the next slice, a click moves its logits, but
@@ -203,7 +203,7 @@ def insisted(before: Floats, after: Floats, place: npt.ArrayLike, *, is_positive
     piece |= box_of(
         [np.abs(np.arange(n) - c) < 1 for n, c in zip(after.shape, np.ravel(place), strict=True)]
     )
-    return np.where(piece, sign * np.maximum(sign * after, INSISTED), after)
+    return np.where(piece, sign * np.maximum(sign * after, FORCED), after)
 
 
 def apply_change(

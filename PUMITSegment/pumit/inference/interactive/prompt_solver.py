@@ -44,8 +44,8 @@ from pumit.inference.interactive.local_change import (
     apply_change,
     changed_at,
     correction_field,
+    follow_click,
     near_places,
-    obeyed,
 )
 from pumit.inference.interactive.refinement import (
     Window,
@@ -243,7 +243,7 @@ class PromptSolver:
         assert new.logits is not None
         at, ratio = where.to_field(place), where.prompt_ratio
         agrees = is_inside(before.patch, place) == is_positive
-        new.logits, change = obeyed(
+        new.logits, change = follow_click(
             prior, new.logits, at, ratio, is_positive=is_positive, must_change=not agrees
         )
         if change is None:

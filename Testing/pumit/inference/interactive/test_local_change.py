@@ -7,13 +7,13 @@ import pytest
 from pumit.inference.interactive.grid_transfer import LogitBox, is_inside
 from pumit.inference.interactive.local_change import (
     FARTHEST,
-    MEANT_MORE,
+    MOST_BONUS,
     apply_change,
     change_at,
     crop,
-    insisted,
-    meant_more,
-    obeyed,
+    far_bonus,
+    follow_click,
+    forced,
 )
 from pumit.preprocessing.fields import Field
 
@@ -71,7 +71,7 @@ def test_a_click_that_is_not_followed_is_insisted_on(is_positive: bool) -> None:
     after = before + 0.5
     after[1, 5:10, 5:10] = -2.0
     after[3, 15:18, 15:18] = -2.0  # moved as far, elsewhere
-    followed = insisted(sign * before, sign * after, (1, 7, 7), is_positive=is_positive)
+    followed = forced(sign * before, sign * after, (1, 7, 7), is_positive=is_positive)
     expected = np.zeros(before.shape, bool)
     expected[1, 5:10, 5:10] = True
     assert np.array_equal(sign * followed > 0, expected)
@@ -83,13 +83,13 @@ def test_a_click_that_is_not_followed_is_insisted_on(is_positive: bool) -> None:
 
 def test_where_nothing_moved_the_voxels_around_the_click_alone_follow() -> None:
     before = np.full((4, 20, 20), -6.0, np.float32)
-    followed = insisted(before, before.copy(), (1, 7.2, 7), is_positive=True)
+    followed = forced(before, before.copy(), (1, 7.2, 7), is_positive=True)
     assert np.argwhere(followed > 0).tolist() == [[1, 7, 7], [1, 8, 7]]
 
 
 def test_a_click_at_the_rim_of_the_field_is_followed_at_its_last_voxel() -> None:
     before = np.full((4, 20, 20), -6.0, np.float32)
-    followed = insisted(before, before.copy(), (-0.6, 19.7, 0), is_positive=True)
+    followed = forced(before, before.copy(), (-0.6, 19.7, 0), is_positive=True)
     assert np.argwhere(followed > 0).tolist() == [[0, 19, 0]]
 
 
@@ -108,15 +108,15 @@ def test_a_click_at_the_rim_of_the_field_is_followed_at_its_last_voxel() -> None
 def test_a_click_means_more_the_farther_it_is_from_the_answer(
     place: tuple[int, int, int], ratio: float, share: float
 ) -> None:
-    assert float(meant_more(logits(NEAR), place, ratio)) == pytest.approx(share * MEANT_MORE)
+    assert float(far_bonus(logits(NEAR), place, ratio)) == pytest.approx(share * MOST_BONUS)
 
 
 def test_where_nothing_is_shown_a_click_means_most() -> None:
-    assert float(meant_more(logits(), (5, 5, 5), 1.0)) == pytest.approx(MEANT_MORE)
+    assert float(far_bonus(logits(), (5, 5, 5), 1.0)) == pytest.approx(MOST_BONUS)
     flat = np.full((1, 20, 20), -3.0, np.float32)
     flat[0, 5, 5] = 3.0
-    assert float(meant_more(flat, (0, 5, 6), 0.0)) == 0
-    assert float(meant_more(flat, (0, 5, 5 + FARTHEST), 0.0)) == pytest.approx(MEANT_MORE)
+    assert float(far_bonus(flat, (0, 5, 6), 0.0)) == 0
+    assert float(far_bonus(flat, (0, 5, 5 + FARTHEST), 0.0)) == pytest.approx(MOST_BONUS)
 
 
 def test_a_click_in_the_middle_of_what_is_missing_brings_what_the_network_doubts() -> None:
@@ -124,13 +124,17 @@ def test_a_click_in_the_middle_of_what_is_missing_brings_what_the_network_doubts
     before, after = logits(NEAR), logits(NEAR, FAR)
     doubted = (slice(2, 8), slice(13, 18), slice(16, 18))
     after[doubted] = -1.0
-    obedient, change = obeyed(before, after, (5, 15, 15), 2.0, is_positive=True, must_change=True)
+    obedient, change = follow_click(
+        before, after, (5, 15, 15), 2.0, is_positive=True, must_change=True
+    )
     assert change is not None
     assert bool(change[FAR].all())
     assert int(change.sum()) == int((logits(FAR) > 0).sum())
     assert bool((obedient[doubted] > 0).all())
     # A click that removes is taken as it is.
-    same, change = obeyed(after, before, (5, 15, 15), 2.0, is_positive=False, must_change=True)
+    same, change = follow_click(
+        after, before, (5, 15, 15), 2.0, is_positive=False, must_change=True
+    )
     assert same is before
     assert change is not None
     assert int(change.sum()) == int((after > 0).sum() - (before > 0).sum())
@@ -139,7 +143,9 @@ def test_a_click_in_the_middle_of_what_is_missing_brings_what_the_network_doubts
 @pytest.mark.parametrize("must_change", [True, False])
 def test_only_a_click_that_the_answer_contradicts_is_insisted_on(must_change: bool) -> None:
     before = logits(NEAR)
-    _, change = obeyed(before, before, (5, 9, 5), 2.0, is_positive=True, must_change=must_change)
+    _, change = follow_click(
+        before, before, (5, 9, 5), 2.0, is_positive=True, must_change=must_change
+    )
     assert (change is not None) == must_change
 
 
@@ -155,7 +161,7 @@ def test_a_far_click_that_is_not_followed_changes_what_is_around_it_alone(
     after = np.where(before > 0, before, np.float32(rest))
     around = (slice(4, 7), slice(28, 33), slice(28, 33))
     after[around] += np.float32(moved)
-    _, change = obeyed(before, after, (5, 30, 30), 2.0, is_positive=True, must_change=True)
+    _, change = follow_click(before, after, (5, 30, 30), 2.0, is_positive=True, must_change=True)
     assert change is not None
     assert change[5, 30, 30]
     change[around] = False
@@ -165,7 +171,7 @@ def test_a_far_click_that_is_not_followed_changes_what_is_around_it_alone(
 @pytest.mark.parametrize("place", [(5.5, 14.5, 14.5), (5, 14.2, 13.7), (0, 0.25, 18.75)])
 def test_a_click_that_is_insisted_on_is_in_the_answer(place: tuple[float, float, float]) -> None:
     before = np.full((12, 20, 20), -9.0, np.float32)
-    followed, change = obeyed(before, before, place, 2.0, is_positive=True, must_change=True)
+    followed, change = follow_click(before, before, place, 2.0, is_positive=True, must_change=True)
     assert change is not None
     merged = apply_change(
         LogitBox((0, 0, 0), np.full(SHAPE, -4.0, np.float32)), followed, change, FIELD, SHAPE

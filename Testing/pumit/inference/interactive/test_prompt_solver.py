@@ -183,7 +183,7 @@ def test_a_scribble_is_requested_everywhere(
     """Its points lie apart: the change at one of them is not all that it asks for."""
     before = solver.answer(IndexPrompts([FIRST]), None)
     monkeypatch.setattr(
-        "pumit.inference.interactive.prompt_solver.obeyed", None
+        "pumit.inference.interactive.prompt_solver.follow_click", None
     )  # would fail if called
     stroke = [(FIRST[0], FIRST[1] + i, FIRST[2], False) for i in (1, 2)]
     answer = solver.answer(IndexPrompts([FIRST, *stroke]), before)
