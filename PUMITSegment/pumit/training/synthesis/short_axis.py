@@ -17,7 +17,7 @@ from pumit.training.synthesis.shapes import random_centre
 # Balanced steady-state cine MR: blood and fat are bright, muscle is dark, lung is black.
 CINE: Greys = {
     "air": (0.0, 0.02),
-    "lung": (0.02, 0.12),
+    "lung": (0.03, 0.2),
     "vessel": (0.15, 0.4),
     "fat": (0.6, 1.0),
     "muscle": (0.15, 0.3),
@@ -165,26 +165,27 @@ def _ventricles(chest: _Chest) -> dict[str, Tensor]:
     distance = ((chest.a * squeeze).square() + (chest.b / squeeze).square()).sqrt()
     shape = cone(base, length, power)
     outer = distance < radius * shape
-    # 2. Its cavity: the wall has 5 to 22 mm, and more on one side.
-    wall = min(max(radius * log_uniform(g, 0.16, 0.6), 4.5 * mm), 0.75 * radius)
+    # 2. Its cavity: the wall has 4 to 22 mm, and more on one side.
+    wall = min(max(radius * log_uniform(g, 0.12, 0.5), 4 * mm), 0.75 * radius)
     bearing = torch.atan2(chest.b, chest.a) + uniform(g, 0, 6.3)
     inner = cone(base, length - wall * uniform(g, 0.5, 1.2), power) * radius
     inner = inner - wall * (1 + uniform(g, 0.0, 0.3) * torch.cos(bearing))
     # 3. The right ventricle: bent round the left one, shorter, its wall thin.
     reach = length * uniform(g, 0.65, 1.0)
     taper = cone(base + uniform(g, -0.05, 0.2) * length, reach, uniform(g, 1.0, 2.5))
-    offset = radius * uniform(g, 0.7, 1.15) * taper.clamp_min(0).sqrt()
-    u = (chest.a - offset) / (radius * uniform(g, 0.6, 1.3))
-    u = u + uniform(g, 0.0, 0.45) * (chest.b / radius).square()
-    v = (chest.b - radius * uniform(g, -0.2, 0.45)) / (radius * uniform(g, 0.8, 1.4))
+    offset = radius * uniform(g, 0.8, 1.35) * taper.clamp_min(0).sqrt()
+    u = (chest.a - offset) / (radius * uniform(g, 0.7, 1.5))
+    u = u + uniform(g, 0.0, 0.2) * (chest.b / radius).square()
+    v = (chest.b - radius * uniform(g, -0.2, 0.45)) / (radius * uniform(g, 0.9, 1.7))
     right = (u.square() + v.square()).sqrt()
     thin = uniform(g, 2.0, 4.5) * mm / radius
+    right_depth = torch.minimum((taper - right) * radius, distance - radius * shape) / mm
     return {
         "outer": outer,
         "cavity": (distance < inner) & outer,
         "depth": (inner - distance) / mm,
         "right": (right < taper) & (taper > 0) & ~outer,
-        "right depth": (taper - right) * radius / mm,
+        "right depth": right_depth,
         "right wall": (right < taper + thin) & (taper > 0) & ~outer,
         "outside": torch.minimum(distance / radius - shape, right - taper),
         "middle": (base > 0.15 * length) & (base < 0.8 * length),
@@ -236,10 +237,14 @@ def _walls(chest: _Chest) -> None:
 
 
 def _fat(chest: _Chest, outside: Tensor) -> None:
-    """Fat about the heart, more of it in grooves and pads, in a thin dark sac."""
+    """Fat about the heart in a thin dark sac: mostly in grooves and pads, at times all around.
+
+    Elsewhere lung lies at the wall, and is hardly darker.
+    """
     g = chest.grid.generator
     mm = chest.mm
-    thickness = uniform(g, 0.02, 0.3) + uniform(g, 0.0, 0.35) * chest.lumps(22)
+    thickness = uniform(g, 0.02, 0.3) if chance(g, 0.2) else uniform(g, -0.4, 0.05)
+    thickness = thickness + uniform(g, 0.1, 0.5) * chest.lumps(22)
     for tissue, more, share in (("muscle", 1.5 * mm, 0.7), ("fat", 0.0, 0.9)):
         mask = outside < thickness + more / chest.radius
         mask &= chest.along > -0.8 * chest.radius
@@ -276,7 +281,7 @@ def _paint_ventricles(chest: _Chest, masks: dict[str, Tensor], blood: float, mus
     """Wall and cavities over all, with the muscles in them, and all of these as targets."""
     g = chest.grid.generator
     mm, layout = chest.mm, chest.layout
-    right = blood * uniform(g, 0.75, 1.05) if blood > BRIGHT else blood
+    right = blood * uniform(g, 0.6, 1.0) if blood > BRIGHT else blood
     # 1. The thin wall of the right side is what nobody draws.
     chest.add(masks["right wall"], muscle)
     parts = {
