@@ -132,24 +132,26 @@ def _chest(grid: Grid, layout: Layout, xyz: Tensor, greys: Greys) -> _Chest:
         shifts[0] = 0
         offset = offset + shifts.repeat_interleave(grid.oversampling, dim=1)
     # 3. Bent a little, then from the grid's axes to those of the heart.
-    offset = offset + grid.noise(max(0.8 * radius, 3.0), 3) * uniform(g, 0.0, 0.05) * radius
     layout.is_upright = grid.slice_ratio >= 1.9 and chance(g, UPRIGHT)
+    bend = grid.noise(max(0.8 * radius, 3.0), 3) * uniform(g, 0.0, 0.05) * radius
+    if layout.is_upright:
+        bend[0] = 0  # whole slices, since readers draw whole rings
+    offset = offset + bend
     frame = _as_it_lies(g) if layout.is_upright else frame_of_heart(grid, tilt=0.15, thick=0.92)
     along, a, b = torch.einsum("ij,j...->i...", grid.on(frame), offset)
     along = along + length * uniform(g, 0.1, 0.85)
+    # 4. Its axis leans: each slice shows it farther to a side.
+    if layout.is_upright:
+        a, b = a + uniform(g, -0.3, 0.3) * along, b + uniform(g, -0.3, 0.3) * along
     return _Chest(grid, layout, greys, mm, along, a, b, radius, length)
 
 
 def _as_it_lies(generator: torch.Generator) -> Tensor:
     """Directions of a heart as short-axis views mostly have it: right side left, front above."""
     g = generator
-    tilt = torch.tensor([uniform(g, -0.15, 0.15) for _ in range(2)])
-    axis = torch.tensor([1.0, *tilt]) * (1.0 if chance(g, 0.5) else -1.0)
+    axis = torch.tensor([1.0 if chance(g, 0.5) else -1.0, 0.0, 0.0])
     bearing = math.radians(uniform(g, -60, 25))  # from the left of the image, clockwise
     side = torch.tensor([0.0, math.sin(bearing), -math.cos(bearing)])
-    axis = axis / axis.norm()
-    side = side - axis * (axis @ side)
-    side = side / side.norm()
     across = torch.linalg.cross(axis, side, dim=0)
     front = torch.tensor([0.0, -math.cos(bearing), -math.sin(bearing)])
     return torch.stack((axis, side, across if across @ front > 0 else -across))
@@ -159,8 +161,9 @@ def _ventricles(chest: _Chest) -> dict[str, Tensor]:
     """Masks of both ventricles, depths in their cavities (mm), distance outside of both (radii)."""
     g = chest.grid.generator
     mm, radius, length = chest.mm, chest.radius, chest.length
-    # 1. The left ventricle: a bowl, its opening aslant.
-    base = chest.along + uniform(g, -0.25, 0.25) * chest.a + uniform(g, -0.25, 0.25) * chest.b
+    # 1. The left ventricle: a bowl, its opening at times aslant.
+    tilt = 0.25 if chance(g, 0.3) else 0.0
+    base = chest.along + uniform(g, -tilt, tilt) * chest.a + uniform(g, -tilt, tilt) * chest.b
     power, squeeze = uniform(g, 1.6, 4.0), uniform(g, 0.88, 1.12)
     distance = ((chest.a * squeeze).square() + (chest.b / squeeze).square()).sqrt()
     shape = cone(base, length, power)
@@ -168,11 +171,11 @@ def _ventricles(chest: _Chest) -> dict[str, Tensor]:
     # 2. Its cavity: the wall has 4 to 22 mm, and more on one side.
     wall = min(max(radius * log_uniform(g, 0.12, 0.5), 4 * mm), 0.75 * radius)
     bearing = torch.atan2(chest.b, chest.a) + uniform(g, 0, 6.3)
-    inner = cone(base, length - wall * uniform(g, 0.5, 1.2), power) * radius
+    inner = cone(base, length - wall * uniform(g, 0.0, 0.9), power) * radius
     inner = inner - wall * (1 + uniform(g, 0.0, 0.3) * torch.cos(bearing))
     # 3. The right ventricle: bent round the left one, shorter, its wall thin.
     reach = length * uniform(g, 0.65, 1.0)
-    taper = cone(base + uniform(g, -0.05, 0.2) * length, reach, uniform(g, 1.0, 2.5))
+    taper = cone(base + uniform(g, -0.1, 0.1) * length, reach, uniform(g, 0.9, 2.0))
     offset = radius * uniform(g, 0.8, 1.35) * taper.clamp_min(0).sqrt()
     u = (chest.a - offset) / (radius * uniform(g, 0.7, 1.5))
     u = u + uniform(g, 0.0, 0.2) * (chest.b / radius).square()
