@@ -65,7 +65,7 @@ def liver(body: Body) -> list[int]:
 def stomach(body: Body) -> list[int]:
     """A bent sack from the left dome to the middle: its wall, and air over fluid and food."""
     g = body.grid.generator
-    size = log_uniform(g, 14, 55)
+    size = log_uniform(g, 18, 62)
     path = [
         body.moved((65, 32, 62), 8),
         body.moved((35, -10, 78), 10),
@@ -85,7 +85,7 @@ def stomach(body: Body) -> list[int]:
     inside = mask & (level + uniform(g, 0.0, 0.12) * body.lumps(9) < 1 - thick)
     parts += body.add(inside, body.grey("gut"))
     # 2. Food as lumps, air at the front.
-    if chance(g, 0.5):
+    if chance(g, 0.6):
         food = body.lumps(uniform(g, 5, 25)) > uniform(g, -0.5, 1.0)
         parts += body.add(inside & food, body.grey("gut"))
     if chance(g, 0.65) and bool(inside.any()):

@@ -96,6 +96,52 @@ def test_a_natural_image_is_never_turned_round() -> None:
         assert blood > wall, seed
 
 
+@pytest.mark.usefixtures("only_cine")
+def test_what_lies_outside_of_the_wall_is_mostly_dark() -> None:
+    """Lung, hardly darker than the wall: fat lies there in places only."""
+    bright = all_of_it = 0
+    for seed in range(24):
+        grid, layout = chest(seed)
+        image = acquire(grid, textured(grid, layout), is_natural=layout.is_natural).numpy()
+        masks = {name: mask.numpy() for name, mask in masks_of(layout).items()}
+        middle = (np.median(image[masks["cavity"]]) + np.median(image[masks["wall"]])) / 2
+        across = np.ones((1, 3, 3), bool)
+        left = masks["wall"] | masks["cavity"]
+        around = ndimage.binary_dilation(left, across, 2) & ~ndimage.binary_dilation(left, across)
+        if "crescent" in masks:
+            around &= ~ndimage.binary_dilation(masks["crescent"], across, 2)
+        bright += int((image[around] > middle).sum())
+        all_of_it += int(around.sum())
+    assert 0.05 * all_of_it < bright < 0.35 * all_of_it
+
+
+def test_hearts_that_lie_as_scanned_begin_with_a_whole_slice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Readers draw whole rings at the base, of a heart that leans from slice to slice."""
+    chests: list[drawn._Chest] = []
+    ventricles = drawn._ventricles
+    monkeypatch.setattr(drawn, "_ventricles", lambda c: (chests.append(c), ventricles(c))[1])
+    whole, leans = [], []
+    for seed in range(80):
+        _, layout = chest(seed)
+        if not layout.is_upright:
+            continue
+        masks = masks_of(layout)
+        left = (masks["wall"] | masks["cavity"]).numpy()
+        along = chests[-1].along
+        left = left if float(along[0].mean()) < float(along[-1].mean()) else left[::-1]
+        areas = left.sum((1, 2))
+        first = int(np.flatnonzero(areas)[0])
+        if 0 < first < len(areas) - 3 and areas[first + 2] > 0:
+            whole.append(areas[first] > 0.6 * areas[first + 1])
+            ends = [np.argwhere(left[first + i]).mean(0) for i in (0, 2)]
+            leans.append(float(np.linalg.norm(ends[1] - ends[0])))
+    assert len(whole) >= 10
+    assert np.mean(whole) > 0.6
+    assert np.median(leans) > 0.5
+
+
 def test_the_same_seed_gives_the_same_chest() -> None:
     (_, a), (_, b) = chest(4), chest(4)
     assert torch.equal(a.labels, b.labels)
