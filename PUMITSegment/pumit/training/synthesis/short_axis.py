@@ -246,8 +246,8 @@ def _fat(chest: _Chest, outside: Tensor) -> None:
     """
     g = chest.grid.generator
     mm = chest.mm
-    thickness = uniform(g, 0.02, 0.3) if chance(g, 0.2) else uniform(g, -0.4, 0.05)
-    thickness = thickness + uniform(g, 0.1, 0.5) * chest.lumps(22)
+    least = uniform(g, 0.02, 0.3) if chance(g, 0.2) else uniform(g, -0.4, 0.05)
+    thickness = least + uniform(g, 0.1, 0.5) * chest.lumps(22)
     for tissue, more, share in (("muscle", 1.5 * mm, 0.7), ("fat", 0.0, 0.9)):
         mask = outside < thickness + more / chest.radius
         mask &= chest.along > -0.8 * chest.radius
