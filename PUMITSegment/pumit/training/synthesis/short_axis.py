@@ -298,7 +298,7 @@ def _paint_ventricles(chest: _Chest, masks: dict[str, Tensor], blood: float, mus
     sparse, dense = uniform(g, 0.3, 1.5), uniform(g, 0.5, 3.0)
     meshes = []
     for depth in (masks["depth"], masks["right depth"]):
-        inwards = depth / uniform(g, 3.0, 8.0)  # about 0 at the wall, 1 where the mesh ends
+        inwards = depth / uniform(g, 4.0, 11.0)  # about 0 at the wall, 1 where the mesh ends
         meshes.append((inwards < 1) & (noise > sparse - dense * (1 - inwards)))
     columns = torch.zeros_like(masks["cavity"])
     for low, high in ((80, 130), (200, 260)):
