@@ -112,7 +112,7 @@ def may_be_piece(first: LogitBox, corrected: LogitBox, places: npt.NDArray[np.fl
     if not all(is_inside(corrected, place) for place in places.tolist()):
         return False
     labels, _ = ndimage.label(corrected.logits > 0, np.ones((3, 3, 3)))
-    a, b = np.rint(places - corrected.start).astype(int)
+    a, b = np.rint(places).astype(int) - corrected.start
     return bool(labels[tuple(a)] == labels[tuple(b)])
 
 

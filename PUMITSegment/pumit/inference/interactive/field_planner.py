@@ -172,9 +172,10 @@ class FieldPlanner:
         width = float(extent_mm[1:].max()) * margin
         in_plane = max(self._covering(width), self.finest_mm)
         centre = (low + high) / 2
+        is_flat = self.shape[0] == 1 or high[0] - low[0] < 1
         for _ in range(12):
             field = self.field(centre, in_plane, width)
-            if field.shape[0] == 1 or field.da0 >= 5:
+            if is_flat and field.shape[0] == 1:
                 return field
             below, above = field.bounds()
             if above[0] - below[0] >= (high[0] - low[0] + 1) * min(margin, 1.15):

@@ -112,6 +112,7 @@ def to_index(
         PromptError: If a box lies outside of the volume.
     """
     result = IndexPrompts()
+    limit = np.array([volume.shape[a] for a in order]) - 1.0
 
     def index_of(points_lps: npt.ArrayLike) -> npt.NDArray[np.float64]:
         index = volume.world_to_index(points_lps)
@@ -121,12 +122,13 @@ def to_index(
 
     for prompt in prompts:
         if isinstance(prompt, PointPrompt):
-            # 1. A point is one click.
-            d, h, w = index_of(prompt.point_lps)
+            # 1. A point is one click; one on the outer face of the scan means the voxel there.
+            d, h, w = index_of(prompt.point_lps).clip(0, limit)
             result.points.append((float(d), float(h), float(w), prompt.is_positive))
         elif isinstance(prompt, ScribblePrompt):
             # 2. A scribble is clicks at equal distances along it.
-            for d, h, w in points_along(index_of(prompt.points_lps), SCRIBBLE_POINTS):
+            stroke = index_of(prompt.points_lps).clip(0, limit)
+            for d, h, w in points_along(stroke, SCRIBBLE_POINTS):
                 result.points.append((float(d), float(h), float(w), prompt.is_positive))
         elif isinstance(prompt, BoxPrompt):
             # 3. A box is the axis-aligned bounding box of its corners (8, 3), a flat one made deep,
@@ -135,7 +137,6 @@ def to_index(
                 prompt.corners_lps if volume.is_planar else extrude_flat_box(prompt.corners_lps)
             )
             corners = index_of(corners)
-            limit = np.array([volume.shape[a] for a in order]) - 1.0
             low, high = corners.min(0), corners.max(0)
             if (high < -0.5).any() or (low > limit + 0.5).any():
                 raise PromptError(

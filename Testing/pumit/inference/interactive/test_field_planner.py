@@ -88,3 +88,14 @@ def test_every_field_holds_its_click_at_the_rim_of_the_scan(
     for click in ([0, 0, 0], [40, n - 1, n - 1], [20, n - 1, 0], [20.4, 50.7, n / 2]):
         for field in planner.around_click(click):
             assert covers(field, np.array([click])), (click, field)
+
+
+@pytest.mark.parametrize("in_plane_mm", [0.27, 0.25, 0.1])
+def test_a_box_on_very_fine_slices_is_seen_whole(in_plane_mm: float) -> None:
+    """As of the eye's layers: no field is a single slice of a box over several."""
+    planner = FieldPlanner((8, 512, 512), (8.0, in_plane_mm, in_plane_mm), 64, largest=160)
+    low, high = np.array([2, 240, 240]), np.array([5, 280, 280])
+    assert covers(planner.around_box(low, high), np.stack([low, high]))
+    one = planner.around_box(low, np.array([2, 280, 280]))
+    assert covers(one, np.array([[2, 240, 240], [2, 280, 280]]))
+    assert one.step[1] < 2

@@ -41,6 +41,18 @@ def test_points_become_indices_in_the_given_order(
     np.testing.assert_allclose(out.positives, [[index[a] for a in order]], atol=1e-9)
 
 
+@pytest.mark.parametrize("face", [(-0.5, 3.0, 3.0), (9.5, 3.0, 3.0), (4.0, 19.5, 29.5)])
+def test_a_click_on_the_outer_face_means_the_voxel_there(
+    volume: Volume, face: tuple[float, float, float]
+) -> None:
+    """Fields and masks end with the outermost voxels: beyond these a click would be dropped."""
+    stroke = ScribblePrompt(np.array([at(volume, (4.0, 3.0, 3.0)), at(volume, face)]))
+    out = to_index([PointPrompt(at(volume, face)), stroke], volume, (0, 1, 2))
+    last = np.array(volume.shape) - 1
+    np.testing.assert_allclose(out.points[0][:3], np.clip(face, 0, last), atol=1e-9)
+    np.testing.assert_allclose(out.points[-1][:3], np.clip(face, 0, last), atol=1e-9)
+
+
 def test_a_box_on_an_oblique_volume_keeps_its_size(volume: Volume) -> None:
     out = to_index([box_of(volume, (2, 3, 4), (7, 12, 20))], volume, (0, 1, 2))
     assert out.box is not None

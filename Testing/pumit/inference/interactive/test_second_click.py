@@ -45,6 +45,13 @@ def test_an_answer_may_be_a_piece_where_the_correction_touches_it_or_is_next_to_
     assert may_be_piece(patch(PIECE), patch(PIECE, FAR_BIT), BEYOND)
 
 
+def test_clicks_between_voxels_are_looked_up_where_they_count_as_inside() -> None:
+    """2.5 means voxel 2: of a patch that begins at 1 its voxel 1; 1.5 would be its voxel 2."""
+    part = (slice(1, 3), slice(1, 5), slice(1, 5))
+    grown = (slice(1, 3), slice(1, 5), slice(1, 9))
+    assert may_be_piece(patch(part), patch(grown), np.array([[2.5, 2.0, 2.0], [2.0, 2.0, 7.0]]))
+
+
 @pytest.mark.parametrize(("first", "second"), [(LESION, SMALL), (SMALL, LESION)])
 def test_of_two_lesions_neither_is_a_piece_in_either_order(
     first: tuple[slice, ...], second: tuple[slice, ...]
