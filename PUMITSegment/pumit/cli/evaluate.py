@@ -105,7 +105,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-o",
         "--output",
         type=Path,
-        help="write rows and means as JSON, or tables as .md; rows of a comparison as .csv too",
+        help="write rows and means as JSON; of clicks tables as .md, of a comparison rows as .csv",
     )
     parser.add_argument("--json", action="store_true", help="print JSON lines, not tables")
 
@@ -152,23 +152,31 @@ def _click(args: argparse.Namespace) -> int:
     require_consent(args.model)
     segmenter = load_segmenter(args.model, device=args.device)
     gestures = [name for name in GESTURES if name != "box"] if args.gestures else []
-    rows = []
+    rows: list[Row] = []
+    failed: dict[str, str] = {}
     with progress_bar(quiet=args.json) as step:
         for i, folder in enumerate(folders):
             step(folder.name, i / len(folders))
             is_nominal = args.nominal and args.nominal in folder.name
-            for row in evaluate_case(
-                segmenter,
-                folder,
-                clicks=args.clicks,
-                until=args.until,
-                targets=args.targets,
-                gestures=gestures,
-                tolerance_mm=0.0 if is_nominal else args.nsd,
-            ):
-                rows.append(row)
-                if args.json:
-                    print(json.dumps(row), flush=True)
+            try:
+                for row in evaluate_case(
+                    segmenter,
+                    folder,
+                    clicks=args.clicks,
+                    until=args.until,
+                    targets=args.targets,
+                    gestures=gestures,
+                    tolerance_mm=0.0 if is_nominal else args.nsd,
+                ):
+                    rows.append(row)
+                    if args.json:
+                        print(json.dumps(row), flush=True)
+            except VolumeError as error:
+                # Of many cases, one that cannot be read must not cost the others.
+                failed[folder.name] = str(error)
+    first = next((f"{case}: {why}" for case, why in failed.items()), "")
+    if not rows and failed:
+        raise VolumeError(f"No case could be measured, first: {first}")
     if not rows:
         raise VolumeError("No case has a target of at least 200 voxels.")
     summary = means(rows)
@@ -179,6 +187,7 @@ def _click(args: argparse.Namespace) -> int:
                 "mean": summary,
                 "groups": means_of_groups(rows),
                 "sizes": means_of_groups(rows, lambda row: size_class(row["voxels"])),
+                "failed": failed,
                 "rows": rows,
             }
             is_table = args.output.suffix.lower() == ".md"
@@ -186,6 +195,8 @@ def _click(args: argparse.Namespace) -> int:
     print(json.dumps({"mean": summary}) if args.json else tables, end="\n" if args.json else "")
     if args.pictures is not None:
         _draw_worst(segmenter, args.cases, worst(rows, args.worst), args)
+    if failed:
+        raise VolumeError(f"{len(failed)} of {len(folders)} cases failed, first: {first}")
     return 0
 
 
@@ -219,6 +230,8 @@ def _compare(args: argparse.Namespace) -> int:
 
     if args.output:
         check_target(args.output)
+        if args.output.suffix.lower() == ".md":
+            raise PumitError("A comparison is written as .json or .csv, not as .md.")
     classes = compared_classes(args.classes) if args.classes else ()
     pairs = [p for p in find_pairs(args.predictions, args.labels) if args.only in p.case]
     if not pairs:

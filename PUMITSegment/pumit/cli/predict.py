@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -231,11 +233,13 @@ def run(args: argparse.Namespace) -> int:
     """Run `pumit predict`."""
     if args.model and not args.find and kind_of_model(args.model) == "classifier":
         return classify_images(args, [scan.path for scan in find_scans(args.images)])
+    if not (args.model or args.find):
+        raise PumitError("Give a model with --model, or structures with --find.")
     if args.output is None:
-        model = Path(str(args.model)).name
-        raise ExportError(f"The model {model!r} segments; give an output file or folder with -o.")
+        raise ExportError("Segments need a place: give an output file or folder with -o.")
     settings = settings_of(args)
     tasks = tasks_of(args, settings)
+    labels = _labels(tasks)
     rows: list[dict[str, Any]] = []
     with progress_bar(quiet=args.json) as step:
         runner = runner_of(args, step)
@@ -244,9 +248,8 @@ def run(args: argparse.Namespace) -> int:
             predictor_for(settings)
         if tasks[0].target == args.output:
             step(f"Segmenting {tasks[0].scan.path.name}", 0.0)
-            _report_outcome(
-                predict_scan(tasks[0], lambda share: step("Segmenting", share)), tasks[0], rows
-            )
+            outcome = predict_scan(tasks[0], lambda share: step("Segmenting", share))
+            rows.append(_row(outcome, tasks[0], labels[tasks[0].scan.name]))
             if "error" in rows[0]:
                 raise VolumeError(rows[0]["error"])
         else:
@@ -255,11 +258,11 @@ def run(args: argparse.Namespace) -> int:
             known = {task.scan.name: task for task in tasks}
 
             def report(outcome: Outcome) -> None:
-                _report_outcome(outcome, known[outcome.name], rows)
+                rows.append(_row(outcome, known[outcome.name], labels[outcome.name]))
                 step(f"{len(rows)} of {len(tasks)} scans", len(rows) / len(tasks))
 
             predict_many(tasks, args.output.resolve(), runner, on_outcome=report)
-    order = {_label(task): i for i, task in enumerate(tasks)}
+    order = {label: i for i, label in enumerate(labels.values())}
     rows.sort(key=lambda row: order[row["image"]])
     if args.json:
         sys.stdout.write(json.dumps(rows) + "\n")
@@ -277,22 +280,27 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _report_outcome(outcome: Outcome, task: ScanTask, rows: list[dict[str, Any]]) -> None:
-    """Add a row for what came of a scan."""
-    row: dict[str, Any] = {"image": _label(task)}
+def _row(outcome: Outcome, task: ScanTask, label: str) -> dict[str, Any]:
+    """What came of a scan."""
+    row: dict[str, Any] = {"image": label}
     if outcome.state in ("failed", "stopped"):
         row["error"] = outcome.error
     else:
         row |= {"output": task.target.name, "state": outcome.state}
         row |= {"model": outcome.model, "classes": list(outcome.classes)}
-    rows.append(row)
+    return row
 
 
-def _label(task: ScanTask) -> str:
-    """What a scan is called in a line: its file, or its name in a tree."""
-    scan = task.scan
-    is_plain = "/" not in scan.name and suffix_of(scan.path, (".gz", *scan.path.suffixes[-1:]))
-    return scan.path.name if is_plain else scan.name
+def _labels(tasks: Sequence[ScanTask]) -> dict[str, str]:
+    """What each scan is called in a line: its file, or its name in a tree or in a list."""
+    files = Counter(task.scan.path.name for task in tasks)
+
+    def label(scan: Scan) -> str:
+        is_plain = "/" not in scan.name and files[scan.path.name] == 1
+        is_plain = is_plain and bool(suffix_of(scan.path, (".gz", *scan.path.suffixes[-1:])))
+        return scan.path.name if is_plain else scan.name
+
+    return {task.scan.name: label(task.scan) for task in tasks}
 
 
 def _absolute(task: ScanTask) -> ScanTask:

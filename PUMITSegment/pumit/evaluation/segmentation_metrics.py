@@ -141,8 +141,7 @@ def mask_metrics(
     overlap = None if voxels == (0, 0) else dice(prediction, truth)
     assd = hd = hd95 = None
     if all(voxels):
-        box = _bounds(prediction | truth)
-        to_truth, to_prediction = _surface_distances(prediction[box], truth[box], spacing)
+        to_truth, to_prediction = _surface_distances(prediction, truth, spacing)
         assd = float(np.concatenate((to_truth, to_prediction)).mean())
         hd = float(max(to_truth.max(), to_prediction.max()))
         hd95 = float(max(np.percentile(to_truth, 95), np.percentile(to_prediction, 95)))
@@ -170,9 +169,8 @@ def surface_dice(
     """
     if not prediction.any() or not truth.any():
         return float(prediction.any() == truth.any())
-    box = _bounds(prediction | truth)
     spacing = [float(s) for s in spacing_mm]
-    distances = np.concatenate(_surface_distances(prediction[box], truth[box], spacing))
+    distances = np.concatenate(_surface_distances(prediction, truth, spacing))
     return float((distances <= tolerance_mm).mean())
 
 
@@ -242,10 +240,10 @@ def _surface_distances(
     prediction: Mask, truth: Mask, spacing_mm: Sequence[float]
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Distance in mm of each surface voxel of the one to the surface of the other, both ways."""
-    flat = prediction.shape[0] == 1
-    # One slice: in 3D each of its voxels would be surface.
+    # A planar image has outlines; in a volume each voxel of a single slice is surface.
+    flat, box = prediction.shape[0] == 1, _bounds(prediction | truth)
     first, second = (
-        from_numpy(np.ascontiguousarray(m[0] if flat else m)) for m in (prediction, truth)
+        from_numpy(np.ascontiguousarray(m[box][0] if flat else m[box])) for m in (prediction, truth)
     )
     sampling = list(spacing_mm[1:] if flat else spacing_mm)
     with warnings.catch_warnings():

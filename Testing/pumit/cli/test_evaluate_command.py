@@ -91,9 +91,26 @@ def test_bad_cases_are_one_line(refused: Any, cases: Path, tmp_path: Path) -> No
     assert "does not exist" in refused("evaluate", cases, "-o", tmp_path / "none" / "x.json")
     label = cases / "case_a" / "label.nii.gz"
     SimpleITK.WriteImage(SimpleITK.ReadImage(str(label))[1:], str(label))
-    assert "grid" in refused("evaluate", cases, "-o", tmp_path / "x.json")
-    (cases / "case_a" / "image.nii.gz").unlink()
-    assert "image.nii.gz" in refused("evaluate", cases)
+    assert "grid" in refused("evaluate", cases, "--only", "case_a", "-o", tmp_path / "x.json")
+
+
+@pytest.mark.usefixtures("bright")
+@pytest.mark.parametrize("fault", ["label of another grid", "no image"])
+def test_a_bad_case_does_not_cost_the_others(
+    run: Any, cases: Path, tmp_path: Path, fault: str
+) -> None:
+    folder, out = cases / "case_a", tmp_path / "x.json"
+    if fault == "no image":
+        (folder / "image.nii.gz").unlink()
+    else:
+        label = folder / "label.nii.gz"
+        SimpleITK.WriteImage(SimpleITK.ReadImage(str(label))[1:], str(label))
+    ran = run("evaluate", cases, "--clicks", "1", "-o", out)
+    assert ran.status == 2
+    assert "1 of 2 cases failed, first: case_a: " in ran.err
+    result = json.loads(out.read_text())
+    assert [row["case"] for row in result["rows"]] == ["case_b"]
+    assert list(result["failed"]) == ["case_a"]
 
 
 @pytest.mark.usefixtures("bright")

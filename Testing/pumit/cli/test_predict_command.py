@@ -90,6 +90,27 @@ def test_a_folder_of_scans_becomes_a_folder_of_labels(
     assert [line.split(":")[0] for line in ran.out.splitlines()] == ["a.nii.gz", "b.nii.gz"]
 
 
+def test_scans_of_one_file_name_are_told_apart(
+    run: Any, scan: Path, model: Path, tmp_path: Path
+) -> None:
+    lines = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "image.nii.gz").write_bytes(scan.read_bytes())
+        lines.append(f"{tmp_path / name / 'image.nii.gz'}\t{name}")
+    listed = tmp_path / "list.txt"
+    listed.write_text("\n".join(lines))
+    ran = run("predict", listed, "--model", model, "-o", tmp_path / "results")
+    assert ran.status == 0, ran.err
+    assert [line.split(":")[0] for line in ran.out.splitlines()] == ["one", "two"]
+
+
+@pytest.mark.parametrize("more", [(), ("--find", "liver")])
+def test_what_is_missing_is_asked_for(refused: Any, scan: Path, more: tuple[str, ...]) -> None:
+    expected = "with -o" if more else "--model"
+    assert expected in refused("predict", scan, *more)
+
+
 def test_one_bad_scan_of_many_costs_no_other(
     run: Any, scan: Path, model: Path, tmp_path: Path
 ) -> None:

@@ -182,3 +182,18 @@ def test_nsd_of_empty_masks() -> None:
     full, empty = np.ones((2, 3, 3), bool), np.zeros((2, 3, 3), bool)
     assert surface_dice(empty, empty, (1, 1, 1), tolerance_mm=2) == 1
     assert surface_dice(full, empty, (1, 1, 1), tolerance_mm=2) == 0
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_a_target_in_one_slice_of_a_volume_is_measured_alike_along_each_axis(axis: int) -> None:
+    """Not as the outline of a planar image: one voxel more in the next slice changes little."""
+    truth, prediction = np.zeros((2, 12, 12, 12), bool)
+    truth[5, 2:10, 2:10] = True
+    prediction[5, 3:9, 3:9] = True
+    first, second = (np.moveaxis(mask, 0, axis) for mask in (prediction, truth))
+    scores = [surface_dice(first, second, (1, 1, 1), tolerance_mm=0.5)]
+    more = prediction.copy()
+    more[6, 5, 5] = True
+    scores.append(surface_dice(np.moveaxis(more, 0, axis), second, (1, 1, 1), tolerance_mm=0.5))
+    assert scores[0] == pytest.approx((36 + 36) / (36 + 64))
+    assert scores[1] == pytest.approx(scores[0], abs=0.03)
