@@ -5,7 +5,8 @@
 
 `CASES` are folders with `image.nii.gz` and `label.nii.gz`: 1 right ventricle, 2 wall, 3 left
 ventricle, in short-axis slices. Prints quartiles of both. A grey is 0 as the wall and 1 as the
-middle of the left ventricle. The table shows where the generator's ranges are off.
+middle of the left ventricle; millimetres are those of the files. The table shows where the
+generator's ranges are off.
 """
 
 from __future__ import annotations
