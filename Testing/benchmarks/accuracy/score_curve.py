@@ -3,8 +3,8 @@
 Run by hand: `python Testing/benchmarks/accuracy/score_curve.py points.csv -o curve.png`.
 points.csv has a line for each evaluated checkpoint, in the order of training:
 
-    label,steps,core_hours,checkpoint,rows
-    0.1,2600,3.5,old/default.safetensors,rows_01.json
+    label,core_hours,checkpoint,rows
+    0.1,3.5,old/default.safetensors,rows_01.json
 
 `core_hours` are hours of training so far times the cores that they had; `checkpoint` may be empty
 (then its number of parameters is not shown) and paths count from the CSV file. Writes the picture
@@ -34,7 +34,6 @@ class Point:
     """One checkpoint: its training so far, and its means over all cases and by group."""
 
     label: str
-    steps: int
     core_hours: float
     parameters: int | None
     whole: dict[str, float]
@@ -56,7 +55,6 @@ def read_points(path: Path) -> list[Point]:
             points.append(
                 Point(
                     line["label"],
-                    int(line["steps"]),
                     float(line["core_hours"]),
                     parameters_of(path.parent / checkpoint) if checkpoint else None,
                     means(rows),
@@ -68,14 +66,12 @@ def read_points(path: Path) -> list[Point]:
 
 def table(points: list[Point]) -> str:
     """Markdown: a line per checkpoint for all cases, and one for each of its groups."""
-    heads = ["weights", "steps", "core hours", "parameters", "cases", *NAMES.values()]
+    heads = ["weights", "core hours", "parameters", "cases", *NAMES.values()]
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for point in points:
         size = "" if point.parameters is None else f"{point.parameters / 1e6:.2f} M"
         for name, mean in ({"": point.whole} | point.groups).items():
-            cells = (
-                ["", "", "", ""] if name else ["", f"{point.steps}", f"{point.core_hours:g}", size]
-            )
+            cells = ["", "", ""] if name else ["", f"{point.core_hours:g}", size]
             cells[0] = name or f"**{point.label}**"
             scores = [f"{mean[m]:.3f}" for m in MEASURES]
             lines.append(f"| {' | '.join([*cells, str(mean['cases']), *scores])} |")
@@ -111,7 +107,7 @@ def draw(points: list[Point], path: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("points", type=Path, help="CSV: label,steps,core_hours,checkpoint,rows")
+    parser.add_argument("points", type=Path, help="CSV: label,core_hours,checkpoint,rows")
     parser.add_argument("-o", "--output", type=Path, required=True, help="picture, .png")
     args = parser.parse_args()
     points = read_points(args.points)
