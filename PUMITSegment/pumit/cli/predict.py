@@ -233,11 +233,9 @@ def run(args: argparse.Namespace) -> int:
     """Run `pumit predict`."""
     if args.model and not args.find and kind_of_model(args.model) == "classifier":
         return classify_images(args, [scan.path for scan in find_scans(args.images)])
-    if not (args.model or args.find):
-        raise PumitError("Give a model with --model, or structures with --find.")
-    if args.output is None:
-        raise ExportError("Segments need a place: give an output file or folder with -o.")
     settings = settings_of(args)
+    if args.output is None:
+        raise ExportError("Give an output file or folder with -o for the segments.")
     tasks = tasks_of(args, settings)
     labels = _labels(tasks)
     rows: list[dict[str, Any]] = []

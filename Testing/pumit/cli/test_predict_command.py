@@ -105,10 +105,9 @@ def test_scans_of_one_file_name_are_told_apart(
     assert [line.split(":")[0] for line in ran.out.splitlines()] == ["one", "two"]
 
 
-@pytest.mark.parametrize("more", [(), ("--find", "liver")])
-def test_what_is_missing_is_asked_for(refused: Any, scan: Path, more: tuple[str, ...]) -> None:
-    expected = "with -o" if more else "--model"
-    assert expected in refused("predict", scan, *more)
+def test_what_is_missing_is_asked_for(refused: Any, scan: Path, model: Path) -> None:
+    assert "Name a model" in refused("predict", scan)
+    assert "with -o" in refused("predict", scan, "--model", model)
 
 
 def test_one_bad_scan_of_many_costs_no_other(
