@@ -201,7 +201,7 @@ def forced(before: Floats, after: Floats, place: npt.ArrayLike, *, is_positive: 
     labels, _ = ndimage.label(moved >= max(HALF_MOVED * moved[at], LEAST_MOVED), _NEIGHBOURS)
     piece = (labels == labels[at]) if labels[at] > 0 else np.zeros(after.shape, bool)
     piece |= box_of(
-        [np.abs(np.arange(n) - c) < 1 for n, c in zip(after.shape, np.ravel(place), strict=True)]
+        [abs(np.arange(n) - c) < 1 for n, c in zip(after.shape, np.round(place, 6), strict=True)]
     )
     return np.where(piece, sign * np.maximum(sign * after, FORCED), after)
 

@@ -45,6 +45,7 @@ from pumit.inference.interactive.local_change import (
     changed_at,
     correction_field,
     follow_click,
+    forced,
     near_places,
 )
 from pumit.inference.interactive.refinement import (
@@ -126,7 +127,8 @@ class PromptSolver:
             corrected = self._corrected(prompts, before, cancelled)
             if corrected is not None:
                 return self._second_click(prompts, before, corrected, cancelled)
-        return self._answer_of_fields(prompts, before, self._views(prompts, before), cancelled)
+        found = self._answer_of_fields(prompts, before, self._views(prompts, before), cancelled)
+        return found if before is None else self._insisted(prompts, before, found)
 
     def _answer_of_fields(
         self,
@@ -169,6 +171,25 @@ class PromptSolver:
                 if prompts.mask is not None:
                     out.patch = near_places(before.patch, out.patch, points, spacing_mm)
         return out
+
+    def _insisted(
+        self, prompts: IndexPrompts, before: SolverState, found: SolverState
+    ) -> SolverState:
+        """An answer that no field makes follow its newest click, with what lies around that."""
+        chosen = found.views[found.chosen]
+        if not prompts.points or len(prompts.points) != before.num_points + 1:
+            return found
+        *place, is_positive = prompts.points[-1]
+        is_in_sight = covers(chosen.field, np.array([place]))
+        if found.patch is None or is_inside(found.patch, place) == is_positive or not is_in_sight:
+            return found
+        prior, at = logit(to_field(found.patch, chosen.field)), chosen.field.to_field(place)
+        logits = forced(prior, prior, at, is_positive=is_positive)
+        change = (logits > 0) != (prior > 0)
+        if not change.any():
+            return found
+        patch = apply_change(found.patch, logits, change, chosen.field, self.shape)
+        return replace(found, patch=patch)
 
     def _corrected(
         self, prompts: IndexPrompts, before: SolverState, cancelled: IsCancelled

@@ -10,7 +10,7 @@ import pytest
 from ball_scan import BALL, scan
 from pumit.inference.interactive.answer_checks import covers
 from pumit.inference.interactive.field_planner import FieldPlanner
-from pumit.inference.interactive.grid_transfer import patch_of
+from pumit.inference.interactive.grid_transfer import is_inside, patch_of
 from pumit.inference.interactive.index_prompts import IndexPrompts
 from pumit.inference.interactive.local_change import correction_field
 from pumit.inference.interactive.prompt_solver import PromptSolver
@@ -87,6 +87,33 @@ def test_a_click_that_changes_nothing_there_asks_every_field(solver: PromptSolve
     after = solver.answer(IndexPrompts([FIRST, later]), before)
     assert len(after.views) == len(before.views)
     assert all(view.logits is not None for view in after.views)
+
+
+@pytest.mark.parametrize("is_positive", [True, False])
+def test_a_click_that_no_field_follows_is_followed_around_it(
+    solver: PromptSolver, monkeypatch: pytest.MonkeyPatch, is_positive: bool
+) -> None:
+    """The network moves voxels next to the click, and not the one that was clicked."""
+    solver.settings = SolverSettings(windows=0)
+    before = solver.answer(IndexPrompts([FIRST]), None)
+    decode = solver.segmenter.decode
+    away = 14 if is_positive else 2
+    later = (FIRST[0], FIRST[1] + away, FIRST[2], is_positive)
+    where = before.views[before.chosen].field
+
+    def beside(embedding, prompts):  # type: ignore[no-untyped-def]
+        logits, iou = decode(embedding, prompts)
+        logits = logits.copy()
+        d, h, w = np.round(where.to_field(later[:3])).astype(int)
+        logits[:, d, h, w + 1] = 5.0 if is_positive else -5.0
+        return logits, iou
+
+    assert before.patch is not None
+    assert is_inside(before.patch, later[:3]) != is_positive
+    monkeypatch.setattr(solver.segmenter, "decode", beside, raising=False)
+    after = solver.answer(IndexPrompts([FIRST, later]), before)
+    assert after.patch is not None
+    assert is_inside(after.patch, later[:3]) == is_positive
 
 
 def test_a_correction_is_requested_in_a_field_that_fits_the_segment(solver: PromptSolver) -> None:
