@@ -182,9 +182,8 @@ def change_at(
 def forced(before: Floats, after: Floats, place: npt.ArrayLike, *, is_positive: bool) -> Floats:
     """A new answer that follows its click where the network does not.
 
-    Where it is sure that a structure has ended, as in the next slice, a click moves its logits, but
-    their sign stays. Where the click moved them at least half as far as at its own place, and in
-    one piece with it, they get the sign that it asks for.
+    Where it is sure that a structure has ended, a click moves its logits but not their sign. Where
+    it moved them half as far as at its own place, in one piece with it, they get that sign.
 
     Args:
         before: Earlier answer, logits (D, H, W).
@@ -192,7 +191,7 @@ def forced(before: Floats, after: Floats, place: npt.ArrayLike, *, is_positive: 
         place: The click, field index (d, h, w).
         is_positive: Whether the click adds, or removes.
     """
-    sign = np.float32(1 if is_positive else -1)
+    sign, place = np.float32(1 if is_positive else -1), np.asarray(place, np.float64).round(6)
     moved = sign * (after - before)
     # 1. Less what all that the click may change moved by: a shown mask is surer than the network.
     moved -= np.median(moved[sign * before <= 0]) if (sign * before <= 0).any() else 0
@@ -200,9 +199,7 @@ def forced(before: Floats, after: Floats, place: npt.ArrayLike, *, is_positive: 
     at = tuple(np.clip(np.rint(place).astype(int), 0, np.array(after.shape) - 1))
     labels, _ = ndimage.label(moved >= max(HALF_MOVED * moved[at], LEAST_MOVED), _NEIGHBOURS)
     piece = (labels == labels[at]) if labels[at] > 0 else np.zeros(after.shape, bool)
-    piece |= box_of(
-        [abs(np.arange(n) - c) < 1 for n, c in zip(after.shape, np.round(place, 6), strict=True)]
-    )
+    piece |= box_of([np.abs(np.arange(n) - c) < 1 for n, c in zip(after.shape, place, strict=True)])
     return np.where(piece, sign * np.maximum(sign * after, FORCED), after)
 
 
