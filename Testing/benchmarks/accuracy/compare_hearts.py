@@ -60,19 +60,18 @@ def generated() -> Iterator[Heart]:
     for seed in range(SEEDS):
         grid = Grid(DEPTH, SIZE, RATIO, 1, torch.Generator().manual_seed(seed))
         layout = Layout(torch.zeros(grid.shape, dtype=torch.long))
-        chests: list[drawn._Chest] = []
-        make = drawn._ventricles
         with (
             mock.patch.object(drawn, "SCANS", ((1.0, drawn.CINE),)),
-            mock.patch.object(drawn, "_ventricles", lambda c: (chests.append(c), make(c))[1]),  # noqa: B023
+            mock.patch.object(drawn, "_paint_ventricles", wraps=drawn._paint_ventricles) as paint,
         ):
             drawn.short_axis(grid, layout, grid.coordinates())
+        mm = 1 / paint.call_args.args[0].mm  # of a voxel
         image = acquire(grid, textured(grid, layout), is_natural=layout.is_natural).numpy()
         masks = {
             name: any_of(layout.labels, [i for i, of in layout.names.items() if of == name]).numpy()
             for name in ("crescent", "wall", "cavity")
         }
-        heart = Heart(image, *masks.values(), 1 / chests[0].mm)
+        heart = Heart(image, *masks.values(), mm)
         ring = masks["wall"]
         is_whole = not (ring[[0, -1]].any() or ring[:, [0, -1]].any() or ring[:, :, [0, -1]].any())
         if layout.is_upright and SPACINGS_MM[0] < heart.mm < SPACINGS_MM[1] and is_whole:
@@ -96,10 +95,10 @@ def in_slices(heart: Heart, found: dict[str, list[float]]) -> None:
         outer, inner = ((mask.sum() / np.pi) ** 0.5 for mask in (whole, left))
         found["wall, mm"].append((outer - inner) * heart.mm)
         found["wall over outer radius"].append((outer - inner) / outer)
-        beside = ~ndimage.binary_dilation(right, iterations=3)
+        not_right = ~ndimage.binary_dilation(right, iterations=3)
         for name, mask, part in (
             ("left ventricle", left, ~right),
-            ("outside of the wall", whole, beside),
+            ("outside of the wall", whole, not_right),
             ("right ventricle", right, ~whole),
         ):
             distance = _signed(mask)
@@ -107,7 +106,7 @@ def in_slices(heart: Heart, found: dict[str, list[float]]) -> None:
                 at = (abs(distance - voxels) < 0.5) & part
                 if (name == "outside of the wall") == (voxels > 0) and at.sum() > 3:
                     found[f"grey, {name}, {abs(voxels)} voxels off"].append(np.median(grey[at]))
-        # 2. The right ventricle beside the left one.
+        # 2. The right ventricle, next to the left one.
         if right.sum() > LEAST:
             found["right over left area"].append(right.sum() / left.sum())
             deepest = ndimage.distance_transform_edt(right).max()

@@ -80,7 +80,7 @@ def test_a_paused_run_goes_on(run: Any, folder: Path) -> None:
     wait()
 
 
-def test_what_cannot_be_follow_click_is_refused(refused: Any, folder: Path) -> None:
+def test_what_cannot_be_obeyed_is_refused(refused: Any, folder: Path) -> None:
     assert "is not paused: training" in refused("runs", "resume", "first")
     assert "no run 'third'" in refused("runs", "stop", "third")
     write_status(folder, RunStatus("finished", "The model is liver.safetensors."))

@@ -124,13 +124,13 @@ def test_a_click_in_the_middle_of_what_is_missing_brings_what_the_network_doubts
     before, after = logits(NEAR), logits(NEAR, FAR)
     doubted = (slice(2, 8), slice(13, 18), slice(16, 18))
     after[doubted] = -1.0
-    obedient, change = follow_click(
+    followed, change = follow_click(
         before, after, (5, 15, 15), 2.0, is_positive=True, must_change=True
     )
     assert change is not None
     assert bool(change[FAR].all())
     assert int(change.sum()) == int((logits(FAR) > 0).sum())
-    assert bool((obedient[doubted] > 0).all())
+    assert bool((followed[doubted] > 0).all())
     # A click that removes is taken as it is.
     same, change = follow_click(
         after, before, (5, 15, 15), 2.0, is_positive=False, must_change=True

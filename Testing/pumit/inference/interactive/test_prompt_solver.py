@@ -101,7 +101,7 @@ def test_a_click_that_no_field_follows_is_followed_around_it(
     later = (FIRST[0], FIRST[1] + away, FIRST[2], is_positive)
     where = before.views[before.chosen].field
 
-    def beside(embedding, prompts):  # type: ignore[no-untyped-def]
+    def moves_a_neighbour(embedding, prompts):  # type: ignore[no-untyped-def]
         logits, iou = decode(embedding, prompts)
         logits = logits.copy()
         d, h, w = np.round(where.to_field(later[:3])).astype(int)
@@ -110,7 +110,7 @@ def test_a_click_that_no_field_follows_is_followed_around_it(
 
     assert before.patch is not None
     assert is_inside(before.patch, later[:3]) != is_positive
-    monkeypatch.setattr(solver.segmenter, "decode", beside, raising=False)
+    monkeypatch.setattr(solver.segmenter, "decode", moves_a_neighbour, raising=False)
     after = solver.answer(IndexPrompts([FIRST, later]), before)
     assert after.patch is not None
     assert is_inside(after.patch, later[:3]) == is_positive

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import numpy as np
 import pytest
 import torch
@@ -119,9 +121,8 @@ def test_hearts_that_lie_as_scanned_begin_with_a_whole_slice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Readers draw whole rings at the base, of a heart that leans from slice to slice."""
-    chests: list[drawn._Chest] = []
-    ventricles = drawn._ventricles
-    monkeypatch.setattr(drawn, "_ventricles", lambda c: (chests.append(c), ventricles(c))[1])
+    paint = mock.Mock(wraps=drawn._paint_ventricles)
+    monkeypatch.setattr(drawn, "_paint_ventricles", paint)
     whole, leans = [], []
     for seed in range(80):
         _, layout = chest(seed)
@@ -129,7 +130,7 @@ def test_hearts_that_lie_as_scanned_begin_with_a_whole_slice(
             continue
         masks = masks_of(layout)
         left = (masks["wall"] | masks["cavity"]).numpy()
-        along = chests[-1].along
+        along = paint.call_args.args[0].along
         left = left if float(along[0].mean()) < float(along[-1].mean()) else left[::-1]
         areas = left.sum((1, 2))
         first = int(np.flatnonzero(areas)[0])
