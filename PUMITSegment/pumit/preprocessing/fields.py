@@ -148,16 +148,22 @@ class Pyramid:
                 valid.append((at > -0.5) & (at < self.array.shape[axis] - 0.5))
             inside = box_of(valid).astype(np.float32)
         else:
-            grid = self._turned(field, shape, rotation)
-            low, high = (end(grid, (0, 1, 2)) for end in (np.min, np.max))
-            region, offset = self._region(voxels, factor, low, high)
-            local = (grid + 0.5) / factor - 0.5 - np.asarray(offset)
-            image = ndimage.map_coordinates(
-                region, np.moveaxis(local, -1, 0), order=1, mode="nearest"
+            matrix, centre = self._turn(field, rotation), np.asarray(field.centre_index)
+            offsets = _offsets(field.shape, shape)
+            first = np.array([o[0] for o in offsets])
+            reach = np.abs(matrix) @ np.abs(first)
+            region, offset = self._region(voxels, factor, centre - reach, centre + reach)
+            image = ndimage.affine_transform(
+                region,
+                matrix * (np.asarray(field.shape) / shape) / np.asarray(factor)[:, None],
+                (matrix @ first + centre + 0.5) / factor - 0.5 - np.asarray(offset),
+                output_shape=shape,
+                order=1,
+                mode="nearest",
             )
-            limit = np.asarray(self.array.shape) - 0.5
-            within = (grid > -0.5) & (grid < limit)
-            inside = np.asarray(within.all(-1), dtype=np.float32)
+            axes = _turned(offsets, matrix, centre)
+            within = [(a > -0.5) & (a < n - 0.5) for a, n in zip(axes, self.array.shape, strict=True)]
+            inside = np.logical_and.reduce(within).astype(np.float32)
         # 4. The mean of the sub-slices that lie inside of the volume.
         if thick > 1:
             weight, slabs = (x.reshape(field.shape[0], thick, *shape[1:]) for x in (inside, image))
@@ -172,21 +178,21 @@ class Pyramid:
     ) -> npt.NDArray[np.generic]:
         """Nearest voxel values, (d, h, w); 0 outside. For label maps."""
         turn = np.eye(3) if rotation is None else rotation
-        grid = self._turned(field, field.shape, turn).round().astype(np.intp)
-        limit = np.array(self.array.shape)
-        inside = ((grid >= 0) & (grid < limit)).all(-1)
-        d, h, w = np.moveaxis(grid.clip(0, limit - 1), -1, 0)
-        values = self.array[d, h, w]
+        matrix, offsets = self._turn(field, turn), _offsets(field.shape, field.shape)
+        axes = _turned(offsets, matrix, np.asarray(field.centre_index))
+        d, h, w = (a.round().astype(np.intp) for a in axes)
+        inside = np.logical_and.reduce(
+            [(i >= 0) & (i < n) for i, n in zip((d, h, w), self.array.shape, strict=True)]
+        )
+        values = self.array[
+            tuple(i.clip(0, n - 1) for i, n in zip((d, h, w), self.array.shape, strict=True))
+        ]
         return np.where(inside, values, np.zeros_like(values))
 
-    def _turned(
-        self, field: Field, shape: tuple[int, ...], rotation: npt.NDArray[np.float64]
-    ) -> npt.NDArray[np.float64]:
-        """Volume indices of a turned field's sample points, (*shape, 3); `shape` refines it."""
+    def _turn(self, field: Field, rotation: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """Matrix (3, 3) from offsets in field voxels to offsets in volume voxels."""
         spacing = np.diag(np.asarray(self.spacing_mm, dtype=np.float64))
-        matrix = np.linalg.inv(spacing) @ rotation @ spacing @ np.diag(field.step)
-        offset = np.stack(np.meshgrid(*_offsets(field.shape, shape), indexing="ij"), -1)
-        return np.asarray(offset @ matrix.T + np.asarray(field.centre_index))
+        return np.asarray(np.linalg.inv(spacing) @ rotation @ spacing @ np.diag(field.step))
 
     def _region(
         self,
@@ -264,3 +270,25 @@ def _coarser(
 def _offsets(field: Sequence[int], shape: Sequence[int]) -> list[npt.NDArray[np.float64]]:
     """Offsets from a field's centre along each axis, in field voxels, of `shape` points."""
     return [((np.arange(n) + 0.5) / n - 0.5) * m for n, m in zip(shape, field, strict=True)]
+
+
+def _turned(
+    offsets: Sequence[npt.NDArray[np.float64]],
+    matrix: npt.NDArray[np.float64],
+    centre: npt.NDArray[np.float64],
+) -> list[npt.NDArray[np.float64]]:
+    """Volume indices of a turned field's sample points, along each axis of the volume.
+
+    Args:
+        offsets: Offsets from the field's centre along each of its axes; see `_offsets`.
+        matrix: From these offsets to those in the volume, (3, 3).
+        centre: Centre of the field, volume index (3,).
+
+    Returns:
+        Three arrays (d, h, w).
+    """
+    d, h, w = offsets
+    return [
+        (d[:, None, None] * row[0] + (h[:, None] * row[1] + (w * row[2] + at)))
+        for row, at in zip(matrix, centre, strict=True)
+    ]

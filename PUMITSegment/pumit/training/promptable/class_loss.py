@@ -26,29 +26,31 @@ def class_loss(logits: Tensor, truth: Tensor, class_sets: Tensor) -> tuple[Tenso
         Mean loss of the fields that have classes, the mean soft Dice of the structures that each
         shows, and how many such fields there are.
     """
+    # 1. The fields of each data set, by any class that they show.
+    known = (truth != UNKNOWN).flatten(1).any(1)
+    sets = class_sets[truth.flatten(1).amax(1).clamp_min(0)].where(known, -1).cpu()
     losses, dices = [], []
-    for each, labels in zip(logits, truth, strict=True):
-        known = labels != UNKNOWN
-        if not bool(known.any()):
-            continue
-        own = torch.nonzero(class_sets == class_sets[labels[known][0]]).flatten()
-        # 1. Share of each class in the cells of the logits' grid, (n, V).
-        masks = torch.stack([labels == c for c in own]).float()
-        share = F.adaptive_avg_pool3d(masks, each.shape[1:]).flatten(1)
-        weight = share.sum(0)  # less than 1 where a cell reaches beyond the scan
-        # 2. Cross-entropy over the cells that are known.
-        x = each[own].flatten(1)
-        cross = -(share * x.log_softmax(0)).sum() / weight.sum()
-        # 3. Dice of the structures that are there.
-        p = x.softmax(0) * weight
-        overlap = (2 * (p * share).sum(1) + 1) / ((p + share).sum(1) + 1)
-        shown = overlap[1:][share[1:].sum(1) > FEWEST_CELLS]
-        losses.append(cross + ((1 - shown).mean() if len(shown) else 0.0))
-        if len(shown):
-            dices.append(shown.detach().mean())
+    for each in sets[sets >= 0].unique().tolist():
+        fields = torch.nonzero(sets == each).flatten().to(truth.device)
+        own = torch.nonzero(class_sets == each).flatten()
+        # 2. Share of each class in the cells of the logits' grid, (B', n, d, h, w).
+        masks = (truth[fields, None] == own[:, None, None, None]).to(logits.dtype)
+        share = F.adaptive_avg_pool3d(masks, logits.shape[2:]).flatten(2)
+        weight = share.sum(1, keepdim=True)  # less than 1 where a cell reaches beyond the scan
+        # 3. Cross-entropy over the cells that are known.
+        x = logits[fields][:, own].flatten(2)
+        cross = -(share * x.log_softmax(1)).sum((1, 2)) / weight.sum((1, 2))
+        # 4. Dice of the structures that are there, (B', n - 1).
+        p = x.softmax(1) * weight
+        overlap = (2 * (p * share).sum(2) + 1) / ((p + share).sum(2) + 1)
+        shown = (share.sum(2) > FEWEST_CELLS)[:, 1:]
+        count = shown.sum(1)
+        dice = (overlap[:, 1:] * shown).sum(1) / count.clamp_min(1)
+        losses.append(cross + (1 - dice) * (count > 0))
+        dices.append(dice.detach()[count > 0])
     zero = logits.new_zeros(())
     return (
-        torch.stack(losses).mean() if losses else zero,
-        torch.stack(dices).mean() if dices else zero,
-        logits.new_tensor(float(len(losses))),
+        torch.cat(losses).mean() if losses else zero,
+        torch.cat(dices).mean() if any(map(len, dices)) else zero,
+        logits.new_tensor(float(sum(map(len, losses)))),
     )

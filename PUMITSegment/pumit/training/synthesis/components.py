@@ -25,10 +25,14 @@ def components(masks: Tensor) -> Tensor:
         voxel. They differ between the pieces of a field, not between fields.
     """
     size = masks[0].numel()
-    labels = torch.arange(size, 0, -1, device=masks.device).view(masks.shape[1:]) * masks
+    # Four bytes are enough, and half of the time: the largest number is a label and gaps of a line.
+    labels = torch.arange(size, 0, -1, device=masks.device, dtype=torch.int32)
+    labels = labels.view(masks.shape[1:]) * masks
     axes = [axis for axis in (1, 2, 3) if masks.shape[axis] > 1]
     # Runs of one line are distinguished by the gaps before them, counted from either end.
-    gaps = {axis: (~masks).long().cumsum(axis) * (size + 1) for axis in axes}
+    gaps = {
+        axis: (~masks).cumsum(axis, dtype=torch.int32) * (size + 1) for axis in axes
+    }
     while True:
         before = labels
         for axis in axes:
@@ -38,7 +42,7 @@ def components(masks: Tensor) -> Tensor:
             back = (forth * masks + behind).flip(axis).cummax(axis).values.flip(axis) - behind
             labels = back * masks
         flat = labels.flatten(1)
-        named = flat.gather(1, (size - flat).clamp_max(size - 1))
+        named = flat.gather(1, (size - flat).clamp_max(size - 1).long())
         labels = torch.where(flat > 0, named, 0).view_as(labels)
         if torch.equal(labels, before):
             return labels
@@ -53,7 +57,7 @@ def largest_components(masks: Tensor) -> tuple[Tensor, Tensor]:
     Returns:
         Masks (B, D, H, W), and how many voxels they have (B,).
     """
-    labels = components(masks).flatten(1)
+    labels = components(masks).flatten(1).long()
     size = labels.shape[1]
     counts = torch.zeros(len(labels), size + 1, dtype=torch.long, device=labels.device)
     counts.scatter_add_(1, labels, torch.ones_like(labels))
