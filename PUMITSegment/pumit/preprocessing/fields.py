@@ -162,7 +162,9 @@ class Pyramid:
                 mode="nearest",
             )
             axes = _turned(offsets, matrix, centre)
-            within = [(a > -0.5) & (a < n - 0.5) for a, n in zip(axes, self.array.shape, strict=True)]
+            within = [
+                (a > -0.5) & (a < n - 0.5) for a, n in zip(axes, self.array.shape, strict=True)
+            ]
             inside = np.logical_and.reduce(within).astype(np.float32)
         # 4. The mean of the sub-slices that lie inside of the volume.
         if thick > 1:

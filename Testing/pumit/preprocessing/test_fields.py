@@ -224,6 +224,28 @@ def test_rotation_by_quarter_turns_equals_a_turned_volume(turns: int) -> None:
     assert min(np.abs(turned - e).max() for e in candidates) < 1e-3
 
 
+def test_a_turned_field_equals_a_look_up_point_by_point(rng: np.random.Generator) -> None:
+    array = smooth((21, 29, 35))
+    spacing = np.array([2.0, 1.0, 0.8])
+    pyramid = Pyramid(array, (2.0, 1.0, 0.8))
+    labels = Pyramid((array * 9).astype(np.int16), (2.0, 1.0, 0.8))
+    for _ in range(5):
+        turn = np.linalg.qr(rng.normal(size=(3, 3)))[0]
+        field = field_of((9.4, 13.2, 17.7), (1.1, 1.2, 1.3), (5, 7, 6))
+        offset = np.stack(np.indices(field.shape), axis=-1) - (np.array(field.shape) - 1) / 2
+        at = offset * field.step * spacing @ turn.T / spacing + field.centre_index
+        image, inside = pyramid.sample(field, turn)
+        expected_inside = ((at > -0.5) & (at < np.array(array.shape) - 0.5)).all(-1)
+        expected = ndimage.map_coordinates(array, np.moveaxis(at, -1, 0), order=1, mode="nearest")
+        np.testing.assert_array_equal(inside > 0, expected_inside)
+        np.testing.assert_allclose(image, expected, atol=1e-4)
+        nearest = at.round().astype(int).clip(0, np.array(array.shape) - 1)
+        expected_labels = labels.array[tuple(np.moveaxis(nearest, -1, 0))]
+        np.testing.assert_array_equal(
+            labels.sample_nearest(field, turn), np.where(expected_inside, expected_labels, 0)
+        )
+
+
 def test_rotation_is_rigid_in_millimetres() -> None:
     """A quarter turn of unequal pixels: a distance in mm along h lies along w afterwards."""
     array = ramp((3, 40, 40), (0.0, 1.0, 0.0))

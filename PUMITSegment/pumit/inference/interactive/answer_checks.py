@@ -28,35 +28,54 @@ def bounds_of(mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.intp] | None:
     return np.array([[h[0] for h in hits], [h[-1] for h in hits]])
 
 
-def box_fit(mask: npt.NDArray[np.bool_], where: Field, box: Box) -> float:
-    """IoU of a mask's own box with the one that was drawn, both in field voxels."""
+def box_shares(mask: npt.NDArray[np.bool_], where: Field, box: Box) -> tuple[float, float]:
+    """How a mask's own box and a drawn one share space in-plane.
+
+    A box drawn on a slice is as deep as somebody guessed, so depth does not count.
+
+    Args:
+        mask: Bool (D, H, W) in a field.
+        where: The field.
+        box: Lower and upper corner, volume indices (d, h, w).
+
+    Returns:
+        Share of the mask's box that lies in the drawn one, and share of that which it fills.
+    """
     bounds = bounds_of(mask)
     if bounds is None:
-        return 0.0
-    own = bounds + np.array([[-0.5], [0.5]])
-    low, high = _faces(where, box)
-    both = (np.minimum(own[1], high) - np.maximum(own[0], low)).clip(0).prod()
-    return float(both / max((own[1] - own[0]).prod() + (high - low).prod() - both, 1e-6))
+        return 0.0, 0.0
+    own = (bounds + np.array([[-0.5], [0.5]]))[:, 1:]
+    low, high = (face[1:] for face in _faces(where, box))
+    both = float((np.minimum(own[1], high) - np.maximum(own[0], low)).clip(0).prod())
+    return both / float((own[1] - own[0]).prod()), both / max(float((high - low).prod()), 1e-6)
+
+
+def box_fit(mask: npt.NDArray[np.bool_], where: Field, box: Box) -> float:
+    """IoU of a mask's own box with the one that was drawn, in-plane."""
+    inside, filled = box_shares(mask, where, box)
+    return 1 / (1 / inside + 1 / filled - 1) if inside > 0 else 0.0
 
 
 def box_bonus(answers: Floats, where: Field, box: Box, settings: SolverSettings) -> Floats:
     """What speaks for each answer to a box: that the others are the same, and that it fits.
 
-    A box around the cavity of a heart holds some of the wall, too, which even fills it better: but
-    of the answers, most are the cavity. Around the wall, the cavity does not fill the box.
+    Boxes are drawn around a structure, and often loosely: to reach beyond one is a graver fault
+    than not to fill it. Still, around the wall of a heart the cavity does not fill it. Around the
+    cavity a box holds some of the wall, too, which fills it better: but of the answers, most are
+    the cavity.
 
     Args:
         answers: Logits (M, D, H, W) in a field.
         where: The field.
         box: Lower and upper corner, volume indices (d, h, w).
-        settings: What either weighs.
+        settings: What each of these weighs.
 
     Returns:
         What to add to the estimate of each, (M,).
     """
-    fits = np.array([box_fit(answer > 0, where, box) for answer in answers], np.float32)
-    support = mutual_support(answers > 0)
-    return settings.box_consensus * support - settings.box_penalty * (1 - fits)
+    shares = np.array([box_shares(answer > 0, where, box) for answer in answers], np.float32)
+    penalties = np.array([settings.outside_penalty, settings.unfilled_penalty], np.float32)
+    return settings.box_consensus * mutual_support(answers > 0) - (1 - shares) @ penalties
 
 
 def mutual_support(masks: npt.NDArray[np.bool_]) -> Floats:

@@ -165,20 +165,38 @@ class FieldPlanner:
         places = np.stack(np.meshgrid(*axes, indexing="ij"), -1).reshape(-1, 3)
         return list(dict.fromkeys(self.field(p, in_plane_mm) for p in places))
 
-    def around_box(self, lower: npt.ArrayLike, upper: npt.ArrayLike, margin: float = 1.4) -> Field:
-        """The field that holds a box with some surroundings; bounds are volume indices."""
+    def around_box(
+        self,
+        lower: npt.ArrayLike,
+        upper: npt.ArrayLike,
+        margin: float = 1.4,
+        *,
+        ends_count: bool = True,
+    ) -> Field:
+        """The field that holds a box with some surroundings; bounds are volume indices.
+
+        Args:
+            lower: First voxel (d, h, w).
+            upper: Last voxel.
+            margin: Size of the field over that of the box, in-plane; up to 1.15 along depth.
+            ends_count: Whether nothing needs to be shown beyond the ends of the scan.
+        """
         low, high = np.asarray(lower, dtype=np.float64), np.asarray(upper, dtype=np.float64)
         extent_mm = (high - low + 1) * np.asarray(self.spacing_mm)
         width = float(extent_mm[1:].max()) * margin
         in_plane = max(self._covering(width), self.finest_mm)
         centre = (low + high) / 2
         is_flat = self.shape[0] == 1 or high[0] - low[0] < 1
+        half = (high[0] - low[0] + 1) * min(margin, 1.15) / 2
+        first, last = centre[0] - half, centre[0] + half
+        if ends_count:  # a coarser field would show air alone there
+            first, last = max(first, -0.5), min(last, self.shape[0] - 0.5)
         for _ in range(12):
             field = self.field(centre, in_plane, width)
             if is_flat and field.shape[0] == 1:
                 return field
             below, above = field.bounds()
-            if above[0] - below[0] >= (high[0] - low[0] + 1) * min(margin, 1.15):
+            if below[0] <= first and above[0] >= last:
                 return field
             if in_plane >= self.largest_mm:
                 return field

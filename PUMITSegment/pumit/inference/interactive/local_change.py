@@ -55,9 +55,10 @@ def correction_field(
     shown: Field,
     patch: LogitBox,
     place: Sequence[float],
-    *,
     margin: float,
+    *,
     is_given: bool,
+    is_averaged: bool,
 ) -> Field:
     """The field that answers a corrective click: the shown one, unless it is too coarse for that.
 
@@ -68,6 +69,7 @@ def correction_field(
         place: The click, volume index (d, h, w).
         margin: Size of the field, over that of the segment.
         is_given: Whether the answer began with a mask, which no field was chosen for.
+        is_averaged: Whether it is a mean over fields, which one that is finer betters less often.
     """
     bounds = bounds_of(patch.logits > 0)
     if bounds is None:
@@ -76,7 +78,7 @@ def correction_field(
     #    structure is, a field that it nearly fills shows more of its border.
     low, high = bounds + np.asarray(patch.start)
     low, high = np.minimum(low, place), np.maximum(high, place)
-    fitting = planner.around_box(low, high, margin)
+    fitting = planner.around_box(low, high, margin, ends_count=not is_averaged)
     is_finer = fitting.step[1] < FINER * shown.step[1]
     where = fitting if is_finer and covers(fitting, np.array([place])) else shown
     # 2. Around the click as fine as a given mask asks for, as long as some of it is in sight.

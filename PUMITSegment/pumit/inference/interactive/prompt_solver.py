@@ -158,8 +158,7 @@ class PromptSolver:
         if before is None and self.segmenter.averages_fields:
             chosen.logits = averaged(chosen.logits, chosen.field, other_answers)
         # 3. Onto the volume's grid, and finer where its border is uncertain.
-        out.iou = chosen.iou
-        out.patch = to_volume(chosen.logits, chosen.field, self.shape)
+        out.iou, out.patch = chosen.iou, to_volume(chosen.logits, chosen.field, self.shape)
         if out.patch is not None and self.settings.windows > 0:
             out.patch = self._refined(out.patch, chosen, prompts, cancelled)
         # 4. In every case, what is not connected to the newest points stays as it was.
@@ -206,7 +205,9 @@ class PromptSolver:
         if covers(chosen.field, np.array([place])):
             margin, is_given = self.settings.correction_margin, prompts.mask is not None
             where = correction_field(
-                self.planner, chosen.field, before.patch, place, margin=margin, is_given=is_given
+                *(self.planner, chosen.field, before.patch, place, margin),
+                is_given=is_given,
+                is_averaged=self.segmenter.averages_fields,
             )
             return self._changed(prompts, before, where)
         if is_inside(before.patch, place) == is_positive:
@@ -358,8 +359,7 @@ class PromptSolver:
             tried = [self.planner.around_box(low, high, m) for m in self.settings.box_margins]
             return list(dict.fromkeys(tried))
         if prompts.mask is None:
-            fields = self.planner.around_click((low + high) / 2)
-            holding = [f for f in fields if covers(f, places)]
+            holding = [f for f in self.planner.around_click((low + high) / 2) if covers(f, places)]
             if holding:
                 return holding
         return [self.planner.around_box(low, high, margin=1.6)]

@@ -14,7 +14,10 @@ class SolverSettings:
         growth: Ratio of one tried field size to the next.
         contact_penalty: Loss of an answer that its field cuts off.
         miss_penalty: Loss of an answer that contradicts its clicks.
-        box_penalty: Loss of an answer to a box whose own bounding box is another.
+        outside_penalty: Loss of an answer to a box, times the share of its own in-plane box
+            that lies outside of that.
+        unfilled_penalty: Loss of an answer to a box, times the share of that which it does not
+            reach in-plane.
         box_consensus: Bonus of an answer to a box, times its mean Dice with the others.
         consensus: Bonus of a first answer that all other fields give too.
         coarse: Bonus of a first answer in the coarsest field; none in the finest, and in those
@@ -36,8 +39,9 @@ class SolverSettings:
     growth: float = 2.0
     contact_penalty: float = 0.5
     miss_penalty: float = 0.5
-    box_penalty: float = 0.7
-    box_consensus: float = 0.4
+    outside_penalty: float = 3.0
+    unfilled_penalty: float = 0.5
+    box_consensus: float = 0.3
     consensus: float = 0.6
     coarse: float = 0.2
     stay: float = 0.1

@@ -29,7 +29,8 @@ from pumit.training.recipes.pretraining import PromptableRecipe, RealSet
 from pumit.training.synthesis.layout import SceneShares
 from pumit.training.synthesis.scene import generated_classes
 
-PROTOTYPE_BATCHES = 70
+# Batches for first prototypes, times their size; at least so many, of any size.
+PROTOTYPE_FIELDS, FEWEST_BATCHES = 140, 12
 
 
 def build(recipe: PromptableRecipe, context: BuildContext) -> Objective:
@@ -100,7 +101,8 @@ def build(recipe: PromptableRecipe, context: BuildContext) -> Objective:
         if known is None or known.shape != own.weight.shape:
             generator = torch.Generator().manual_seed(recipe.seed)
             shares = torch.tensor(DEGREE_SHARES)
-            drawn = torch.multinomial(shares, PROTOTYPE_BATCHES, True, generator=generator)
+            batches = max(PROTOTYPE_FIELDS // recipe.batch_size, FEWEST_BATCHES)
+            drawn = torch.multinomial(shares, batches, True, generator=generator)
             begin_prototypes(task, [DEGREES[int(i)] for i in drawn], recipe.seed)
     content: dict[str, Any] = {"network": "promptable", "sizes": sizes}
     if recipe.largest_field is not None:

@@ -149,7 +149,7 @@ class PromptableTask(nn.Module):
         batch = batch.to(next(self.network.parameters()).device)
         rngs = spawn_generators(batch.rng, len(batch.states))
         states = [replace(s, points=list(s.points)) for s in batch.states]
-        embedding = self._embed(batch.image, Anisotropy(batch.da0))
+        embedding = self._embedded(batch.image, batch.da0)
         # 2. Classes of voxels, known before any prompt.
         of_classes = self._class_losses(batch, embedding)
         if batch.rounds == 0:
@@ -194,6 +194,12 @@ class PromptableTask(nn.Module):
             **_logged(of_classes),
         }
 
+    def _embedded(self, image: Tensor, da0: int) -> ImageEmbedding:
+        """Embedding of fields of one degree; on a GPU in the layout that convolves fastest."""
+        if image.is_cuda:
+            image = image.contiguous(memory_format=torch.channels_last_3d)
+        return self._embed(image, Anisotropy(da0))
+
     def _class_losses(self, batch: FieldBatch, embedding: ImageEmbedding) -> dict[str, Tensor]:
         """Loss and Dice of the classes of all fields, those without targets too."""
         if embedding.classes is None or not len(self.class_sets):
@@ -201,7 +207,7 @@ class PromptableTask(nn.Module):
         sets = self.class_sets.to(batch.image.device)
         parts = [(embedding, batch.classes)]
         if len(batch.more):
-            parts.append((self._embed(batch.more, Anisotropy(batch.da0)), batch.more_classes))
+            parts.append((self._embedded(batch.more, batch.da0), batch.more_classes))
         found = [class_loss(self.network.class_logits(of), truth, sets) for of, truth in parts]
         weights = torch.stack([w for _, _, w in found])
         total = weights.sum().clamp_min(1)

@@ -30,9 +30,7 @@ def components(masks: Tensor) -> Tensor:
     labels = labels.view(masks.shape[1:]) * masks
     axes = [axis for axis in (1, 2, 3) if masks.shape[axis] > 1]
     # Runs of one line are distinguished by the gaps before them, counted from either end.
-    gaps = {
-        axis: (~masks).cumsum(axis, dtype=torch.int32) * (size + 1) for axis in axes
-    }
+    gaps = {axis: (~masks).cumsum(axis, dtype=torch.int32) * (size + 1) for axis in axes}
     while True:
         before = labels
         for axis in axes:

@@ -8,6 +8,7 @@ from pumit.inference.interactive.answer_checks import (
     bounds_of,
     box_bonus,
     box_fit,
+    box_shares,
     clicked_in_box,
     deepest_in_box,
     gaps_in_box,
@@ -50,6 +51,31 @@ def test_a_ring_fits_as_well_as_a_disc() -> None:
 def test_what_only_fills_the_middle_fits_less() -> None:
     box = volume_box((2, 4, 4), (5, 11, 11))
     assert box_fit(filled((2, 6, 6), (5, 9, 9)), FIELD, box) == pytest.approx(0.25)
+
+
+def test_depth_does_not_count() -> None:
+    """A box drawn on a slice is as deep as somebody guessed."""
+    box = volume_box((3, 4, 4), (4, 11, 11))
+    assert box_fit(filled((0, 4, 4), (7, 11, 11)), FIELD, box) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("more", [1, 2, 3])
+def test_to_reach_beyond_a_box_is_worse_than_not_to_fill_it(more: int) -> None:
+    """Boxes are drawn loosely; nobody draws one smaller than the structure."""
+    box = volume_box((2, 4, 4), (5, 11, 11))
+    beyond = filled((2, 4 - more, 4 - more), (5, 11 + more, 11 + more))
+    within = filled((2, 4 + more, 4 + more), (5, 11 - more, 11 - more))
+    masks = np.stack([beyond, within])
+    logits = np.where(masks, 3, -3).astype(np.float32)
+    bonus = box_bonus(logits, FIELD, box, SolverSettings(box_consensus=0.0))
+    assert bonus[0] < bonus[1] < 0
+
+
+def test_shares_of_a_box_are_counted_in_plane() -> None:
+    box = volume_box((2, 4, 4), (5, 11, 11))
+    inside, filled_share = box_shares(filled((0, 4, 8), (7, 11, 15)), FIELD, box)
+    assert inside == pytest.approx(0.5)
+    assert filled_share == pytest.approx(0.5)
 
 
 def test_nothing_fits_nothing() -> None:

@@ -99,3 +99,13 @@ def test_a_box_on_very_fine_slices_is_seen_whole(in_plane_mm: float) -> None:
     one = planner.around_box(low, np.array([2, 280, 280]))
     assert covers(one, np.array([[2, 240, 240], [2, 280, 280]]))
     assert one.step[1] < 2
+
+
+@pytest.mark.parametrize("slices", [7, 9, 10, 14])
+def test_a_box_over_all_slices_is_seen_as_finely_as_the_scan(slices: int) -> None:
+    """There is nothing beyond the ends of the scan that a coarser field could show."""
+    planner = FieldPlanner((slices, 256, 216), (10.0, 1.5, 1.5), 64, largest=160)
+    low, high = np.array([0, 89, 62]), np.array([slices - 1, 140, 110])
+    field = planner.around_box(low, high)
+    assert field.step[1] == pytest.approx(1.0)
+    assert covers(field, np.stack([low, high]))

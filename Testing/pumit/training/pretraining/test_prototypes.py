@@ -12,7 +12,7 @@ from pumit.models.checkpoint import save_checkpoint
 from pumit.networks.build import build_network
 from pumit.networks.pumit import Anisotropy
 from pumit.training.pretraining.objective import BuildContext
-from pumit.training.pretraining.promptable import PROTOTYPE_BATCHES, build
+from pumit.training.pretraining.promptable import build
 from pumit.training.pretraining.prototypes import begin_prototypes, class_sums
 from pumit.training.promptable.task import PromptableTask
 from pumit.training.recipes.model import read_model
@@ -32,6 +32,9 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr("pumit.training.pretraining.promptable.begin_prototypes", counted)
     return counts
+
+
+BATCHES = 35  # of four fields
 
 
 def recipe_from(
@@ -65,7 +68,7 @@ def recipe_from(
 @pytest.mark.parametrize(
     ("class_channels", "keeps_prototypes", "goes_on", "expected"),
     [
-        (6, False, False, [PROTOTYPE_BATCHES]),
+        (6, False, False, [BATCHES]),
         (6, False, True, []),  # the run's own weights follow
         (6, True, False, []),
         (0, False, False, []),  # vectors that nobody trained have no means worth taking
@@ -96,7 +99,7 @@ def test_those_of_other_classes_begin_anew(
     path = tmp_path / "initial.safetensors"
     recipe = recipe_from(path, tiny_sizes, class_channels=6, keeps_prototypes=True, num_classes=5)
     build(recipe, BuildContext(CPU))
-    assert begun == [PROTOTYPE_BATCHES]
+    assert begun == [BATCHES]
 
 
 def test_a_prototype_is_the_mean_of_its_vectors(
