@@ -27,15 +27,16 @@ def class_loss(logits: Tensor, truth: Tensor, class_sets: Tensor) -> tuple[Tenso
         shows, and how many such fields there are.
     """
     # 1. The fields of each data set, by any class that they show.
+    d, h, w = logits.shape[2:]
     known = (truth != UNKNOWN).flatten(1).any(1)
     sets = class_sets[truth.flatten(1).amax(1).clamp_min(0)].where(known, -1).cpu()
     losses, dices = [], []
-    for each in sets[sets >= 0].unique().tolist():
+    for each in sorted(set(sets[sets >= 0].tolist())):
         fields = torch.nonzero(sets == each).flatten().to(truth.device)
         own = torch.nonzero(class_sets == each).flatten()
         # 2. Share of each class in the cells of the logits' grid, (B', n, d, h, w).
         masks = (truth[fields, None] == own[:, None, None, None]).to(logits.dtype)
-        share = F.adaptive_avg_pool3d(masks, logits.shape[2:]).flatten(2)
+        share = F.adaptive_avg_pool3d(masks, (d, h, w)).flatten(2)
         weight = share.sum(1, keepdim=True)  # less than 1 where a cell reaches beyond the scan
         # 3. Cross-entropy over the cells that are known.
         x = logits[fields][:, own].flatten(2)

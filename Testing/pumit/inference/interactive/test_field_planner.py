@@ -109,3 +109,10 @@ def test_a_box_over_all_slices_is_seen_as_finely_as_the_scan(slices: int) -> Non
     field = planner.around_box(low, high)
     assert field.step[1] == pytest.approx(1.0)
     assert covers(field, np.stack([low, high]))
+
+
+def test_where_ends_do_not_count_a_field_shows_as_much_beyond_them() -> None:
+    planner = FieldPlanner((9, 256, 216), (10.0, 1.5, 1.5), 64, largest=160)
+    low, high = np.array([0, 89, 62]), np.array([8, 140, 110])
+    below, above = planner.around_box(low, high, ends_count=False).bounds()
+    assert above[0] - below[0] >= 9 * 1.15

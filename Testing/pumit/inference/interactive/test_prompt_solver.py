@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -124,9 +125,8 @@ def test_a_correction_is_requested_in_a_field_that_fits_the_segment(solver: Prom
     before = solver.answer(IndexPrompts([FIRST]), None)
     shown = before.views[before.chosen].field
     assert before.patch is not None
-    where = partial(
-        correction_field, solver.planner, shown, place=FIRST[:3], margin=1.5, is_given=False
-    )
+    settled: dict[str, Any] = {"margin": 1.5, "is_given": False, "is_averaged": False}
+    where = partial(correction_field, solver.planner, shown, place=FIRST[:3], **settled)
     fitting = where(before.patch)
     assert fitting.step[1] <= shown.step[1]
     low, high = fitting.bounds()
@@ -147,7 +147,7 @@ def test_a_given_mask_is_corrected_as_finely_as_it_is_thin() -> None:
     click = (64.0, 68.0, 70.0)
     shown = planner.around_box((60, 60, 4), (66, 66, 123), 1.6)
     assert shown.step[1] > 8
-    where = partial(correction_field, planner, shown, place=click, margin=1.5)
+    where = partial(correction_field, planner, shown, place=click, margin=1.5, is_averaged=False)
     fine = where(patch_of(vein), is_given=True)
     assert fine.step[1] < 2  # its border and its middle, 4 mm apart, three voxels
     assert covers(fine, np.array([click]))
