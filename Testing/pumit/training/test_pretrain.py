@@ -119,7 +119,7 @@ def test_a_gpu_trains_a_model_that_loads(
     assert load_segmenter(model, device="cpu").recipe["step"] == 4
 
 
-@pytest.mark.parametrize("name", ["default", "default_gpu", "research"])
+@pytest.mark.parametrize("name", ["default", "default_gpu", "research", "research_gpu"])
 def test_the_recipes_that_ship_are_right(name: str) -> None:
     path = Path(str(resources.files("pumit.training"))) / "recipes" / f"{name}.yaml"
     recipe = read_recipe_file(path)
