@@ -24,7 +24,8 @@ from pumit.training.recipes.tasks import TASKS
 from pumit.training.validate import read_recipe
 
 PRETRAINED = (
-    *("default", "default_gpu", "research", "research_gpu", "tokenizer", "vit", "pumit_tokenizer", "pumit_vit"),
+    *("default", "default_gpu", "research", "research_gpu"),
+    *("tokenizer", "vit", "pumit_tokenizer", "pumit_vit"),
     *("swin_ssl", "swin_ssl_small", "mamba_mim", "mamba_mim_small"),
 )
 
