@@ -196,7 +196,7 @@ class FieldPlanner:
             if is_flat and field.shape[0] == 1:
                 return field
             below, above = field.bounds()
-            if below[0] <= first and above[0] >= last:
+            if above[0] - below[0] >= last - first - 1e-6:
                 return field
             if in_plane >= self.largest_mm:
                 return field

@@ -25,12 +25,15 @@ def components(masks: Tensor) -> Tensor:
         voxel. They differ between the pieces of a field, not between fields.
     """
     size = masks[0].numel()
-    # Four bytes are enough, and half of the time: the largest number is a label and gaps of a line.
-    labels = torch.arange(size, 0, -1, device=masks.device, dtype=torch.int32)
+    # The largest number is a label and all gaps of a line. Four bytes, which take half of the time,
+    # hold that of fields of training.
+    largest = (max(masks.shape[1:]) + 1) * (size + 1)
+    kind = torch.int32 if largest < 2**31 else torch.int64
+    labels = torch.arange(size, 0, -1, device=masks.device, dtype=kind)
     labels = labels.view(masks.shape[1:]) * masks
     axes = [axis for axis in (1, 2, 3) if masks.shape[axis] > 1]
     # Runs of one line are distinguished by the gaps before them, counted from either end.
-    gaps = {axis: (~masks).cumsum(axis, dtype=torch.int32) * (size + 1) for axis in axes}
+    gaps = {axis: (~masks).cumsum(axis, dtype=kind) * (size + 1) for axis in axes}
     while True:
         before = labels
         for axis in axes:

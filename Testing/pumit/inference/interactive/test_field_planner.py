@@ -116,3 +116,17 @@ def test_where_ends_do_not_count_a_field_shows_as_much_beyond_them() -> None:
     low, high = np.array([0, 89, 62]), np.array([8, 140, 110])
     below, above = planner.around_box(low, high, ends_count=False).bounds()
     assert above[0] - below[0] >= 9 * 1.15
+
+
+@pytest.mark.parametrize(("first", "last"), [(0, 20), (57, 77), (17, 33)])
+@pytest.mark.parametrize("ends_count", [True, False])
+def test_a_box_near_an_end_of_the_scan_is_seen_no_more_coarsely_than_in_its_middle(
+    first: int, last: int, ends_count: bool
+) -> None:
+    planner = FieldPlanner((78, 512, 512), (5.0, 0.8, 0.8), 80)
+    middle = 39 - (last - first) // 2
+    steps = [
+        planner.around_box((a, 200, 200), (a + last - first, 260, 250), ends_count=ends_count)
+        for a in (first, middle)
+    ]
+    assert steps[0].step[1] <= steps[1].step[1] + 1e-9

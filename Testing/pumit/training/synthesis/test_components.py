@@ -86,3 +86,10 @@ def test_a_gpu_gives_what_the_cpu_gives() -> None:
         assert torch.equal(components(batch.cuda()).cpu(), components(batch))
         there = squared_distance(batch.cuda(), ratios.cuda()).cpu()
         torch.testing.assert_close(there, squared_distance(batch, ratios))
+
+
+def test_a_large_slice_is_labelled_without_overflow() -> None:
+    mask = torch.zeros(1, 1, 1400, 1400, dtype=torch.bool)
+    mask[0, 0, 2, 5:8] = True
+    mask[0, 0, 1399, 3] = True
+    assert len(components(mask).unique()) == 3
