@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -17,7 +17,6 @@ from pumit.preprocessing.fields import Field
 Box = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]  # lower and upper corner
 Place = tuple[float, float, float]
 FITTING = 0.85  # in-plane IoU of an answer's bounding box with the drawn one from which it fits
-IN_PLANE = (1, 2)
 LEAST_GAP = 1.0  # field voxels between an answer and a face of its box that it does not reach
 
 
@@ -29,10 +28,8 @@ def bounds_of(mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.intp] | None:
     return np.array([[h[0] for h in hits], [h[-1] for h in hits]])
 
 
-def box_shares(
-    mask: npt.NDArray[np.bool_], where: Field, box: Box, axes: Sequence[int] = IN_PLANE
-) -> tuple[float, float]:
-    """How a mask's own box and a drawn one share space.
+def box_shares(mask: npt.NDArray[np.bool_], where: Field, box: Box) -> tuple[float, float]:
+    """How a mask's own box and a drawn one share space in-plane.
 
     A box drawn on a slice is as deep as somebody guessed, so depth does not count.
 
@@ -40,7 +37,6 @@ def box_shares(
         mask: Bool (D, H, W) in a field.
         where: The field.
         box: Lower and upper corner, volume indices (d, h, w).
-        axes: Axes that count.
 
     Returns:
         Share of the mask's box that lies in the drawn one, and share of that which it fills.
@@ -48,27 +44,19 @@ def box_shares(
     bounds = bounds_of(mask)
     if bounds is None:
         return 0.0, 0.0
-    own = (bounds + np.array([[-0.5], [0.5]]))[:, list(axes)]
-    low, high = (face[list(axes)] for face in _faces(where, box))
+    own = (bounds + np.array([[-0.5], [0.5]]))[:, 1:]
+    low, high = (face[1:] for face in _faces(where, box))
     both = float((np.minimum(own[1], high) - np.maximum(own[0], low)).clip(0).prod())
     return both / float((own[1] - own[0]).prod()), both / max(float((high - low).prod()), 1e-6)
 
 
-def box_fit(
-    mask: npt.NDArray[np.bool_], where: Field, box: Box, axes: Sequence[int] = IN_PLANE
-) -> float:
-    """IoU of a mask's own box with the one that was drawn, along `axes`; see `box_shares`."""
-    inside, filled = box_shares(mask, where, box, axes)
+def box_fit(mask: npt.NDArray[np.bool_], where: Field, box: Box) -> float:
+    """IoU of a mask's own box with the one that was drawn, in-plane."""
+    inside, filled = box_shares(mask, where, box)
     return 1 / (1 / inside + 1 / filled - 1) if inside > 0 else 0.0
 
 
-def box_bonus(
-    answers: Floats,
-    where: Field,
-    box: Box,
-    settings: SolverSettings,
-    axes: Sequence[int] = IN_PLANE,
-) -> Floats:
+def box_bonus(answers: Floats, where: Field, box: Box, settings: SolverSettings) -> Floats:
     """What speaks for each answer to a box: that the others are the same, and that it fits.
 
     Boxes are drawn around a structure, and often loosely: to reach beyond one is a graver fault
@@ -81,12 +69,11 @@ def box_bonus(
         where: The field.
         box: Lower and upper corner, volume indices (d, h, w).
         settings: What each of these weighs.
-        axes: Axes along which the box was drawn and not guessed.
 
     Returns:
         What to add to the estimate of each, (M,).
     """
-    shares = np.array([box_shares(answer > 0, where, box, axes) for answer in answers], np.float32)
+    shares = np.array([box_shares(answer > 0, where, box) for answer in answers], np.float32)
     penalties = np.array([settings.outside_penalty, settings.unfilled_penalty], np.float32)
     return settings.box_consensus * mutual_support(answers > 0) - (1 - shares) @ penalties
 
@@ -136,17 +123,14 @@ def clicked_in_box(
     for place in dict.fromkeys(place for place in found if place is not None):
         logits, iou = with_answer_to([place])
     # 2. Where the best of all leaves faces of the box free, with a click at each of them.
-    axes = prompts.drawn_axes
-    best = logits[int(np.argmax(iou + box_bonus(logits, where, box, settings, axes)))] > 0
-    places = gaps_in_box(best, where, box, axes)
-    if places and box_fit(best, where, box, axes) < FITTING:
+    best = logits[int(np.argmax(iou + box_bonus(logits, where, box, settings)))] > 0
+    places = gaps_in_box(best, where, box)
+    if places and box_fit(best, where, box) < FITTING:
         logits, iou = with_answer_to(places)
     return logits, iou
 
 
-def gaps_in_box(
-    mask: npt.NDArray[np.bool_], where: Field, box: Box, axes: Sequence[int] = IN_PLANE
-) -> list[Place]:
+def gaps_in_box(mask: npt.NDArray[np.bool_], where: Field, box: Box) -> list[Place]:
     """Places half-way between a mask and the in-plane faces of a box that it does not reach.
 
     A structure touches each face of its box. What a mask leaves free there belongs to something
@@ -156,7 +140,6 @@ def gaps_in_box(
         mask: Bool (D, H, W) in a field.
         where: The field.
         box: Lower and upper corner, volume indices (d, h, w).
-        axes: In-plane axes along which the box was drawn and not guessed.
 
     Returns:
         Volume indices (d, h, w), at most four.
@@ -167,7 +150,7 @@ def gaps_in_box(
     window = tuple(slice(a, b + 1) for a, b in zip(first, last, strict=True))
     index = np.argwhere(mask[window]) + first
     places: list[Place] = []
-    for axis in axes if len(index) > 0 else ():
+    for axis in (1, 2) if len(index) > 0 else ():
         ends = int(index[:, axis].min()), int(index[:, axis].max())
         for face, end, to_face in zip((low[axis], high[axis]), ends, (-0.5, 0.5), strict=True):
             if (face - end - to_face) * np.sign(to_face) >= LEAST_GAP:

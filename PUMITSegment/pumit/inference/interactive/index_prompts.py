@@ -30,18 +30,11 @@ class IndexPrompts:
         points: Clicks, (d, h, w, is_positive).
         box: Lower and upper corner of the box, or None.
         mask: Mask to start from, or None.
-        guessed_axis: Axis along which nobody drew how far the box reaches, or None.
     """
 
     points: list[tuple[float, float, float, bool]] = field(default_factory=list)
     box: Corners | None = None
     mask: npt.NDArray[np.bool_] | None = None
-    guessed_axis: int | None = None
-
-    @property
-    def drawn_axes(self) -> tuple[int, ...]:
-        """In-plane axes along which the box says how far a structure reaches."""
-        return tuple(axis for axis in (1, 2) if axis != self.guessed_axis)
 
     @property
     def positives(self) -> npt.NDArray[np.float64]:
@@ -140,11 +133,9 @@ def to_index(
         elif isinstance(prompt, BoxPrompt):
             # 3. A box is the axis-aligned bounding box of its corners (8, 3), a flat one made deep,
             #    clipped to the volume.
-            drawn = np.asarray(prompt.corners_lps, dtype=np.float64)
-            corners = drawn if volume.is_planar else extrude_flat_box(drawn)
-            result.guessed_axis = None
-            if corners is not drawn:
-                result.guessed_axis = int(np.ptp(index_of(drawn), axis=0).argmin())
+            corners = (
+                prompt.corners_lps if volume.is_planar else extrude_flat_box(prompt.corners_lps)
+            )
             corners = index_of(corners)
             low, high = corners.min(0), corners.max(0)
             if (high < -0.5).any() or (low > limit + 0.5).any():

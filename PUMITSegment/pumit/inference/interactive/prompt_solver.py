@@ -383,7 +383,7 @@ class PromptSolver:
                 self.settings,
             )
         if prompts.box is not None and not prompts.points:
-            bonus = box_bonus(logits, view.field, prompts.box, self.settings, prompts.drawn_axes)
+            bonus = box_bonus(logits, view.field, prompts.box, self.settings)
         answers = []
         for mask_logits, estimate, score in zip(logits, iou, (iou + bonus).tolist(), strict=True):
             mask = mask_logits > 0

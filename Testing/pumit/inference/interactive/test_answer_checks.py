@@ -78,15 +78,6 @@ def test_shares_of_a_box_are_counted_in_plane() -> None:
     assert filled_share == pytest.approx(0.5)
 
 
-def test_what_was_guessed_does_not_count() -> None:
-    box = volume_box((2, 4, 4), (5, 11, 11))
-    long = filled((2, 0, 4), (5, 15, 11))
-    assert box_fit(long, FIELD, box, (2,)) == pytest.approx(1.0)
-    part = filled((2, 6, 4), (5, 9, 11))
-    assert len(gaps_in_box(part, FIELD, box)) == 2
-    assert gaps_in_box(part, FIELD, box, (2,)) == []
-
-
 def test_nothing_fits_nothing() -> None:
     assert box_fit(np.zeros(FIELD.shape, bool), FIELD, volume_box((2, 4, 4), (5, 11, 11))) == 0.0
 

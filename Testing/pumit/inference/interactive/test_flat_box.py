@@ -50,16 +50,3 @@ def test_flat_box_on_a_volume_spans_slices_and_on_an_image_does_not() -> None:
     image = Volume(np.zeros((1, 40, 40), np.int16), (1e8, 1.0, 1.0))
     low, high = to_index([box], image, (0, 1, 2)).box or pytest.fail("no box")
     np.testing.assert_allclose(high - low, (0, 12, 12))
-
-
-@pytest.mark.parametrize(("axis", "drawn"), [(0, (1, 2)), (1, (2,)), (2, (1,))])
-def test_how_far_a_flat_box_reaches_is_a_guess_across_its_slice(
-    axis: int, drawn: tuple[int, ...]
-) -> None:
-    volume = Volume(np.zeros((40, 40, 40), np.int16), (1.0, 1.0, 1.0))
-    low, high = np.full(3, 10.0), np.full(3, 30.0)
-    low[2 - axis] = high[2 - axis] = 20.0  # world axes are in the order of x, y, z
-    flat = BoxPrompt.from_bounds(tuple(low), tuple(high))
-    assert to_index([flat], volume, (0, 1, 2)).drawn_axes == drawn
-    whole = BoxPrompt.from_bounds((10, 10, 10), (30, 30, 30))
-    assert to_index([flat, whole], volume, (0, 1, 2)).drawn_axes == (1, 2)
