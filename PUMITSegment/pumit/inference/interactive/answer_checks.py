@@ -11,7 +11,7 @@ from scipy import ndimage
 
 from pumit.inference.interactive.grid_transfer import Floats
 from pumit.inference.interactive.index_prompts import IndexPrompts
-from pumit.inference.interactive.solver_settings import SolverSettings
+from pumit.inference.interactive.solver_settings import BoxWeights
 from pumit.preprocessing.fields import Field
 
 Box = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]  # lower and upper corner
@@ -56,7 +56,7 @@ def box_fit(mask: npt.NDArray[np.bool_], where: Field, box: Box) -> float:
     return 1 / (1 / inside + 1 / filled - 1) if inside > 0 else 0.0
 
 
-def box_bonus(answers: Floats, where: Field, box: Box, settings: SolverSettings) -> Floats:
+def box_bonus(answers: Floats, where: Field, box: Box, weights: BoxWeights) -> Floats:
     """What speaks for each answer to a box: that the others are the same, and that it fits.
 
     Boxes are drawn around a structure, and often loosely: to reach beyond one is a graver fault
@@ -68,14 +68,14 @@ def box_bonus(answers: Floats, where: Field, box: Box, settings: SolverSettings)
         answers: Logits (M, D, H, W) in a field.
         where: The field.
         box: Lower and upper corner, volume indices (d, h, w).
-        settings: What each of these weighs.
+        weights: What each of these weighs.
 
     Returns:
         What to add to the estimate of each, (M,).
     """
     shares = np.array([box_shares(answer > 0, where, box) for answer in answers], np.float32)
-    penalties = np.array([settings.outside_penalty, settings.unfilled_penalty], np.float32)
-    return settings.box_consensus * mutual_support(answers > 0) - (1 - shares) @ penalties
+    penalties = np.array([weights.outside, weights.unfilled], np.float32)
+    return weights.consensus * mutual_support(answers > 0) - (1 - shares) @ penalties
 
 
 def mutual_support(masks: npt.NDArray[np.bool_]) -> Floats:
@@ -92,8 +92,7 @@ def clicked_in_box(
     answers: tuple[Floats, Floats],
     where: Field,
     prompts: IndexPrompts,
-    box: Box,
-    settings: SolverSettings,
+    weights: BoxWeights,
 ) -> tuple[Floats, Floats]:
     """Answers to a box, and further ones to it with clicks that these answers lead to.
 
@@ -106,13 +105,13 @@ def clicked_in_box(
         answers: The same for the box alone.
         where: The field.
         prompts: The box alone.
-        box: Its lower and upper corner, volume indices (d, h, w).
-        settings: What speaks for an answer.
+        weights: What speaks for an answer.
 
     Returns:
         Logits (M + N, D, H, W) and estimates (M + N,), N at most M + 1.
     """
-    logits, iou = answers
+    (logits, iou), box = answers, prompts.box
+    assert box is not None
 
     def with_answer_to(places: Iterable[Place]) -> tuple[Floats, Floats]:
         again, estimates = decode(replace(prompts, points=[(*place, True) for place in places]))
@@ -123,7 +122,7 @@ def clicked_in_box(
     for place in dict.fromkeys(place for place in found if place is not None):
         logits, iou = with_answer_to([place])
     # 2. Where the best of all leaves faces of the box free, with a click at each of them.
-    best = logits[int(np.argmax(iou + box_bonus(logits, where, box, settings)))] > 0
+    best = logits[int(np.argmax(iou + box_bonus(logits, where, box, weights)))] > 0
     places = gaps_in_box(best, where, box)
     if places and box_fit(best, where, box) < FITTING:
         logits, iou = with_answer_to(places)

@@ -30,11 +30,13 @@ class IndexPrompts:
         points: Clicks, (d, h, w, is_positive).
         box: Lower and upper corner of the box, or None.
         mask: Mask to start from, or None.
+        is_depth_guessed: Whether the box was drawn on one slice, and made deep.
     """
 
     points: list[tuple[float, float, float, bool]] = field(default_factory=list)
     box: Corners | None = None
     mask: npt.NDArray[np.bool_] | None = None
+    is_depth_guessed: bool = False
 
     @property
     def positives(self) -> npt.NDArray[np.float64]:
@@ -133,9 +135,9 @@ def to_index(
         elif isinstance(prompt, BoxPrompt):
             # 3. A box is the axis-aligned bounding box of its corners (8, 3), a flat one made deep,
             #    clipped to the volume.
-            corners = (
-                prompt.corners_lps if volume.is_planar else extrude_flat_box(prompt.corners_lps)
-            )
+            drawn = np.asarray(prompt.corners_lps, dtype=np.float64)
+            corners = drawn if volume.is_planar else extrude_flat_box(drawn)
+            result.is_depth_guessed = corners is not drawn
             corners = index_of(corners)
             low, high = corners.min(0), corners.max(0)
             if (high < -0.5).any() or (low > limit + 0.5).any():

@@ -371,6 +371,7 @@ class PromptSolver:
         # One click or one box may mean several structures: each answer is a candidate.
         is_ambiguous = prior is None and len(prompts.points) + (prompts.box is not None) == 1
         bonus: Floats | float = 0.0
+        weights = self.settings.flat_box if prompts.is_depth_guessed else self.settings.box
         if not is_ambiguous:
             logits, iou = logits[:1], iou[:1]
         elif prompts.box is not None:
@@ -379,11 +380,10 @@ class PromptSolver:
                 (logits, iou),
                 view.field,
                 prompts,
-                prompts.box,
-                self.settings,
+                weights,
             )
         if prompts.box is not None and not prompts.points:
-            bonus = box_bonus(logits, view.field, prompts.box, self.settings)
+            bonus = box_bonus(logits, view.field, prompts.box, weights)
         answers = []
         for mask_logits, estimate, score in zip(logits, iou, (iou + bonus).tolist(), strict=True):
             mask = mask_logits > 0

@@ -6,6 +6,22 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
+class BoxWeights:
+    """What speaks for an answer to a box, and against it.
+
+    Attributes:
+        outside: Loss, times the share of the answer's own in-plane box that lies outside of the
+            drawn one.
+        unfilled: Loss, times the share of the drawn box that it does not reach in-plane.
+        consensus: Bonus, times its mean Dice with the other answers.
+    """
+
+    outside: float = 3.0
+    unfilled: float = 0.5
+    consensus: float = 0.3
+
+
+@dataclass(frozen=True)
 class SolverSettings:
     """Settings of the prompt solver.
 
@@ -14,11 +30,8 @@ class SolverSettings:
         growth: Ratio of one tried field size to the next.
         contact_penalty: Loss of an answer that its field cuts off.
         miss_penalty: Loss of an answer that contradicts its clicks.
-        outside_penalty: Loss of an answer to a box, times the share of its own in-plane box
-            that lies outside of that.
-        unfilled_penalty: Loss of an answer to a box, times the share of that which it does not
-            reach in-plane.
-        box_consensus: Bonus of an answer to a box, times its mean Dice with the others.
+        box: What speaks for an answer to a box.
+        flat_box: The same of a box that was drawn on one slice.
         consensus: Bonus of a first answer that all other fields give too.
         coarse: Bonus of a first answer in the coarsest field; none in the finest, and in those
             between by their place. The model estimates the overlap with what a field shows of a
@@ -39,9 +52,8 @@ class SolverSettings:
     growth: float = 2.0
     contact_penalty: float = 0.5
     miss_penalty: float = 0.5
-    outside_penalty: float = 3.0
-    unfilled_penalty: float = 0.5
-    box_consensus: float = 0.3
+    box: BoxWeights = BoxWeights()
+    flat_box: BoxWeights = BoxWeights(outside=1.0, unfilled=0.6, consensus=0.0)
     consensus: float = 0.6
     coarse: float = 0.2
     stay: float = 0.1

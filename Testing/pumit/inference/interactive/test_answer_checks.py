@@ -16,7 +16,7 @@ from pumit.inference.interactive.answer_checks import (
 )
 from pumit.inference.interactive.grid_transfer import Floats
 from pumit.inference.interactive.index_prompts import IndexPrompts
-from pumit.inference.interactive.solver_settings import SolverSettings
+from pumit.inference.interactive.solver_settings import BoxWeights
 from pumit.preprocessing.fields import Field
 
 FIELD = Field((10.0, 20.0, 20.0), (1.0, 2.0, 2.0), (8, 16, 16), 1.0, 0)
@@ -67,7 +67,7 @@ def test_to_reach_beyond_a_box_is_worse_than_not_to_fill_it(more: int) -> None:
     within = filled((2, 4 + more, 4 + more), (5, 11 - more, 11 - more))
     masks = np.stack([beyond, within])
     logits = np.where(masks, 3, -3).astype(np.float32)
-    bonus = box_bonus(logits, FIELD, box, SolverSettings(box_consensus=0.0))
+    bonus = box_bonus(logits, FIELD, box, BoxWeights(consensus=0.0))
     assert bonus[0] < bonus[1] < 0
 
 
@@ -190,7 +190,7 @@ def test_faces_that_an_answer_leaves_free_are_clicked_on_together() -> None:
 
     alone = IndexPrompts(box=(low, high))
     first = (np.where(cavity, 3, -3).astype(np.float32)[None], np.array([0.7], np.float32))
-    logits, iou = clicked_in_box(decode, first, FIELD, alone, (low, high), SolverSettings())
+    logits, iou = clicked_in_box(decode, first, FIELD, alone, BoxWeights())
     assert [len(prompts.points) for prompts in requests] == [1, 4]
     assert all(is_positive for *_, is_positive in requests[1].points)
     assert iou == pytest.approx([0.7, 0.7, 0.7])
@@ -209,9 +209,7 @@ def test_an_answer_that_fits_its_box_is_not_asked_for_what_is_around_it() -> Non
         requests.append(prompts)
         return first
 
-    clicked_in_box(
-        decode, first, FIELD, IndexPrompts(box=(low, high)), (low, high), SolverSettings()
-    )
+    clicked_in_box(decode, first, FIELD, IndexPrompts(box=(low, high)), BoxWeights())
     assert [len(prompts.points) for prompts in requests] == [1]
 
 
@@ -229,6 +227,6 @@ def test_a_cavity_that_most_answers_mean_is_preferred_to_the_part_of_its_wall_in
     cavity = filled((2, 4, 4), (5, 11, 11))
     wall = filled((2, 3, 3), (5, 12, 12)) & ~cavity
     masks = np.stack([cavity, wall, cavity, cavity])
-    bonus = box_bonus(np.where(masks, 3, -3).astype(np.float32), FIELD, box, SolverSettings())
+    bonus = box_bonus(np.where(masks, 3, -3).astype(np.float32), FIELD, box, BoxWeights())
     assert box_fit(wall, FIELD, box) > box_fit(cavity, FIELD, box)
     assert bonus[0] > bonus[1]

@@ -50,3 +50,13 @@ def test_flat_box_on_a_volume_spans_slices_and_on_an_image_does_not() -> None:
     image = Volume(np.zeros((1, 40, 40), np.int16), (1e8, 1.0, 1.0))
     low, high = to_index([box], image, (0, 1, 2)).box or pytest.fail("no box")
     np.testing.assert_allclose(high - low, (0, 12, 12))
+
+
+def test_a_box_that_was_drawn_on_one_slice_is_known_as_such() -> None:
+    volume = Volume(np.zeros((20, 40, 40), np.int16), (2.0, 1.0, 1.0))
+    flat = BoxPrompt.from_bounds((10, 10, 18), (22, 22, 18))
+    whole = BoxPrompt.from_bounds((10, 10, 10), (22, 22, 22))
+    assert to_index([flat], volume, (0, 1, 2)).is_depth_guessed
+    assert not to_index([flat, whole], volume, (0, 1, 2)).is_depth_guessed
+    image = Volume(np.zeros((1, 40, 40), np.int16), (1e8, 1.0, 1.0))
+    assert not to_index([flat], image, (0, 1, 2)).is_depth_guessed
