@@ -23,7 +23,7 @@ router = APIRouter()
 LeaseToken = Annotated[str | None, Header(alias=protocol.LEASE_HEADER)]
 
 
-def server_state(request: Request) -> ServerState:
+async def server_state(request: Request) -> ServerState:
     """The state that `create_app` gave the application."""
     state: ServerState = request.app.state.server
     return state
@@ -32,11 +32,11 @@ def server_state(request: Request) -> ServerState:
 State = Annotated[ServerState, Depends(server_state)]
 
 
-def _lease(state: State, token: LeaseToken = None) -> Lease:
+async def _lease(state: State, token: LeaseToken = None) -> Lease:
     return state.leases.get(token)
 
 
-def _lease_alive(state: State, token: LeaseToken = None) -> Lease:
+async def _lease_alive(state: State, token: LeaseToken = None) -> Lease:
     return state.leases.get(token, is_action=False)
 
 

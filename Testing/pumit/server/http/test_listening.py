@@ -1,7 +1,8 @@
-"""A socket file for a proxy: who can open it, and what lies in its place."""
+"""Sockets that a server listens on: an address, and a socket file for a proxy."""
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import stat
 
@@ -9,7 +10,7 @@ import pytest
 from fake_engine import FakeEngine
 from pumit.errors import PumitError, ServiceError
 from pumit.server.app import create_app
-from pumit.server.http.listening import bind_file
+from pumit.server.http.listening import bind_address, bind_file
 from pumit.server.serve import ServeSettings
 from pumit.server.sessions.limits import Limits
 from starlette.testclient import TestClient
@@ -17,6 +18,28 @@ from starlette.testclient import TestClient
 TOKEN = "a-token-for-tests-0123456789"
 
 needs_unix = pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="needs Unix sockets")
+
+
+async def no_delay_of_a_connection(listener: socket.socket) -> int:
+    """TCP_NODELAY of what asyncio, as uvicorn uses it, accepts from a listener."""
+    accepted = asyncio.get_running_loop().create_future()
+
+    def connected(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        found = writer.get_extra_info("socket")
+        accepted.set_result(found.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        writer.close()
+
+    async with await asyncio.start_server(connected, sock=listener):
+        _reader, writer = await asyncio.open_connection(*listener.getsockname()[:2])
+        try:
+            return await asyncio.wait_for(accepted, 30)
+        finally:
+            writer.close()
+
+
+def test_an_answer_does_not_wait_for_the_packet_before_it_to_be_confirmed():
+    listener = bind_address("127.0.0.1", 0)
+    assert asyncio.run(no_delay_of_a_connection(listener))
 
 
 @needs_unix
