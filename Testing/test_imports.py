@@ -249,6 +249,21 @@ def test_no_two_classes_share_a_name() -> None:
     assert {name: here for name, here in homes.items() if len(here) > 1}.keys() == {"collaborators"}
 
 
+def test_no_constant_of_a_module_is_assigned_twice() -> None:
+    """The second value would hold for both purposes."""
+    twice = []
+    for file in FILES + GUI:
+        names = Counter(
+            target.id
+            for node in tree_of(file).body
+            if isinstance(node, ast.Assign | ast.AnnAssign)
+            for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+            if isinstance(target, ast.Name) and target.id.isupper()
+        )
+        twice += [f"{file.name}: {name}" for name, times in names.items() if times > 1]
+    assert not twice
+
+
 def test_only_the_parts_that_compute_import_torch() -> None:
     light = [file for file in FILES if part_of(file) not in TORCH_PARTS]
     assert not offenders(light, {"torch", "monai", "transformers"})

@@ -219,7 +219,7 @@ class AskingTask(BlockTask):
 def stop_by_file(folder: Path) -> dict[str, Any]:
     """Pause after two steps, stop after four, and go on."""
     AskingTask.folder = folder
-    run_control.POLL_SECONDS = 0.0
+    run_control.CHECK_SECONDS = 0.0
     losses, stops = [], []
     for kind in (AskingTask, BlockTask):
         task = kind()

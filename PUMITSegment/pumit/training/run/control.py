@@ -16,7 +16,7 @@ from pumit.runs import CONTROL, ControlCommand, read_command
 
 POLL_SECONDS = 0.5  # how often a paused run looks
 CLOCK_STEP_S = 5.0  # clocks of a shared folder's machines differ by so much
-POLL_SECONDS = 0.1  # how often one that works looks, at most
+CHECK_SECONDS = 0.1  # how often one that works looks, at most
 # What ends a run in good order, as far as the system knows them.
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
 
@@ -36,7 +36,7 @@ class RunControl:
     def __init__(self, folder: Path | None, *, since: float = 0.0) -> None:
         self.path = None if folder is None else folder / CONTROL
         self._is_signalled, self._pid = False, os.getpid()
-        self._checked_at, self._seen = -POLL_SECONDS, False
+        self._checked_at, self._seen = -CHECK_SECONDS, False
         if self.path is not None:
             with suppress(OSError):
                 # Of the future: the clock was set back since.
@@ -55,7 +55,7 @@ class RunControl:
         if self.path is None:
             return None
         now = time.monotonic()
-        if now - self._checked_at >= POLL_SECONDS:
+        if now - self._checked_at >= CHECK_SECONDS:
             self._checked_at, self._seen = now, self.path.exists()
             if not (self._seen or self.path.parent.is_dir()):
                 raise ExportError("The folder of the run was deleted or moved; the training ends.")
@@ -82,7 +82,7 @@ class RunControl:
         """
         until = None if seconds is None else time.monotonic() + seconds
         while True:
-            self._checked_at = -POLL_SECONDS
+            self._checked_at = -CHECK_SECONDS
             requested = self.requested
             if requested is not None and requested in ("resume", "stop", also):
                 return requested

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from labelled_scans import TINY_SIZES, ball_and_box, write, write_pairs
 from pumit.runs import send_command
-from pumit.training.run.control import POLL_SECONDS
+from pumit.training.run.control import CHECK_SECONDS
 from pumit.training.segmentation import run as segmentation_run
 
 RECIPE: dict[str, Any] = {
@@ -116,7 +116,7 @@ def test_a_stopped_run_ends_well_and_goes_on(
 
     def asking(*args: Any, **options: Any) -> Any:
         send_command(out, "stop")
-        time.sleep(2 * POLL_SECONDS)  # a run that works does not look at every moment
+        time.sleep(2 * CHECK_SECONDS)  # a run that works does not look at every moment
         return work(*args, **options)
 
     with monkeypatch.context() as patch:

@@ -28,7 +28,7 @@ STEPS = 4
 def swift(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run reads after every step what is requested."""
     monkeypatch.setattr(run_control, "POLL_SECONDS", 0.01)
-    monkeypatch.setattr(run_control, "POLL_SECONDS", 0.0)
+    monkeypatch.setattr(run_control, "CHECK_SECONDS", 0.0)
 
 
 @pytest.fixture

@@ -120,7 +120,7 @@ def test_a_stop_is_followed_whatever_the_run_does(
     folder: Path, when: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = folder / when
-    monkeypatch.setattr("pumit.training.run.control.POLL_SECONDS", 0.0)
+    monkeypatch.setattr("pumit.training.run.control.CHECK_SECONDS", 0.0)
     with monkeypatch.context() as patch:
         if when == "validating":
             answer = SegmentationValidation._answer

@@ -37,7 +37,7 @@ RECIPE: dict[str, Any] = {
 def swift(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run reads after every step what is requested."""
     monkeypatch.setattr(run_control, "POLL_SECONDS", 0.01)
-    monkeypatch.setattr(run_control, "POLL_SECONDS", 0.0)
+    monkeypatch.setattr(run_control, "CHECK_SECONDS", 0.0)
 
 
 def train(folder: Path, **more: Any) -> Path:

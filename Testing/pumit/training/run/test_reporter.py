@@ -33,7 +33,7 @@ from tiny_run import SCHEDULE, STEPS, run_line, train_line, wait_for
 @pytest.fixture(autouse=True)
 def swift(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_control, "POLL_SECONDS", 0.005)
-    monkeypatch.setattr(run_control, "POLL_SECONDS", 0.0)
+    monkeypatch.setattr(run_control, "CHECK_SECONDS", 0.0)
     monkeypatch.setattr(run_reporter, "ROOM_SECONDS", 0.01)
 
 

@@ -30,7 +30,7 @@ from torch import Tensor
 @pytest.fixture(autouse=True)
 def swift(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_control, "POLL_SECONDS", 0.01)
-    monkeypatch.setattr(run_control, "POLL_SECONDS", 0.0)
+    monkeypatch.setattr(run_control, "CHECK_SECONDS", 0.0)
     monkeypatch.setattr(run_reporter, "BEAT_SECONDS", 0.05)
 
 
