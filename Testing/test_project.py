@@ -47,40 +47,6 @@ def bundle(repository: Path) -> list[str]:
     return bundle_of(repository, "PUMITSegment")
 
 
-def cmake_list(file: Path, variable: str) -> list[str]:
-    text = re.sub(r"#.*", "", file.read_text(encoding="utf-8"))
-    (found,) = re.findall(rf"set\({variable}\s(.*?)\)", text, flags=re.DOTALL)
-    return found.split()
-
-
-@pytest.mark.parametrize("module", MODULES)
-def test_cmake_lists_every_bundled_file_once(repository: Path, module: str) -> None:
-    bundle = bundle_of(repository, module)
-    file = repository / module / "CMakeLists.txt"
-    scripts = cmake_list(file, "MODULE_PYTHON_SCRIPTS")
-    resources = cmake_list(file, "MODULE_PYTHON_RESOURCES")
-    hint = "run: python3 scripts/list_files.py"
-    assert sorted(scripts) == sorted(n for n in bundle if n.endswith(".py")), hint
-    assert sorted(resources) == sorted(n for n in bundle if not n.endswith(".py")), hint
-
-
-def test_listing_the_files_again_changes_nothing(repository: Path, tmp_path: Path) -> None:
-    shutil.copytree(repository / "scripts", tmp_path / "scripts")
-    module = tmp_path / "PUMITSegment"
-    (module / "pumit" / "io").mkdir(parents=True)
-    for name in ("PUMITSegment.py", "pumit/io/read.py", "pumit/terms.json", "pumit/x.pyc"):
-        (module / name).touch()
-    empty = "set(MODULE_PYTHON_SCRIPTS\n  )\n\nset(MODULE_PYTHON_RESOURCES\n  old\n  )\n"
-    (tmp_path / "PUMITTrain").mkdir()
-    for name in MODULES:
-        (tmp_path / name / "CMakeLists.txt").write_text(empty)
-    lists = module / "CMakeLists.txt"
-    for _ in range(2):
-        subprocess.run([sys.executable, tmp_path / "scripts" / "list_files.py"], check=True)
-        assert cmake_list(lists, "MODULE_PYTHON_SCRIPTS") == ["PUMITSegment.py", "pumit/io/read.py"]
-        assert cmake_list(lists, "MODULE_PYTHON_RESOURCES") == ["pumit/terms.json"]
-
-
 # Only as much of Slicer as its extensions call, so that CMake itself reads our files.
 SLICER_CONFIG = """
 file(WRITE "${CMAKE_CURRENT_LIST_DIR}/use.cmake" [=[
@@ -89,12 +55,10 @@ macro(slicerMacroBuildScriptedModule)
   if(MODULE_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "unknown: ${MODULE_UNPARSED_ARGUMENTS}")
   endif()
-  foreach(file ${MODULE_SCRIPTS} ${MODULE_RESOURCES})
-    if(NOT EXISTS "${CMAKE_CURRENT_SOURCE_DIR}/${file}")
-      message(FATAL_ERROR "missing: ${file}")
-    endif()
-  endforeach()
   message(STATUS "MODULE ${MODULE_NAME}")
+  foreach(kind SCRIPTS RESOURCES)
+    message(STATUS "${MODULE_NAME} ${kind} ${MODULE_${kind}}")
+  endforeach()
 endmacro()
 macro(slicer_add_python_unittest)
   message(STATUS "UNITTEST ${ARGN}")
@@ -107,17 +71,36 @@ set(Slicer_EXTENSION_CPACK "${CMAKE_CURRENT_LIST_DIR}/end.cmake")
 """
 
 
-def test_cmake_configures_the_extension(repository: Path, tmp_path: Path) -> None:
+def test_cmake_configures_the_extension_with_every_file(repository: Path, tmp_path: Path) -> None:
     if shutil.which("cmake") is None or shutil.which("c++") is None:
         pytest.skip("cmake or a C++ compiler is absent")
-    (tmp_path / "SlicerConfig.cmake").write_text(SLICER_CONFIG)
-    command = ["cmake", "-S", str(repository), "-B", str(tmp_path / "build")]
-    command += [f"-DSlicer_DIR={tmp_path}", "-DBUILD_TESTING=ON"]
+    slicer, sources = tmp_path / "slicer", tmp_path / "sources"
+    slicer.mkdir()
+    (slicer / "SlicerConfig.cmake").write_text(SLICER_CONFIG)
+    names = ["CMakeLists.txt"]
+    for module in MODULES:
+        names += [f"{module}/{name}" for name in ("CMakeLists.txt", *bundle_of(repository, module))]
+    # What Python, editors and installations leave there.
+    left = [
+        f"PUMITSegment/{n}" for n in (".x.swp", "a/__pycache__/b.pyc", "p.egg-info/SOURCES.txt")
+    ]
+    for name in (*names, *left):
+        (sources / name).parent.mkdir(parents=True, exist_ok=True)
+        is_made = not name.endswith("CMakeLists.txt")
+        (sources / name).touch() if is_made else shutil.copy(repository / name, sources / name)
+    command = ["cmake", "-S", str(sources), "-B", str(tmp_path / "build")]
+    command += [f"-DSlicer_DIR={slicer}", "-DBUILD_TESTING=ON"]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     for module in MODULES:
         assert f"MODULE {module}" in run.stdout
         assert f"UNITTEST SCRIPT;{module}.py" in run.stdout
+        bundled = {"SCRIPTS": set[str](), "RESOURCES": set[str]()}
+        for name in bundle_of(repository, module):
+            bundled["SCRIPTS" if name.endswith(".py") else "RESOURCES"].add(name)
+        for kind, expected in bundled.items():
+            (found,) = re.findall(rf"{module} {kind} (.*)", run.stdout)
+            assert set(found.split(";")) == expected
     assert run.stdout.count("END PUMIT") == 2
 
 
