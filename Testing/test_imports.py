@@ -69,7 +69,6 @@ TRAINING = (
 # Names that the base looks up only when they are requested: `pumit.InteractiveSession`,
 # `pumit.load_segmenter` and `pumit.find_structure`; and the readers of `Volume.read`.
 LOOKED_UP = {"__init__": {"inference", "structures"}, "volume": {"io"}}
-MOST_MODULES = 16
 MODULE_IN_TEXT = re.compile(r"(pumit|PUMIT\w+Lib)(\.\w+)+")
 TORCH_PARTS = {"preprocessing", "networks", "models", "inference", "training", "evaluation"}
 
@@ -230,14 +229,6 @@ def test_the_packages_of_the_training_build_on_each_other() -> None:
     assert not wrong
 
 
-def test_packages_have_sixteen_modules_at_most(repository: Path) -> None:
-    """Folders of tests and scripts, too."""
-    paths = [file.relative_to(repository) for file in tracked_files(repository)]
-    modules = [path for path in paths if path.suffix == ".py" and path.name != "__init__.py"]
-    folders = Counter(path.parent.as_posix() for path in modules)
-    assert not {folder: count for folder, count in folders.items() if count > MOST_MODULES}
-
-
 def test_no_two_classes_share_a_name() -> None:
     """Also not in upper and lower case alone; private ones may."""
     homes: dict[str, list[str]] = {}
@@ -358,15 +349,6 @@ def test_nothing_is_ever_unpickled() -> None:
                 assert file.name == "swin_unetr_file.py", file
                 assert given.get("weights_only") == "True", file
             assert given.get("allow_pickle", "False") == "False", file
-
-
-def test_python_files_are_short(repository: Path) -> None:
-    lengths = {
-        file.relative_to(repository).as_posix(): len(file.read_text(encoding="utf-8").splitlines())
-        for file in tracked_files(repository)
-        if file.suffix == ".py"
-    }
-    assert not {name: length for name, length in lengths.items() if length > 400}
 
 
 def test_no_file_is_a_dumping_ground(repository: Path) -> None:
