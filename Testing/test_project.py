@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from PIL import Image
 from pumit.cli.main import COMMANDS
 from tracked_files import tracked_files
 
@@ -164,52 +163,9 @@ def test_licence_is_the_whole_apache_licence(repository: Path, project: dict) ->
     assert project["project"]["license"] == "Apache-2.0"
 
 
-def test_icons_are_the_size_that_slicer_shows(repository: Path) -> None:
-    icons = [repository / name / "Resources" / "Icons" / f"{name}.png" for name in MODULES]
-    for file in (repository / "Resources" / "PUMIT.png", *icons):
-        with Image.open(file) as icon:
-            assert (icon.format, icon.size) == ("PNG", (128, 128))
-
-
-@pytest.fixture
-def readme(repository: Path) -> str:
-    return (repository / "README.md").read_text(encoding="utf-8")
-
-
-def test_readme_begins_with_a_picture_and_two_commands(repository: Path, readme: str) -> None:
-    first_screen = "\n".join(readme.splitlines()[:40])
-    assert "Resources/prompts/click.gif" in first_screen
-    assert "**Install in Slicer**" in first_screen
-    assert len(readme.splitlines()) <= 100
-    for command in ("python3 scripts/demo.py", "python3 scripts/test.py"):
-        assert command in first_screen
-        assert (repository / command.split()[1]).is_file()
-
-
 def test_continuous_integration_calls_the_readmes_test_command(repository: Path) -> None:
     last = (repository / ".ci" / "run").read_text().rstrip().splitlines()[-1]
     assert last == "exec python3 scripts/test.py"
-
-
-def test_readmes_links_lead_somewhere(repository: Path, readme: str) -> None:
-    links = re.findall(r"\]\(([^)#]+)\)", readme) + re.findall(r'src="([^"]+)"', readme)
-    inside = [link for link in links if not link.startswith("http")]
-    assert inside
-    assert not [link for link in inside if not (repository / link).exists()]
-
-
-def test_moving_pictures_are_small_and_move(repository: Path) -> None:
-    films = sorted((repository / "Resources" / "prompts").glob("*.gif"))
-    kinds = ["box", "click", "find", "flat_box", "lasso", "mask", "scribble"]
-    assert [film.stem for film in films] == kinds
-    page = (repository / "docs" / "how-to" / "prompts.md").read_text(encoding="utf-8")
-    for part in page.split("\n## ")[1:]:
-        assert "Resources/prompts/" in part, part.splitlines()[0]
-    assert all(f"Resources/prompts/{kind}.gif" in page for kind in kinds)
-    for film in films:
-        assert film.stat().st_size < 1.5 * MIB
-        with Image.open(film) as picture:
-            assert picture.n_frames >= 2
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/how-to/command_line.md"])

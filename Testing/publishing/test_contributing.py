@@ -63,8 +63,6 @@ def test_workflows_call_the_readmes_commands_on_three_systems(repository: Path) 
     assert "python scripts/demo.py" in runs
     assert "python scripts/test.py" in runs
     assert ".ci/run" in runs
-    page = (repository / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    assert "**were not run yet**" in page
 
 
 @pytest.mark.parametrize("job", ["linux", "windows", "macos"])
@@ -105,11 +103,6 @@ def test_hooks_before_a_commit_use_the_ruff_of_the_tests(repository: Path) -> No
         for each in hook.get("additional_dependencies", [])
     }
     assert versions == {ruff}
-
-
-def test_the_template_asks_for_no_patient_data(repository: Path) -> None:
-    text = (repository / TEMPLATES / "fault.yml").read_text(encoding="utf-8")
-    assert "no patient data" in text
 
 
 def test_folders_and_commands_of_the_contributors_page_exist(repository: Path) -> None:

@@ -23,21 +23,6 @@ LICENCES = ("LICENSE", "LICENCE", "License.txt", "license.txt", "LICENSE.txt", "
 MOST_BYTES = 75_000_000
 
 
-@pytest.fixture
-def readme(repository: Path) -> str:
-    return (repository / "README.md").read_text(encoding="utf-8")
-
-
-def test_readme_has_what_reviewers_look_for(repository: Path, readme: str) -> None:
-    assert readme.count("![") >= 1
-    for module in ("PUMIT Segment", "**PUMIT Train**", "## How to cite", "CITATION.cff"):
-        assert module in readme
-    tutorial = (repository / "docs" / "tutorials" / "first_segment.md").read_text(encoding="utf-8")
-    assert "docs/tutorials/first_segment.md" in readme
-    assert "Sample Data" in tutorial
-    assert "doi.org" in tutorial  # where the scan of the pictures comes from
-
-
 def test_a_module_file_imports_at_file_scope_only_what_slicer_has(repository: Path) -> None:
     for module in MODULES:
         tree = ast.parse((repository / module / f"{module}.py").read_text(encoding="utf-8"))
@@ -62,19 +47,6 @@ def test_the_panels_import_at_file_scope_only_what_slicer_has(repository: Path) 
                 roots |= {name.split(".")[0] for name in names}
             ours = {name for name in roots if name.startswith("PUMIT") or name == "pumit"}
             assert roots - set(sys.stdlib_module_names) - ours <= ALLOWED, file
-
-
-def test_the_page_on_publishing_names_tests_that_exist(repository: Path) -> None:
-    page = (repository / "docs" / "how-to" / "publish.md").read_text(encoding="utf-8")
-    assert "`3d-slicer-extension`" in page  # the topic, which no file of the repository can set
-    rows = [line for line in page.splitlines() if line.startswith("| ")][1:]
-    assert len(rows) >= 17
-    assert not [row for row in rows if not re.search(r"`test_\w+`", row)]
-    tests = "".join(
-        file.read_text(encoding="utf-8") for file in (repository / "Testing").rglob("test_*.py")
-    )
-    named = re.findall(r"`(test_\w+)`", page)
-    assert not [name for name in named if f"def {name}(" not in tests]
 
 
 def test_a_module_file_runs_nothing_at_file_scope(repository: Path) -> None:

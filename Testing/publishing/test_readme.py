@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -66,39 +65,9 @@ def test_figures_of_automatic_models_are_those_of_their_cards(
     assert AUTOMATIC[model] in card(repository, model)
 
 
-def test_figures_of_other_rows_are_those_of_the_benchmarks(
-    repository: Path, rows: list[list[str]]
-) -> None:
-    page = (repository / "docs" / "reference" / "benchmarks.md").read_text(encoding="utf-8")
-    others = [row for row in rows if not row[0].startswith(tuple(CLICKS.values()))]
-    assert len(others) == 2
-    for what, value, _commit in others:
-        for number in re.findall(r"\d\.\d\d", value):
-            assert re.search(rf"\b{re.escape(number)}\b", page), (what, number)
-
-
 @pytest.mark.parametrize("model", CLICKS)
 def test_the_table_is_of_the_versions_that_ship(repository: Path, model: str) -> None:
     file = repository / "PUMITSegment" / "pumit" / "models" / f"{model}.safetensors"
     with safetensors.safe_open(file, framework="np") as weights:
         recipe = json.loads(weights.metadata()["recipe"])
     assert re.search(rf"\b{model} {recipe['version']}\b", card(repository, "research"))
-
-
-def test_every_row_tells_its_commit(repository: Path, rows: list[list[str]]) -> None:
-    commits = [commit.strip("`") for _what, _value, commit in rows]
-    assert len(commits) >= 5
-    assert all(re.fullmatch(r"[0-9a-f]{7}", commit) for commit in commits)
-    shallow = subprocess.run(
-        ["git", "rev-parse", "--is-shallow-repository"],
-        cwd=repository,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if shallow.stdout.strip() != "false":
-        pytest.skip("the history is not here")
-    for commit in commits:
-        command = ["git", "cat-file", "-e", f"{commit}^{{commit}}"]
-        run = subprocess.run(command, cwd=repository, capture_output=True, check=False)
-        assert run.returncode == 0, commit

@@ -58,20 +58,6 @@ def test_every_link_of_every_page_leads_somewhere(repository: Path) -> None:
                 assert anchor in anchors(file.read_text(encoding="utf-8")), (page.name, target)
 
 
-# Whose pages are linked to; a further host is a decision.
-HOSTS = {
-    *("arxiv.org", "creativecommons.org", "doi.org", "download.pytorch.org", "github.com"),
-    *("napari.org", "raw.githubusercontent.com", "slicer.readthedocs.io", "www.slicer.org"),
-}
-FORMS = {
-    "arxiv.org": r"abs/\d{4}\.\d{5}",
-    "doi.org": r"10\.\d{4,9}/\S+",
-    "github.com": r"[\w-]+/[\w.-]+"
-    r"(/((issues|pull)(/\d+)?|security/advisories/new|(blob|tree)/\S+))?",
-    "creativecommons.org": r"(licenses|publicdomain)/[\w-]+/\d\.\d/",
-}
-
-
 @pytest.fixture(scope="module")
 def outside(repository: Path) -> Iterator[ModuleType]:
     """What lists links to other hosts, for the site and for `scripts/check_links.py`."""
@@ -84,21 +70,12 @@ def outside(repository: Path) -> Iterator[ModuleType]:
         sys.path.pop(0)
 
 
-def test_links_to_other_hosts_have_a_form_that_can_be_right(
-    repository: Path, outside: ModuleType
-) -> None:
+def test_links_into_this_repository_lead_to_files(repository: Path, outside: ModuleType) -> None:
+    """Under its future address."""
     links = outside.links()
-    assert len(links) > 15
     for address, files in links.items():
-        found = re.fullmatch(r"https://([\w.-]+)/?(\S*)", address)
-        assert found, (address, files)
-        host, path = found.groups()
-        assert host in HOSTS, (address, files)
-        assert re.fullmatch(FORMS.get(host, r"\S*"), path), (address, files)
-        # Files of this repository under its future address.
         ours = re.match(r"(?:blob/|tree/)?main/([^#]+)", address.partition("/SlicerPUMIT/")[2])
         assert not ours or (repository / ours[1]).exists(), (address, files)
-        assert f"<{address}>" in outside.page()
 
 
 def test_a_page_that_is_gone_is_reported_from_a_host_that_says_nothing(

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import command_line
 import http_api
-import messages
 import outside
 import python_api
 from links import rewritten
@@ -68,7 +67,6 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     made = {
         "reference/command_line.md": command_line.page(),
         "reference/http_api.md": http_api.page(),
-        "reference/messages.md": messages.page(),
         "reference/outside.md": outside.page(),
         "reference/openapi.json": http_api.as_json(),
         "reference/glossary.md": "# Glossary\n" + architecture.partition(_GLOSSARY)[2],
