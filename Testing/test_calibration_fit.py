@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from pumit.models.overlap import Evidence
 
-sys.path.insert(0, str(Path(__file__).resolve().parent / "benchmarks" / "accuracy"))
+sys.path.insert(0, str(Path(__file__).resolve().parent / "lab" / "accuracy"))
 import calibration_fit as fit
 from calibration_fit import Row
 

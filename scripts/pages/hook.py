@@ -6,7 +6,6 @@ out of date.
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import command_line
@@ -27,8 +26,6 @@ ELSEWHERE = {
     "SECURITY.md": "explanation/security.md",
     "CHANGELOG.md": "reference/release_notes.md",
     "Testing/harness/README.md": "explanation/harness.md",
-    "Testing/benchmarks/README.md": "reference/benchmark_scripts.md",
-    "Testing/benchmarks/ablations/ABLATIONS.md": "reference/ablations.md",
 }
 PICTURES = (".png", ".svg", ".gif", ".webp", ".html")
 _GLOSSARY = "## Glossary\n"
@@ -90,23 +87,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         )
         pages = {**pages, source: page.file.src_uri}
     repository = str(config.repo_url).rstrip("/")
-    if source == "docs/explanation/asked_elsewhere.md":
-        markdown = _with_links_to_tests(markdown, repository)
     return rewritten(markdown, source, pages=pages, root=ROOT, repository=repository)
-
-
-def _with_links_to_tests(markdown: str, repository: str) -> str:
-    """Names of tests lead to their lines."""
-    places = {}
-    for file in sorted((ROOT / "Testing").rglob("test_*.py")):
-        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
-            if name := re.match(r"\s*def (test_\w+)", line):
-                places.setdefault(name[1], f"{_name(file, ROOT)}#L{number}")
-    return re.sub(
-        r"`(test_\w+)`",
-        lambda m: f"[{m[0]}]({repository}/blob/main/{places[m[1]]})" if m[1] in places else m[0],
-        markdown,
-    )
 
 
 def _name(file: Path, folder: Path) -> str:

@@ -1,9 +1,7 @@
-"""From a DICOM series to a first DICOM-SEG: the presses that the page counts, and the worker."""
+"""From a DICOM series to a first DICOM-SEG, in as few presses as possible, with the worker."""
 
 from __future__ import annotations
 
-import re
-import time
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +20,8 @@ def series(folder: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_a_first_dicom_seg_takes_as_many_presses_as_the_page_says(
-    loadModule: Any, sliceView: Any, tmp_path: Path, repository: Path
+def test_a_first_dicom_seg_takes_five_presses(
+    loadModule: Any, sliceView: Any, tmp_path: Path
 ) -> None:
     from export_scene import loadSeries
     from pumit.io.labels.label_source import read_labels
@@ -38,7 +36,6 @@ def test_a_first_dicom_seg_takes_as_many_presses_as_the_page_says(
     folder = series(tmp_path / "scan")
     opened = OpenPanel(loadModule, sliceView, loadSeries(folder, None))
     ui, view = opened.ui, opened.view
-    began = time.monotonic()
 
     press(ui.pointButton)
     view.clickAt((4.0, 3.0, 0.0))
@@ -54,13 +51,10 @@ def test_a_first_dicom_seg_takes_as_many_presses_as_the_page_says(
     assert ui.exportButton.enabled, ui.exportMissingLabel.text
     press(ui.exportButton)
     waitFor(lambda: list(tmp_path.glob("[!.]*.dcm")))  # not the file that is being written
-    print(f"{time.monotonic() - began:.1f} s from the first press to the file")
     opened.gui.exit()
 
     (file,) = tmp_path.glob("[!.]*.dcm")
     found = read_labels(file, Volume.read(folder))
     assert [segment.name for segment in found.segments] == ["Liver"]
     assert dice(found.mask(found.segments[0]), ball()) > 0.8
-    page = (repository / "docs" / "explanation" / "daily_use.md").read_text(encoding="utf-8")
-    (stated,) = re.findall(r"^\| Click, name, export \| (\d+) presses", page, re.MULTILINE)
-    assert len(pressed) == int(stated)
+    assert len(pressed) == 5

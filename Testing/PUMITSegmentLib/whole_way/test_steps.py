@@ -1,8 +1,7 @@
-"""How many steps whole jobs take, counted by doing them; the page on daily use tells them."""
+"""How many steps whole jobs take, counted by doing them."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -44,16 +43,12 @@ def counted(loadModule: Any, sliceView: Any) -> Iterator[Counted]:
     made.close()
 
 
-def presses(repository: Path) -> list[int]:
-    """Presses of PUMIT in the table of the page, job by job."""
-    page = (repository / "docs" / "explanation" / "daily_use.md").read_text(encoding="utf-8")
-    table = page.partition("| job | PUMIT Segment |")[2].partition("\n\n")[0]
-    return [int(n) for n in re.findall(r"^\| [^|]+ \| (\d+) press", table, re.MULTILINE)]
+# One structure seen in 3D, too much taken away, a second structure with its name, the largest
+# island, a file.
+PRESSES = [3, 1, 3, 2, 2]
 
 
-def test_five_jobs_take_as_many_steps_as_the_page_says(
-    counted: Counted, repository: Path, tmp_path: Path
-) -> None:
+def test_five_jobs_take_few_steps(counted: Counted, tmp_path: Path) -> None:
     from Qt import QtCore, QtTest
 
     ui, logic, took = counted.ui, counted.logic, []
@@ -100,4 +95,4 @@ def test_five_jobs_take_as_many_steps_as_the_page_says(
     assert ui.exportButton.isVisible()
     took.append(counted.taken())
 
-    assert took == presses(repository)
+    assert took == PRESSES

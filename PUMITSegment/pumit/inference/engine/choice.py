@@ -1,7 +1,7 @@
 """Which engine computes: PyTorch on a GPU, OpenVINO on a CPU.
 
 On a CPU that multiplies bfloat16 OpenVINO is 1.6 to 3.5 times faster than PyTorch in the same
-precision (`Testing/benchmarks/speed/bench_engines.py`), scans get the same Dice, and it begins four
+precision (`Testing/lab/speed/bench_engines.py`), scans get the same Dice, and it begins four
 seconds sooner. It compiles for a third of a second whenever a field has a new shape,
 while a scan is opened where it can. Where one of the two is not installed the other computes.
 """

@@ -1,7 +1,7 @@
 """How familiar an image is to a tokenizer: its figures against those of the training images.
 
 A tokenizer brings the scale in its recipe, fitted by
-`Testing/benchmarks/accuracy/bench_familiarity.py`:
+`Testing/lab/accuracy/bench_familiarity.py`:
 
     reference:
       psnr_db: [19.8, 25.1]      # of images it knows: 5th and 50th percentile

@@ -1,0 +1,141 @@
+"""How far the Dice that is expected of answers to clicks is right, and the weights that say it.
+
+Run by hand, on cases that no word may be measured on later, and then on others:
+
+    python Testing/lab/accuracy/bench_calibration.py CASE... --measure CASE... -o diagram.png
+
+fits the weights of `models/overlap.yaml` to the answers after 1 to 5 clicks of the simulated user
+on the first cases, chooses the bound of the word "good" (`calibration_fit.py`), and prints what
+belongs there; tells by cross-validation over scans, of weights and bound alike, and of the cases to
+measure, which are never fitted, how often "good" is said of less than Dice 0.75. A case is a folder
+with `image.nii.gz` and `label.nii.gz`. `--answers FILE` keeps the answers, so that a second run
+asks only what is new. Nothing here is a test.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from calibration_fit import (
+    CHECK,
+    GOOD_DICE,
+    Floats,
+    Row,
+    by_other_scans,
+    expected,
+    features,
+    fitted,
+    good_bound,
+    truth,
+    words_by_other_scans,
+)
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from pumit.evaluation.metrics import dice
+from pumit.evaluation.simulated_user import read_case, simulate_clicks, targets_of
+from pumit.inference.interactive.segmenter import Segmenter, load_segmenter
+from pumit.inference.interactive.session import InteractiveSession
+from pumit.models.overlap import Evidence
+
+CLICKS, TARGETS = 5, 3
+
+
+def answers(segmenter: Segmenter, case: Path) -> list[Row]:
+    volume, labels = read_case(case)
+    session = InteractiveSession(segmenter)
+    session.set_volume(volume)
+    rows = []
+    for label in targets_of(labels, TARGETS):
+        session.reset()
+        for mask, _ in simulate_clicks(session, labels == label, CLICKS):
+            evidence = session.evidence(session.prompts())
+            if evidence is not None:
+                rows.append(Row(case.name, evidence, dice(mask, labels == label)))
+    return rows
+
+
+def report(title: str, said: Floats, true: Floats, good: npt.NDArray[np.bool_]) -> None:
+    parts = np.array_split(np.argsort(said), 8)
+    ece = sum(len(part) * abs(said[part].mean() - true[part].mean()) for part in parts) / len(said)
+    print(f"{title}: {len(said)} answers, r {np.corrcoef(said, true)[0, 1]:.2f}, ECE {ece:.3f}")
+    print(f"  good {good.sum()}, of these below {GOOD_DICE}: {(true[good] < GOOD_DICE).sum()}")
+    low = said < CHECK
+    print(
+        f"  check well {low.sum()}, of these {GOOD_DICE} or more: {(true[low] >= GOOD_DICE).sum()}"
+    )
+
+
+def kept(path: Path | None, segmenter: Segmenter, cases: list[Path]) -> list[Row]:
+    """The answers to some cases, from the file where it has them of these weights."""
+    rows: dict[str, list[Row]] = {}
+    if path and path.is_file():
+        for line in path.read_text(encoding="utf-8").splitlines():
+            record = json.loads(line)
+            if record["weights"] == segmenter.sha256:
+                found = [Row(record["scan"], Evidence(**e), d) for e, d in record["answers"]]
+                rows[record["scan"]] = found
+    for case in cases:
+        if case.name in rows:
+            continue
+        found = rows[case.name] = answers(segmenter, case)
+        if path:
+            record = {"weights": segmenter.sha256, "scan": case.name}
+            record["answers"] = [(asdict(row.evidence), row.dice) for row in found]
+            with path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(record) + "\n")
+    return [row for case in cases for row in rows[case.name]]
+
+
+def draw(said: Floats, true: Floats, bound: float, path: Path) -> None:
+    """The reliability diagram: each answer, and means in tenths of what was expected."""
+    figure = Figure(figsize=(4.6, 4.4), dpi=110)
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    axes.plot([0, 1], [0, 1], color="0.6", lw=1)
+    axes.scatter(said, true, s=9, color="#3b76af", alpha=0.45, label="an answer")
+    tenth = np.floor(said * 10)
+    often = [t for t in np.unique(tenth) if (tenth == t).sum() >= 3]
+    means = [(said[tenth == t].mean(), true[tenth == t].mean()) for t in often]
+    axes.plot(*zip(*means, strict=True), "o-", color="#c75000", label="mean of a tenth")
+    for edge in (CHECK, bound):
+        axes.axvline(edge, color="0.4", ls=":", lw=1)
+    axes.set(xlabel="Dice expected", ylabel="Dice", xlim=(0, 1), ylim=(0, 1))
+    axes.legend(fontsize=8, loc="upper left")
+    figure.tight_layout()
+    figure.savefig(path, format="png")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("cases", type=Path, nargs="+", help="folders of cases to fit to")
+    parser.add_argument("--measure", type=Path, nargs="+", default=[], help="never fitted")
+    parser.add_argument("--model", default="default", help="name of the index, or a checkpoint")
+    parser.add_argument("-o", "--output", type=Path, help="diagram of the cases to measure, .png")
+    parser.add_argument(
+        "--answers", type=Path, help="file of answers to read and to add to, .jsonl"
+    )
+    args = parser.parse_args()
+    segmenter = load_segmenter(args.model, device="cpu")
+    rows = kept(args.answers, segmenter, args.cases)
+    weights, said = fitted(rows), by_other_scans(rows)
+    bound, scans = good_bound(rows, said), len({row.scan for row in rows})
+    print(f"{segmenter.sha256}:\n  weights:")
+    for name, value in zip(rows[0].evidence.features(), weights, strict=True):
+        print(f"    {name}: {value:.4f}")
+    print(f"  good: {bound}\n  check: {CHECK}\n  answers: {len(rows)}\n  scans: {scans}")
+    report("other scans of these", said, truth(rows), words_by_other_scans(rows))
+    measured = kept(args.answers, segmenter, args.measure)
+    if measured:
+        said = expected(features(measured), weights)
+        report("never fitted", said, truth(measured), said >= bound)
+        if args.output:
+            draw(said, truth(measured), bound, args.output)
+
+
+if __name__ == "__main__":
+    main()
