@@ -135,17 +135,15 @@ def test_polling_gives_threads_their_turn_though_the_lock_is_held_otherwise(back
     assert results == [20]
 
 
-def test_one_poll_without_a_result_is_short(background):
-    go = threading.Event()
-    background.submit(go.wait)
-    background.poll()
-    took = []
+def test_a_poll_does_not_wait_for_a_result(background):
+    go, results = threading.Event(), []
+    background.submit(go.wait, results.append)
     for _ in range(20):
-        start = time.perf_counter()
         background.poll()
-        took.append(time.perf_counter() - start)
+    assert results == []
     go.set()
-    assert sorted(took)[10] < 0.05
+    assert background.drain()
+    assert results == [True]
 
 
 def test_many_results_are_not_all_delivered_in_one_poll(background):
@@ -165,12 +163,12 @@ def test_many_results_are_not_all_delivered_in_one_poll(background):
 
 
 def test_closing_cancels_and_waits_for_nobody():
-    background, go, results = Background(), threading.Event(), []
-    background.submit(go.wait, results.append, onCancel=go.set)
+    background, go, results, cancelled = Background(), threading.Event(), [], []
+    background.submit(go.wait, results.append, onCancel=lambda: cancelled.append(True))
     background.listen()
-    start = time.perf_counter()
-    background.close()
-    assert time.perf_counter() - start < 1
+    background.close()  # a wait for the work would have no end
+    assert cancelled == [True]
+    go.set()
     assert background.drain()
     assert results == []
     assert background.isIdle

@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from dataclasses import replace
 
 import pytest
@@ -85,10 +84,8 @@ def test_a_worker_is_started_told_about_and_ended(make, background, workers):
     compute = make(ComputeSettings(model="mine", device="cpu"))
     states = []
     compute.onStateChanged.append(lambda: states.append(compute.state))
-    start = time.perf_counter()
     waiter = Waiter(compute)
-    assert time.perf_counter() - start < 1  # it does not wait for the worker
-    assert compute.state is ComputeState.STARTING
+    assert compute.state is ComputeState.STARTING  # it does not wait for the worker
     assert wait_for(background, lambda: waiter.reports)
     assert waiter.reports == ["ready"]
     assert states == [ComputeState.STARTING, ComputeState.READY]
@@ -212,9 +209,7 @@ def test_closing_while_it_starts_leaves_nothing(make, background, workers):
     compute.onStateChanged.append(lambda: reports.append(1))
     waiter = Waiter(compute)
     reports.clear()
-    start = time.perf_counter()
     compute.close()
-    assert time.perf_counter() - start < 1
     assert background.drain()
     assert background.isIdle
     assert waiter.reports == []

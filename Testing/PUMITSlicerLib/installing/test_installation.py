@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -179,9 +178,7 @@ def test_pip_installs_from_the_folder_and_tells_what_it_does(target, background)
     make_wheel(target.wheels, "pumit-test-gamma", "3.0")
     plan = target.plan()
     assert plan.problems == ()
-    start = time.perf_counter()
     reports = Reports(target.installer, plan)
-    assert time.perf_counter() - start < 1
     assert target.installer.isRunning
     with pytest.raises(ServiceError, match="already"):
         target.installer.install(plan, print, print)

@@ -162,9 +162,7 @@ def test_cancelling_stops_it_and_keeps_the_session(session: RemoteSession) -> No
     with pytest.raises(Cancelled):
         session.segment_automatically("slow", cancelled=lambda: len(seen) > 1, progress=seen.append)
     assert 0 < seen[-1] < 1
-    started = time.monotonic()
     assert session.segment_automatically("organs").found.labels.any()
-    assert time.monotonic() - started < 5
 
 
 def test_a_newer_volume_ends_it(session: RemoteSession, volume: Volume) -> None:

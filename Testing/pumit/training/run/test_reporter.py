@@ -7,8 +7,10 @@ import io
 import json
 import sys
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -246,3 +248,19 @@ def test_records_that_tell_little_make_no_trouble(record: dict[str, Any]) -> Non
 )
 def test_times_are_said_as_people_do(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+def test_a_paused_run_looks_every_half_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    naps: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        naps.append(seconds)
+        if len(naps) == 3:
+            send_command(tmp_path, "resume")
+
+    monkeypatch.undo()
+    monkeypatch.setattr(run_control, "time", SimpleNamespace(monotonic=time.monotonic, sleep=sleep))
+    assert RunControl(tmp_path).wait() == "resume"
+    assert naps == [0.5, 0.5, 0.5]

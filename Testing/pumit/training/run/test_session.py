@@ -8,7 +8,6 @@ import signal
 import time
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -136,30 +135,15 @@ def test_a_paused_run_is_saved_and_rests_until_it_is_resumed(
     assert status.is_alive
     assert step_saved(tmp_path / LAST) == status.step
     assert not (tmp_path / CONTROL).exists()
-    worked = cpu_seconds(process.pid)
-    time.sleep(1.0)
-    assert cpu_seconds(process.pid) - worked < 0.2
+    wait_for(lambda: status_of(tmp_path).updated > status.updated)
     assert status_of(tmp_path).step == status.step
-    assert status_of(tmp_path).updated > status.updated
     send_command(tmp_path, "resume")
     process.join(60)
     assert process.exitcode == 0
     assert events(tmp_path) == ["paused", "resumed"]
     last = status_of(tmp_path)
     assert last.state == "finished"
-    # Steps sleep for half a second altogether; the pause would show.
-    lines = [r for r in read_log(tmp_path)[0] if "loss" in r]
-    gaps = [b["seconds"] - a["seconds"] for a, b in pairwise(lines)]
-    assert max(gaps) < 1.0
     alike(run_line(tmp_path), expected)
-
-
-def cpu_seconds(pid: int | None) -> float:
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-    except OSError:
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @forks
