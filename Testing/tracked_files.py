@@ -1,4 +1,4 @@
-"""The files that are the project: what git tracks or would add, else what lies there."""
+"""The files that are the project: what git tracks, else what lies there."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ _MADE = {"build", "dist", "runs", "demo-output", "node_modules"}
 
 
 def tracked_files(repository: Path) -> list[Path]:
-    """Existing files of the project, sorted; a copy without git counts as well."""
-    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    """Existing files of the project, sorted; a copy without git counts as well.
+
+    What a command left there, such as a mask or a recipe, is no file of the project.
+    """
+    command = ["git", "ls-files", "-z", "--cached"]
     try:
         listed = subprocess.run(command, cwd=repository, capture_output=True, check=True).stdout
         names = [name.decode() for name in listed.split(b"\0") if name]

@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 OURS = "https://github.com/pumit/SlicerPUMIT"
 # Files about the project that hosts and catalogues read, in addition to all pages.
 _FILES = ("CITATION.cff", "PUMIT.json", "mkdocs.yml", "pyproject.toml", "CMakeLists.txt")
-_SKIPPED = {"node_modules", "site", "build", "demo-output", "runs"}
+_FOLDERS = ("PUMITSegment", "PUMITTrain", "Testing", "deploy", "docs", "scripts")
 _LINK = re.compile(r"https?://[^\s<>\"'`\])}|]+")
 
 
@@ -41,9 +41,7 @@ def page() -> str:
 
 
 def _pages(folder: Path) -> Iterator[Path]:
-    """Markdown files below a folder, without entering environments and builds."""
-    for entry in folder.iterdir():
-        if entry.is_dir() and not (entry.name.startswith(".") or entry.name in _SKIPPED):
-            yield from _pages(entry)
-        elif entry.suffix == ".md":
-            yield entry
+    """Markdown files of the project, without what commands leave in the folder."""
+    yield from folder.glob("*.md")
+    for name in _FOLDERS:
+        yield from (folder / name).rglob("*.md")
