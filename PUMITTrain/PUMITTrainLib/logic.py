@@ -55,12 +55,17 @@ class PUMITTrainLogic(ScriptedLoadableModuleLogic):
         self._check = CaseCheck(parts, self.status)
         self.setup = Setup(parts, self._notifyChanged)
         self.cases = CaseTable(
-            *(self._check, parts.background, self.status),
+            self._check,
+            parts.background,
+            self.status,
             parameters=lambda: self.parameters,
             onChanged=self._notifyChanged,
         )
         self.planning = Planning(
-            *(parts, self.status, self.cases, self._check),
+            parts,
+            self.status,
+            self.cases,
+            self._check,
             parameters=lambda: self.parameters,
             onChanged=self._notifyChanged,
         )

@@ -196,7 +196,12 @@ def installed_models() -> list[ModelCard]:
             continue
         version = ModelHeader.of(recipe).version
         cards[entry.name] = ModelCard(
-            *(entry.name, kind, version, entry.description, classes, entry.licence),
+            entry.name,
+            kind,
+            version,
+            entry.description,
+            classes,
+            entry.licence,
             modality=modality_of({"name": entry.name, **recipe}),
             is_own=entry.source == "own",
         )

@@ -1,4 +1,4 @@
-"""How far the answers of several fields, or to several clicks, mean the same structure."""
+"""How far the answers of several fields mean the same structure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
-from pumit.inference.interactive.grid_transfer import Floats, LogitBox, is_inside
+from pumit.inference.interactive.grid_transfer import Floats
 from pumit.inference.interactive.solver_settings import SolverSettings
 from pumit.inference.interactive.solver_state import FieldAnswer
 from pumit.preprocessing.fields import Field, box_of
@@ -16,11 +16,6 @@ from pumit.preprocessing.interpolation import resampled
 
 POINTS = 4096
 ALIKE = 0.6  # IoU from which two answers mean the same structure
-REPEATED = 0.5  # and from which one says the same as the other
-LEAST_PART = 0.03  # share of an answer below which a correction adds hardly anything
-# A structure is so many times as large as an answer that is a piece of it, and holds most of that.
-WHOLE_GROWS, WHOLE_HOLDS = 2.25, 0.8
-MOST_ADDED = 2 / 3  # share of what is missing, above which a correction is enough
 
 
 def consensus(
@@ -94,56 +89,6 @@ def field_logits(
 ) -> list[tuple[Field, list[Floats]]]:
     """Each field with the logits of its answers."""
     return [(a[0].field, [v.logits for v in a if v.logits is not None]) for a in candidates]
-
-
-def may_be_piece(first: LogitBox, corrected: LogitBox, places: npt.NDArray[np.float64]) -> bool:
-    """Whether a first answer may be a piece of what a second click in the structure means.
-
-    What the second click adds then hangs together with it, or is hardly anything: the second of two
-    lesions stands alone.
-
-    Args:
-        first: Answer to the first click.
-        corrected: The same with what the second click changes at its place.
-        places: Both clicks, volume indices (d, h, w), shape (2, 3).
-    """
-    if corrected.voxels <= (1 + LEAST_PART) * first.voxels:
-        return True
-    if not all(is_inside(corrected, place) for place in places.tolist()):
-        return False
-    labels, _ = ndimage.label(corrected.logits > 0, np.ones((3, 3, 3)))
-    a, b = np.rint(places).astype(int) - corrected.start
-    return bool(labels[tuple(a)] == labels[tuple(b)])
-
-
-def is_far_more(
-    first: LogitBox,
-    corrected: LogitBox,
-    answers: Sequence[LogitBox],
-    places: npt.NDArray[np.float64],
-) -> bool:
-    """Whether both clicks in a structure mean far more than a correction at the second one adds.
-
-    Of a lesion in an organ a coarse field takes the organ, and a finer one the lesion, as the
-    correction does: then the correction counts.
-
-    Args:
-        first: Answer to the first click.
-        corrected: The same with what the second click changes at its place.
-        answers: Answers of some fields to both clicks at once, the most trusted one first.
-        places: Both clicks, volume indices (d, h, w), shape (2, 3).
-    """
-    both = answers[0]
-    before, now, then = first.voxels, corrected.voxels, both.voxels
-    # 1. The most trusted answer holds both clicks and most of the first one, and is far larger.
-    if not all(is_inside(both, place) for place in places.tolist()):
-        return False
-    if then < WHOLE_GROWS * before or _common(first, both) < WHOLE_HOLDS * before:
-        return False
-    # 2. The correction adds little of that, and no field answers just that.
-    shared = [_common(corrected, each) for each in answers]
-    ious = [n / (now + each.voxels - n) for n, each in zip(shared, answers, strict=True)]
-    return now - before < MOST_ADDED * (then - before) and max(ious) < REPEATED
 
 
 def averaged(own: Floats, where: Field, others: Sequence[tuple[Field, Sequence[Floats]]]) -> Floats:
@@ -222,14 +167,3 @@ def _iou(
 ) -> float:
     union = float(weights[a | b].sum())
     return float(weights[a & b].sum()) / union if union > 0 else 0.0
-
-
-def _common(a: LogitBox, b: LogitBox) -> int:
-    """Voxels that two answers share."""
-    start = np.maximum(a.start, b.start)
-    stop = np.minimum(*(np.add(patch.start, patch.logits.shape) for patch in (a, b)))
-    inside = []
-    for patch in (a, b):
-        pairs = zip(start - patch.start, (stop - patch.start).clip(0), strict=True)
-        inside.append(patch.logits[tuple(slice(low, high) for low, high in pairs)] > 0)
-    return int((inside[0] & inside[1]).sum()) if (stop > start).all() else 0

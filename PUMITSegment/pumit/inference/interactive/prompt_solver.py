@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
+from scipy import ndimage
 
 from pumit.errors import Cancelled
 from pumit.inference.engine.engine import Features, R, T
@@ -24,8 +26,6 @@ from pumit.inference.interactive.answer_checks import (
 from pumit.inference.interactive.field_consensus import (
     averaged,
     field_logits,
-    is_far_more,
-    may_be_piece,
     most_trusted,
 )
 from pumit.inference.interactive.field_planner import FieldPlanner, face_contact
@@ -62,6 +62,13 @@ from pumit.inference.storage.embedding_store import StoredImage
 from pumit.preprocessing.fields import Field, Pyramid
 
 IsCancelled = Callable[[], bool] | None  # called before each field
+
+# Of the second click in a structure:
+REPEATED = 0.5  # IoU from which one answer says the same as another
+LEAST_PART = 0.03  # share of an answer below which a correction adds hardly anything
+# A structure is so many times as large as an answer that is a piece of it, and holds most of that.
+WHOLE_GROWS, WHOLE_HOLDS = 2.25, 0.8
+MOST_ADDED = 2 / 3  # share of what is missing, above which a correction is enough
 
 
 class PromptSolver:
@@ -205,7 +212,11 @@ class PromptSolver:
         if covers(chosen.field, np.array([place])):
             margin, is_given = self.settings.correction_margin, prompts.mask is not None
             where = correction_field(
-                *(self.planner, chosen.field, before.patch, place, margin),
+                self.planner,
+                chosen.field,
+                before.patch,
+                place,
+                margin,
                 is_given=is_given,
                 is_averaged=self.segmenter.averages_fields,
             )
@@ -397,3 +408,64 @@ class PromptSolver:
     ) -> tuple[Floats, Floats]:
         """What the network answers in a field; see `Segmenter.decode`."""
         return self.segmenter.decode(self.embedding(where), in_field(prompts, where, prior))
+
+
+def may_be_piece(first: LogitBox, corrected: LogitBox, places: npt.NDArray[np.float64]) -> bool:
+    """Whether a first answer may be a piece of what a second click in the structure means.
+
+    What the second click adds then hangs together with it, or is hardly anything: the second of two
+    lesions stands alone.
+
+    Args:
+        first: Answer to the first click.
+        corrected: The same with what the second click changes at its place.
+        places: Both clicks, volume indices (d, h, w), shape (2, 3).
+    """
+    if corrected.voxels <= (1 + LEAST_PART) * first.voxels:
+        return True
+    if not all(is_inside(corrected, place) for place in places.tolist()):
+        return False
+    labels, _ = ndimage.label(corrected.logits > 0, np.ones((3, 3, 3)))
+    a, b = np.rint(places).astype(int) - corrected.start
+    return bool(labels[tuple(a)] == labels[tuple(b)])
+
+
+def is_far_more(
+    first: LogitBox,
+    corrected: LogitBox,
+    answers: Sequence[LogitBox],
+    places: npt.NDArray[np.float64],
+) -> bool:
+    """Whether both clicks in a structure mean far more than a correction at the second one adds.
+
+    Of a lesion in an organ a coarse field takes the organ, and a finer one the lesion, as the
+    correction does: then the correction counts.
+
+    Args:
+        first: Answer to the first click.
+        corrected: The same with what the second click changes at its place.
+        answers: Answers of some fields to both clicks at once, the most trusted one first.
+        places: Both clicks, volume indices (d, h, w), shape (2, 3).
+    """
+    both = answers[0]
+    before, now, then = first.voxels, corrected.voxels, both.voxels
+    # 1. The most trusted answer holds both clicks and most of the first one, and is far larger.
+    if not all(is_inside(both, place) for place in places.tolist()):
+        return False
+    if then < WHOLE_GROWS * before or _common(first, both) < WHOLE_HOLDS * before:
+        return False
+    # 2. The correction adds little of that, and no field answers just that.
+    shared = [_common(corrected, each) for each in answers]
+    ious = [n / (now + each.voxels - n) for n, each in zip(shared, answers, strict=True)]
+    return now - before < MOST_ADDED * (then - before) and max(ious) < REPEATED
+
+
+def _common(a: LogitBox, b: LogitBox) -> int:
+    """Voxels that two answers share."""
+    start = np.maximum(a.start, b.start)
+    stop = np.minimum(*(np.add(patch.start, patch.logits.shape) for patch in (a, b)))
+    inside = []
+    for patch in (a, b):
+        pairs = zip(start - patch.start, (stop - patch.start).clip(0), strict=True)
+        inside.append(patch.logits[tuple(slice(low, high) for low, high in pairs)] > 0)
+    return int((inside[0] & inside[1]).sum()) if (stop > start).all() else 0

@@ -3,64 +3,17 @@
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, cast
 
 from fastapi import APIRouter, FastAPI, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
+from pumit.server.http.draining import Draining
 from pumit.server.http.guard import refusal
 from pumit.server.http.traffic import Traffic
 from pumit.server.sessions.state import ServerState
 from pumit.wire.protocol import PATH_CLAIM, PATH_HEALTHZ, BusyError
-
-# How long the last requests may still take once the sessions' time is over.
-_FINISH_S = 30.0
-
-
-class Draining:
-    """Whether a server is shutting down, and when it may end.
-
-    Args:
-        clock: Seconds, monotonic.
-    """
-
-    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._begun_at: float | None = None
-        self._sessions_s = 0.0
-
-    @property
-    def is_begun(self) -> bool:
-        """Whether no new session is taken any more."""
-        return self._begun_at is not None
-
-    def begin(self, sessions_s: float) -> None:
-        """Take no new session from now on.
-
-        Args:
-            sessions_s: Time that open sessions may go on, seconds.
-        """
-        if self._begun_at is None:
-            self._sessions_s = sessions_s
-            self._begun_at = self._clock()
-
-    def is_over(self, *, sessions: int, in_flight: int) -> bool:
-        """Whether the server may leave now.
-
-        Args:
-            sessions: Sessions that are open.
-            in_flight: Requests that are not answered yet.
-        """
-        if self._begun_at is None:
-            return False
-        waited = self._clock() - self._begun_at
-        if sessions and waited < self._sessions_s:
-            return False
-        return not in_flight or waited >= self._sessions_s + _FINISH_S
-
 
 if TYPE_CHECKING:
     from pumit.server.http.metrics import Metrics, Snapshot

@@ -36,6 +36,8 @@ from pumit.training.recipes.labelled import LabelledRecipe
 
 logger = logging.getLogger(__name__)
 
+CURVES = "curves.png"
+NUMBERS = "case_numbers.json"
 ROLES = {"train": "training", "val": "validation", "test": "test"}
 
 
@@ -76,10 +78,6 @@ def numbered(facts: Mapping[str, CaseFact], numbers: Mapping[str, str]) -> tuple
     """The facts under what the card calls each case, in that order."""
     known = [replace(fact, case=numbers[name]) for name, fact in facts.items()]
     return tuple(sorted(known, key=lambda fact: number_of(fact.case)))
-
-
-CURVES = "curves.png"
-NUMBERS = "case_numbers.json"
 
 
 def best_of(folder: Path) -> Path:

@@ -7,10 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from pumit.inference.interactive.field_consensus import is_far_more, may_be_piece
 from pumit.inference.interactive.grid_transfer import LogitBox, patch_of
 from pumit.inference.interactive.index_prompts import IndexPrompts
-from pumit.inference.interactive.prompt_solver import PromptSolver
+from pumit.inference.interactive.prompt_solver import PromptSolver, is_far_more, may_be_piece
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.interactive.session import InteractiveSession
 from pumit.inference.interactive.solver_state import SolverState

@@ -1,0 +1,43 @@
+"""The mask priors that a session has sent, so that each travels once."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from pumit.inference.interactive.packed_mask import PackedMaskPrompt
+from pumit.wire.protocol import UnknownMask
+
+# Hundreds of organs, or a few masks of a whole body. What is forgotten is sent again.
+_MAX_BYTES = 1 << 26
+
+
+class MaskPriors:
+    """The mask priors of one session; those not used for longest are forgotten.
+
+    For the event loop's thread, except `nbytes`.
+    """
+
+    def __init__(self) -> None:
+        self._masks: OrderedDict[str, PackedMaskPrompt] = OrderedDict()
+        self.nbytes = 0
+
+    def add(self, mask: PackedMaskPrompt) -> None:
+        """Hold a mask."""
+        if mask.sha256 not in self._masks:
+            self._masks[mask.sha256] = mask
+            self.nbytes += mask.nbytes
+        self._masks.move_to_end(mask.sha256)
+        while self.nbytes > _MAX_BYTES and len(self._masks) > 1:
+            _, oldest = self._masks.popitem(last=False)
+            self.nbytes -= oldest.nbytes
+
+    def find(self, sha256: str) -> PackedMaskPrompt:
+        """The mask with a hash.
+
+        Raises:
+            UnknownMask: If it is not held.
+        """
+        if sha256 not in self._masks:
+            raise UnknownMask("The server does not hold a mask prior of this segment; send it.")
+        self._masks.move_to_end(sha256)
+        return self._masks[sha256]
