@@ -40,7 +40,8 @@ MOST_BYTES = 100 << 20
 @pytest.fixture
 def name(repository: Path) -> str:
     """The extension's name is the entry's file name."""
-    (entry,) = [file for file in repository.glob("*.json") if file.stem != "package"]
+    files = [file for file in tracked_files(repository) if file.parent == repository]
+    (entry,) = [file for file in files if file.suffix == ".json"]
     return entry.stem
 
 

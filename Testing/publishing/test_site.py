@@ -116,6 +116,7 @@ def test_site_builds_strictly_with_everything_that_the_program_tells(site: Path)
     texts = {
         "reference/command_line.html": "pumit segment",
         "reference/http_api.html": "/pumit/v2/",
+        "reference/recipes.html": "learning_rate",
         "reference/glossary.html": "spatially adaptive convolution",
         "reference/python/pumit.html": "pumit.volume.Volume.read",
         "reference/python/pumit.inference.interactive.html": "InteractiveSession",

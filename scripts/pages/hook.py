@@ -12,6 +12,7 @@ import command_line
 import http_api
 import outside
 import python_api
+import recipes
 from links import rewritten
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
@@ -65,6 +66,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         "reference/command_line.md": command_line.page(),
         "reference/http_api.md": http_api.page(),
         "reference/outside.md": outside.page(),
+        "reference/recipes.md": recipes.page(),
         "reference/openapi.json": http_api.as_json(),
         "reference/glossary.md": "# Glossary\n" + architecture.partition(_GLOSSARY)[2],
     }

@@ -1,18 +1,15 @@
-"""Write docs/reference/recipes.md: every key of every recipe, from the types they are read into.
-
-    python3 scripts/write_recipe_reference.py
-
-A test compares the page with the types.
-"""
+"""The page on every key of every recipe, from the types that recipes are read into."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
+from pumit.training.recipes.classification import ClassificationRecipe
+from pumit.training.recipes.comparison import ComparisonRecipe
+from pumit.training.recipes.model import recipe_reference
+from pumit.training.recipes.pretraining import PRETRAINING
+from pumit.training.recipes.promptable import FineTuningRecipe
+from pumit.training.recipes.segmentation import SegmentationRecipe
 
-ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "reference" / "recipes.md"
-INTRODUCTION = """# Keys of recipes
+_INTRODUCTION = """# Keys of recipes
 
 Written from the program itself. A recipe is a YAML file; `pumit train`, `pumit pretrain` and `pumit
 compare` read it once, before anything else: a key that is misspelt is answered with the nearest
@@ -22,15 +19,7 @@ default; `required` stands where there is none. The recipes that ship are exampl
 
 
 def page() -> str:
-    """The page as the types say."""
-    sys.path.insert(0, str(ROOT / "PUMITSegment"))
-    from pumit.training.recipes.classification import ClassificationRecipe
-    from pumit.training.recipes.comparison import ComparisonRecipe
-    from pumit.training.recipes.model import recipe_reference
-    from pumit.training.recipes.pretraining import PRETRAINING
-    from pumit.training.recipes.promptable import FineTuningRecipe
-    from pumit.training.recipes.segmentation import SegmentationRecipe
-
+    """Return the Markdown of all keys."""
     recipes = {
         "pumit train, task: segmentation": SegmentationRecipe,
         "pumit train, task: promptable": FineTuningRecipe,
@@ -40,17 +29,8 @@ def page() -> str:
     for model in dict.fromkeys(PRETRAINING.values()):
         networks = [network for network, trained in PRETRAINING.items() if trained is model]
         recipes[f"pumit pretrain, network: {' or '.join(networks)}"] = model
-    parts = [INTRODUCTION]
+    parts = [_INTRODUCTION]
     for title, model in recipes.items():
         first = (model.__doc__ or "").partition("\n")[0]
         parts.append(f"## {title}\n\n{first}\n\n{recipe_reference(model)}")
     return "\n".join(parts).rstrip() + "\n"
-
-
-def main() -> None:
-    """Write the page."""
-    PAGE.write_text(page(), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()
