@@ -83,7 +83,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         )
         reactions = SessionReactions(self, self._requests)
         self._session = SceneSession(reactions, parts.writer)
-        self.guard = ViewGuard(self, self._session.views)
+        self.guard = ViewGuard(self, self._session)
         self.checkHere = CheckHere(self, self._requests, self._session.answerKey)
         self.continuing = Continuing(self, self._requests, lambda: self._session.frames)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import slicer
 
-from PUMITSegmentLib.scene.shown_scan import isSeen
-from PUMITSegmentLib.segments.scan_of import isOfAnotherScan
+from PUMITSegmentLib.scene.shown_scan import isSeen, shownScans
+from PUMITSegmentLib.segments.scan_of import isOfAnotherScan, segmentationsOf
 
 
 class ScanViews:
@@ -45,6 +45,18 @@ class ScanViews:
         for logic in _openSlices():
             if sliceNode in (None, logic.GetSliceNode()):
                 _showAlone(volumeNode, logic)
+
+    def follow(self, volumeNode) -> bool:
+        """Show the segmentations of a scan while some view shows it; whether one does.
+
+        Where the views show no scan at all they are left as they are.
+        """
+        slices = [logic.GetSliceNode() for logic in _openSlices()]
+        shown = [each for each in slices if each.IsMappedInLayout() and shownScans(each)]
+        isShown = not shown or any(isSeen(volumeNode, each) for each in shown)
+        for node in segmentationsOf(volumeNode):
+            (self.showAgain if isShown else self.hide)(node)
+        return isShown
 
     def showFilled(self, volumeNode) -> None:
         """Show a scan in all slice views that was chosen before it had voxels."""

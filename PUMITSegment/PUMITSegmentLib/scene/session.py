@@ -86,7 +86,7 @@ class SceneSession:
         self._latestIDs: dict[str, str] = {}
         # Whether the segmentation was chosen before any scan was.
         self._isWithoutScan = False
-        self._isShown = True
+        self._isShown = self._isScanShown = True
         self.frames = KeptFrames()
         # Prompts of each segmentation that is being deleted; one may go because another does.
         self._orphans: dict = {}
@@ -333,9 +333,17 @@ class SceneSession:
         self._isShown = isShown
         self._showPrompts()
 
+    def followViews(self) -> None:
+        """Show segments and prompts while some view shows their scan, and not over another one."""
+        isShown = self.volumeNode is None or self.views.follow(self.volumeNode)
+        if isShown is not self._isScanShown:
+            self._isScanShown = isShown
+            self._showPrompts()
+
     def _showPrompts(self) -> None:
         if self.working is not None:
-            self.working.prompts.showOnly((self._isShown and self.segmentID) or None)
+            isShown = self._isShown and self._isScanShown
+            self.working.prompts.showOnly((isShown and self.segmentID) or None)
 
     def _snapshotSelected(self) -> None:
         """Look at the selected segment, before anything is done to it."""

@@ -10,7 +10,7 @@ from PUMITSlicerLib.status import Choice
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.scene.same_patient import Kinship, nameWithPatient, vouch
-from PUMITSegmentLib.scene.scan_views import ScanViews
+from PUMITSegmentLib.scene.session import SceneSession
 from PUMITSegmentLib.scene.shown_scan import Obstacle, obstacle, viewUnderMouse
 
 
@@ -34,15 +34,15 @@ class ViewGuard:
 
     Args:
         logic: The module's logic.
-        views: What the views show of its scan.
+        session: What of the scene the logic works on.
 
     Attributes:
         eventView: The view of the layout whose event is handled now, or None.
     """
 
-    def __init__(self, logic, views: ScanViews) -> None:
+    def __init__(self, logic, session: SceneSession) -> None:
         self._logic = logic
-        self._views = views
+        self._session = session
         self.eventView: Any = None
 
     def allows(self, goOn: Callable[[], object] = lambda: None, viewNode=None) -> bool:
@@ -83,6 +83,7 @@ class ViewGuard:
     def onViewsChanged(self) -> None:
         """Ask, or ask no longer, after views showed something else."""
         logic = self._logic
+        self._session.followViews()
         if logic.volumeNode is None or logic.status.isWorking:
             return
         if obstacle(logic.volumeNode) is not None:
@@ -105,7 +106,7 @@ class ViewGuard:
             logic.parameters.sourceVolume = other
 
         def show() -> None:
-            self._views.showAlone(scan, found.view)
+            self._session.views.showAlone(scan, found.view)
             self.onViewsChanged()
             goOn()
 

@@ -2,43 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from found_structures import found
-from two_patients import A, B, TwoPatients, stateDicom
-
-PLACE = (9, 9, 9)
-FRAME, OTHER_FRAME = "1.2.840.99.1.2.3", "1.2.840.99.1.2.4"
-
-
-class TwoViews(TwoPatients):
-    """Two patients, and what must hold of the first one's liver."""
-
-    def isUntouched(self) -> bool:
-        """Whether nothing was asked of the first patient's liver, and nothing written into it."""
-        isKept = np.array_equal(self.logic.maskOf(self.liver), A)
-        return isKept and self.logic.promptCount(self.liver) == 1
-
-    def choices(self) -> list[str]:
-        """Texts of the buttons under the status."""
-        buttons = (self.ui.firstChoiceButton, self.ui.secondChoiceButton)
-        return [button.text for button in buttons if button.isVisible()]
-
-    def fuse(self, opacity: float) -> Any:
-        """Lay another scan over the first one in the view."""
-        other = self.addPatient("PET")
-        self.view.compositeNode.SetForegroundVolumeID(other.GetID())
-        self.view.compositeNode.SetForegroundOpacity(opacity)
-        return other
-
-    def clickAndAnswer(self) -> bool:
-        """Click in the view; whether that asked for a mask."""
-        count = len(self.worker.requests)
-        self.view.clickAt(PLACE)
-        return len(self.worker.requests) > count
+from two_patients import FRAME, OTHER_FRAME, PLACE, A, B, TwoViews, nodes, stateDicom
 
 
 @pytest.fixture
@@ -59,6 +28,9 @@ def test_a_click_on_the_patient_that_is_shown_leaves_the_other_one_alone(
     assert patients.isUntouched()
     assert patients.status == "These views show Second patient; PUMIT works on CT abdomen."
     assert patients.choices() == ["Work on Second patient", "Show CT abdomen"]
+    assert not patients.first.GetDisplayVisibility()
+    (points,) = nodes("vtkMRMLMarkupsFiducialNode")
+    assert not points.GetDisplayVisibility()
 
 
 def test_work_on_it_changes_over_to_the_patient_that_is_shown(patients: TwoViews) -> None:
@@ -81,6 +53,9 @@ def test_show_it_brings_the_scan_that_is_worked_on_back(patients: TwoViews) -> N
     patients.press(patients.ui.secondChoiceButton)
     assert patients.view.compositeNode.GetBackgroundVolumeID() == patients.volumeNode.GetID()
     assert patients.choices() == []
+    assert patients.first.GetDisplayVisibility()
+    (points,) = nodes("vtkMRMLMarkupsFiducialNode")
+    assert points.GetDisplayVisibility()
     assert patients.clickAndAnswer()
 
 
@@ -255,142 +230,3 @@ def test_a_3d_view_that_does_not_show_the_scan_takes_no_click(patients: TwoViews
     patients.first.CreateClosedSurfaceRepresentation()
     patients.first.GetDisplayNode().SetVisibility3D(True)
     assert patients.logic.guard.allows(viewNode=solid.viewNode)
-
-
-# --- what comes from no view ----------------------------------------------------------------------
-
-
-def byUpdate(patients: TwoViews) -> None:
-    patients.logic.update()
-
-
-def byScript(patients: TwoViews) -> None:
-    (points,) = nodes("vtkMRMLMarkupsFiducialNode")
-    points.AddControlPoint(*PLACE)
-
-
-def byMovedPoint(patients: TwoViews) -> None:
-    (points,) = nodes("vtkMRMLMarkupsFiducialNode")
-    points.SetNthControlPointPosition(0, *PLACE)
-
-
-def byClone(patients: TwoViews) -> None:
-    import slicer
-
-    (points,) = nodes("vtkMRMLMarkupsFiducialNode")
-    clone = slicer.mrmlScene.CreateNodeByClass("vtkMRMLMarkupsFiducialNode")
-    clone.Copy(points)
-    slicer.mrmlScene.AddNode(clone)
-    clone.UnRegister(None)
-
-
-def byDeletion(patients: TwoViews) -> None:
-    (points,) = nodes("vtkMRMLMarkupsFiducialNode")
-    points.RemoveAllControlPoints()
-
-
-def byFind(patients: TwoViews) -> None:
-    patients.logic.addFound(found(B))
-
-
-def byReset(patients: TwoViews) -> None:
-    patients.logic.reset(patients.liver)
-
-
-def byUndo(patients: TwoViews) -> None:
-    patients.logic.undo()
-
-
-def byRemoval(patients: TwoViews) -> None:
-    patients.logic.removeSegment(patients.liver)
-
-
-def byCleanUp(patients: TwoViews) -> None:
-    from PUMITSegmentLib.panel.edit_by_hand import cleanUp
-    from PUMITSegmentLib.segments.clean_up import CleanUp
-
-    cleanUp(patients.logic, CleanUp.SMOOTH)
-
-
-def byNew(patients: TwoViews) -> None:
-    patients.logic.newSegment()
-
-
-def byPoint(patients: TwoViews) -> None:
-    from PUMITSegmentLib.prompts.kinds import PromptKind
-
-    patients.logic.startPlacing(PromptKind.POINT)
-
-
-WAYS = (byUpdate, byScript, byMovedPoint, byClone, byDeletion, byFind, byReset, byUndo, byRemoval)
-
-
-@pytest.mark.parametrize("way", [*WAYS, byCleanUp, byNew, byPoint])
-def test_nothing_else_changes_a_scan_that_no_view_shows(
-    patients: TwoViews, way: Callable[[TwoViews], None]
-) -> None:
-    patients.logic.stopPlacing()
-    count = len(patients.worker.requests)
-    patients.loadPatient()
-    patients.logic.status.waiting("Before")
-    way(patients)
-    assert len(patients.worker.requests) == count
-    assert patients.isUntouched()
-    assert patients.first.GetSegmentation().GetNumberOfSegments() == 1
-    assert patients.status == "These views show Second patient; PUMIT works on CT abdomen."
-    assert not patients.logic.isPlacing
-
-
-def test_what_was_refused_is_done_once_the_scan_is_shown(patients: TwoViews) -> None:
-    patients.loadPatient()
-    byFind(patients)
-    patients.press(patients.ui.secondChoiceButton)
-    assert patients.first.GetSegmentation().GetNumberOfSegments() == 2
-
-
-def test_an_answer_that_arrives_while_another_patient_is_shown_is_not_written(
-    patients: TwoViews,
-) -> None:
-    patients.view.clickAt(PLACE)
-    patients.loadPatient()
-    patients.answer(B)
-    assert np.array_equal(patients.logic.maskOf(patients.liver), A)
-    assert patients.choices() == ["Work on Second patient", "Show CT abdomen"]
-    patients.press(patients.ui.secondChoiceButton)
-    patients.answer(B)
-    assert np.array_equal(patients.logic.maskOf(patients.liver), B)
-
-
-def test_an_answer_for_another_segmentation_of_the_scan_is_not_written(
-    patients: TwoViews,
-) -> None:
-    import slicer
-
-    asked = patients.logic.guard.asked()
-    other = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLSegmentationNode", "Other")
-    patients.logic.parameters.segmentation = other
-    written: list[bool] = []
-    assert not patients.logic.guard.allowsAnswer(asked, lambda: written.append(True))
-    assert other.GetSegmentation().GetNumberOfSegments() == 0
-    assert written == []
-    assert "segmentation has changed" in patients.status
-
-
-def test_a_segmentation_of_another_patient_is_not_even_asked_about(patients: TwoViews) -> None:
-    questions: list[str] = []
-    patients.logic.permission.confirm = lambda question: bool(questions.append(question)) or True
-    stateDicom(patients.volumeNode, "P-7710", FRAME)
-    second = patients.addPatient()
-    stateDicom(second, "P-7711", OTHER_FRAME)
-    patients.choose(second)
-    patients.ui.segmentationSelector.setCurrentNode(patients.first)
-    patients.press(patients.ui.pointButton)
-    assert not patients.logic.isPlacing
-    assert questions == []
-    assert "another patient" in patients.status
-
-
-def nodes(className: str) -> list[Any]:
-    import slicer
-
-    return slicer.util.getNodesByClass(className)
