@@ -47,6 +47,18 @@ def byDeletion(patients: TwoViews) -> None:
     points.RemoveAllControlPoints()
 
 
+def byRemovedNode(patients: TwoViews) -> None:
+    import slicer
+
+    (points,) = nodes("vtkMRMLMarkupsFiducialNode")
+    slicer.mrmlScene.RemoveNode(points)
+
+
+def byName(patients: TwoViews) -> None:
+    patients.panel.segmentSection._termEdit._assign("spleen")
+    assert patients.segment().GetName() == "Liver"
+
+
 def byFind(patients: TwoViews) -> None:
     patients.logic.addFound(found(B))
 
@@ -80,7 +92,19 @@ def byPoint(patients: TwoViews) -> None:
     patients.logic.startPlacing(PromptKind.POINT)
 
 
-WAYS = (byUpdate, byScript, byMovedPoint, byClone, byDeletion, byFind, byReset, byUndo, byRemoval)
+WAYS = (
+    byUpdate,
+    byScript,
+    byMovedPoint,
+    byClone,
+    byDeletion,
+    byFind,
+    byReset,
+    byUndo,
+    byRemoval,
+    byRemovedNode,
+    byName,
+)
 
 
 @pytest.mark.parametrize("way", [*WAYS, byCleanUp, byNew, byPoint])
