@@ -64,6 +64,11 @@ class ScanViews:
             self._emptyID = ""
             _showInSlices(volumeNode)
 
+    def seenOf(self, volumeNodes: list) -> list:
+        """Of some scans those that a slice view shows."""
+        slices = [logic.GetSliceNode() for logic in _openSlices()]
+        return [node for node in volumeNodes if any(isSeen(node, each) for each in slices)]
+
     def hide(self, segmentationNode) -> None:
         """Hide a segmentation while its scan is not shown."""
         if segmentationNode.GetDisplayVisibility():

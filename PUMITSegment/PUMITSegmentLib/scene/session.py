@@ -124,7 +124,8 @@ class SceneSession:
             volumes = slicer.util.getNodesByClass("vtkMRMLScalarVolumeNode")
             scans = [node for node in volumes if not node.IsA("vtkMRMLLabelMapVolumeNode")]
             if scans:
-                self.parameters.sourceVolume = scans[0]
+                # What the user looks at, and not what was loaded before it.
+                self.parameters.sourceVolume = (self.views.seenOf(scans) or scans)[0]
         self._isAttaching = True
         try:
             self.onParametersModified()

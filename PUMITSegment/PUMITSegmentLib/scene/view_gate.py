@@ -29,7 +29,6 @@ class ViewGate(VTKObservationMixin):
     def __init__(self, logic, onViewsChanged: Callable[[], None]) -> None:
         super().__init__()
         self._logic = logic
-        self._onViewsChanged = onViewsChanged
         self._events: ViewEvents | None = None
         self._refused: object = None
         # What is done in a view is done with when the program waits for the next event.
@@ -48,6 +47,7 @@ class ViewGate(VTKObservationMixin):
                 )
         for node in slicer.util.getNodesByClass("vtkMRMLSliceCompositeNode"):
             self.addObserver(node, vtk.vtkCommand.ModifiedEvent, self._onLayersModified)
+        self._changed.start()
 
     def close(self) -> None:
         """Leave no observer."""

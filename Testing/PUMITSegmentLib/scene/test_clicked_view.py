@@ -230,3 +230,39 @@ def test_a_3d_view_that_does_not_show_the_scan_takes_no_click(patients: TwoViews
     patients.first.CreateClosedSurfaceRepresentation()
     patients.first.GetDisplayNode().SetVisibility3D(True)
     assert patients.logic.guard.allows(viewNode=solid.viewNode)
+
+
+def test_a_button_counts_for_the_views_together_once_the_mouse_left_them(
+    patients: TwoViews, sliceView: Any
+) -> None:
+    second, other = patients.addPatient(), sliceView("Yellow", "Axial")
+    other.show(second)
+    patients.process()
+    other.enter()
+    other.move(200, 200)
+    patients.press(patients.ui.updateButton)
+    assert "Second patient" in patients.status
+    other.leave()
+    count = len(patients.worker.requests)
+    patients.press(patients.ui.updateButton)
+    assert len(patients.worker.requests) == count + 1
+
+
+def test_a_panel_that_is_opened_late_works_on_the_scan_that_is_seen(
+    loadModule: Any, sliceView: Any
+) -> None:
+    import slicer
+    from panel_scene import Panel
+    from scripted_worker import SHAPE
+
+    view = sliceView("Red", "Axial")
+    first, second = (slicer.util.addVolumeFromArray(np.zeros(SHAPE, np.int16)) for _ in range(2))
+    view.show(second)
+    panel = Panel(loadModule)
+    assert panel.logic.volumeNode is second
+    view.show(first)
+    panel.gui.exit()
+    panel.gui.enter()
+    panel.process()
+    assert "PUMIT works on" in panel.status
+    panel.close()
