@@ -21,13 +21,14 @@ from PUMITSegmentLib.masks.query import queryOf
 from PUMITSegmentLib.masks.requests import MaskRequests
 from PUMITSegmentLib.masks.step_words import segmentOfStep, stepInWords
 from PUMITSegmentLib.masks.working_segmentation import WorkingSegmentation
-from PUMITSegmentLib.next_step import isCrowded, nextStepInWords, whyEmpty, whyNoSegment
+from PUMITSegmentLib.next_step import nextStepInWords, whyNoSegment
 from PUMITSegmentLib.parameters import SegmentParameters
 from PUMITSegmentLib.prompts.kinds import PromptKind
 from PUMITSegmentLib.prompts.tag import PromptTag
 from PUMITSegmentLib.scene.continuing import Continuing
 from PUMITSegmentLib.scene.reactions import SessionReactions
 from PUMITSegmentLib.scene.session import SceneSession
+from PUMITSegmentLib.scene.view_guard import ViewGuard
 from PUMITSegmentLib.scene.write_permission import WritePermission, whyNotWritten
 from PUMITSegmentLib.segments.packed_mask import PackedMask
 from PUMITSegmentLib.segments.segment_list import (
@@ -37,7 +38,6 @@ from PUMITSegmentLib.segments.segment_list import (
     segmentIDs,
     segmentName,
 )
-from PUMITSegmentLib.segments.writer import OverwriteMode
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +59,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         listeners: Callbacks after any change that a panel shows.
         onAnswered: Callback after a written answer: the mask before, and now.
         permission: Question before the segmentation of another scan is changed.
+        guard: Guard before everything that changes segments: their scan must be shown.
         checkHere: Guide through the places where the selected segment should be checked.
         continuing: Propagation of segments from frame to frame of a sequence.
     """
@@ -76,10 +77,13 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         self._requests = MaskRequests(
             *(parts.compute, parts.background, self.status),
             makeQuery=lambda segmentID: queryOf(self.working, segmentID),
-            onMask=self._onMask,
+            onMask=lambda *answer: reactions.onMask(*answer),
             prepare=Answer.of,
+            asked=lambda: self.guard.asked(),
         )
-        self._session = SceneSession(SessionReactions(self, self._requests), parts.writer)
+        reactions = SessionReactions(self, self._requests)
+        self._session = SceneSession(reactions, parts.writer)
+        self.guard = ViewGuard(self, self._session)
         self.checkHere = CheckHere(self, self._requests, self._session.answerKey)
         self.continuing = Continuing(self, self._requests, lambda: self._session.frames)
 
@@ -171,7 +175,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         Returns:
             Its ID; empty where there is no scan yet.
         """
-        working = self._ensureSegmentation()
+        working = self._ensureSegmentation(lambda: self.newSegment(name))
         if working is None:
             return ""
         segmentID = newSegment(working.node, name)
@@ -186,7 +190,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         Raises:
             PumitError: If a segment cannot be written; none is added then.
         """
-        working = self._ensureSegmentation()
+        working = self._ensureSegmentation(lambda: self.addFound(found))
         if working is None:
             return
         added = working.addFound(found, self.parameters.overwriteMode)
@@ -196,10 +200,15 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         self.status.done(found.sentence())
         self.onSessionChanged()
 
+    def takeResult(self, segmentationNode, volumeNode) -> None:
+        """Work on a new segmentation of a scan, now or once that scan is chosen."""
+        self._session.takeResult(segmentationNode, volumeNode)
+
     def removeSegment(self, segmentID: str) -> None:
         """Remove a segment with its prompts; can be undone."""
         working = self.working
-        if working is None or segmentID not in segmentIDs(working.node):
+        isThere = working is not None and segmentID in segmentIDs(working.node)
+        if not isThere or not self.guard.allows(lambda: self.removeSegment(segmentID)):
             return
         self._requests.forget(segmentID)
         following = neighbourOf(working.node, segmentID)
@@ -236,7 +245,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         Returns:
             Whether prompts can be placed; if not, the status says why.
         """
-        working = self._ensureSegmentation()
+        working = self._ensureSegmentation(lambda: self.startPlacing(kind))
         if working is None or not (self.segmentID or self.newSegment()):
             return False
         self.parameters.promptKind = kind
@@ -273,7 +282,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
             self.status.problem(_("Add a segment first."))
         elif not self.promptCount(self.segmentID):
             self.status.problem(_("Add a prompt first, such as a point inside the structure."))
-        elif self.mayWrite():
+        elif self.mayWrite(self.update):
             with self.showingErrors():
                 self.working.adoptManualEdits(self.segmentID)
                 self._requests.request(self.segmentID)
@@ -288,16 +297,17 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
             self.status.problem(str(error))
             return
         logger.error("Work failed", exc_info=error)
-        self.status.problem(
-            _("Internal error ({kind}); see the log.").format(kind=type(error).__name__)
-        )
+        words = _("Internal error ({kind}); see the log.")
+        self.status.problem(words.format(kind=type(error).__name__))
 
     # Steps
 
     def reset(self, segmentID: str | None = None) -> None:
         """Remove prompts and mask of one segment, or of all; can be undone."""
         working = self.working
-        if working is None or self.volumeNode is None or not self.mayWrite():
+        if working is None or self.volumeNode is None:
+            return
+        if not self.mayWrite(lambda: self.reset(segmentID)):
             return
         ids = segmentIDs(working.node) if segmentID is None else [segmentID]
         for each in ids:
@@ -319,19 +329,22 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
 
     def undo(self) -> bool:
         """Take back the last change of prompts and masks; False where there is none."""
-        return self.canUndo and self._step(self.working.undo, _("Undone: {step}, {name}."), True)
+        return self.canUndo and self._step(True)
 
     def redo(self) -> bool:
         """Repeat what was undone; False where there is nothing."""
-        return self.canRedo and self._step(self.working.redo, _("Redone: {step}, {name}."), False)
+        return self.canRedo and self._step(False)
 
-    def _step(self, move: Callable[[], list[str] | None], text: str, isUndo: bool) -> bool:
+    def _step(self, isUndo: bool) -> bool:
+        if not self.guard.allows(self.undo if isUndo else self.redo):
+            return False
+        text = _("Undone: {step}, {name}.") if isUndo else _("Redone: {step}, {name}.")
         self._requests.cancel()
         changes = self.working.upcoming(isUndo)
         segmentID = segmentOfStep(changes)
         name = segmentName(self.segmentationNode, segmentID)
         with self.showingErrors():
-            unanswered = move() or []
+            unanswered = (self.working.undo() if isUndo else self.working.redo()) or []
             if segmentID in segmentIDs(self.segmentationNode):
                 self.selectSegment(segmentID)
             name = name or segmentName(self.segmentationNode, segmentID)
@@ -352,33 +365,20 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
 
     # Between the parts
 
-    def _onMask(self, segmentID: str, answer: Answer) -> None:
-        model = (self.compute.capabilities or {}).get("model") or {}
-        with self.showingErrors():
-            working = self.working
-            overwrite, before = self.parameters.overwriteMode, working.present(segmentID)
-            isFilled = working.answer(segmentID, answer, overwrite, model)
-            if not isFilled:
-                isFound = answer.packed.box is not None
-                isStopped = overwrite is OverwriteMode.STOP
-                isStopped = isStopped and isCrowded(working, segmentID, answer)
-                words = whyEmpty(working.node, segmentID, isFound, isStopped=isStopped)
-                self.status.waiting(words)
-            for listener in self.onAnswered:
-                listener(before, working.present(segmentID))
-        self.onSessionChanged()
-
-    def _ensureSegmentation(self) -> WorkingSegmentation | None:
+    def _ensureSegmentation(self, goOn: Callable[[], object]) -> WorkingSegmentation | None:
         reason = whyNoSegment(self.volumeNode)
         if reason:
             self.status.problem(reason)
+        if reason or not self.guard.allows(goOn):
             return None
         if self.working is None:
             self.parameters.segmentation = newSegmentation(self.volumeNode)
-        return self.working if self.mayWrite() else None
+        return self.working if self.mayWrite(goOn) else None
 
-    def mayWrite(self) -> bool:
+    def mayWrite(self, goOn: Callable[[], object] = lambda: None) -> bool:
         """Whether the segmentation may be changed from this scan; asks the user if need be."""
+        if not self.guard.allows(goOn):
+            return False
         node, volumeNode = self.segmentationNode, self.volumeNode
         with self.showingErrors():
             if self.permission.request(node, volumeNode):

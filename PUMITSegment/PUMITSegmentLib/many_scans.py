@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pumit.client.remote_models import AutomaticAnswer
-from pumit.errors import Cancelled, PumitError
+from pumit.errors import PumitError
 from pumit.export.classes import segments_of
 from pumit.export.write import write_segmentation
 from pumit.segmentation import Algorithm, Segmentation
@@ -129,7 +129,8 @@ class BatchRun:
         if self._place >= len(self._items):
             self._end()
             text = self.result.sentence(len(self._items))
-            (self._logic.status.problem if self.result.failures else self._logic.status.done)(text)
+            isWhole = self.result.done + self.result.there == len(self._items)
+            (self._logic.status.done if isWhole else self._logic.status.problem)(text)
             return
         item = self._items[self._place]
         if item.target is not None and item.target.exists():
@@ -194,10 +195,11 @@ class BatchRun:
         segmentation = newSegmentation(item.node)
         keepPerFrame(segmentation, item.node)
         addStructures(found, segmentation, item.node, self._writer, isPrompted=bool(item.queries))
+        self._logic.takeResult(segmentation, item.node)
 
     def _fail(self, error: Exception) -> None:
         """Note why a scan failed, and go on with the next."""
-        if self._cancelled.is_set() or isinstance(error, Cancelled):
+        if self._cancelled.is_set():
             return
         if isinstance(error, PumitError):
             reason = str(error)

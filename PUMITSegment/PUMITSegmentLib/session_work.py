@@ -46,13 +46,15 @@ class SessionWork:
         Args:
             text: Sentence for the status.
             request: Function that asks the session, on a thread.
-            onDone: Callback with the result of `request`, if the scan is still the same.
+            onDone: Callback with the result of `request`, if the scan is still the same and shown.
         """
         logic = self._logic
         if self.isRunning or logic.volumeNode is None:
             return
+        if not logic.guard.allows(lambda: self.start(text, request, onDone)):
+            return
         # 1. The scan as it is now.
-        node = logic.volumeNode
+        node, asked = logic.volumeNode, logic.guard.asked()
         self._text = text
         try:
             volume, key = readVolume(node), volumeKey(node)
@@ -96,10 +98,12 @@ class SessionWork:
                 drop()
                 return
             self._end()
-            try:
-                onDone(result)
-            except PumitError as error:
-                logic.status.problem(str(error))
+            take(result)
+
+        def take(result: Any) -> None:
+            if logic.guard.allowsAnswer(asked, lambda: take(result)):
+                with logic.showingErrors():
+                    onDone(result)
 
         def fail(error: Exception) -> None:
             if not cancelled.is_set():

@@ -27,6 +27,7 @@ from vtk.util.numpy_support import get_vtk_array_type, numpy_to_vtk, vtk_to_nump
 
 # From RAS to LPS and from LPS to RAS.
 _FLIP = np.array([-1.0, -1.0, 1.0])
+_MADE_FROM = "PUMIT.madeFrom"
 # As `pumit.io.read`: a scan with more voxels than this that are no numbers is refused.
 _MAX_NONFINITE_PART = 0.5
 
@@ -200,7 +201,7 @@ def addVolumeNode(name: str, volume: Volume, besideNode=None):
         name: The node's name; the scene makes it unique.
         volume: Voxels, copied, and geometry. Several channels make a vector volume.
         besideNode: A volume node in whose frame `volume` is: the new one gets its parent transform
-            and its place in the subject hierarchy.
+            and its place in the subject hierarchy, and is known to be made from it.
 
     Returns:
         The new vtkMRMLScalarVolumeNode, with a display node.
@@ -219,9 +220,15 @@ def addVolumeNode(name: str, volume: Volume, besideNode=None):
     node.SetAndObserveImageData(_allocated(last, vtk.vtkImageData()))
     if besideNode is not None:
         node.SetAndObserveTransformNodeID(besideNode.GetTransformNodeID())
+        node.SetNodeReferenceID(_MADE_FROM, besideNode.GetID())
         moveBeside(node, besideNode)
     node.CreateDefaultDisplayNodes()
     return node
+
+
+def madeFrom(volumeNode):
+    """The scan that a volume was made from by `addVolumeNode`; another volume itself."""
+    return volumeNode.GetNodeReference(_MADE_FROM) or volumeNode
 
 
 def moveBeside(node, besideNode) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 class Activity(enum.Enum):
@@ -19,6 +19,19 @@ class Activity(enum.Enum):
 
 
 @dataclass(frozen=True)
+class Choice:
+    """An answer to a question, on a button.
+
+    Attributes:
+        text: Text of the button, translated.
+        act: Callback of the button.
+    """
+
+    text: str
+    act: Callable[[], None] = field(compare=False)
+
+
+@dataclass(frozen=True)
 class Status:
     """A sentence on what is going on, and the progress of the work.
 
@@ -26,11 +39,13 @@ class Status:
         activity: Kind of the sentence.
         text: The sentence, translated.
         fraction: Finished share of the work, 0 to 1; None where it is not known.
+        choices: Answers, where the sentence asks something.
     """
 
     activity: Activity
     text: str
     fraction: float | None = None
+    choices: tuple[Choice, ...] = ()
 
 
 class StatusBoard:
@@ -97,9 +112,13 @@ class StatusBoard:
         """Say what is wrong and what to do."""
         self._show(Status(Activity.PROBLEM, text))
 
+    def ask(self, text: str, *choices: Choice) -> None:
+        """Say what stops the work, with buttons that go on; any later status ends the question."""
+        self._show(Status(Activity.PROBLEM, text, choices=choices))
+
     def _show(self, status: Status) -> None:
-        if status == self.current:
+        isSame, self.current = status == self.current, status  # a question may act otherwise now
+        if isSame:
             return
-        self.current = status
         for listener in list(self.listeners):
             listener(status)

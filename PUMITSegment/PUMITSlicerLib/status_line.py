@@ -33,6 +33,10 @@ class StatusLine:
         self._timer.setInterval(_SHOW_PROGRESS_AFTER_MS)
         self._timer.connect("timeout()", self._showProgress)
         ui.cancelButton.connect("clicked()", board.cancel)
+        names = ("firstChoiceButton", "secondChoiceButton")
+        self._choiceButtons = [getattr(ui, name) for name in names if hasattr(ui, name)]
+        for number, button in enumerate(self._choiceButtons):
+            button.connect("clicked()", lambda number=number: self._choose(number))
         # Progress has its place, so that nothing jumps when it comes and goes.
         row = ui.cancelButton.parentWidget()
         if row.name == "progressRow":
@@ -50,6 +54,9 @@ class StatusLine:
         # A label that wraps takes its height from an earlier text otherwise.
         lines = max(label.heightForWidth(label.width), 2 * label.fontMetrics().lineSpacing())
         label.setMinimumHeight(lines)
+        for number, button in enumerate(self._choiceButtons):
+            button.visible = number < len(status.choices)
+            button.text = status.choices[number].text if button.visible else ""
         if status.activity is not Activity.WORKING:
             self._timer.stop()
             self._hideProgress()
@@ -67,6 +74,11 @@ class StatusLine:
         self._timer.stop()
         if self.show in self._board.listeners:
             self._board.listeners.remove(self.show)
+
+    def _choose(self, number: int) -> None:
+        choices = self._board.current.choices
+        if number < len(choices):
+            choices[number].act()
 
     def _showProgress(self) -> None:
         if self._board.isWorking:

@@ -41,6 +41,7 @@ class _PendingRequest:
     segmentID: str
     onPlaces: OnPlaces | None
     readSource: Callable[[], Volume] | None = None
+    asked: Any = None
     requestedAt: float = field(default_factory=time.monotonic)
 
 
@@ -85,8 +86,10 @@ class MaskRequests:
         background: Threads for work that takes time.
         status: Status board of the panel.
         makeQuery: Function of a segment ID that gives its question; None where there is none.
-        onMask: Callback on the GUI thread with the segment ID and the result of `prepare`.
+        onMask: Callback on the GUI thread with the segment ID, the result of `prepare` and what
+            `asked` gave.
         prepare: Function on a thread that brings a mask into the form that is written.
+        asked: Function that tells, when a mask is requested, what for.
     """
 
     def __init__(
@@ -96,8 +99,9 @@ class MaskRequests:
         status: StatusBoard,
         *,
         makeQuery: Callable[[str], MaskQuery | None],
-        onMask: Callable[[str, Any], None],
+        onMask: Callable[[str, Any, Any], None],
         prepare: Callable[[Mask], Any],
+        asked: Callable[[], Any] = lambda: None,
     ) -> None:
         self._compute = compute
         self._background = background
@@ -105,6 +109,7 @@ class MaskRequests:
         self._makeQuery = makeQuery
         self._onMask = onMask
         self._prepare = prepare
+        self._asked = asked
         self._pending: list[_PendingRequest] = []  # the newest last
         # What is on its way; where it was cancelled, until its thread is back with the session.
         self._current: _RunningRequest | None = None
@@ -124,7 +129,7 @@ class MaskRequests:
             segmentID: The segment.
             readSource: Reader of the frame whose mask is the only prompt; None for other prompts.
         """
-        self._enqueue(_PendingRequest(segmentID, None, readSource))
+        self._enqueue(_PendingRequest(segmentID, None, readSource, self._asked()))
 
     def openScan(self, segmentID: str) -> None:
         """Open the scan of a segment before its first prompt, unless something is requested.
@@ -326,7 +331,7 @@ class MaskRequests:
                 pending.onPlaces([place for place in answer.places if query.isAllowed(place)])
             else:
                 self._reportQuality(request, answer)
-                self._onMask(pending.segmentID, prepared)
+                self._onMask(pending.segmentID, prepared, pending.asked)
         self._start()
 
     def _reportQuality(self, request: _RunningRequest, answer: PromptAnswer) -> None:

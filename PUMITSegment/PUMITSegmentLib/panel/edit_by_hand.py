@@ -33,6 +33,8 @@ class EditByHand:
         if not logic.segmentID or logic.volumeNode is None:
             logic.status.problem(_("Add a segment first."))
             return
+        if not logic.guard.allows(self.start):
+            return
         editor = segmentEditorNode()
         editor.SetAndObserveSegmentationNode(logic.segmentationNode)
         editor.SetAndObserveSourceVolumeNode(logic.volumeNode)
@@ -79,7 +81,9 @@ def cleanUp(logic, how: CleanUp) -> None:
         how: The rule.
     """
     working, segmentID = logic.working, logic.segmentID
-    if working is None or not segmentID or logic.volumeNode is None or not logic.mayWrite():
+    if working is None or not segmentID or logic.volumeNode is None:
+        return
+    if not logic.mayWrite(lambda: cleanUp(logic, how)):
         return
     logic.cancel()  # its answer would be another one's
     spacing_mm = logic.volumeNode.GetSpacing()[::-1]

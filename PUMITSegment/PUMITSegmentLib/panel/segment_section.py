@@ -101,6 +101,8 @@ class SegmentSection:
 
     def _onStart(self, labelMapNode) -> None:
         logic = self._logic
+        if not logic.guard.allows(lambda: self._onStart(labelMapNode)):
+            return
         with logic.showingErrors():
             node = segmentationFromLabelMap(labelMapNode, logic.volumeNode)
             logic.parameters.segmentation = node

@@ -65,6 +65,8 @@ class TermEdit:
                 _("No coded term is called {text}; try a shorter word.").format(text=shown)
             )
             return
+        if not self._logic.guard.allows(lambda: self._assign(text)):
+            return
         node = self._logic.segmentationNode
         assignTerm(node, self._logic.segmentID, found[0])
         self._edit.text = found[0].name

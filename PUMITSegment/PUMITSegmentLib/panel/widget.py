@@ -28,6 +28,7 @@ from PUMITSegmentLib.panel.shortcuts import Shortcut, ShortcutKeys, shortcutsOf
 from PUMITSegmentLib.panel.tokenizer_section import TokenizerSection
 from PUMITSegmentLib.scene.box_edges import BoxEdges
 from PUMITSegmentLib.scene.picking import SegmentPicking
+from PUMITSegmentLib.scene.view_gate import ViewGate
 from PUMITSegmentLib.scene.view_status import ViewStatus
 
 TUTORIAL_URL = "https://github.com/pumit/SlicerPUMIT/blob/main/docs/tutorials/first_segment.md"
@@ -110,8 +111,9 @@ class SegmentWidget:
         self.ui.editByHandButton.connect("clicked()", self.editByHand.start)
         addCleanUpMenu(self.ui.cleanUpButton, logic)
         self.picking = SegmentPicking(logic)
-        self.viewStatus = ViewStatus(logic.status)
+        self.viewStatus = ViewStatus(logic.status, logic.guard.nameIn)
         self.boxEdges = BoxEdges()
+        self.viewGate = ViewGate(logic, self._onViewsChanged)
         self.flash = ChangeFlash(logic)
         logic.onAnswered.append(self.flash.show)
         self.shortcuts = ShortcutKeys(
@@ -166,6 +168,7 @@ class SegmentWidget:
     def refresh(self) -> None:
         """Show the state of the logic."""
         self._connect(self.logic.parameters)
+        self.viewStatus.refresh()
         self.segmentSection.refresh()
         self.displayRow.refresh()
         self.frameRow.refresh()
@@ -183,16 +186,21 @@ class SegmentWidget:
             change = manager.connect if isFollowed else manager.disconnect
             change("layoutChanged(int)", self._onLayout)
         self._isFollowingLayout = isFollowed and manager is not None
-        for part in (self.picking, self.viewStatus, self.boxEdges):
+        for part in (self.viewGate, self.picking, self.viewStatus, self.boxEdges):
             if isFollowed:
                 part.open()
             else:
                 part.close()
 
     def _onLayout(self, layout: int) -> None:
+        self.viewGate.open()
         self.picking.open()
         self.viewStatus.open()
         self.boxEdges.open()
+
+    def _onViewsChanged(self) -> None:
+        self.logic.guard.onViewsChanged()
+        self.viewStatus.refresh()
 
     def _connect(self, parameters) -> None:
         """Let widgets follow a parameter node, and it them."""

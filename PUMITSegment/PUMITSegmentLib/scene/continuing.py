@@ -69,7 +69,7 @@ class Continuing:
     def continueHere(self) -> bool:
         """Compute what this frame lacks from the other frame's masks; whether anything is."""
         logic, frame, source = self._logic, self.frame, self.source
-        if frame is None or source is None or not logic.mayWrite():
+        if frame is None or source is None or not logic.mayWrite(self.continueHere):
             return False
         node, working = logic.segmentationNode, logic.working
         held = frame.segmentationAt(node, source)

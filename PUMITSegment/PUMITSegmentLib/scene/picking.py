@@ -56,6 +56,8 @@ class SegmentPicking:
         x, y = view.interactor.GetEventPosition()
         if max(abs(x - pressed[1][0]), abs(y - pressed[1][1])) > _CLICK or self._logic.isPlacing:
             return
+        if not self._logic.guard.nameIn(view.sliceNode):
+            return  # another scan is seen here
         found = segmentsAt(node, view.sliceNode.GetXYToRAS().MultiplyPoint([x, y, 0, 1])[:3])
         if found:
             self._logic.selectSegment(found[0])

@@ -9,13 +9,16 @@ from PUMITSlicerLib.mrml import VolumeFrame
 from PUMITSlicerLib.status import Activity
 from slicer.i18n import tr as _
 
-from PUMITSegmentLib.next_step import exclusionInWords
+from PUMITSegmentLib.next_step import exclusionInWords, isCrowded, whyEmpty
 from PUMITSegmentLib.prompts.outside_image import promptsOutsideImage, refusalText
 from PUMITSegmentLib.scene.write_permission import whyNotWritten
+from PUMITSegmentLib.segments.writer import OverwriteMode
 
 if TYPE_CHECKING:
+    from PUMITSegmentLib.masks.answer import Answer
     from PUMITSegmentLib.masks.requests import MaskRequests
     from PUMITSegmentLib.parameters import SegmentParameters
+    from PUMITSegmentLib.scene.view_guard import Asked
 
 
 class SessionReactions:
@@ -62,6 +65,10 @@ class SessionReactions:
         logic = self._logic
         working, volumeNode = logic.working, logic.volumeNode
         with logic.showingErrors():
+            if volumeNode is not None and not logic.guard.allows():
+                working.refusePrompts(segmentID)
+                self.onSessionChanged()
+                return
             if volumeNode is not None and self._refuseOutside(segmentID):
                 self.onSessionChanged()
                 return
@@ -86,6 +93,27 @@ class SessionReactions:
                 self._requests.request(segmentID)
             else:
                 logic.status.waiting(_("Press Update to compute the segment."))
+        self.onSessionChanged()
+
+    def onMask(self, segmentID: str, answer: Answer, asked: Asked) -> None:
+        """Write an answer where it was asked, and say what became of it."""
+        logic = self._logic
+        if not logic.guard.allowsAnswer(asked, lambda: self._requests.request(segmentID)):
+            self.onSessionChanged()
+            return
+        model = (logic.compute.capabilities or {}).get("model") or {}
+        with logic.showingErrors():
+            working = logic.working
+            overwrite, before = logic.parameters.overwriteMode, working.present(segmentID)
+            isFilled = working.answer(segmentID, answer, overwrite, model)
+            if not isFilled:
+                isFound = answer.packed.box is not None
+                isStopped = overwrite is OverwriteMode.STOP
+                isStopped = isStopped and isCrowded(working, segmentID, answer)
+                words = whyEmpty(working.node, segmentID, isFound, isStopped=isStopped)
+                logic.status.waiting(words)
+            for listener in logic.onAnswered:
+                listener(before, working.present(segmentID))
         self.onSessionChanged()
 
     def _refuseOutside(self, segmentID: str) -> bool:

@@ -5,13 +5,18 @@ from __future__ import annotations
 import numpy as np
 import slicer
 
-from PUMITSegmentLib.segments.scan_of import isOfAnotherScan
+from PUMITSegmentLib.scene.shown_scan import isSeen, shownScans
+from PUMITSegmentLib.segments.scan_of import isOfAnotherScan, segmentationsOf
 
 
 class ScanViews:
     """Visibility of scans: one is shown with its segmentations, those of other scans are hidden."""
 
     def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Start with another scene."""
         # What was hidden here; what the user hid stays hidden.
         self._hiddenIDs: set[str] = set()
         # A scan that had no voxels when it was to be shown; a view fitted to it shows nothing.
@@ -29,18 +34,46 @@ class ScanViews:
         for node in slicer.util.getNodesByClass("vtkMRMLSegmentationNode"):
             if not isOfAnotherScan(node, volumeNode):
                 self.showAgain(node)
-            elif node.GetDisplayVisibility():
-                node.SetDisplayVisibility(False)
-                self._hiddenIDs.add(node.GetID())
+            else:
+                self.hide(node)
         self._emptyID = "" if _hasVoxels(volumeNode) else volumeNode.GetID()
         if not self._emptyID:
             _showInSlices(volumeNode)
+
+    def showAlone(self, volumeNode, sliceNode=None) -> None:
+        """Show a scan without others in a slice view; in all of them for None."""
+        for logic in _openSlices():
+            if sliceNode in (None, logic.GetSliceNode()):
+                _showAlone(volumeNode, logic)
+
+    def follow(self, volumeNode) -> bool:
+        """Show the segmentations of a scan while some view shows it; whether one does.
+
+        Where the views show no scan at all they are left as they are.
+        """
+        slices = [logic.GetSliceNode() for logic in _openSlices()]
+        shown = [each for each in slices if each.IsMappedInLayout() and shownScans(each)]
+        isShown = not shown or any(isSeen(volumeNode, each) for each in shown)
+        for node in segmentationsOf(volumeNode):
+            (self.showAgain if isShown else self.hide)(node)
+        return isShown
 
     def showFilled(self, volumeNode) -> None:
         """Show a scan in all slice views that was chosen before it had voxels."""
         if volumeNode.GetID() == self._emptyID and _hasVoxels(volumeNode):
             self._emptyID = ""
             _showInSlices(volumeNode)
+
+    def seenOf(self, volumeNodes: list) -> list:
+        """Of some scans those that a slice view shows."""
+        slices = [logic.GetSliceNode() for logic in _openSlices()]
+        return [node for node in volumeNodes if any(isSeen(node, each) for each in slices)]
+
+    def hide(self, segmentationNode) -> None:
+        """Hide a segmentation while its scan is not shown."""
+        if segmentationNode.GetDisplayVisibility():
+            segmentationNode.SetDisplayVisibility(False)
+            self._hiddenIDs.add(segmentationNode.GetID())
 
     def showAgain(self, segmentationNode) -> None:
         """Show a segmentation that was hidden here."""
@@ -55,20 +88,28 @@ def _hasVoxels(volumeNode) -> bool:
 
 
 def _showInSlices(volumeNode) -> None:
+    """Show a scan in all slice views, unless some show it already."""
+    slices = [logic.GetSliceNode() for logic in _openSlices()]
+    if not any(each.IsMappedInLayout() and isSeen(volumeNode, each) for each in slices):
+        for logic in _openSlices():
+            _showAlone(volumeNode, logic)
+
+
+def _showAlone(volumeNode, logic) -> None:
+    layers = logic.GetSliceCompositeNode()
+    before = slicer.mrmlScene.GetNodeByID(layers.GetBackgroundVolumeID() or "-")
+    modified = layers.StartModify()
+    layers.SetBackgroundVolumeID(volumeNode.GetID())
+    layers.SetForegroundVolumeID(None)
+    layers.EndModify(modified)
+    if before is None or not np.allclose(_bounds(before), _bounds(volumeNode), atol=1.0):
+        logic.FitSliceToBackground()
+
+
+def _openSlices() -> list:
     logics = slicer.app.applicationLogic().GetSliceLogics()
-    for i in range(logics.GetNumberOfItems()):
-        logic = logics.GetItemAsObject(i)
-        layers = logic.GetSliceCompositeNode()
-        # An image that overlays another one is shown already.
-        if layers is None or volumeNode.GetID() in (
-            layers.GetBackgroundVolumeID(),
-            layers.GetForegroundVolumeID(),
-        ):
-            continue
-        before = slicer.mrmlScene.GetNodeByID(layers.GetBackgroundVolumeID() or "-")
-        layers.SetBackgroundVolumeID(volumeNode.GetID())
-        if before is None or not np.allclose(_bounds(before), _bounds(volumeNode), atol=1.0):
-            logic.FitSliceToBackground()
+    found = [logics.GetItemAsObject(i) for i in range(logics.GetNumberOfItems())]
+    return [logic for logic in found if logic.GetSliceCompositeNode() is not None]
 
 
 def _bounds(volumeNode) -> list[float]:

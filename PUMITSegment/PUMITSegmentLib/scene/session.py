@@ -71,13 +71,14 @@ class SceneSession:
         working: The segmentation with its prompts and history, or None.
         segmentID: The selected segment; empty for none.
         frames: Prompts and steps of the frames of a sequence that are not shown.
+        views: What the views show of the scan.
     """
 
     def __init__(self, owner: SessionOwner, writer: SegmentWriter) -> None:
         self._owner = owner
         self._writer = writer
         self._watch = SceneWatch(self)
-        self._views = ScanViews()
+        self.views = ScanViews()
         self._isFollowing = False
         # While the scene is taken up, its own choice of scan and segmentation counts.
         self._isAttaching = False
@@ -85,7 +86,7 @@ class SceneSession:
         self._latestIDs: dict[str, str] = {}
         # Whether the segmentation was chosen before any scan was.
         self._isWithoutScan = False
-        self._isShown = True
+        self._isShown = self._isScanShown = True
         self.frames = KeptFrames()
         # Prompts of each segmentation that is being deleted; one may go because another does.
         self._orphans: dict = {}
@@ -123,7 +124,8 @@ class SceneSession:
             volumes = slicer.util.getNodesByClass("vtkMRMLScalarVolumeNode")
             scans = [node for node in volumes if not node.IsA("vtkMRMLLabelMapVolumeNode")]
             if scans:
-                self.parameters.sourceVolume = scans[0]
+                # What the user looks at, and not what was loaded before it.
+                self.parameters.sourceVolume = (self.views.seenOf(scans) or scans)[0]
         self._isAttaching = True
         try:
             self.onParametersModified()
@@ -136,7 +138,8 @@ class SceneSession:
         self._watch.watchParameterNode(None)
         self._watch.watchVolume(None)
         self._closeWorking()
-        self._views, self._latestIDs, self.frames = ScanViews(), {}, KeptFrames()
+        self.views.forget()
+        self._latestIDs, self.frames = {}, KeptFrames()
         self._owner.forgetScene()
         self.parameters = self.volumeNode = None
 
@@ -188,17 +191,25 @@ class SceneSession:
             if segmentationNode is not self.segmentationNode:
                 self._openSegmentation(segmentationNode)
             if isAnotherScan and volumeNode is not None and not self._isAttaching:
-                self._views.show(volumeNode, self.segmentationNode)
+                self.views.show(volumeNode, self.segmentationNode)
             if parameters.segmentID != self.segmentID:
                 self._showSegment(parameters.segmentID)
         finally:
             self._isFollowing = False
         self._owner.onSessionChanged()
 
+    def takeResult(self, segmentationNode, volumeNode) -> None:
+        """Work on a new segmentation of a scan; of one that is not chosen, once it is."""
+        self._latestIDs[volumeNode.GetID()] = segmentationNode.GetID()
+        if volumeNode is self.volumeNode:
+            self.parameters.segmentation = segmentationNode
+        else:
+            self.views.hide(segmentationNode)
+
     def onVoxelsModified(self) -> None:
         """The scan shows something else, such as another frame of a sequence."""
         self._owner.cancelWork("voxels")
-        self._views.showFilled(self.volumeNode)
+        self.views.showFilled(self.volumeNode)
         if self.working is None:
             return
         self.working.setVolume(self.volumeNode)
@@ -279,7 +290,7 @@ class SceneSession:
             self._latestIDs[self.volumeNode.GetID()] = node.GetID()
         self._isWithoutScan = self.volumeNode is None
         recordScanName(node)
-        self._views.showAgain(node)
+        self.views.showAgain(node)
         self.working = WorkingSegmentation(
             node,
             self.volumeNode,
@@ -323,9 +334,17 @@ class SceneSession:
         self._isShown = isShown
         self._showPrompts()
 
+    def followViews(self) -> None:
+        """Show segments and prompts while some view shows their scan, and not over another one."""
+        isShown = self.volumeNode is None or self.views.follow(self.volumeNode)
+        if isShown is not self._isScanShown:
+            self._isScanShown = isShown
+            self._showPrompts()
+
     def _showPrompts(self) -> None:
         if self.working is not None:
-            self.working.prompts.showOnly((self._isShown and self.segmentID) or None)
+            isShown = self._isShown and self._isScanShown
+            self.working.prompts.showOnly((isShown and self.segmentID) or None)
 
     def _snapshotSelected(self) -> None:
         """Look at the selected segment, before anything is done to it."""

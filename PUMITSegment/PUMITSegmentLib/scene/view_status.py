@@ -1,8 +1,10 @@
-"""The status in the slice views, where the hand is while prompts are placed."""
+"""The scan and the status in the slice views, where the hand is while prompts are placed."""
 
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Callable
+from typing import Any
 
 import vtk
 from PUMITSlicerLib.status import Activity, Status, StatusBoard
@@ -17,14 +19,17 @@ _WIDTH, _FEWEST = 0.55, 24
 
 
 class ViewStatus:
-    """One line at the top of every slice view, for as long as the module is open.
+    """The scan of clicks and the status at the top of slice views, while the module is open.
 
     Args:
         board: Status board to show.
+        nameIn: Function that gives the name of the scan that clicks in a slice view go to; empty
+            where they go to none.
     """
 
-    def __init__(self, board: StatusBoard) -> None:
+    def __init__(self, board: StatusBoard, nameIn: Callable[[Any], str]) -> None:
         self._board = board
+        self._nameIn = nameIn
         self._overlay = ViewOverlay(_line)
 
     @property
@@ -45,9 +50,16 @@ class ViewStatus:
         text = status.text if len(status.text) <= _LONGEST else status.text[:_LONGEST] + "..."
         for each in self._overlay.views:
             perLine = max(_FEWEST, int(each.renderer.GetSize()[0] / (_WIDTH * _SIZE)))
-            each.actor.SetInput(textwrap.fill(text, perLine))
+            name = self._nameIn(each.sliceNode)
+            lines = [textwrap.shorten(name, perLine, placeholder="...")] if name else []
+            each.actor.SetInput("\n".join([*lines, textwrap.fill(text, perLine)]))
             each.actor.GetTextProperty().SetColor(*_RGB.get(status.activity, _WHITE))
             each.view.scheduleRender()
+
+    def refresh(self) -> None:
+        """Follow what the views show now."""
+        if self._overlay.views:
+            self.show(self._board.current)
 
     def close(self) -> None:
         """Leave nothing in the views."""

@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 from slicer.i18n import tr as _
 
+from PUMITSegmentLib.scene.same_patient import Kinship, kinship
 from PUMITSegmentLib.segments.as_voxels import isOfVoxels, makeVoxels
-from PUMITSegmentLib.segments.scan_of import assignScan, claim, isOfAnotherScan, scanName
+from PUMITSegmentLib.segments.scan_of import assignScan, claim, isOfAnotherScan, scanName, scanOf
 
 
 class WritePermission:
@@ -27,6 +28,8 @@ class WritePermission:
 
     def isGiven(self, segmentationNode, volumeNode) -> bool:
         """Whether masks of a scan may go into a segmentation, without a dialog."""
+        if _isOfAnotherPatient(segmentationNode, volumeNode):
+            return False
         pair = (segmentationNode.GetID(), volumeNode.GetID())
         return pair in self._given or not isOfAnotherScan(segmentationNode, volumeNode)
 
@@ -35,6 +38,8 @@ class WritePermission:
 
         A segmentation that was of no scan is of this one afterwards.
         """
+        if _isOfAnotherPatient(segmentationNode, volumeNode):
+            return False
         if not isOfVoxels(segmentationNode) and not self._convert(segmentationNode, volumeNode):
             return False
         if self.isGiven(segmentationNode, volumeNode):
@@ -69,6 +74,10 @@ class WritePermission:
 
 def whyNotWritten(segmentationNode, volumeNode) -> str:
     """What to do where permission was not given."""
+    if _isOfAnotherPatient(segmentationNode, volumeNode):
+        return _(
+            "{which} That is of another patient. Choose another segmentation to segment {scan}."
+        ).format(which=_belongs(segmentationNode), scan=_quoted(volumeNode.GetName()))
     if not isOfVoxels(segmentationNode):
         return _(
             "{segmentation} is made of surfaces or contours, which clicks cannot correct. Convert "
@@ -77,6 +86,11 @@ def whyNotWritten(segmentationNode, volumeNode) -> str:
     return _("{which} Choose another segmentation to segment {scan}.").format(
         which=_belongs(segmentationNode), scan=_quoted(volumeNode.GetName())
     )
+
+
+def _isOfAnotherPatient(segmentationNode, volumeNode) -> bool:
+    own = scanOf(segmentationNode)
+    return own is not None and kinship(own, volumeNode) is Kinship.OTHER
 
 
 def _belongs(segmentationNode) -> str:

@@ -28,7 +28,7 @@ class MadeRequests:
         self.requests = MaskRequests(
             *(self.worker, self.worker, self.status),
             makeQuery=self.makeQuery,
-            onMask=lambda segmentID, mask: self.written.append(segmentID),
+            onMask=lambda segmentID, mask, asked: self.written.append(segmentID),
             prepare=lambda mask: mask,
         )
 

@@ -8,45 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from found_structures import found
-from panel_scene import Panel
-from scripted_worker import box
-
-A, B = box((5, 5, 5), (12, 12, 12)), box((8, 8, 8), (16, 16, 16))
-
-
-class TwoPatients(Panel):
-    """The panel with a view; the first patient's liver is segmented."""
-
-    def __init__(self, loadModule: Any, sliceView: Any) -> None:
-        super().__init__(loadModule)
-        self.load()
-        self.view = sliceView("Red", "Axial")
-        self.view.show(self.volumeNode)
-        self.press(self.ui.newSegmentButton)
-        self.press(self.ui.pointButton)
-        self.view.clickAt((14, 12, 10))
-        self.answer(A)
-        self.liver, self.first = self.logic.segmentID, self.logic.segmentationNode
-        self.segment().SetName("Liver")
-
-    def segment(self) -> Any:
-        return self.first.GetSegmentation().GetSegment(self.liver)
-
-    def addPatient(self, name: str = "Second patient") -> Any:
-        node = self.addScan(name)
-        self.process()
-        return node
-
-    def choose(self, node: Any) -> None:
-        """Choose a scan in section 1, as a person does."""
-        self.ui.sourceVolumeSelector.setCurrentNode(node)
-        self.volumeNode = node
-        self.process()
-
-    def liverVoxels(self) -> np.ndarray:
-        import slicer
-
-        return slicer.util.arrayFromSegmentInternalBinaryLabelmap(self.first, self.liver).copy()
+from two_patients import A, B, Questions, TwoPatients
 
 
 @pytest.fixture
@@ -54,21 +16,6 @@ def patients(loadModule: Any, sliceView: Any) -> Iterator[TwoPatients]:
     made = TwoPatients(loadModule, sliceView)
     yield made
     made.close()
-
-
-class Questions:
-    """Answers the panel's questions, and remembers them."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
-        import qt
-
-        self.texts: list[str] = []
-        self._button = getattr(qt.QMessageBox, answer)
-        monkeypatch.setattr(qt.QMessageBox, "question", self._answer)
-
-    def _answer(self, parent: Any, title: str, text: str, *_buttons: Any) -> Any:
-        self.texts.append(text)
-        return self._button
 
 
 @pytest.fixture
@@ -224,6 +171,7 @@ def test_an_image_that_overlays_the_chosen_scan_stays_where_it_is(patients: TwoP
     first = patients.volumeNode
     second = patients.addPatient("PET")
     patients.view.compositeNode.SetForegroundVolumeID(second.GetID())
+    patients.view.compositeNode.SetForegroundOpacity(0.5)
     patients.choose(second)
     assert patients.view.compositeNode.GetBackgroundVolumeID() == first.GetID()
 

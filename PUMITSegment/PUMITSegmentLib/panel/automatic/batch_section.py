@@ -7,20 +7,23 @@ from pathlib import Path
 import ctk
 import qt
 import slicer
+import vtk
 from pumit.errors import PumitError
 from pumit.io.scans import find_scans
 from PUMITSlicerLib.computing.compute import ComputeState
 from PUMITSlicerLib.computing.connection import answers_prompts_only, is_nninteractive
 from slicer.i18n import tr as _
+from slicer.util import VTKObservationMixin
 
 from PUMITSegmentLib.finding import findStructure, requestConsent
 from PUMITSegmentLib.many_prompts import answerAll, promptedIDs, queriesOf
 from PUMITSegmentLib.many_scans import BatchItem, BatchRun, ScanRequest, targetOf
 from PUMITSegmentLib.panel.question import confirm
+from PUMITSegmentLib.scene.same_patient import Kinship, kinship, nameWithPatient, vouch
 from PUMITSegmentLib.segments.segment_list import segmentName
 
 
-class BatchSection:
+class BatchSection(VTKObservationMixin):
     """Segments several scans with the chosen model, or finds one structure in each.
 
     Args:
@@ -29,10 +32,20 @@ class BatchSection:
     """
 
     def __init__(self, ui, logic) -> None:
+        super().__init__()
         self._ui = ui
         self._logic = logic
         self._run: BatchRun | None = None
-        self._nodes: list = []
+        # Listed scans with their names, and the scan whose patient's are checked.
+        self._listed: list[tuple] = []
+        self._scan = None
+        self._timer = qt.QTimer()  # a loader adds a scan, then fills and names it
+        self._timer.setSingleShot(True)
+        self._timer.setInterval(0)
+        self._timer.connect("timeout()", self.refresh)
+        scene = slicer.mrmlScene
+        for event in (scene.NodeAddedEvent, scene.NodeRemovedEvent, scene.EndImportEvent):
+            self.addObserver(scene, event, self._onSceneChanged)
         ui.batchFolderEdit.filters = ctk.ctkPathLineEdit.Dirs
         ui.batchOutputEdit.filters = ctk.ctkPathLineEdit.Dirs
         ui.batchPromptsCheckBox.connect("toggled(bool)", self.refresh)
@@ -82,6 +95,8 @@ class BatchSection:
 
     def close(self) -> None:
         """Add nothing more."""
+        self._timer.stop()
+        self.removeObservers()
         if self._run is not None:
             self._run.cancel()
 
@@ -92,29 +107,42 @@ class BatchSection:
         return bool(box.checked and promptedIDs(self._logic.working))
 
     def _listScans(self) -> None:
-        """The scans of the scene; new ones are checked."""
+        """The scans of the scene; those of the patient that is worked on are checked."""
         nodes = slicer.util.getNodesByClass("vtkMRMLScalarVolumeNode")
-        nodes = [n for n in nodes if not n.IsA("vtkMRMLLabelMapVolumeNode") and n.GetImageData()]
-        if nodes == self._nodes:
+        nodes = [n for n in nodes if not n.IsA("vtkMRMLLabelMapVolumeNode")]
+        modified = vtk.vtkCommand.ModifiedEvent
+        for node in nodes:
+            if not self.hasObserver(node, modified, self._onSceneChanged):
+                self.addObserver(node, modified, self._onSceneChanged)
+        listed = [(node, node.GetName()) for node in nodes if node.GetImageData()]
+        scan = self._logic.volumeNode
+        if listed == self._listed and scan is self._scan:
             return
         selector = self._ui.batchScansSelector
-        before = {node.GetID() for node in self._nodes}
-        checked = {node.GetID() for node in self._checked()}
+        isOtherPatient = scan is not self._scan
+        before = [] if isOtherPatient else [node for node, _name in self._listed]
+        checked = [] if isOtherPatient else self._checked()
         blocked = selector.blockSignals(True)
         try:
-            self._nodes = nodes
+            self._listed, self._scan = listed, scan
             selector.clear()
-            for row, node in enumerate(nodes):
-                selector.addItem(node.GetName())
-                isChecked = node.GetID() not in before or node.GetID() in checked
+            for row, (node, name) in enumerate(listed):
+                selector.addItem(name)
+                isNew = node not in before
+                isOfPatient = scan is not None and kinship(node, scan) is Kinship.SAME
+                isChecked = node in checked or (isNew and isOfPatient)
                 state = qt.Qt.Checked if isChecked else qt.Qt.Unchecked
                 selector.setCheckState(selector.model().index(row, 0), state)
         finally:
             selector.blockSignals(blocked)
 
+    def _onSceneChanged(self, caller, event) -> None:
+        if not self._ui.batchSection.collapsed:
+            self._timer.start()
+
     def _checked(self) -> list:
         rows = [index.row() for index in self._ui.batchScansSelector.checkedIndexes()]
-        return [self._nodes[row] for row in rows if row < len(self._nodes)]
+        return [self._listed[row][0] for row in rows if row < len(self._listed)]
 
     def _whyNot(self) -> str:
         ui, compute = self._ui, self._logic.compute
@@ -135,7 +163,7 @@ class BatchSection:
         return ""
 
     def _onRun(self) -> None:
-        if self._whyNot():
+        if self._whyNot() or (self._isPrompted and not self._logic.guard.allows(self._onRun)):
             return
         try:
             items, request = self._items(), self._scanRequest()
@@ -169,7 +197,9 @@ class BatchSection:
             ]
         if self._isPrompted:
             for item in items:
-                _givePrompts(item, self._logic.working)
+                item.problem = _whyNoPrompts(item.node, self._logic.volumeNode)
+                if not item.problem:
+                    _givePrompts(item, self._logic.working)
         targets = [str(item.target).casefold() for item in items if item.target is not None]
         twice = [item.name for item in items if targets.count(str(item.target).casefold()) > 1]
         if twice:
@@ -213,6 +243,23 @@ class BatchSection:
             )
 
         return segment
+
+
+def _whyNoPrompts(volumeNode, sourceNode) -> str:
+    """Why the prompts of a scan are not given to another; asks where DICOM does not say."""
+    names = {"scan": nameWithPatient(volumeNode), "source": nameWithPatient(sourceNode)}
+    relation = kinship(volumeNode, sourceNode)
+    if relation is Kinship.UNKNOWN:
+        question = _(
+            "Is {scan} of the same patient, in the same position, as {source}? The prompts would "
+            "be placed at the same positions."
+        )
+        if not confirm(question.format(**names)):
+            return _("left out, since it is not known to be of the same patient")
+        vouch(volumeNode, sourceNode)
+    if relation is Kinship.OTHER:
+        return _("of another patient than {source}").format(**names)
+    return ""
 
 
 def _givePrompts(item: BatchItem, working) -> None:

@@ -43,9 +43,14 @@ def openSliceViews() -> list[DrawnView]:
 
 
 class ViewEvents:
-    """Observers of events in slice views, before Slicer's own, until they are closed."""
+    """Observers of events in views, before Slicer's own, until they are closed.
 
-    def __init__(self) -> None:
+    Args:
+        priority: Observers of a higher one come first.
+    """
+
+    def __init__(self, priority: float = BEFORE_SLICER) -> None:
+        self._priority = priority
         self._tags: list[tuple[object, int]] = []
 
     def observe(self, view: DrawnView, event: str, react: Callable[[DrawnView], bool]) -> None:
@@ -56,7 +61,7 @@ class ViewEvents:
             if self._tags and react(view):
                 command.SetAbortFlag(1)
 
-        tag = view.interactor.AddObserver(event, onEvent, BEFORE_SLICER)
+        tag = view.interactor.AddObserver(event, onEvent, self._priority)
         self._tags.append((view.interactor, tag))
 
     def close(self) -> None:

@@ -12,12 +12,16 @@ from daily_panel import A
 from model_panel import ServedPanel
 from pumit.export.volume_file import write_volume_file
 from pumit.volume import Volume
+from two_patients import Questions, stateDicom
+
+FRAME = "1.2.840.99.1.2.3"
 
 
 @pytest.fixture
 def panel(loadModule: Any) -> Iterator[ServedPanel]:
     panel = ServedPanel(loadModule)
-    panel.addScan("Second")
+    for node in (panel.volumeNode, panel.addScan("Second")):
+        stateDicom(node, "P-7710", FRAME, "Miller^Ann")
     panel.chooseModel("organs")
     panel.ui.batchSection.collapsed = False
     panel.process()
@@ -28,7 +32,8 @@ def panel(loadModule: Any) -> Iterator[ServedPanel]:
 def segmentations() -> list[Any]:
     import slicer
 
-    return slicer.util.getNodesByClass("vtkMRMLSegmentationNode")
+    nodes = slicer.util.getNodesByClass("vtkMRMLSegmentationNode")
+    return [node for node in nodes if not node.GetHideFromEditors()]
 
 
 def finish(panel: ServedPanel) -> None:
@@ -44,10 +49,40 @@ def write_scans(folder: Path) -> None:
     (folder / "broken.nii.gz").write_bytes(b"nothing")
 
 
-def test_all_scans_of_the_scene_are_listed_and_checked(panel: ServedPanel) -> None:
+def listed(panel: ServedPanel) -> dict[str, bool]:
+    """The listed scans, and whether each is checked."""
+    panel.process()
     selector = panel.ui.batchScansSelector
-    assert [selector.itemText(i) for i in range(selector.count)] == ["CT abdomen", "Second"]
-    assert selector.allChecked()
+    rows = {index.row() for index in selector.checkedIndexes()}
+    return {selector.itemText(row): row in rows for row in range(selector.count)}
+
+
+def check(panel: ServedPanel, name: str) -> None:
+    """Check a scan in the list, as a person does."""
+    import qt
+
+    selector = panel.ui.batchScansSelector
+    row = selector.findText(name)
+    selector.setCheckState(selector.model().index(row, 0), qt.Qt.Checked)
+    panel.process()
+
+
+def giveAPrompt(panel: ServedPanel) -> None:
+    panel.logic.newSegment("Liver")
+    panel.click()
+    panel.answer(A)
+    panel.logic.stopPlacing()
+    panel.press(panel.ui.batchPromptsCheckBox)
+
+
+def test_all_scans_of_the_scene_are_listed_and_those_of_the_patient_checked(
+    panel: ServedPanel,
+) -> None:
+    stateDicom(panel.addScan("Smith"), "P-7711", FRAME, "Smith^Bo")
+    stateDicom(panel.addScan("Miller later"), "P-7710", FRAME + ".9", "Miller^Ann")
+    panel.addScan("Unknown")
+    scans = {"CT abdomen": True, "Second": True}
+    assert listed(panel) == {**scans, "Smith": False, "Miller later": False, "Unknown": False}
     assert panel.ui.batchButton.enabled
     assert "organs" in panel.ui.batchLabel.text
 
@@ -62,6 +97,96 @@ def test_each_scan_gets_a_segmentation(panel: ServedPanel) -> None:
         "Second segmentation",
     ]
     assert all(n.GetSegmentation().GetNumberOfSegments() >= 1 for n in segmentations())
+
+
+def test_the_result_of_the_scan_that_is_worked_on_can_be_corrected_and_exported(
+    panel: ServedPanel,
+) -> None:
+    panel.press(panel.ui.batchButton)
+    finish(panel)
+    mine, _other = segmentations()
+    assert panel.logic.segmentationNode is mine
+    assert panel.ui.segmentationSelector.currentNode() is mine
+    count = mine.GetSegmentation().GetNumberOfSegments()
+    assert panel.ui.segmentsTable.tableWidget().model().rowCount() == count
+    panel.ui.exportSection.collapsed = False
+    panel.panel.exportSection.refresh()
+    assert "There is no segment yet" not in panel.ui.exportMissingLabel.text
+    first = mine.GetSegmentation().GetNthSegmentID(0)
+    assert panel.logic.segmentID == first
+    panel.click()
+    panel.answer(A)
+    assert len(segmentations()) == 2
+    np.testing.assert_array_equal(panel.mask(first), A)
+
+
+def test_a_result_is_hidden_until_its_scan_is_chosen(panel: ServedPanel) -> None:
+    import slicer
+
+    panel.press(panel.ui.batchButton)
+    finish(panel)
+    mine, other = segmentations()
+    assert mine.GetDisplayVisibility()
+    assert not other.GetDisplayVisibility()
+    panel.ui.sourceVolumeSelector.setCurrentNode(slicer.util.getNode("Second"))
+    panel.process()
+    assert panel.logic.segmentationNode is other
+    assert other.GetDisplayVisibility()
+    assert not mine.GetDisplayVisibility()
+
+
+def test_the_list_follows_scans_that_are_added_renamed_and_removed(panel: ServedPanel) -> None:
+    import slicer
+
+    third = panel.addScan("Third")
+    assert listed(panel) == {"CT abdomen": True, "Second": True, "Third": False}
+    third.SetName("Renamed")
+    assert listed(panel) == {"CT abdomen": True, "Second": True, "Renamed": False}
+    slicer.mrmlScene.RemoveNode(slicer.util.getNode("Second"))
+    assert listed(panel) == {"CT abdomen": True, "Renamed": False}
+
+
+def test_another_scan_checks_the_scans_of_its_own_patient(panel: ServedPanel) -> None:
+    smith = panel.addScan("Smith")
+    stateDicom(smith, "P-7711", FRAME, "Smith^Bo")
+    panel.ui.sourceVolumeSelector.setCurrentNode(smith)
+    assert listed(panel) == {"CT abdomen": False, "Second": False, "Smith": True}
+
+
+def test_the_prompts_of_a_patient_are_not_given_to_another(panel: ServedPanel) -> None:
+    from PUMITSlicerLib.status import Activity
+
+    stateDicom(panel.addScan("Smith"), "P-7711", FRAME, "Smith^Bo")
+    panel.process()
+    giveAPrompt(panel)
+    check(panel, "Smith")
+    panel.press(panel.ui.batchButton)
+    finish(panel)
+    assert "1 of 2 scans are segmented." in panel.status
+    assert "Smith: of another patient than CT abdomen (Miller Ann)" in panel.status
+    assert panel.logic.status.current.activity is Activity.PROBLEM
+    assert [n.GetName() for n in segmentations()][1:] == ["Second segmentation"]
+
+
+@pytest.mark.parametrize(("answer", "count"), [("No", 1), ("Yes", 2)])
+def test_a_scan_of_an_unknown_patient_gets_the_prompts_after_a_question_with_both_names(
+    panel: ServedPanel, monkeypatch: pytest.MonkeyPatch, answer: str, count: int
+) -> None:
+    from PUMITSlicerLib.status import Activity
+
+    questions = Questions(monkeypatch, answer)
+    panel.addScan("From a file")
+    panel.process()
+    giveAPrompt(panel)
+    check(panel, "From a file")
+    panel.press(panel.ui.batchButton)
+    finish(panel)
+    (question,) = questions.texts
+    assert "From a file" in question
+    assert "CT abdomen (Miller Ann)" in question
+    assert f"{count} of 2" in panel.status
+    green = panel.logic.status.current.activity is Activity.DONE
+    assert green == (answer == "Yes")
 
 
 def test_one_structure_of_each_scan_becomes_a_file(panel: ServedPanel, tmp_path: Path) -> None:

@@ -1,0 +1,85 @@
+"""Whether two scans are of one patient, in one position: by DICOM, by their making, by the user."""
+
+from __future__ import annotations
+
+import enum
+import re
+
+import slicer
+from PUMITSlicerLib.mrml import madeFrom
+
+_TOGETHER = "PUMITSegment.together"
+_PATIENT_ID, _PATIENT_NAME = ("DICOM.PatientID", "0010,0020"), ("DICOM.PatientName", "0010,0010")
+_FRAME = ("DICOM.FrameOfReferenceUID", "0020,0052")
+# What is written where an identifier was removed; letters and digits only.
+_PLACEHOLDERS = re.compile(
+    r"|anon\w*|unknown\w*|unnamed|noname|no(?:patient)?id|none|null|na|nil|test\w*|dummy|default"
+    r"|(?:the)?patient(?:id|name)?|subject|case|deidentified|removed|redacted|hidden|empty"
+    r"|123(?:4(?:5(?:67?8?9?)?)?)?|(.)\1*"
+)
+
+
+class Kinship(enum.Enum):
+    """Relation of two scans."""
+
+    SAME = "one patient, in one position"
+    UNKNOWN = "not known"
+    OTHER = "two patients"
+
+
+def kinship(first, second) -> Kinship:
+    """How two scans are related. What is not known is not the same.
+
+    Scans are the same where DICOM states one patient and one frame of reference for both, where
+    PUMIT made one from the other, or where the user said so.
+    """
+    first, second = madeFrom(first), madeFrom(second)
+    if first is second:
+        return Kinship.SAME
+    patients = [_identifier(node, *_PATIENT_ID) for node in (first, second)]
+    if all(patients) and patients[0] != patients[1]:
+        return Kinship.OTHER
+    frames = [_identifier(node, *_FRAME) for node in (first, second)]
+    isSame = all(patients) and all(frames) and frames[0] == frames[1]
+    return Kinship.SAME if isSame or _isVouchedFor(first, second) else Kinship.UNKNOWN
+
+
+def vouch(first, second) -> None:
+    """Keep, with the scene, that the user said that two scans are of one patient."""
+    first, second = madeFrom(first), madeFrom(second)
+    if not _isVouchedFor(first, second):
+        first.AddNodeReferenceID(_TOGETHER, second.GetID())
+
+
+def nameWithPatient(volumeNode) -> str:
+    """Name of a scan, with that of its patient where DICOM states one."""
+    patient = _identifier(madeFrom(volumeNode), *_PATIENT_NAME).replace("^", " ").strip()
+    return f"{volumeNode.GetName()} ({patient})" if patient else str(volumeNode.GetName())
+
+
+def _isVouchedFor(first, second) -> bool:
+    return any(
+        a.GetNthNodeReference(_TOGETHER, i) is b
+        for a, b in ((first, second), (second, first))
+        for i in range(a.GetNumberOfNodeReferences(_TOGETHER))
+    )
+
+
+def _identifier(volumeNode, attribute: str, tag: str) -> str:
+    """What DICOM states about a scan; empty where it states nothing, or two things."""
+    found = [volumeNode.GetAttribute(attribute)]
+    hierarchy = slicer.vtkMRMLSubjectHierarchyNode.GetSubjectHierarchyNode(slicer.mrmlScene)
+    item = hierarchy.GetItemByDataNode(volumeNode) if hierarchy is not None else 0
+    while item and item != hierarchy.GetSceneItemID():
+        found.append(hierarchy.GetItemAttribute(item, attribute))
+        item = hierarchy.GetItemParent(item)
+    database = getattr(slicer, "dicomDatabase", None)
+    uids = (volumeNode.GetAttribute("DICOM.instanceUIDs") or "").split()
+    if uids and database is not None and database.isOpen:
+        found.append(database.instanceValue(uids[0], tag))
+    stated = {text.strip() for text in found if text and not _isPlaceholder(text)}
+    return stated.pop() if len(stated) == 1 else ""
+
+
+def _isPlaceholder(text: str) -> bool:
+    return bool(_PLACEHOLDERS.fullmatch(re.sub(r"[\W_]", "", text).casefold()))

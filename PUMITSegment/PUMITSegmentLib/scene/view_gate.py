@@ -1,0 +1,96 @@
+"""The view that the user acts in, and prompts that are refused there before Slicer places them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import qt
+import slicer
+import vtk
+from slicer.util import VTKObservationMixin
+
+from PUMITSegmentLib.prompts.drawing.freehand import BEFORE_SLICER, DrawnView, ViewEvents
+
+_ACTS = (
+    *("LeftButtonPressEvent", "LeftButtonDoubleClickEvent", "LeftButtonReleaseEvent"),
+    *("RightButtonPressEvent", "RightButtonReleaseEvent", "KeyPressEvent"),
+)
+
+
+class ViewGate(VTKObservationMixin):
+    """Observer of what the user does in any slice or 3D view, before all others.
+
+    Args:
+        logic: The module's logic, which decides.
+        onViewsChanged: Callback after views show something else.
+    """
+
+    def __init__(self, logic, onViewsChanged: Callable[[], None]) -> None:
+        super().__init__()
+        self._logic = logic
+        self._events: ViewEvents | None = None
+        self._refused: object = None
+        # What is done in a view is done with when the program waits for the next event.
+        self._done = _timer(self._forgetView)
+        # Slicer changes the layers of several views one after the other.
+        self._changed = _timer(onViewsChanged)
+
+    def open(self) -> None:
+        """Observe the views of the present layout."""
+        self.close()
+        self._events = ViewEvents(3 * BEFORE_SLICER)
+        for view in _openViews():
+            for event in _ACTS:
+                self._events.observe(
+                    view, event, lambda view, event=event: self._onAct(view, event)
+                )
+        for node in slicer.util.getNodesByClass("vtkMRMLSliceCompositeNode"):
+            self.addObserver(node, vtk.vtkCommand.ModifiedEvent, self._onLayersModified)
+        self._changed.start()
+
+    def close(self) -> None:
+        """Leave no observer."""
+        self.removeObservers()
+        if self._events is not None:
+            self._events.close()
+        self._events = None
+        self._changed.stop()
+        self._forgetView()
+
+    def _onAct(self, view: DrawnView, event: str) -> bool:
+        self._logic.guard.eventView = view.sliceNode
+        self._done.start()
+        isLeft = event.startswith("LeftButton")
+        if event == "LeftButtonPressEvent":
+            isMoved = bool(view.interactor.GetShiftKey())  # the crosshair, or the whole slice
+            isTaken = isMoved or not self._logic.isPlacing or self._logic.guard.allows()
+            self._refused = None if isTaken else view.interactor
+        return isLeft and self._refused is view.interactor
+
+    def _forgetView(self) -> None:
+        self._done.stop()
+        self._logic.guard.eventView = None
+
+    def _onLayersModified(self, caller: object, event: str) -> None:
+        self._changed.start()
+
+
+def _timer(react: Callable[[], None]) -> Any:
+    timer = qt.QTimer()
+    timer.setSingleShot(True)
+    timer.setInterval(0)
+    timer.connect("timeout()", react)
+    return timer
+
+
+def _openViews() -> list[DrawnView]:
+    """Slice and 3D views of the present layout, in whichever window."""
+    manager = slicer.app.layoutManager()
+    if manager is None:
+        return []
+    slices = [manager.sliceWidget(name) for name in manager.sliceViewNames()]
+    views = [(each.sliceView(), each.mrmlSliceNode()) for each in slices if each is not None]
+    solids = [manager.threeDWidget(index) for index in range(manager.threeDViewCount)]
+    views += [(each.threeDView(), each.mrmlViewNode()) for each in solids if each is not None]
+    return [DrawnView(view.interactorStyle().GetInteractor(), node) for view, node in views]

@@ -1,0 +1,136 @@
+"""Lets nothing change a scan that is not shown where the user acts, and asks instead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from PUMITSlicerLib.status import Choice
+from slicer.i18n import tr as _
+
+from PUMITSegmentLib.scene.same_patient import Kinship, nameWithPatient, vouch
+from PUMITSegmentLib.scene.session import SceneSession
+from PUMITSegmentLib.scene.shown_scan import Obstacle, obstacle, viewUnderMouse
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the user looked at when something was asked that is written later.
+
+    Attributes:
+        volumeNode: The scan.
+        segmentationNode: The segmentation; None where the answer makes one.
+        viewNode: The view; None for what was asked in none.
+    """
+
+    volumeNode: Any
+    segmentationNode: Any
+    viewNode: Any
+
+
+class ViewGuard:
+    """Guard of the logic before everything that changes segments.
+
+    Args:
+        logic: The module's logic.
+        session: What of the scene the logic works on.
+
+    Attributes:
+        eventView: The view of the layout whose event is handled now, or None.
+    """
+
+    def __init__(self, logic, session: SceneSession) -> None:
+        self._logic = logic
+        self._session = session
+        self.eventView: Any = None
+
+    def allows(self, goOn: Callable[[], object] = lambda: None, viewNode=None) -> bool:
+        """Whether what is done in a view may change the scan's segments; asks the user if not.
+
+        Args:
+            goOn: Callback that does it once the scan is shown.
+            viewNode: The view; None for the one under the mouse, if any.
+        """
+        if self._logic.volumeNode is None:
+            return True
+        found = obstacle(self._logic.volumeNode, viewNode or self._viewNow())
+        if found is not None:
+            self._ask(found, goOn)
+        return found is None
+
+    def asked(self) -> Asked:
+        """What the user looks at now."""
+        return Asked(self._logic.volumeNode, self._logic.segmentationNode, self._viewNow())
+
+    def allowsAnswer(self, asked: Asked, goOn: Callable[[], object]) -> bool:
+        """Whether an answer may be written where it was asked; asks the user if not."""
+        isSame = asked.volumeNode is self._logic.volumeNode
+        if not isSame or asked.segmentationNode not in (None, self._logic.segmentationNode):
+            self._logic.status.waiting(
+                _("The scan or segmentation has changed; nothing was added.")
+            )
+            return False
+        return self.allows(goOn, asked.viewNode)
+
+    def nameIn(self, viewNode) -> str:
+        """Name of the scan that prompts in a view go to; empty where they go to none."""
+        volumeNode = self._logic.volumeNode
+        if volumeNode is None or obstacle(volumeNode, viewNode) is not None:
+            return ""
+        return str(volumeNode.GetName())
+
+    def onViewsChanged(self) -> None:
+        """Ask, or ask no longer, after views showed something else."""
+        logic = self._logic
+        self._session.followViews()
+        if logic.volumeNode is None or logic.status.isWorking:
+            return
+        if obstacle(logic.volumeNode) is not None:
+            self.allows()
+        elif logic.status.current.choices:
+            logic.showNextStep()
+
+    def _viewNow(self):
+        return self.eventView or viewUnderMouse()
+
+    def _ask(self, found: Obstacle, goOn: Callable[[], object]) -> None:
+        """Say in one line what stands in the way, with buttons that take it away."""
+        logic, scan, other = self._logic, self._logic.volumeNode, found.other
+        names = {
+            "scan": nameWithPatient(scan),
+            "other": nameWithPatient(other) if other is not None else "",
+        }
+
+        def workOnOther() -> None:
+            logic.parameters.sourceVolume = other
+
+        def show() -> None:
+            self._session.views.showAlone(scan, found.view)
+            self.onViewsChanged()
+            goOn()
+
+        def together() -> None:
+            vouch(scan, other)
+            self.onViewsChanged()
+            goOn()
+
+        choices = []
+        if found.kinship is Kinship.UNKNOWN:
+            words = _("Are {other} and {scan} of the same patient, in the same position?")
+            choices.append(Choice(_("Yes, work on {scan}").format(**names), together))
+        elif found.kinship is Kinship.OTHER:
+            words = _("This view shows {other} with {scan}, of another patient.")
+        elif other is None:
+            words = _("This view does not show {scan}.")
+        else:
+            words = (
+                _("These views show {other}; PUMIT works on {scan}.")
+                if found.view is None
+                else _("This view shows {other}; PUMIT works on {scan}.")
+            )
+            choices.append(Choice(_("Work on {other}").format(**names), workOnOther))
+        if found.view is None or found.view.IsA("vtkMRMLSliceNode"):
+            text = _("Show {scan}") if found.kinship is None else _("Show {scan} alone")
+            choices.append(Choice(text.format(**names), show))
+        logic.status.ask(words.format(**names), *choices)

@@ -1,0 +1,268 @@
+"""The clicked view decides: no scan changes that the view does not show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from two_patients import FRAME, OTHER_FRAME, PLACE, A, B, TwoViews, nodes, stateDicom
+
+
+@pytest.fixture
+def patients(loadModule: Any, sliceView: Any) -> Iterator[TwoViews]:
+    made = TwoViews(loadModule, sliceView)
+    yield made
+    made.close()
+
+
+# --- a scan that the view does not show -----------------------------------------------------------
+
+
+def test_a_click_on_the_patient_that_is_shown_leaves_the_other_one_alone(
+    patients: TwoViews,
+) -> None:
+    patients.loadPatient()
+    assert not patients.clickAndAnswer()
+    assert patients.isUntouched()
+    assert patients.status == "These views show Second patient; PUMIT works on CT abdomen."
+    assert patients.choices() == ["Work on Second patient", "Show CT abdomen"]
+    assert not patients.first.GetDisplayVisibility()
+    (points,) = nodes("vtkMRMLMarkupsFiducialNode")
+    assert not points.GetDisplayVisibility()
+
+
+def test_work_on_it_changes_over_to_the_patient_that_is_shown(patients: TwoViews) -> None:
+    second = patients.loadPatient()
+    patients.view.clickAt(PLACE)
+    patients.press(patients.ui.firstChoiceButton)
+    assert patients.logic.volumeNode is second
+    assert patients.ui.sourceVolumeSelector.currentNode() is second
+    assert patients.choices() == []
+    patients.press(patients.ui.pointButton)
+    patients.view.clickAt(PLACE)
+    patients.answer(B)
+    assert patients.logic.segmentationNode is not patients.first
+    assert np.array_equal(patients.liverVoxels().astype(bool).sum(), A.sum())
+
+
+def test_show_it_brings_the_scan_that_is_worked_on_back(patients: TwoViews) -> None:
+    patients.loadPatient()
+    patients.view.clickAt(PLACE)
+    patients.press(patients.ui.secondChoiceButton)
+    assert patients.view.compositeNode.GetBackgroundVolumeID() == patients.volumeNode.GetID()
+    assert patients.choices() == []
+    assert patients.first.GetDisplayVisibility()
+    (points,) = nodes("vtkMRMLMarkupsFiducialNode")
+    assert points.GetDisplayVisibility()
+    assert patients.clickAndAnswer()
+
+
+def test_it_is_asked_as_soon_as_the_views_show_another_patient(patients: TwoViews) -> None:
+    second = patients.loadPatient()
+    assert patients.choices() == ["Work on Second patient", "Show CT abdomen"]
+    patients.view.show(patients.volumeNode)
+    patients.process()
+    assert patients.choices() == []
+    patients.view.show(second)
+    patients.process()
+    assert patients.choices() != []
+
+
+@pytest.mark.parametrize("opacity", [0.0, 0.01])
+def test_a_scan_that_is_laid_over_without_being_seen_gets_no_click(
+    patients: TwoViews, opacity: float
+) -> None:
+    second = patients.addPatient()
+    patients.view.show(second)
+    patients.view.compositeNode.SetForegroundVolumeID(patients.volumeNode.GetID())
+    patients.view.compositeNode.SetForegroundOpacity(opacity)
+    assert not patients.clickAndAnswer()
+    assert patients.isUntouched()
+    assert "Second patient" in patients.status
+
+
+def test_a_scan_under_an_opaque_one_gets_no_click(patients: TwoViews) -> None:
+    patients.fuse(1.0)
+    assert not patients.clickAndAnswer()
+    assert patients.isUntouched()
+    assert patients.status == "This view shows PET; PUMIT works on CT abdomen."
+
+
+def test_an_empty_view_takes_no_click(patients: TwoViews) -> None:
+    patients.view.compositeNode.SetBackgroundVolumeID(None)
+    assert not patients.clickAndAnswer()
+    assert patients.status == "This view does not show CT abdomen."
+    assert patients.choices() == ["Show CT abdomen"]
+
+
+# --- several scans in one view --------------------------------------------------------------------
+
+
+def test_fused_scans_of_one_patient_and_position_take_clicks(patients: TwoViews) -> None:
+    for node in (patients.volumeNode, patients.fuse(0.5)):
+        stateDicom(node, "P-7710", FRAME)
+    assert patients.clickAndAnswer()
+    lines = [actor.GetInput() for actor in patients.panel.viewStatus.actors]
+    assert any(line.startswith("CT abdomen\n") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (("", FRAME), ("", FRAME)),
+        (("Anonymous", FRAME), ("Anonymous", FRAME)),
+        (("0000", FRAME), ("0000", FRAME)),
+        (("UNKNOWN", FRAME), ("UNKNOWN", FRAME)),
+        (("P-7710", ""), ("P-7710", "")),
+        (("P-7710", FRAME), ("P-7710", OTHER_FRAME)),
+        (("P-7710", FRAME), ("", FRAME)),
+    ],
+)
+def test_fused_scans_of_unknown_patients_take_no_click_before_the_user_says_so(
+    patients: TwoViews, first: tuple[str, str], second: tuple[str, str]
+) -> None:
+    stateDicom(patients.volumeNode, *first)
+    stateDicom(patients.fuse(0.5), *second)
+    assert not patients.clickAndAnswer()
+    assert patients.isUntouched()
+    words = "Are PET and CT abdomen of the same patient, in the same position?"
+    assert patients.status == words
+    assert patients.choices() == ["Yes, work on CT abdomen", "Show CT abdomen alone"]
+    patients.press(patients.ui.firstChoiceButton)
+    assert patients.clickAndAnswer()
+
+
+def test_a_scan_with_one_of_another_patient_is_shown_alone_before_it_takes_a_click(
+    patients: TwoViews,
+) -> None:
+    stateDicom(patients.volumeNode, "P-7710", FRAME, "Miller^Ann")
+    stateDicom(patients.fuse(0.5), "P-7711", FRAME, "Smith^Bo")
+    assert not patients.clickAndAnswer()
+    assert patients.isUntouched()
+    assert "PET (Smith Bo) with CT abdomen (Miller Ann), of another patient" in patients.status
+    patients.press(patients.ui.firstChoiceButton)
+    assert not patients.view.compositeNode.GetForegroundVolumeID()
+    assert patients.clickAndAnswer()
+
+
+def test_what_pumit_made_from_a_scan_may_lie_over_it(patients: TwoViews) -> None:
+    from PUMITSlicerLib.mrml import addVolumeNode, readVolume
+
+    made = addVolumeNode("Reconstruction", readVolume(patients.volumeNode), patients.volumeNode)
+    patients.view.compositeNode.SetForegroundVolumeID(made.GetID())
+    patients.view.compositeNode.SetForegroundOpacity(0.5)
+    assert patients.clickAndAnswer()
+
+
+# --- several views --------------------------------------------------------------------------------
+
+
+def test_of_two_views_side_by_side_only_that_of_the_scan_takes_clicks(
+    patients: TwoViews, sliceView: Any
+) -> None:
+    second, other = patients.addPatient(), sliceView("Yellow", "Axial")
+    other.show(second)
+    patients.process()
+    count = len(patients.worker.requests)
+    other.clickAt(PLACE)
+    assert len(patients.worker.requests) == count
+    assert patients.isUntouched()
+    assert patients.status == "This view shows Second patient; PUMIT works on CT abdomen."
+    assert patients.clickAndAnswer()
+
+
+def test_a_prompt_that_is_dragged_in_the_view_of_another_patient_stays(
+    patients: TwoViews, sliceView: Any
+) -> None:
+    second, other = patients.addPatient(), sliceView("Yellow", "Axial")
+    other.show(second)
+    patients.logic.stopPlacing()
+    count = len(patients.worker.requests)
+    other.sliceNode.JumpSliceByOffsetting(14, 12, 10)
+    other.drag(other.rasToXy((14, 12, 10)), other.rasToXy((6, 6, 10)))
+    assert len(patients.worker.requests) == count
+    assert patients.isUntouched()
+    (points,) = nodes("vtkMRMLMarkupsFiducialNode")
+    np.testing.assert_allclose(points.GetNthControlPointPosition(0), (14, 12, 10), atol=0.6)
+    assert "Second patient" in patients.status
+
+
+def test_a_view_that_a_script_opened_in_a_window_is_guarded_too(
+    patients: TwoViews, sliceView: Any
+) -> None:
+    second, other = patients.addPatient(), sliceView("Elsewhere", "Axial")
+    other.show(second)
+    count = len(patients.worker.requests)
+    other.clickAt(PLACE)
+    assert len(patients.worker.requests) == count
+    assert patients.isUntouched()
+
+
+def test_a_layout_that_comes_later_is_guarded_too(patients: TwoViews) -> None:
+    import slicer
+    from harness.views import open_views
+
+    second = patients.addPatient()
+    manager = slicer.app.layoutManager()
+    manager.setLayout(slicer.vtkMRMLLayoutNode.SlicerLayoutCompareView)
+    patients.process()
+    name = next(each for each in manager.sliceViewNames() if each.startswith("Compare"))
+    view = open_views.sliceView(name)
+    view.show(second)
+    count = len(patients.worker.requests)
+    view.clickAt(PLACE)
+    assert len(patients.worker.requests) == count
+    assert patients.isUntouched()
+
+
+def test_a_3d_view_that_does_not_show_the_scan_takes_no_click(patients: TwoViews) -> None:
+    from harness.views import open_views
+
+    solid = open_views.threeDView("1")
+    solid.resetFocalPoint()
+    solid.render()  # which gives it a camera
+    count = len(patients.worker.requests)
+    solid.click(250, 250)
+    assert len(patients.worker.requests) == count
+    assert patients.status == "This view does not show CT abdomen."
+    patients.first.CreateClosedSurfaceRepresentation()
+    patients.first.GetDisplayNode().SetVisibility3D(True)
+    assert patients.logic.guard.allows(viewNode=solid.viewNode)
+
+
+def test_a_button_counts_for_the_views_together_once_the_mouse_left_them(
+    patients: TwoViews, sliceView: Any
+) -> None:
+    second, other = patients.addPatient(), sliceView("Yellow", "Axial")
+    other.show(second)
+    patients.process()
+    other.enter()
+    other.move(200, 200)
+    patients.press(patients.ui.updateButton)
+    assert "Second patient" in patients.status
+    other.leave()
+    count = len(patients.worker.requests)
+    patients.press(patients.ui.updateButton)
+    assert len(patients.worker.requests) == count + 1
+
+
+def test_a_panel_that_is_opened_late_works_on_the_scan_that_is_seen(
+    loadModule: Any, sliceView: Any
+) -> None:
+    import slicer
+    from panel_scene import Panel
+    from scripted_worker import SHAPE
+
+    view = sliceView("Red", "Axial")
+    first, second = (slicer.util.addVolumeFromArray(np.zeros(SHAPE, np.int16)) for _ in range(2))
+    view.show(second)
+    panel = Panel(loadModule)
+    assert panel.logic.volumeNode is second
+    view.show(first)
+    panel.gui.exit()
+    panel.gui.enter()
+    panel.process()
+    assert "PUMIT works on" in panel.status
+    panel.close()
