@@ -9,6 +9,21 @@ from typing import Any
 from pumit.geometry import Array, Floats
 
 
+@dataclass(frozen=True, eq=False)
+class PlacedFrame:
+    """Where a frame's pixels are.
+
+    Attributes:
+        position_lps: Centre of the first pixel, LPS mm.
+        axes_lps: 3 x 2, columns: unit vectors of growing column and row index; LPS.
+        pixel_spacing_mm: Distance of rows, distance of columns.
+    """
+
+    position_lps: Floats
+    axes_lps: Floats
+    pixel_spacing_mm: tuple[float, float]
+
+
 @dataclass(frozen=True)
 class DicomSource:
     """The DICOM files a volume was read from, so that a DICOM-SEG can reference them.
@@ -18,11 +33,14 @@ class DicomSource:
             temporary folder that lives as long as this object (`keep_alive`).
         series_instance_uid: The source series.
         keep_alive: Whatever must not be deleted while the files are needed.
+        frames: Frames of a multi-frame file in its order, where its header states but one
+            position for all of them; empty otherwise.
     """
 
     files: tuple[Path, ...]
     series_instance_uid: str
     keep_alive: Any = field(default=None, repr=False, compare=False)
+    frames: tuple[PlacedFrame, ...] = field(default=(), repr=False, compare=False)
 
 
 @dataclass(frozen=True, eq=False)

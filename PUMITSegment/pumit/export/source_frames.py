@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy.typing as npt
 from pydicom.dataset import Dataset
 
 from pumit.errors import ExportError
+from pumit.file_image import PlacedFrame
 from pumit.geometry import Floats, Triple
 from pumit.segmentation import Mask
 from pumit.volume import Volume
@@ -53,8 +54,14 @@ class SourceFrame:
     geometry: FrameGeometry | None
 
 
-def source_frames(datasets: Sequence[Dataset]) -> list[SourceFrame]:
+def source_frames(
+    datasets: Sequence[Dataset], placed: Sequence[PlacedFrame] = ()
+) -> list[SourceFrame]:
     """List the frames of single-frame files, or of one multi-frame file, in file order.
+
+    Args:
+        datasets: Headers.
+        placed: Frames of a multi-frame file whose header states but one position.
 
     Raises:
         ExportError: If a header lacks its size or has an unusable geometry.
@@ -62,6 +69,9 @@ def source_frames(datasets: Sequence[Dataset]) -> list[SourceFrame]:
     first = datasets[0]
     try:
         if "PerFrameFunctionalGroupsSequence" not in first:
+            size = int(first.Rows), int(first.Columns)
+            if placed:
+                return [SourceFrame(*size, _placed(frame)) for frame in placed]
             return [SourceFrame(int(d.Rows), int(d.Columns), _single(d)) for d in datasets]
         shared = first.SharedFunctionalGroupsSequence[0]
         geometries = [_of_group(frame, shared) for frame in first.PerFrameFunctionalGroupsSequence]
@@ -82,6 +92,10 @@ def _single(ds: Dataset) -> FrameGeometry | None:
     return _geometry(ds.ImagePositionPatient, ds.ImageOrientationPatient, ds.PixelSpacing)
 
 
+def _placed(frame: PlacedFrame) -> FrameGeometry:
+    return _geometry(frame.position_lps, frame.axes_lps.T.ravel(), frame.pixel_spacing_mm)
+
+
 def _of_group(frame: Dataset, shared: Dataset) -> FrameGeometry:
     def item(keyword: str) -> Dataset:
         return (frame if keyword in frame else shared)[keyword].value[0]
@@ -94,10 +108,10 @@ def _of_group(frame: Dataset, shared: Dataset) -> FrameGeometry:
 
 
 def _geometry(
-    position: Sequence[float], cosines: Sequence[float], spacing: Sequence[float]
+    position: Iterable[float], cosines: Iterable[float], spacing: Sequence[float]
 ) -> FrameGeometry:
     x, y, z = (float(p) for p in position)
-    row, column = np.asarray(cosines, dtype=np.float64).reshape(2, 3)
+    row, column = np.array([float(c) for c in cosines]).reshape(2, 3)
     return FrameGeometry((x, y, z), row, column, (float(spacing[0]), float(spacing[1])))
 
 

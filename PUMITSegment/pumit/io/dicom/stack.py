@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from pumit.errors import VolumeError
-from pumit.file_image import DicomSource, FileImage
+from pumit.file_image import DicomSource, FileImage, PlacedFrame
 from pumit.geometry import PLANAR_SLICE_SPACING_MM, Array, Floats
 from pumit.io.dicom.choice import Stack
+from pumit.io.dicom.files import first_value
 from pumit.io.dicom.pixels import read_pixels
 from pumit.io.dicom.slices import DicomSlice
 
@@ -41,7 +42,7 @@ def read_stack(stack: Stack, *, keep_alive: Any = None) -> FileImage:
     uid = stack.choice.partition("#")[0]
     # A multi-frame file is listed once.
     files = tuple(dict.fromkeys(s.file.path for s in slices))
-    source = DicomSource(files, uid, keep_alive)
+    source = DicomSource(files, uid, keep_alive, _frames(slices))
     first = slices[0]
     row_mm, column_mm = _pixel_spacing(slices)
     in_plane = first.axes_lps * np.array([column_mm, row_mm])
@@ -59,6 +60,18 @@ def read_stack(stack: Stack, *, keep_alive: Any = None) -> FileImage:
     step = (positions[-1] - positions[0]) / (array.shape[-3] - 1)
     step = _straightened(step, first.normal_lps, array.shape[-3], min(row_mm, column_mm))
     return FileImage(array, np.column_stack([in_plane, step]), origin, source)
+
+
+def _frames(slices: list[DicomSlice]) -> tuple[PlacedFrame, ...]:
+    """Frames of an older multi-frame file, of which only the reader knows where they are."""
+    header = slices[0].file.header
+    if len(slices) == 1 or first_value(header, "PerFrameFunctionalGroupsSequence"):
+        return ()
+    if len({s.file.path for s in slices}) > 1 or slices[0].tile is not None:
+        return ()
+    spacing = _pixel_spacing(slices)
+    ordered = sorted(slices, key=lambda s: s.frame)
+    return tuple(PlacedFrame(_position(s), s.axes_lps, spacing) for s in ordered)
 
 
 def _position(s: DicomSlice) -> Floats:
