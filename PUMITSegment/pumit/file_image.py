@@ -35,12 +35,17 @@ class DicomSource:
         keep_alive: Whatever must not be deleted while the files are needed.
         frames: Frames of a multi-frame file in its order, where its header states but one
             position for all of them; empty otherwise.
+        instances: SOPInstanceUIDs of the files.
+        frame: Number of the frame, from 1 on, that the image is, where a file has several images
+            without a place; None otherwise.
     """
 
     files: tuple[Path, ...]
     series_instance_uid: str
     keep_alive: Any = field(default=None, repr=False, compare=False)
     frames: tuple[PlacedFrame, ...] = field(default=(), repr=False, compare=False)
+    instances: tuple[str, ...] = field(default=(), repr=False, compare=False)
+    frame: int | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, eq=False)

@@ -44,6 +44,7 @@ def read_image(path: Path, *, series: str | None = None) -> FileImage:
         VolumeError: If the path holds no scan, or one that cannot be used; with the reason.
         AmbiguousSeriesError: If there are several series and none was chosen.
     """
+    path = _header_of_pair(path)
     kind = _kind(path)
     if kind in ("folder", "zip", "DICOM"):
         image = _read_dicom(path, kind, series)
@@ -73,12 +74,22 @@ def scanned_axis(path: Path) -> int | None:
     Raises:
         VolumeError: If the path holds no scan.
     """
+    path = _header_of_pair(path)
     kind = _kind(path)
     if kind == "NIfTI":
         from pumit.io.images.nifti import nifti_slice_axis
 
         return nifti_slice_axis(path)
     return 0 if kind in ("folder", "zip", "DICOM") else None
+
+
+def _header_of_pair(path: Path) -> Path:
+    """Where the voxels of a NIfTI pair are given, its header."""
+    if ".img" not in path.name.lower():
+        return path
+    from pumit.io.images.nifti import header_file
+
+    return header_file(path)
 
 
 def _kind(path: Path) -> _Kind:
@@ -93,7 +104,7 @@ def _kind(path: Path) -> _Kind:
             start = stream.read(_START_BYTES)
         if not start:
             raise VolumeError("The file is empty; copy or export it again.")
-        is_compressed = start[:2] == b"\x1f\x8b"
+        is_compressed = start[:2] == b"\x1f\x8b" and start[128:132] != b"DICM"
         kind = _kind_inside_gzip(path) if is_compressed else _kind_of_content(start)
     if kind is None:
         raise VolumeError(
@@ -106,6 +117,8 @@ def _kind(path: Path) -> _Kind:
 def _kind_of_content(start: bytes) -> _Kind | None:
     from pumit.io.images.nifti import is_nifti
 
+    if start[128:132] == b"DICM":  # what is before it may look like any other kind
+        return "DICOM"
     if start.startswith((b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff")):
         return "picture"
     if start.startswith((b"PK\x03\x04", b"PK\x05\x06")):

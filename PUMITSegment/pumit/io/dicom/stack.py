@@ -13,7 +13,7 @@ from pumit.geometry import PLANAR_SLICE_SPACING_MM, Array, Floats
 from pumit.io.dicom.choice import Stack
 from pumit.io.dicom.files import first_value
 from pumit.io.dicom.pixels import read_pixels
-from pumit.io.dicom.slices import DicomSlice
+from pumit.io.dicom.slices import DicomSlice, frame_count
 
 logger = logging.getLogger(__name__)
 
@@ -42,8 +42,18 @@ def read_stack(stack: Stack, *, keep_alive: Any = None) -> FileImage:
     uid = stack.choice.partition("#")[0]
     # A multi-frame file is listed once.
     files = tuple(dict.fromkeys(s.file.path for s in slices))
-    source = DicomSource(files, uid, keep_alive, _frames(slices))
     first = slices[0]
+    header = first.file.header
+    instances = {str(first_value(s.file.header, "SOPInstanceUID") or "") for s in slices} - {""}
+    is_one_of_several = first.position_lps is None and first.times < frame_count(header)
+    source = DicomSource(
+        files,
+        uid,
+        keep_alive,
+        frames=_frames(slices),
+        instances=tuple(sorted(instances)),
+        frame=first.frame + 1 if is_one_of_several else None,
+    )
     row_mm, column_mm = _pixel_spacing(slices)
     in_plane = first.axes_lps * np.array([column_mm, row_mm])
     origin = np.zeros(3) if first.position_lps is None else first.position_lps
@@ -154,7 +164,7 @@ def _evenly_spaced(array: Array, offsets: Floats) -> Array:
         for k, (low, part) in enumerate(zip(below, index - below, strict=True)):
             mixed = channel[low] * (1 - part) + channel[low + 1] * part
             out[k] = np.rint(mixed) if array.dtype.kind in "biu" else mixed
-    logger.info("Unequal slice gaps: interpolated to even ones.")
+    logger.warning("The slices are spaced unequally; they are interpolated to even ones.")
     return result.reshape((*array.shape[:-3], count, *array.shape[-2:]))
 
 

@@ -15,7 +15,12 @@ from pumit.io.file_part import split_part
 from pumit.io.labels.channel_files import joined_channels
 from pumit.io.labels.grid_match import place, put, same_grid
 from pumit.io.labels.label_file import LabelFile, LabelledSegment, named_segments, read_label_file
-from pumit.io.labels.label_objects import LabelObject, label_object, open_label_object
+from pumit.io.labels.label_objects import (
+    LabelObject,
+    label_object,
+    open_label_object,
+    require_all_parts,
+)
 from pumit.io.slicer_bundle import find_node, is_bundle, unpacked
 from pumit.volume import Volume
 
@@ -116,15 +121,16 @@ def _read_object(found: LabelObject, image: Volume) -> LabelFile:
         doubt = f"{found.kind}: refers to another series than the image"
     else:
         doubt = ""
-    with open_label_object(found) as file:
+    require_all_parts(found)
+    with open_label_object(found) as files:
         if found.kind == "DICOM-SEG":
             from pumit.io.labels.seg_labels import read_dicom_seg
 
-            labels = read_dicom_seg(file, image)
+            labels = read_dicom_seg(files, image)
         else:
             from pumit.io.labels.rt_struct import read_rt_struct
 
-            labels = read_rt_struct(file, image)
+            labels = read_rt_struct(files[0], image)
     return replace(labels, doubts=(*labels.doubts, doubt)) if doubt else labels
 
 
