@@ -110,9 +110,6 @@ def complete_headers(headers: Sequence[Dataset], frames: Sequence[SourceFrame]) 
             setattr(first, keyword, "")
     _to_unicode(first)
     if frames[0].geometry is None:
-        # Pixel sizes are only valid with a thickness, which may be unknown.
-        if "PixelSpacing" in first and "SliceThickness" not in first:
-            first.SliceThickness = None
         return
     if "FrameOfReferenceUID" not in first:
         logger.warning("The source series has no frame of reference; the DICOM-SEG gets its own.")

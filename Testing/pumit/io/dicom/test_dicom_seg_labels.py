@@ -127,7 +127,8 @@ def picture_and_segment(folder: Path) -> tuple[Volume, Path, np.ndarray]:
     """An X-ray without a place, and the DICOM-SEG that is written on it."""
     folder.mkdir(parents=True)
     pixels = np.arange(9 * 11, dtype=np.uint16).reshape(9, 11)
-    ds = dicom_slice(pixels, None, Modality="DX", SOPClassUID="1.2.840.10008.5.1.4.1.1.1.1")
+    more = {"SOPClassUID": "1.2.840.10008.5.1.4.1.1.1.1", "ImagerPixelSpacing": [0.9, 0.7]}
+    ds = dicom_slice(pixels, None, pixel_spacing=None, Modality="DX", **more)
     ds.file_meta.MediaStorageSOPClassUID = ds.SOPClassUID
     del ds.FrameOfReferenceUID
     ds.save_as(folder / "dx.dcm", enforce_file_format=True)
