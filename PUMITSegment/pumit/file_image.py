@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from pumit.errors import VolumeError
 from pumit.geometry import Array, Floats
+
+logger = logging.getLogger(__name__)
+
+# A scan of which more than this part is NaN or infinite is refused.
+MAX_NONFINITE_PART = 0.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,3 +73,33 @@ class FileImage:
     steps_mm: Floats
     origin_lps: Floats
     source: DicomSource | None = None
+
+
+def finite_voxels(array: Array) -> Array:
+    """The same array where all voxels are finite, else one with the others replaced.
+
+    Scans that were registered or masked have NaN outside their field; such voxels get the smallest
+    finite value, and a warning says so.
+
+    Raises:
+        VolumeError: If more than `MAX_NONFINITE_PART` of the voxels are not finite.
+    """
+    if array.dtype.kind != "f":
+        return array
+    is_finite = np.isfinite(array)
+    count = int(is_finite.sum())
+    if count == array.size:
+        return array
+    part = 1 - count / array.size
+    if part > MAX_NONFINITE_PART:
+        raise VolumeError(
+            f"{part:.0%} of the voxels are NaN or infinite; at most "
+            f"{MAX_NONFINITE_PART:.0%} can be: export the scan again."
+        )
+    smallest = array[is_finite].min()
+    logger.warning(
+        "%d voxels are NaN or infinite; they get the smallest finite value, %g.",
+        array.size - count,
+        smallest,
+    )
+    return np.where(is_finite, array, smallest)

@@ -6,6 +6,7 @@ import logging
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from pumit.errors import VolumeError
 from pumit.file_image import DicomSource, FileImage, PlacedFrame
@@ -22,6 +23,8 @@ GAP_JITTER = 0.1
 # Gaps may differ by this factor from the usual one and are then interpolated; a gap beyond it
 # means that slices are missing, or that two acquisitions are mixed.
 GAP_FACTOR = 1.5
+# So many equal wide gaps at an end of a scan are no slices that were lost.
+PLANNED_GAPS = 3
 # Slices may be shifted sideways by this part of a pixel.
 SHIFT_PIXELS = 0.5
 
@@ -63,7 +66,7 @@ def read_stack(stack: Stack, *, keep_alive: Any = None) -> FileImage:
         return FileImage(read_pixels(slices), steps, origin, source)
     positions = np.stack([_position(s) for s in slices])
     offsets = (positions - positions[0]) @ first.normal_lps
-    _check_gaps(offsets, positions)
+    _check_gaps(offsets, positions, _thicknesses(slices))
     _check_shift(offsets, positions, min(row_mm, column_mm))
     array = read_pixels(slices)
     array = _evenly_spaced(array, offsets)
@@ -114,10 +117,40 @@ def _pixel_spacing(slices: list[DicomSlice]) -> tuple[float, float]:
     return spacing
 
 
-def _check_gaps(offsets: Floats, positions: Floats) -> None:
+def _is_planned(gaps: Floats, wide: npt.NDArray[np.int64], thicknesses: Floats) -> bool:
+    """Whether wide gaps are those of thicker slices, or most of a part, so that none is missing."""
+    # 1. Slices of several thicknesses, and every wide gap as wide as a slice beside it is thick.
+    if np.isfinite(thicknesses).all() and np.ptp(thicknesses) > 0:
+        beside = np.maximum(thicknesses[wide], thicknesses[wide + 1])
+        return bool((gaps[wide] <= GAP_FACTOR * beside).all())
+    # 2. At one end of the scan at least three gaps in a row, of one size.
+    runs = np.split(wide, np.flatnonzero(np.diff(wide) > 1) + 1)
+    at_end = [run for run in runs if run[0] == 0 or run[-1] == len(gaps) - 1]
+    return len(runs) == len(at_end) and all(
+        len(run) >= PLANNED_GAPS and np.ptp(gaps[run]) <= GAP_JITTER * gaps[run].mean()
+        for run in runs
+    )
+
+
+def _thicknesses(slices: list[DicomSlice]) -> Floats:
+    """Slice thicknesses in mm; NaN where they are not stated."""
+    values = [first_value(s.file.header, "SliceThickness") for s in slices]
+    try:
+        return np.array([np.nan if v is None else float(v) for v in values])
+    except (TypeError, ValueError):
+        return np.full(len(values), np.nan)
+
+
+def _check_gaps(offsets: Floats, positions: Floats, thicknesses: Floats) -> None:
     gaps = np.diff(offsets)
     usual = float(np.median(gaps))
     wide = np.flatnonzero(gaps > GAP_FACTOR * usual)
+    if len(wide) and _is_planned(gaps, wide, thicknesses):
+        raise VolumeError(
+            f"The slices are spaced unequally, {gaps.min():.2f} to {gaps.max():.2f} mm apart, as "
+            "the scanner was set; resample the series to equal distances, or export its parts as "
+            "series of their own."
+        )
     if len(wide):
         k = int(wide[0])
         missing = sum(max(round(float(gaps[j]) / usual) - 1, 1) for j in wide)

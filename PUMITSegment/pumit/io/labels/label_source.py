@@ -24,6 +24,8 @@ from pumit.io.labels.label_objects import (
 from pumit.io.slicer_bundle import find_node, is_bundle, unpacked
 from pumit.volume import Volume
 
+OUTSIDE = "labelled voxels lie outside of the image"
+
 
 def read_scan(files: Sequence[Path], label: Path | None = None) -> Volume:
     """Read a scan: one file, folder or zip, or one for each channel.
@@ -86,10 +88,10 @@ def read_labels(path: Path, image: Volume) -> LabelFile:
             raise VolumeError(f"Name the segmentation of the scene: {file.name}#NodeName.")
         node = find_node(file, part)
         with unpacked(file, node) as unpacked_file:
-            return _on_grid(read_label_file(unpacked_file), image)
+            return on_grid(read_label_file(unpacked_file), image)
     found = label_object(path)
     if found is None:
-        return _on_grid(read_label_file(file), image)
+        return on_grid(read_label_file(file), image)
     return _read_object(found, image)
 
 
@@ -134,7 +136,12 @@ def _read_object(found: LabelObject, image: Volume) -> LabelFile:
     return replace(labels, doubts=(*labels.doubts, doubt)) if doubt else labels
 
 
-def _on_grid(labels: LabelFile, image: Volume) -> LabelFile:
+def on_grid(labels: LabelFile, image: Volume) -> LabelFile:
+    """Bring a label map onto the grid of a scan, or of another label map; see `read_labels`.
+
+    Raises:
+        VolumeError: If it lies on another grid.
+    """
     what = "the segmentation" if labels.is_named else "the label map"
     find = place if labels.is_named else same_grid
     placement = find(labels.volume, image, what)
@@ -142,7 +149,7 @@ def _on_grid(labels: LabelFile, image: Volume) -> LabelFile:
     volume = replace(image, array=array, source=None)
     doubts = [*labels.doubts]
     if lost:
-        doubts.append(f"{lost} labelled voxels lie outside of the image")
+        doubts.append(f"{lost} {OUTSIDE}")
     if placement.doubt:
         doubts.append(f"the grid of {what} {placement.doubt}")
     return LabelFile(volume, labels.segments, tuple(doubts))
