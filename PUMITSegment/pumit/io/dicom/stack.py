@@ -61,7 +61,8 @@ def read_stack(stack: Stack, *, keep_alive: Any = None) -> FileImage:
     in_plane = first.axes_lps * np.array([column_mm, row_mm])
     origin = np.zeros(3) if first.position_lps is None else first.position_lps
     if len(slices) == 1:
-        step = first.normal_lps * PLANAR_SLICE_SPACING_MM
+        thickness = float(_thicknesses(slices)[0])
+        step = first.normal_lps * (thickness if thickness > 0 else PLANAR_SLICE_SPACING_MM)
         steps = np.column_stack([in_plane, step])
         return FileImage(read_pixels(slices), steps, origin, source)
     positions = np.stack([_position(s) for s in slices])
