@@ -67,8 +67,14 @@ def source_frames(
         ExportError: If a header lacks its size or has an unusable geometry.
     """
     first = datasets[0]
+    is_older = "PerFrameFunctionalGroupsSequence" not in first
+    if is_older and not placed and "ImagePositionPatient" in first and _has_frames(first):
+        raise ExportError(
+            "The source DICOM file states one position for all of its frames; open it again, or "
+            "write .seg.nrrd instead."
+        )
     try:
-        if "PerFrameFunctionalGroupsSequence" not in first:
+        if is_older:
             size = int(first.Rows), int(first.Columns)
             if placed:
                 return [SourceFrame(*size, _placed(frame)) for frame in placed]
@@ -84,6 +90,10 @@ def source_frames(
             "A header of the source DICOM series has no usable size, position or orientation; "
             "write .seg.nrrd instead."
         ) from None
+
+
+def _has_frames(ds: Dataset) -> bool:
+    return str(ds.get("NumberOfFrames") or 1) != "1"
 
 
 def _single(ds: Dataset) -> FrameGeometry | None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,9 +14,9 @@ from pumit.errors import VolumeError
 from pumit.file_image import DicomSource, FileImage, PlacedFrame
 from pumit.geometry import PLANAR_SLICE_SPACING_MM, Array, Floats
 from pumit.io.dicom.choice import Stack
-from pumit.io.dicom.files import first_value
+from pumit.io.dicom.files import first_value, read_header
 from pumit.io.dicom.pixels import read_pixels
-from pumit.io.dicom.slices import DicomSlice, frame_count
+from pumit.io.dicom.slices import DicomSlice, frame_count, slices_of
 
 logger = logging.getLogger(__name__)
 
@@ -74,6 +76,15 @@ def read_stack(stack: Stack, *, keep_alive: Any = None) -> FileImage:
     step = (positions[-1] - positions[0]) / (array.shape[-3] - 1)
     step = _straightened(step, first.normal_lps, array.shape[-3], min(row_mm, column_mm))
     return FileImage(array, np.column_stack([in_plane, step]), origin, source)
+
+
+def placed_frames(files: Sequence[Path]) -> tuple[PlacedFrame, ...]:
+    """Where the frames of an older multi-frame file are; none for any other series.
+
+    Raises:
+        VolumeError: If its header cannot be used.
+    """
+    return _frames(slices_of(read_header(files[0]))) if len(files) == 1 else ()
 
 
 def _frames(slices: list[DicomSlice]) -> tuple[PlacedFrame, ...]:
