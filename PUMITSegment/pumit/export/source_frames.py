@@ -73,6 +73,11 @@ def source_frames(
             "The source DICOM file states one position for all of its frames; open it again, or "
             "write .seg.nrrd instead."
         )
+    if not is_older and len(datasets) > 1:
+        raise ExportError(
+            "The source DICOM series is in several multi-frame files, to which no DICOM-SEG can "
+            "refer together; write .seg.nrrd instead."
+        )
     try:
         if is_older:
             size = int(first.Rows), int(first.Columns)
