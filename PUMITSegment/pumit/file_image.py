@@ -2,11 +2,35 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from pumit.errors import VolumeError
 from pumit.geometry import Array, Floats
+
+logger = logging.getLogger(__name__)
+
+# A scan of which more than this part is NaN or infinite is refused.
+MAX_NONFINITE_PART = 0.5
+
+
+@dataclass(frozen=True, eq=False)
+class PlacedFrame:
+    """Where a frame's pixels are.
+
+    Attributes:
+        position_lps: Centre of the first pixel, LPS mm.
+        axes_lps: 3 x 2, columns: unit vectors of growing column and row index; LPS.
+        pixel_spacing_mm: Distance of rows, distance of columns.
+    """
+
+    position_lps: Floats
+    axes_lps: Floats
+    pixel_spacing_mm: tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -18,11 +42,19 @@ class DicomSource:
             temporary folder that lives as long as this object (`keep_alive`).
         series_instance_uid: The source series.
         keep_alive: Whatever must not be deleted while the files are needed.
+        frames: Frames of a multi-frame file in its order, where its header states but one
+            position for all of them; empty otherwise.
+        instances: SOPInstanceUIDs of the files.
+        frame: Number of the frame, from 1 on, that the image is, where a file has several images
+            without a place; None otherwise.
     """
 
     files: tuple[Path, ...]
     series_instance_uid: str
     keep_alive: Any = field(default=None, repr=False, compare=False)
+    frames: tuple[PlacedFrame, ...] = field(default=(), repr=False, compare=False)
+    instances: tuple[str, ...] = field(default=(), repr=False, compare=False)
+    frame: int | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,3 +73,33 @@ class FileImage:
     steps_mm: Floats
     origin_lps: Floats
     source: DicomSource | None = None
+
+
+def finite_voxels(array: Array) -> Array:
+    """The same array where all voxels are finite, else one with the others replaced.
+
+    Scans that were registered or masked have NaN outside their field; such voxels get the smallest
+    finite value, and a warning says so.
+
+    Raises:
+        VolumeError: If more than `MAX_NONFINITE_PART` of the voxels are not finite.
+    """
+    if array.dtype.kind != "f":
+        return array
+    is_finite = np.isfinite(array)
+    count = int(is_finite.sum())
+    if count == array.size:
+        return array
+    part = 1 - count / array.size
+    if part > MAX_NONFINITE_PART:
+        raise VolumeError(
+            f"{part:.0%} of the voxels are NaN or infinite; at most "
+            f"{MAX_NONFINITE_PART:.0%} can be: export the scan again."
+        )
+    smallest = array[is_finite].min()
+    logger.warning(
+        "%d voxels are NaN or infinite; they get the smallest finite value, %g.",
+        array.size - count,
+        smallest,
+    )
+    return np.where(is_finite, array, smallest)

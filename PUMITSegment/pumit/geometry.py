@@ -164,6 +164,10 @@ def _unsheared(array: Array, steps: Floats, origin: Floats) -> Grid:
             output=exact,
         )
         out[...] = np.rint(values) if array.dtype.kind in "biu" else values
-    logger.info("Sheared voxel axes: interpolated onto a perpendicular grid.")
+    logger.warning(
+        "The voxel axes are sheared by %.1f degrees; the scan is interpolated onto a perpendicular "
+        "grid.",
+        np.degrees(np.arcsin(min(_shear(steps / np.linalg.norm(steps, axis=0)), 1.0))),
+    )
     voxels = result.reshape(array.shape[:-3] + target.shape)
     return voxels, target.spacing_mm, _triple(target.origin_lps), target.direction

@@ -11,7 +11,13 @@ import numpy.typing as npt
 
 from pumit.errors import VolumeError
 from pumit.file_image import DicomSource
-from pumit.geometry import Array, Floats, Triple, perpendicular_grid
+from pumit.geometry import (
+    PLANAR_SLICE_SPACING_MM,
+    Array,
+    Floats,
+    Triple,
+    perpendicular_grid,
+)
 from pumit.io.read import read_image
 
 
@@ -28,6 +34,8 @@ class Volume:
         direction: 3 x 3, orthonormal; as in ITK its columns are the W, H and D axes in LPS.
             Left-handed directions are kept.
         source: The DICOM series the volume came from, or None.
+        thickness_mm: Slice spacing that a file states of a 2D image, for files that are written
+            on its grid; None where it states none.
 
     Raises:
         VolumeError: If shape, spacing or direction cannot be a volume's.
@@ -38,6 +46,7 @@ class Volume:
     origin_lps: Triple = (0.0, 0.0, 0.0)
     direction: Floats = field(default_factory=lambda: np.eye(3))
     source: DicomSource | None = None
+    thickness_mm: float | None = None
 
     def __post_init__(self) -> None:
         array = np.asarray(self.array)
@@ -97,7 +106,10 @@ class Volume:
         Raises:
             VolumeError: If a step is zero or not finite, or axes are (nearly) parallel.
         """
-        return Volume(*perpendicular_grid(array, steps_mm, origin_lps), source)
+        step = float(np.linalg.norm(np.asarray(steps_mm, dtype=np.float64)[:, 2]))
+        is_stated = array.shape[-3] == 1 and 0 < step < PLANAR_SLICE_SPACING_MM
+        grid = perpendicular_grid(array, steps_mm, origin_lps)
+        return Volume(*grid, source, step if is_stated else None)
 
     @property
     def shape(self) -> tuple[int, int, int]:

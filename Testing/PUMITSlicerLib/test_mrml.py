@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -283,12 +284,16 @@ def test_types_that_slicer_has_not_are_converted(scene, dtype) -> None:
     np.testing.assert_array_equal(readVolume(node).array, array)
 
 
-def test_planar_volume_is_thin_in_the_scene(scene) -> None:
+def test_planar_volume_is_as_thin_in_the_scene_as_it_was(scene) -> None:
     from PUMITSlicerLib.mrml import addVolumeNode, readVolume
 
-    flat = readVolume(addVolume(np.ones((1, 5, 6), np.int16), seed=3))
+    source = addVolume(np.ones((1, 5, 6), np.int16), seed=3)
+    flat = readVolume(source)
     node = addVolumeNode("Flat", flat)
-    assert node.GetSpacing()[2] == pytest.approx(1.0)
+    assert node.GetSpacing() == pytest.approx(source.GetSpacing())
+    assert addVolumeNode("Made", replace(flat, thickness_mm=None)).GetSpacing()[2] == pytest.approx(
+        1.0
+    )
     np.testing.assert_allclose(readVolume(node).direction, flat.direction, atol=1e-9)
 
 

@@ -54,7 +54,7 @@ def test_every_corner_is_covered() -> None:
 
 
 def test_shear_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.WARNING):
         Volume.from_steps(np.zeros(SHAPE), steps(1.0), ORIGIN)
     assert len([r for r in caplog.records if r.name == "pumit.geometry"]) == 1
 

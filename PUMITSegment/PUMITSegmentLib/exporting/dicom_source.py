@@ -137,10 +137,12 @@ def withSource(volume: Volume, files: tuple[Path, ...]) -> Volume:
     """
     from pumit.export.source_frames import source_frames
     from pumit.export.source_headers import read_headers
+    from pumit.io.dicom.stack import placed_frames
 
     headers = read_headers(DicomSource(files, ""))
     uid = str(headers[0].SeriesInstanceUID)
-    frames = source_frames(headers)
+    placed = placed_frames(files)
+    frames = source_frames(headers, placed)
     geometries = [frame.geometry for frame in frames]
     first = geometries[0]
     sizes = {(frame.rows, frame.columns) for frame in frames}
@@ -153,7 +155,8 @@ def withSource(volume: Volume, files: tuple[Path, ...]) -> Volume:
         # Slices run against the normal of rows and columns.
         order = order[::-1]
     is_single = len(files) == len(frames)
-    source = DicomSource(tuple(files[i] for i in order) if is_single else files, uid)
+    ordered = tuple(files[i] for i in order) if is_single else files
+    source = DicomSource(ordered, uid, frames=placed)
     spacing = np.array(first.pixel_spacing_mm)
     is_own = (
         sizes == {volume.shape[1:]}
@@ -178,6 +181,7 @@ def withSource(volume: Volume, files: tuple[Path, ...]) -> Volume:
         volume.origin_lps,
         volume.direction,
         source,
+        volume.thickness_mm,
         corners[order],
         np.column_stack([first.column_lps, first.row_lps]) / spacing,
         normal,

@@ -119,7 +119,8 @@ def tasks_of(args: argparse.Namespace, settings: BatchSettings) -> list[ScanTask
             f"There are {len(scans)} images, but the output {args.output.name!r} is one file; "
             "give a folder."
         )
-    if is_one_file and args.images[0].suffix.lower() != LIST_SUFFIX:
+    is_list = args.images[0].suffix.lower() == LIST_SUFFIX
+    if is_one_file and not is_list and not args.images[0].is_dir():
         check_suffix(args.output)
     if not args.output.is_dir():
         check_target(args.output)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
+from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from pumit.inference.interactive.segmenter import Segmenter
     from pumit.inference.interactive.session import InteractiveSession
     from pumit.segmentation import Segmentation
+    from pumit.volume import Volume
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -101,6 +104,29 @@ def prompts_from(args: argparse.Namespace) -> list[Prompt]:
     return prompts
 
 
+def check_points(prompts: Sequence[Prompt], volume: Volume) -> None:
+    """Refuse a point outside of a scan, in the frame in which it was given.
+
+    Raises:
+        PromptError: If there is one; the message says where the scan is.
+    """
+    outside = (
+        p for p in prompts if isinstance(p, PointPrompt) and not volume.contains(p.point_lps)
+    )
+    point = next(outside, None)
+    if point is None:
+        return
+    corners = volume.index_to_world(list(product(*((0, n - 1) for n in volume.shape))))
+    places = [ras_to_lps(corner) for corner in corners.tolist()]
+    spans = zip("RAS", zip(*places, strict=True), strict=True)
+    where = ", ".join(f"{axis} {min(v):.4g} to {max(v):.4g}" for axis, v in spans)
+    given = ", ".join(f"{v + 0.0:.6g}" for v in ras_to_lps(list(point.point_lps)))
+    raise PromptError(
+        f"The point {given} mm (R, A, S) lies outside of the volume, which is from {where}; click "
+        "inside the image."
+    )
+
+
 def check_target(path: Path) -> None:
     """Find out before any long work whether a file can be written.
 
@@ -136,6 +162,7 @@ def segment_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation, 
         return find_image(args, step)
     step("Reading the scan", 0.05)
     volume = Volume.read(args.image, series=args.series)
+    check_points(prompts, volume)
     step("Loading the model", 0.25)
     # Torch loads here, after what the user may have to repair first.
     from pumit.inference.interactive.segmenter import load_segmenter
@@ -156,7 +183,7 @@ def segment_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation, 
     mask = session.predict(progress=lambda share: step("Segmenting", 0.4 + 0.5 * share))
     if not mask.any():
         raise PromptError("The model finds nothing there; move the point or draw a box.")
-    name = args.name or terminology.type.meaning
+    name = args.name or terminology.name
     segment = terminology.segment(name, mask)
     segmentation = Segmentation(volume, (segment,), algorithm_of(segmenter))
     voxel_ml = float(np.prod(volume.spacing_mm)) / 1000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,8 +12,11 @@ import numpy as np
 
 from pumit.errors import VolumeError
 from pumit.evaluation.segmentation_metrics import MetricRow, mask_metrics
-from pumit.io.labels.label_file import LabelFile, LabelledSegment, is_same_grid, read_label_file
+from pumit.io.labels.label_file import LabelFile, LabelledSegment, read_label_file
+from pumit.io.labels.label_source import OUTSIDE, on_grid
 from pumit.segmentation import Mask
+
+logger = logging.getLogger(__name__)
 
 LABEL_SUFFIXES = (".seg.nrrd", ".nii.gz", ".nii", ".nrrd", ".nhdr", ".mha", ".mhd")
 
@@ -80,12 +84,13 @@ def compare_pair(pair: CasePair, classes: Sequence[ComparedClass] = ()) -> Itera
     """
     if pair.prediction is None or pair.labels is None:
         raise VolumeError("There is no prediction." if pair.labels else "There are no labels.")
-    prediction, truth = read_label_file(pair.prediction), read_label_file(pair.labels)
-    if not is_same_grid(truth.volume, prediction.volume):
-        raise VolumeError(
-            f"The prediction of {prediction.volume.shape} voxels does not lie on the grid of the "
-            f"labels of {truth.volume.shape}; resample it."
-        )
+    truth = read_label_file(pair.labels)
+    # As labels of a scan: voxels at the same places are the same, however they are stored.
+    prediction = on_grid(read_label_file(pair.prediction), truth.volume)
+    for doubt in prediction.doubts:
+        if OUTSIDE in doubt:
+            raise VolumeError(f"Of the prediction {doubt}, that is of the labels; resample it.")
+        logger.warning("Of a prediction %s.", doubt)
     if classes:
         predictions = _masks(prediction, {c.name: c.predicted_values for c in classes})
         truths = _masks(truth, {c.name: c.true_values for c in classes})
@@ -136,7 +141,7 @@ def _label_files(folder: Path, what: str) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for path in sorted(folder.iterdir()):
         suffix = next((s for s in LABEL_SUFFIXES if path.name.lower().endswith(s)), None)
-        if suffix is None or not path.is_file():
+        if suffix is None or path.name.startswith(".") or not path.is_file():
             continue
         name = path.name[: -len(suffix)]
         if name in found:

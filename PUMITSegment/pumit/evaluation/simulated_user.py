@@ -20,7 +20,7 @@ from pumit.geometry import Triple
 from pumit.inference.automatic.components import largest_component
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.interactive.session import InteractiveSession
-from pumit.io.labels.label_file import is_same_grid
+from pumit.io.labels.grid_match import same_grid
 from pumit.prompts import Prompt
 from pumit.volume import Volume
 
@@ -126,12 +126,12 @@ def labels_on(volume: Volume, label: Volume) -> npt.NDArray[Any]:
     Raises:
         VolumeError: If it lies on another grid.
     """
-    if label.channels != 1 or not is_same_grid(volume, label):
+    if label.channels != 1:
         raise VolumeError(
-            f"A label map of {label.shape} voxels does not lie on the grid of its image of "
-            f"{volume.shape}; resample it."
+            f"The label map has {label.channels} channels and no names; a label map has one."
         )
-    return label.array.reshape(volume.shape)
+    placement = same_grid(label, volume, "the label map")
+    return placement.along_image(label.array.reshape(label.shape))
 
 
 def read_case(folder: Path) -> tuple[Volume, npt.NDArray[Any]]:

@@ -16,7 +16,7 @@ from pydicom.uid import generate_uid
 import pumit
 from pumit.errors import ExportError
 from pumit.export.source_frames import SourceFrame, mask_on_frames, source_frames
-from pumit.export.source_headers import complete_headers, read_headers
+from pumit.export.source_headers import complete_headers, name_true_class, read_headers
 from pumit.segmentation import Algorithm, CodedConcept, Segment, Segmentation
 from pumit.system.atomic import atomic_path
 
@@ -51,11 +51,14 @@ def write_dicom_seg(
     # pydicom and highdicom quote odd values in warnings, patient names among them.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        headers = read_headers(segmentation.volume.source)
-        frames = source_frames(headers)
+        source = segmentation.volume.source
+        headers = read_headers(source)
+        frames = source_frames(headers, source.frames if source else ())
+        source_class = str(headers[0].SOPClassUID)
         complete_headers(headers, frames)
         pixels, first = _stack(segmentation, frames)
         seg = _build(segmentation, headers, frames[first : first + len(pixels)], pixels)
+        name_true_class(seg, source_class)
         seg.SeriesDescription, seg.SeriesNumber = series_description, series_number
         with atomic_path(Path(path)) as temporary:
             seg.save_as(temporary)

@@ -29,7 +29,7 @@ def write_labelmap(
 ) -> None:
     """Write segment 1, 2, ... as voxel values 1, 2, ... on the volume's own grid.
 
-    A planar image is written with slices 1 mm apart.
+    A planar image is written with the slice spacing that its file states, or 1 mm.
 
     Args:
         segmentation: Segments to write.
@@ -50,7 +50,7 @@ def write_labels(labels: Labels, volume: Volume, path: str | Path) -> None:
 
     Args:
         labels: Unsigned integers, (D, H, W); 0 is background.
-        volume: The volume whose grid they are on; a planar one gets slices 1 mm apart.
+        volume: The volume whose grid they are on; of a planar one see `written_spacing_mm`.
         path: File to write; `.nii.gz`, `.nii`, `.nrrd` or `.mha`.
 
     Raises:

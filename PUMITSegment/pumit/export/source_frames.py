@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy.typing as npt
 from pydicom.dataset import Dataset
 
 from pumit.errors import ExportError
+from pumit.file_image import PlacedFrame
 from pumit.geometry import Floats, Triple
 from pumit.segmentation import Mask
 from pumit.volume import Volume
@@ -53,15 +54,35 @@ class SourceFrame:
     geometry: FrameGeometry | None
 
 
-def source_frames(datasets: Sequence[Dataset]) -> list[SourceFrame]:
+def source_frames(
+    datasets: Sequence[Dataset], placed: Sequence[PlacedFrame] = ()
+) -> list[SourceFrame]:
     """List the frames of single-frame files, or of one multi-frame file, in file order.
+
+    Args:
+        datasets: Headers.
+        placed: Frames of a multi-frame file whose header states but one position.
 
     Raises:
         ExportError: If a header lacks its size or has an unusable geometry.
     """
     first = datasets[0]
+    is_older = "PerFrameFunctionalGroupsSequence" not in first
+    if is_older and not placed and "ImagePositionPatient" in first and _has_frames(first):
+        raise ExportError(
+            "The source DICOM file states one position for all of its frames; open it again, or "
+            "write .seg.nrrd instead."
+        )
+    if not is_older and len(datasets) > 1:
+        raise ExportError(
+            "The source DICOM series is in several multi-frame files, to which no DICOM-SEG can "
+            "refer together; write .seg.nrrd instead."
+        )
     try:
-        if "PerFrameFunctionalGroupsSequence" not in first:
+        if is_older:
+            size = int(first.Rows), int(first.Columns)
+            if placed:
+                return [SourceFrame(*size, _placed(frame)) for frame in placed]
             return [SourceFrame(int(d.Rows), int(d.Columns), _single(d)) for d in datasets]
         shared = first.SharedFunctionalGroupsSequence[0]
         geometries = [_of_group(frame, shared) for frame in first.PerFrameFunctionalGroupsSequence]
@@ -76,10 +97,18 @@ def source_frames(datasets: Sequence[Dataset]) -> list[SourceFrame]:
         ) from None
 
 
+def _has_frames(ds: Dataset) -> bool:
+    return str(ds.get("NumberOfFrames") or 1) != "1"
+
+
 def _single(ds: Dataset) -> FrameGeometry | None:
     if "ImagePositionPatient" not in ds:
         return None
     return _geometry(ds.ImagePositionPatient, ds.ImageOrientationPatient, ds.PixelSpacing)
+
+
+def _placed(frame: PlacedFrame) -> FrameGeometry:
+    return _geometry(frame.position_lps, frame.axes_lps.T.ravel(), frame.pixel_spacing_mm)
 
 
 def _of_group(frame: Dataset, shared: Dataset) -> FrameGeometry:
@@ -94,10 +123,10 @@ def _of_group(frame: Dataset, shared: Dataset) -> FrameGeometry:
 
 
 def _geometry(
-    position: Sequence[float], cosines: Sequence[float], spacing: Sequence[float]
+    position: Iterable[float], cosines: Iterable[float], spacing: Sequence[float]
 ) -> FrameGeometry:
     x, y, z = (float(p) for p in position)
-    row, column = np.asarray(cosines, dtype=np.float64).reshape(2, 3)
+    row, column = np.array([float(c) for c in cosines]).reshape(2, 3)
     return FrameGeometry((x, y, z), row, column, (float(spacing[0]), float(spacing[1])))
 
 

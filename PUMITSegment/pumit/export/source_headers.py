@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 from pydicom import dcmread
+from pydicom.dataelem import DataElement
 from pydicom.dataset import Dataset
 from pydicom.errors import InvalidDicomError
-from pydicom.uid import generate_uid
+from pydicom.uid import EnhancedCTImageStorage, generate_uid
 from pydicom.valuerep import DSfloat
 
 from pumit.errors import ExportError
@@ -54,6 +55,7 @@ def read_headers(source: DicomSource | None) -> list[Dataset]:
                 "A file of the source DICOM series is gone or damaged; "
                 "open the scan again, then write the DICOM-SEG."
             ) from None
+    _refuse_unreferable(headers)
     for keyword in ("StudyInstanceUID", "SeriesInstanceUID", "SOPInstanceUID", "SOPClassUID"):
         if any(not header.get(keyword) for header in headers):
             raise ExportError(
@@ -61,6 +63,37 @@ def read_headers(source: DicomSource | None) -> list[Dataset]:
                 "write .seg.nrrd instead."
             )
     return headers
+
+
+def _refuse_unreferable(headers: Sequence[Dataset]) -> None:
+    """Refuse slices that no object can name."""
+    if "MOSAIC" in (headers[0].get("ImageType") or ()):
+        raise ExportError(
+            "A DICOM-SEG cannot refer to the slices of a mosaic, which are tiles of one picture; "
+            "write .seg.nrrd instead."
+        )
+    names = [str(header.get("SOPInstanceUID")) for header in headers]
+    if len(set(names)) < len(names):
+        raise ExportError(
+            "Several images of the source series have the same SOPInstanceUID, so a DICOM-SEG "
+            "cannot refer to one of them; write .seg.nrrd instead."
+        )
+
+
+def name_true_class(seg: Dataset, uid: str) -> None:
+    """Let references to source images state the class that their files have.
+
+    Args:
+        seg: Object that refers to them.
+        uid: Class of the files.
+    """
+
+    def correct(_: Dataset, element: DataElement) -> None:
+        if element.keyword == "ReferencedSOPClassUID" and element.value == EnhancedCTImageStorage:
+            element.value = uid
+
+    if uid != EnhancedCTImageStorage:
+        seg.walk(correct)
 
 
 def complete_headers(headers: Sequence[Dataset], frames: Sequence[SourceFrame]) -> None:
@@ -83,6 +116,8 @@ def complete_headers(headers: Sequence[Dataset], frames: Sequence[SourceFrame]) 
         uid = generate_uid()
         for header in headers:
             header.FrameOfReferenceUID = uid
+    if "PerFrameFunctionalGroupsSequence" not in first and len(frames) > len(headers):
+        _add_groups(first, frames)
     measures = first
     if "PerFrameFunctionalGroupsSequence" in first:
         shared = first.SharedFunctionalGroupsSequence[0]
@@ -94,6 +129,36 @@ def complete_headers(headers: Sequence[Dataset], frames: Sequence[SourceFrame]) 
         measures.SpacingBetweenSlices = DSfloat(spacing, auto_format=True)
     if not measures.get("SliceThickness"):
         measures.SliceThickness = DSfloat(spacing, auto_format=True) if spacing else None
+
+
+def _add_groups(header: Dataset, frames: Sequence[SourceFrame]) -> None:
+    """Say in functional groups where the frames of an older multi-frame object are.
+
+    The header gets a class of which several frames are expected; `name_true_class` undoes that in
+    what refers to it.
+    """
+    placed = [frame.geometry for frame in frames if frame.geometry is not None]
+    measures, orientation, shared = Dataset(), Dataset(), Dataset()
+    measures.PixelSpacing = [DSfloat(v, auto_format=True) for v in placed[0].pixel_spacing_mm]
+    measures.SliceThickness = header.get("SliceThickness")
+    cosines = (*placed[0].row_lps, *placed[0].column_lps)
+    orientation.ImageOrientationPatient = [DSfloat(v, auto_format=True) for v in cosines]
+    shared.PixelMeasuresSequence = [measures]
+    shared.PlaneOrientationSequence = [orientation]
+    groups = []
+    for geometry in placed:
+        position, group = Dataset(), Dataset()
+        position.ImagePositionPatient = [
+            DSfloat(v, auto_format=True) for v in geometry.position_lps
+        ]
+        group.PlanePositionSequence = [position]
+        groups.append(group)
+    # highdicom would take the first frame's place for that of all.
+    for keyword in ("ImagePositionPatient", "ImageOrientationPatient"):
+        header.pop(keyword, None)
+    header.SOPClassUID = EnhancedCTImageStorage
+    header.SharedFunctionalGroupsSequence = [shared]
+    header.PerFrameFunctionalGroupsSequence = groups
 
 
 def _to_unicode(header: Dataset) -> None:

@@ -10,6 +10,7 @@ PLANAR_THICKNESS_MM = 1.0
 
 
 def written_spacing_mm(volume: Volume) -> Triple:
-    """Spacing (D, H, W) as files hold it: a planar image is 1 mm thick, not 1e8."""
+    """Spacing (D, H, W) as files hold it; of a planar image what its file states, or 1 mm."""
     d, h, w = volume.spacing_mm
-    return (PLANAR_THICKNESS_MM if d >= PLANAR_SLICE_SPACING_MM else d, h, w)
+    thickness = volume.thickness_mm or PLANAR_THICKNESS_MM
+    return (thickness if d >= PLANAR_SLICE_SPACING_MM else d, h, w)

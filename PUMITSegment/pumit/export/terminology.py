@@ -40,6 +40,13 @@ class SegmentTerminology:
     region_modifier: CodedConcept | None = None
     color_rgb: Triple = TISSUE_COLOR_RGB
 
+    @property
+    def name(self) -> str:
+        """Meaning in words, with side and organ: Left Kidney; Right Kidney Cyst."""
+        of_region = (self.region_modifier, self.anatomic_region)
+        parts = (*of_region, self.type_modifier, self.type)
+        return " ".join(part.meaning for part in parts if part is not None)
+
     def segment(self, name: str, mask: Mask) -> Segment:
         """Give a mask, bool (D, H, W), this meaning and colour."""
         return Segment(

@@ -119,6 +119,8 @@ def _from_markup(markup: Mapping[str, Any], list_name: str) -> Sequence[Prompt]:
     if frame not in _TO_LPS:
         raise PromptError(f"Markups use LPS or RAS coordinates, got {frame:.20}; save them again.")
     units = markup.get("coordinateUnits", "mm")
+    if isinstance(units, list):  # a code: its value, scheme and meaning
+        units = str(units[0]) if units else ""
     if units not in ("mm", ""):
         raise PromptError(f"Markups must be in mm, got {units!r:.20}; set Slicer's unit to mm.")
     to_lps = _TO_LPS[frame]

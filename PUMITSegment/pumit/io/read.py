@@ -8,17 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
-
 from pumit.errors import VolumeError
-from pumit.file_image import FileImage
-from pumit.geometry import Array
+from pumit.file_image import FileImage, finite_voxels
 from pumit.io.parser_errors import parsing
 
 logger = logging.getLogger(__name__)
-
-# A scan of which more than this part is NaN or infinite is refused.
-MAX_NONFINITE_PART = 0.5
 
 _Kind = Literal["folder", "zip", "DICOM", "NIfTI", "NRRD", "MetaImage", "picture"]
 _START_BYTES = 1024
@@ -44,6 +38,7 @@ def read_image(path: Path, *, series: str | None = None) -> FileImage:
         VolumeError: If the path holds no scan, or one that cannot be used; with the reason.
         AmbiguousSeriesError: If there are several series and none was chosen.
     """
+    path = _header_of_pair(path)
     kind = _kind(path)
     if kind in ("folder", "zip", "DICOM"):
         image = _read_dicom(path, kind, series)
@@ -60,7 +55,7 @@ def read_image(path: Path, *, series: str | None = None) -> FileImage:
 
         image = read_itk_image(path, kind)
     logger.debug("Read a %s of shape %s, %s.", kind, image.array.shape, image.array.dtype)
-    array = _finite(image.array)
+    array = finite_voxels(image.array)
     return image if array is image.array else replace(image, array=array)
 
 
@@ -73,12 +68,22 @@ def scanned_axis(path: Path) -> int | None:
     Raises:
         VolumeError: If the path holds no scan.
     """
+    path = _header_of_pair(path)
     kind = _kind(path)
     if kind == "NIfTI":
         from pumit.io.images.nifti import nifti_slice_axis
 
         return nifti_slice_axis(path)
     return 0 if kind in ("folder", "zip", "DICOM") else None
+
+
+def _header_of_pair(path: Path) -> Path:
+    """Where the voxels of a NIfTI pair are given, its header."""
+    if ".img" not in path.name.lower():
+        return path
+    from pumit.io.images.nifti import header_file
+
+    return header_file(path)
 
 
 def _kind(path: Path) -> _Kind:
@@ -93,7 +98,7 @@ def _kind(path: Path) -> _Kind:
             start = stream.read(_START_BYTES)
         if not start:
             raise VolumeError("The file is empty; copy or export it again.")
-        is_compressed = start[:2] == b"\x1f\x8b"
+        is_compressed = start[:2] == b"\x1f\x8b" and start[128:132] != b"DICM"
         kind = _kind_inside_gzip(path) if is_compressed else _kind_of_content(start)
     if kind is None:
         raise VolumeError(
@@ -105,8 +110,11 @@ def _kind(path: Path) -> _Kind:
 
 def _kind_of_content(start: bytes) -> _Kind | None:
     from pumit.io.images.nifti import is_nifti
+    from pumit.io.images.picture import is_picture
 
-    if start.startswith((b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff")):
+    if start[128:132] == b"DICM":  # what is before it may look like any other kind
+        return "DICOM"
+    if is_picture(start):
         return "picture"
     if start.startswith((b"PK\x03\x04", b"PK\x05\x06")):
         return "zip"
@@ -146,26 +154,3 @@ def _read_dicom(path: Path, kind: _Kind, series: str | None) -> FileImage:
         except BaseException:
             folder.cleanup()
             raise
-
-
-def _finite(array: Array) -> Array:
-    """The same array where all voxels are finite, else one with the others replaced."""
-    if array.dtype.kind != "f":
-        return array
-    is_finite = np.isfinite(array)
-    count = int(is_finite.sum())
-    if count == array.size:
-        return array
-    part = 1 - count / array.size
-    if part > MAX_NONFINITE_PART:
-        raise VolumeError(
-            f"{part:.0%} of the voxels are NaN or infinite; at most "
-            f"{MAX_NONFINITE_PART:.0%} can be: export the scan again."
-        )
-    smallest = array[is_finite].min()
-    logger.warning(
-        "%d voxels are NaN or infinite; they get the smallest finite value, %g.",
-        array.size - count,
-        smallest,
-    )
-    return np.where(is_finite, array, smallest)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pumit.errors import VolumeError
 
-# What a folder's files are known by; a folder without any is a tree of DICOM series.
+logger = logging.getLogger(__name__)
+
+# Endings by which image files are known; any other file may be DICOM.
 IMAGE_SUFFIXES = (".nii.gz", ".nii", ".nrrd", ".nhdr", ".mha", ".mhd", ".png", ".jpg", ".jpeg")
+_PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg")
 LIST_SUFFIX = ".txt"
 
 
@@ -80,24 +84,76 @@ def _listed(path: Path, series: str | None) -> list[Scan]:
 
 
 def _in_folder(folder: Path, series: str | None) -> list[Scan]:
-    """Image files of a folder; of one without any, those of its tree and its DICOM series."""
-    inside = sorted(p for p in _entries(folder) if p.is_file() and suffix_of(p, IMAGE_SUFFIXES))
-    if inside:
-        return [Scan(path, _stem(path), series) for path in inside]
-    whole = Scan(folder, folder.name, series)
+    """Volumes and DICOM series of a folder; of one without volumes, those of its tree.
+
+    Segmentations are no scans, and pictures are none beside DICOM or a scene of Slicer, which have
+    logos and thumbnails. What is passed over is said.
+    """
+    # 1. All of the folder; where no file of it is a volume, all of its tree.
+    top = sorted(p for p in _entries(folder) if p.is_file() and not p.name.startswith("."))
+    groups = [top]
+    if not any(_is_volume(p) for p in _scans_among(top)):
+        groups = [files for _, files in _tree(folder)]
+    files = [p for group in groups for p in group]
+    images = [p for group in groups for p in _scans_among(group)]
+    dicom = _series_of(folder, [p for p in files if not suffix_of(p, IMAGE_SUFFIXES)])
     if series is not None:
-        return [whole]
-    images: list[Scan] = []
-    dicom: list[Path] = []
-    for parent, files in _tree(folder):
-        relative = parent.relative_to(folder)
-        found = [p for p in files if suffix_of(p, IMAGE_SUFFIXES)]
-        images += [Scan(p, (relative / _stem(p)).as_posix()) for p in found]
-        dicom += [p for p in files if p not in set(found)]
-    series_scans = _series_of(folder, dicom)
-    if not images and len(series_scans) <= 1:
-        return [whole]  # as it is: reading says what is wrong where nothing is in it
-    return [*images, *series_scans]
+        uid = series.partition("#")[0]
+        dicom = [replace(scan, series=series) for scan in dicom if scan.series == uid]
+    # 2. Pictures beside DICOM are no scans; of mere pictures those of the folder itself are.
+    if dicom:
+        images = [p for p in images if _is_volume(p)]
+    elif not any(map(_is_volume, images)):
+        images = [p for p in images if p in top] or images
+    _say_left_out(files, images)
+    if not images and len(dicom) <= 1:
+        if not dicom and any(_is_segmentation(p) for p in files):
+            raise VolumeError(
+                f"The folder {folder.name} holds segmentations and no scan; give the folder of the "
+                "scans."
+            )
+        return [Scan(folder, folder.name, series)]  # reading says what is wrong with it
+    named = [(p, (p.parent.relative_to(folder) / _stem(p)).as_posix()) for p in images]
+    return [*(Scan(p, name, series) for p, name in named), *dicom]
+
+
+def _is_volume(path: Path) -> bool:
+    return suffix_of(path, IMAGE_SUFFIXES) not in (None, *_PICTURE_SUFFIXES)
+
+
+def _is_segmentation(path: Path) -> bool:
+    """Whether a file is called as Slicer calls segmentations."""
+    return _stem(path).lower().endswith(".seg")
+
+
+def _scans_among(files: Sequence[Path]) -> list[Path]:
+    """Image files of one folder, without what belongs to another one or to a scene."""
+    found = [p for p in files if suffix_of(p, IMAGE_SUFFIXES)]
+    has_scene = any(p.suffix.lower() == ".mrml" for p in files)
+    stems = {_stem(p) for p in found}
+
+    def is_label_map(path: Path) -> bool:
+        stem, _, last = _stem(path).rpartition("-")
+        return last.lower() == "label" and (has_scene or stem in stems)
+
+    return [
+        p
+        for p in found
+        if not _is_segmentation(p) and not is_label_map(p) and (_is_volume(p) or not has_scene)
+    ]
+
+
+def _say_left_out(files: Sequence[Path], images: Sequence[Path]) -> None:
+    """Say how many files were passed over that may look like scans; no names."""
+    left = [p for p in files if suffix_of(p, IMAGE_SUFFIXES) and p not in set(images)]
+    pictures = sum(not _is_volume(p) for p in left)
+    if pictures:
+        logger.warning(
+            "Pictures beside other scans are passed over (%d); name those that are meant.",
+            pictures,
+        )
+    if len(left) > pictures:
+        logger.warning("Segmentations among scans are passed over (%d).", len(left) - pictures)
 
 
 def _series_of(folder: Path, files: Sequence[Path]) -> list[Scan]:

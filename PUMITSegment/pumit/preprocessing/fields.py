@@ -225,6 +225,15 @@ def box_of(axes: Sequence[npt.NDArray[np.bool_]]) -> npt.NDArray[np.bool_]:
 
 def averaged(array: Floats, pool: Sequence[int]) -> Floats:
     """Means of blocks of (D, H, W), one or two voxels along each axis; a rest is left out."""
+    try:
+        with np.errstate(over="raise"):
+            return _averaged(array, pool)
+    except FloatingPointError:  # a sum of neighbours is beyond single precision, their mean is not
+        scale = np.float32(1 / max(math.prod(pool), 1))
+        return _averaged(array * scale, pool) / scale
+
+
+def _averaged(array: Floats, pool: Sequence[int]) -> Floats:
     out, scale = array, 1.0
     for axis in (2, 1, 0):  # the last axis first: its neighbours lie together
         if pool[axis] == 2:

@@ -8,6 +8,8 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float32]
 BINS = 128
 CLIP = 4.0  # a histogram bin counts at most four times the average: air must not fill the scale
+# From here on the difference of two values may be beyond single precision.
+HALF_OF_SINGLE = float(np.finfo(np.float32).max) / 2
 
 
 def equalizing_steps(values: Floats) -> Floats:
@@ -57,7 +59,10 @@ def field_channels(image: Floats, inside: Floats) -> Floats:
     low, high = (float(v) for v in np.partition(values, ends)[ends])
     if not high > low:
         low, high = float(values.min()), float(values.max())
-    linear = (values - np.float32(low)) / np.float32(max(high - low, 1e-12))
+    if high - low > HALF_OF_SINGLE:
+        values, low, high = values * np.float32(0.25), low / 4, high / 4
+    with np.errstate(over="ignore"):  # what is far beyond the ends is cut to them
+        linear = (values - np.float32(low)) / np.float32(max(high - low, 1e-12))
     linear = linear.clip(0, 1)
     channels[0][is_inside] = linear
     channels[1][is_inside] = equalized(linear, equalizing_steps(linear))

@@ -74,7 +74,7 @@ def requested_structure(text: str) -> RequestedStructure:
         return RequestedStructure(EVERYTHING, words, is_everything=True)
     if "~" in tidied or ":" in tidied:
         meaning = _concept(tidied)
-        named = tidied if meaning is None else _name_of(meaning)
+        named = tidied if meaning is None else meaning.name
         return RequestedStructure(named, words_of(named), () if meaning is None else (meaning,))
     group = GROUPS.get(" ".join(words))
     names = group or (" ".join(words),)
@@ -117,8 +117,3 @@ def _concept(text: str) -> SegmentTerminology | None:
         return concept_for(text)
     except ExportError:
         return None
-
-
-def _name_of(meaning: SegmentTerminology) -> str:
-    modifier = meaning.type_modifier.meaning if meaning.type_modifier else ""
-    return f"{modifier} {meaning.type.meaning}".strip()

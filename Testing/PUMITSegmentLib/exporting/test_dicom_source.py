@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
+import highdicom
 import numpy as np
 import pytest
 import SimpleITK
@@ -18,6 +20,7 @@ from export_scene import (
     segmentation_of,
 )
 from pumit.errors import ExportError
+from pumit.file_image import DicomSource
 from pumit.volume import Volume
 from pydicom import dcmread
 
@@ -220,3 +223,36 @@ def test_single_slice_is_exported(tmp_path, scene, database):
     assert dciodvfy(written.path) == []
     uid = str(dcmread(series.source.files[0]).SOPInstanceUID)
     np.testing.assert_array_equal(frames_by_source(written.path)[1, uid], plane[0])
+
+
+def test_frames_of_an_older_multi_frame_file_are_its_slices(tmp_path, scene, series):
+    """Its header states the first frame's position only, and no functional groups."""
+    from pumit.export.dicom_seg import write_dicom_seg
+    from pumit.export.terminology import concept_for
+    from pumit.segmentation import Algorithm, Segmentation
+    from PUMITSegmentLib.exporting.dicom_source import withSource
+
+    parts = [dcmread(file) for file in series.source.files]
+    whole = parts[0]
+    whole.NumberOfFrames = len(parts)
+    whole.SpacingBetweenSlices = whole.SliceThickness = series.spacing_mm[0]
+    whole.PixelData = b"".join(part.PixelData for part in parts)
+    path = tmp_path / "whole.dcm"
+    whole.save_as(path)
+    volume = Volume.read(path)
+    np.testing.assert_array_equal(volume.array, series.array)
+    mask = blobs(SHAPE)[0]
+    drawn = withSource(replace(volume, source=None), (path,))
+    segment = concept_for("liver").segment("Liver", mask)
+    write_dicom_seg(Segmentation(drawn, (segment,), Algorithm("x", "1")), tmp_path / "seg.dcm")
+    seg = highdicom.seg.segread(tmp_path / "seg.dcm")
+    found = seg.get_pixels_by_source_frame(
+        whole.SOPInstanceUID,
+        list(range(1, len(parts) + 1)),
+        combine_segments=True,
+        assert_missing_frames_are_empty=True,
+    )
+    np.testing.assert_array_equal(found > 0, mask)
+    lost = replace(drawn, source=DicomSource((path,), "1.2"))
+    with pytest.raises(ExportError, match="one position for all of its frames"):
+        write_dicom_seg(Segmentation(lost, (segment,), Algorithm("x", "1")), tmp_path / "b.dcm")

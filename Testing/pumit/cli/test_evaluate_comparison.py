@@ -67,7 +67,7 @@ def test_rows_are_written_as_a_table(run: Any, folders: Any, tmp_path: Path) -> 
 
 def test_cases_that_cannot_be_compared_are_one_line_each(run: Any, folders: Any) -> None:
     predictions, truths = folders[1], folders[3]
-    save(labels(), predictions / "moved.nii.gz", origin=0.5)
+    save(labels(), predictions / "moved.nii.gz", origin=0.7)
     save(labels(), truths / "moved.nii.gz")
     save(labels(), truths / "only.nii.gz")
     (predictions / "torn.mha").write_bytes(b"ObjectType = Image\n")
@@ -115,3 +115,32 @@ def test_bad_folders_are_one_line(refused: Any, folders: Any, tmp_path: Path) ->
     for path in list(folders[1].iterdir()):
         path.rename(path.with_name(f"p_{path.name}"))
     assert "rename" in refused("evaluate", *folders)
+
+
+def flipped(array: np.ndarray, path: Path) -> None:
+    """Store voxels the other way round along two axes, each at its own place."""
+    d, _, w = array.shape
+    image = SimpleITK.GetImageFromArray(np.ascontiguousarray(array[::-1, :, ::-1]))
+    image.SetSpacing(SPACING[::-1])
+    image.SetOrigin(((w - 1) * SPACING[2], 0.0, (d - 1) * SPACING[0]))
+    image.SetDirection((-1.0, 0, 0, 0, 1, 0, 0, 0, -1))
+    SimpleITK.WriteImage(image, str(path))
+
+
+def test_voxels_at_the_same_places_are_compared_however_they_are_stored(
+    run: Any, folders: Any
+) -> None:
+    """As `pumit data` takes a label map for its scan."""
+    predictions, truths = folders[1], folders[3]
+    save(labels(), truths / "c.nii.gz")
+    flipped(labels(), predictions / "c.nii.gz")
+    ran = run("evaluate", *folders, "--only", "c", "--json")
+    rows = [json.loads(line) for line in ran.out.splitlines()[:-1]]
+    assert [(row["label"], row["dice"]) for row in rows] == [("1", 1.0), ("2", 1.0)]
+
+
+def test_hidden_files_are_no_cases(run: Any, folders: Any) -> None:
+    for folder in (folders[1], folders[3]):
+        (folder / "._a.nii.gz").write_bytes(b"\0\5\26\7")
+    ran = run("evaluate", *folders)
+    assert (ran.status, ran.err) == (0, "")

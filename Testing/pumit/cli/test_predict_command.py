@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import SimpleITK
 from known_networks import PLAN, known_networks, save_model
+from pumit.export.dicom_series import write_dicom_series
 from pumit.models.checkpoint import save_checkpoint
 from pumit.volume import Volume
 
@@ -88,6 +89,17 @@ def test_a_folder_of_scans_becomes_a_folder_of_labels(
     assert ran.status == 0, ran.err
     assert {p.name for p in out.iterdir()} == {"a.nrrd", "b.nrrd", "report.csv", ".predict.lock"}
     assert [line.split(":")[0] for line in ran.out.splitlines()] == ["a.nii.gz", "b.nii.gz"]
+
+
+def test_a_folder_of_one_series_becomes_a_folder_of_labels(
+    run: Any, scan: Path, model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_dicom_series(Volume.read(scan), tmp_path / "disc")
+    (tmp_path / "disc" / "logo.png").write_bytes(b"")
+    ran = run("predict", tmp_path / "disc", "--model", model, "-o", tmp_path / "out")
+    assert ran.status == 0, ran.err
+    assert "Pictures beside other scans are passed over" in caplog.text
+    assert (tmp_path / "out" / "disc.nii.gz").is_file()
 
 
 def test_scans_of_one_file_name_are_told_apart(

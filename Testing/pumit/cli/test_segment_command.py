@@ -338,3 +338,31 @@ def test_any_text_gives_numbers_or_a_prompt_error(text: str, count: int) -> None
 
 def test_ras_becomes_lps() -> None:
     assert ras_to_lps([1.0, -2.0, 3.0]) == (-1.0, 2.0, 3.0)
+
+
+@pytest.mark.usefixtures("bright")
+@pytest.mark.parametrize(
+    ("terminology", "name"),
+    [
+        ("left kidney", "Left Kidney"),
+        ("right kidney cyst", "Right Kidney Cyst"),
+        ("liver", "Liver"),
+    ],
+)
+def test_a_name_tells_the_side(
+    run: Any, scan: Path, inside: str, tmp_path: Path, terminology: str, name: str
+) -> None:
+    out = tmp_path / "a.seg.nrrd"
+    ran = run("segment", scan, "--point", inside, "--terminology", terminology, "--json", "-o", out)
+    assert json.loads(ran.out)["segment"] == name
+    image = SimpleITK.ReadImage(str(out))
+    assert image.GetMetaData("Segment0_Name") == name
+
+
+@pytest.mark.usefixtures("bright")
+def test_a_point_outside_is_named_as_it_was_typed(refused: Any, scan: Path, tmp_path: Path) -> None:
+    message = refused("segment", scan, "--point=500,-24.5,7.25", "-o", tmp_path / "a.nrrd")
+    assert "The point 500, -24.5, 7.25 mm (R, A, S) lies outside" in message
+    right, upper = SimpleITK.ReadImage(str(scan)).TransformIndexToPhysicalPoint((0, 0, 0))[::2]
+    assert f"{-right:.4g}" in message
+    assert f"{upper:.4g}" in message

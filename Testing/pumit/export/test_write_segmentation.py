@@ -71,6 +71,22 @@ def test_planar_labelmap_is_one_millimetre_thick(tmp_path, suffix):
 
 
 @pytest.mark.parametrize("suffix", LABELMAPS)
+def test_planar_labelmap_is_as_thick_as_its_image_states(tmp_path, suffix):
+    scan = SimpleITK.GetImageFromArray(np.arange(72, dtype=np.int16).reshape(1, 8, 9))
+    scan.SetSpacing((0.25, 0.5, 2.0))
+    scan.SetDirection((1, 0, 0, 0, 0, -1, 0, 1, 0))
+    SimpleITK.WriteImage(scan, str(tmp_path / f"scan{suffix}"))
+    volume = Volume.read(tmp_path / f"scan{suffix}")
+    assert volume.spacing_mm[0] == 1e8
+    segment = Segment("s", np.ones((1, 8, 9), dtype=bool))
+    result = Segmentation(volume, (segment,), disjoint(a_volume()).algorithm)
+    write_segmentation(result, tmp_path / f"out{suffix}")
+    image = SimpleITK.ReadImage(str(tmp_path / f"out{suffix}"))
+    np.testing.assert_allclose(image.GetSpacing(), scan.GetSpacing(), rtol=1e-6)
+    np.testing.assert_allclose(image.GetDirection(), scan.GetDirection(), atol=1e-6)
+
+
+@pytest.mark.parametrize("suffix", LABELMAPS)
 def test_direction_rounded_in_a_file_header_is_written(tmp_path, suffix):
     rounded = OBLIQUE.round(4)
     write_segmentation(disjoint(a_volume(rounded)), tmp_path / f"out{suffix}")

@@ -92,6 +92,12 @@ def dicom_slice(
     return ds
 
 
+def save_unknown(ds: Dataset, path: Path) -> None:
+    """Save an object whose transfer syntax pydicom does not know."""
+    ds.preamble = b"\0" * 128
+    ds.save_as(path, implicit_vr=False, little_endian=True, force_encoding=True)
+
+
 def write_stack(
     folder: Path, positions: list[tuple[float, ...]], *, prefix: str = "", **more: Any
 ) -> npt.NDArray[np.int16]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from generated_scans import Array, rotation
 from pumit.export.dicom_series import write_dicom_series
 from pumit.export.seg_nrrd import write_seg_nrrd
 from pumit.export.terminology import concept_for
+from pumit.io.dicom.decoding import _bits
 from pumit.segmentation import Algorithm, Segmentation
 from pumit.volume import Volume
 from pydicom import dcmread
@@ -105,6 +107,29 @@ def write_seg(path: Path, volume: Volume, pixels: Array, kind: str, names: Seque
     path.parent.mkdir(parents=True, exist_ok=True)
     seg.save_as(path)
     return path
+
+
+def write_parts(path: Path, folder: Path) -> list[Path]:
+    """Divide a DICOM-SEG into two instances of one concatenation."""
+    seg = dcmread(path)
+    frames = list(_bits(seg, list(range(seg.NumberOfFrames))))
+    cut = 3
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for number, part in enumerate((slice(0, cut), slice(cut, None)), start=1):
+        ds = deepcopy(seg)
+        ds.SOPInstanceUID = ds.file_meta.MediaStorageSOPInstanceUID = generate_uid()
+        ds.ConcatenationUID, ds.SOPInstanceUIDOfConcatenationSource = "1.2.77", seg.SOPInstanceUID
+        ds.InConcatenationNumber, ds.InConcatenationTotalNumber = number, 2
+        ds.ConcatenationFrameOffsetNumber = part.start
+        ds.PerFrameFunctionalGroupsSequence = seg.PerFrameFunctionalGroupsSequence[part]
+        ds.NumberOfFrames = len(ds.PerFrameFunctionalGroupsSequence)
+        bits = np.concatenate([f.ravel() for f in frames[part]])
+        data = np.packbits(bits, bitorder="little").tobytes()
+        ds.PixelData = data + b"\0" * (len(data) % 2)
+        paths.append(folder / f"part{3 - number}.dcm")
+        ds.save_as(paths[-1])
+    return paths
 
 
 def write_struct(

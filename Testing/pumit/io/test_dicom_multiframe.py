@@ -7,8 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from generated_scans import AXIAL, dicom_slice, rotation
-from pumit.errors import AmbiguousSeriesError, VolumeError
+from pumit.errors import AmbiguousSeriesError, ExportError, VolumeError
+from pumit.export.dicom_seg import write_dicom_seg
+from pumit.export.terminology import concept_for
+from pumit.segmentation import Algorithm, Segmentation
 from pumit.volume import Volume
+from pydicom import dcmread
 from pydicom.dataset import Dataset
 from pydicom.uid import EnhancedCTImageStorage
 
@@ -106,3 +110,31 @@ def test_fewer_frames_than_promised_are_refused(tmp_path: Path) -> None:
     ds.save_as(tmp_path / "e.dcm")
     with pytest.raises(VolumeError, match="holds 2 frames"):
         Volume.read(tmp_path / "e.dcm")
+
+
+def test_series_in_several_multi_frame_files_has_no_segmentation_object(tmp_path: Path) -> None:
+    """A DICOM-SEG would refer to the frames of the first file alone, and lose the others'."""
+    positions = [np.array([0.0, 0, 2 * k]) for k in range(6)]
+    first = write_enhanced(tmp_path / "a.dcm", positions[:3])
+    second = write_enhanced(tmp_path / "b.dcm", positions[3:])
+    volume = Volume.read(tmp_path)
+    np.testing.assert_array_equal(volume.array, np.concatenate([first, second]).astype(int) - 1024)
+    segment = concept_for("liver").segment("Liver", np.ones(volume.shape, dtype=bool))
+    with pytest.raises(ExportError, match="several multi-frame files"):
+        write_dicom_seg(Segmentation(volume, (segment,), Algorithm("x", "1")), tmp_path / "s.dcm")
+
+
+def test_times_of_frames_keep_volumes_apart(tmp_path: Path) -> None:
+    """Frames in no order, whose own times alone say which volume they belong to."""
+    places = [np.array([0.0, 0, 2 * k]) for k in (0, 1, 1, 0, 2, 2)]
+    times = ["120000.1", "120000.2", "120007.2", "120007.1", "120007.3", "120000.3"]
+    stored = write_enhanced(tmp_path / "a.dcm", places)
+    ds = dcmread(tmp_path / "a.dcm")
+    for frame, time in zip(ds.PerFrameFunctionalGroupsSequence, times, strict=True):
+        frame.FrameContentSequence = group(FrameAcquisitionDateTime=f"20240101{time}")
+    ds.save_as(tmp_path / "a.dcm")
+    with pytest.raises(AmbiguousSeriesError) as caught:
+        Volume.read(tmp_path / "a.dcm")
+    for (choice, _), order in zip(caught.value.series, ([0, 1, 5], [3, 2, 4]), strict=True):
+        found = Volume.read(tmp_path / "a.dcm", series=choice).array
+        np.testing.assert_array_equal(found, stored[order].astype(int) - 1024)

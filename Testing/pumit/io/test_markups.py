@@ -258,3 +258,12 @@ def test_what_slicer_writes_is_read(tmp_path: Path) -> None:
     storage.SetFileName(str(tmp_path / "p.mrk.json"))
     assert storage.WriteData(points)
     assert read_markups(tmp_path / "p.mrk.json") == [PointPrompt((-1, -2, 3), is_positive=False)]
+
+
+def test_units_may_be_a_code(tmp_path: Path) -> None:
+    """As the schema allows: value, scheme and meaning."""
+    given = markup(controlPoints=[control_point([1, 2, 3])])
+    given["coordinateUnits"] = ["mm", "UCUM", "millimeter"]
+    assert read_markups(write(tmp_path, given)) == [PointPrompt((1.0, 2.0, 3.0))]
+    given["coordinateUnits"] = ["cm", "UCUM", "centimeter"]
+    refused(write(tmp_path, given), "must be in mm, got 'cm'")

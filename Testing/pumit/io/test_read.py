@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import SimpleITK
-from generated_scans import itk_image, pattern, rotation
+from generated_scans import dicom_slice, itk_image, pattern, rotation
 from pumit.errors import VolumeError
 from pumit.geometry import PLANAR_SLICE_SPACING_MM
 from pumit.volume import Volume
@@ -279,3 +279,27 @@ def test_sheared_header_becomes_a_perpendicular_grid(tmp_path: Path, extension: 
     assert volume.shape[0] == 5
     assert volume.shape[1] == 8
     assert np.abs(volume.direction.T @ volume.direction - np.eye(3)).max() < 1e-9
+
+
+def test_preamble_of_another_kind_is_still_dicom(tmp_path: Path) -> None:
+    """Its 128 bytes are free: some hold a TIFF, a NIfTI header's length or a picture's start."""
+    pixels = np.arange(42, dtype=np.uint16).reshape(6, 7)
+    for k, start in enumerate(
+        (
+            b"\x5c\x01\x00\x00",
+            b"\x89PNG\r\n\x1a\n",
+            b"PK\x03\x04",
+            b"NRRD0004",
+            b"\x1f\x8b",
+            b"II*\0",
+        )
+    ):
+        ds = dicom_slice(pixels, (0, 0, 0), intercept=0.0)
+        path = tmp_path / f"{k}.dcm"
+        ds.save_as(path, enforce_file_format=True)
+        data = path.read_bytes()
+        path.write_bytes(start.ljust(128, b"\0") + data[128:])
+        np.testing.assert_array_equal(Volume.read(path).array[0], pixels)
+        np.testing.assert_array_equal(
+            SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(path))[0], pixels
+        )

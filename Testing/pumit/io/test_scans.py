@@ -87,3 +87,71 @@ def test_two_scans_of_one_name_are_refused_before_any_work(tmp_path: Path) -> No
     ]
     with pytest.raises(ExportError, match=r"p1/t1\.nii\.gz and p2/t1\.nii\.gz"):
         check_targets(tasks)
+
+
+def put(folder: Path, *files: str) -> Path:
+    for name in files:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"")
+    return folder
+
+
+def test_dicom_beside_other_files_is_found(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As discs bring a logo in the folder of their images, or above it."""
+    write_series(tmp_path / "disc" / "IMAGES")
+    put(tmp_path / "disc", "logo.png", "IMAGES/logo.jpg")
+    for folder in (tmp_path / "disc", tmp_path / "disc" / "IMAGES"):
+        (scan,) = find_scans([folder])
+        assert Volume.read(scan.path, series=scan.series).shape == (3, 8, 8)
+        assert "Pictures beside other scans" in caplog.text
+        caplog.clear()
+    write_series(tmp_path / "disc" / "SECOND", 1)
+    assert names(tmp_path / "disc") == ["IMAGES", "SECOND"]
+    put(tmp_path / "disc" / "IMAGES", "t1.nii.gz")
+    assert names(tmp_path / "disc" / "IMAGES") == ["t1", "IMAGES"]
+
+
+def test_series_beside_other_files_is_chosen(tmp_path: Path) -> None:
+    uid = write_series(tmp_path / "disc")
+    put(tmp_path / "disc", "logo.jpg")
+    (scan,) = find_scans([tmp_path / "disc"], series=uid)
+    assert (scan.path, scan.series) == (tmp_path / "disc", uid)
+
+
+def test_what_a_scene_holds_but_scans_is_passed_over(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    put(
+        tmp_path / "scene",
+        "scene.mrml",
+        "Scene.png",
+        "CT.nrrd",
+        "Segmentation.seg.nrrd",
+        "CT-label.nrrd",
+        "tumour-label.nrrd",
+        "F.mrk.json",
+    )
+    assert names(tmp_path / "scene") == ["CT"]
+    assert "Segmentations among scans are passed over (3)" in caplog.text
+    # Without a scene only what is named after a volume is its label map.
+    put(tmp_path / "files", "a.nrrd", "a-label.nrrd", "white-label.nii.gz", "b.seg.nrrd", "c.png")
+    assert names(tmp_path / "files") == ["a", "c", "white-label"]
+    put(tmp_path / "results", "a.seg.nrrd")
+    with pytest.raises(VolumeError, match="segmentations and no scan"):
+        find_scans([tmp_path / "results"])
+
+
+def test_hidden_files_are_no_scans(tmp_path: Path) -> None:
+    """As macOS writes them onto other disks, ._NAME beside each file."""
+    put(tmp_path, "a.nii.gz", "._a.nii.gz", ".DS_Store", "._b.png")
+    assert names(tmp_path) == ["a"]
+
+
+def test_mere_pictures_are_scans(tmp_path: Path) -> None:
+    put(tmp_path, "a.png", "b.jpg", "masks/a.png")
+    assert names(tmp_path) == ["a", "b"]
+    put(tmp_path / "tree", "p1/a.png", "p2/a.png")
+    assert names(tmp_path / "tree") == ["p1/a", "p2/a"]

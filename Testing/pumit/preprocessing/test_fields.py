@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from pumit.preprocessing.fields import Field, Pyramid, depth_first, field_shape
+from pumit.preprocessing.fields import Field, Pyramid, averaged, depth_first, field_shape
 from scipy import ndimage
 
 
@@ -325,3 +325,12 @@ def test_levels_are_the_averages_that_pooling_gives(shape, spacing) -> None:
         assert found is not None
         np.testing.assert_array_equal(found, expected.numpy())
         before, factor = expected, of_volume
+
+
+def test_means_of_huge_values_stay_finite() -> None:
+    array = np.full((4, 4, 4), 2e38, np.float32)
+    array[0] = -3e38
+    array[1, 1, 1] = 3
+    found = averaged(array, (2, 2, 2))
+    exact = array.astype(np.float64).reshape(2, 2, 2, 2, 2, 2).mean(axis=(1, 3, 5))
+    np.testing.assert_allclose(found, exact, rtol=1e-6)

@@ -99,3 +99,13 @@ def test_any_intensities_give_finite_channels(values: list[float], seed: int) ->
     assert np.isfinite(channels).all()
     assert channels.min() >= 0
     assert channels.max() <= 1 + 1e-5
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("size", [1e37, 1e38])
+def test_huge_intensities_look_like_usual_ones(size: float) -> None:
+    image = field().clip(-3.3, 3.3)
+    image[0, 0, 0] = 3.3
+    expected = field_channels(image, np.ones_like(image))
+    found = field_channels(image * np.float32(size), np.ones_like(image))
+    np.testing.assert_allclose(found, expected, atol=1e-5)

@@ -350,3 +350,8 @@ def test_a_client_that_hangs_up_stops_its_prediction(server, volume):
         while session._fraction() is not None:
             assert time.monotonic() < end
             time.sleep(0.01)
+
+
+def test_health_is_told_without_a_body(http):
+    answer = http.head("/healthz", headers={"Authorization": ""})
+    assert (answer.status_code, answer.content) == (200, b"")

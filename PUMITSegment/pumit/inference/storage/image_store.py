@@ -173,7 +173,8 @@ class OpenScan:
             self.level_bytes += 4 * math.prod(shape)
         self._store = store
         self._scan = scan
-        self._geometry = (volume.spacing_mm, volume.origin_lps, volume.direction, volume.source)
+        self._geometry = (volume.spacing_mm, volume.origin_lps, volume.direction)
+        self._origin_of = (volume.source, volume.thickness_mm)
         self._given: Volume | None = volume
         self._volume: Volume | None = None
         self._image: StoredImage | None = None
@@ -214,12 +215,11 @@ class OpenScan:
             scan.asleep.add(self)
             raise
         # 2. The voxels: those that were given, or unpacked ones.
-        spacing, origin, direction, source = self._geometry
         array, given = scan.unpack(), self._given
         if given is not None and given.array is array:
             volume = given
         else:
-            volume = Volume(array, spacing, origin, direction, source)
+            volume = Volume(array, *self._geometry, *self._origin_of)
         # 3. The pyramid, shared by all sessions of the scan.
         image = scan.images.get(self.key)
         if image is None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import pydicom
 
 from pumit.errors import AmbiguousSeriesError, VolumeError
 from pumit.io.dicom.files import DicomFile, first_value
-from pumit.io.dicom.slices import DicomSlice, slices_of
+from pumit.io.dicom.slices import DicomSlice, frame_count, slices_of
+
+logger = logging.getLogger(__name__)
 
 # Slices closer than this lie at the same position.
 SAME_POSITION_MM = 1e-3
@@ -92,16 +97,9 @@ def _listed(described: list[tuple[str, str]]) -> str:
 
 def _described(by_series: dict[str, list[DicomFile]]) -> list[tuple[str, str]]:
     return [
-        (uid, _description(files[0], sum(_frame_count(f) for f in files)))
+        (uid, _description(files[0], sum(frame_count(f.header) for f in files)))
         for uid, files in by_series.items()
     ]
-
-
-def _frame_count(file: DicomFile) -> int:
-    try:
-        return max(int(first_value(file.header, "NumberOfFrames") or 1), 1)
-    except (TypeError, ValueError):
-        return 1
 
 
 def _description(file: DicomFile, count: int, difference: str = "") -> str:
@@ -127,9 +125,40 @@ def _stacks_of_series(uid: str, files: list[DicomFile]) -> list[Stack]:
 
 
 def _without_copies(files: list[DicomFile]) -> list[DicomFile]:
-    """Drop second copies of one object, which exports of a study often contain."""
-    unique = {str(first_value(f.header, "SOPInstanceUID") or f.path): f for f in reversed(files)}
-    return sorted(unique.values(), key=lambda f: f.path)
+    """Drop second copies of one object, which exports of a study often contain.
+
+    An identifier alone does not make a copy: some programs give all slices the same one.
+    """
+    known: dict[str, list[DicomFile]] = defaultdict(list)
+    for file in sorted(files, key=lambda f: f.path):
+        uid = str(first_value(file.header, "SOPInstanceUID") or file.path)
+        if not any(_is_copy(file, other) for other in known[uid]):
+            known[uid].append(file)
+    if any(len(found) > 1 for found in known.values()):
+        logger.warning(
+            "Different images of the series have the same SOPInstanceUID; all of them are read, "
+            "and no DICOM-SEG can refer to them."
+        )
+    return sorted((f for found in known.values() for f in found), key=lambda f: f.path)
+
+
+def _is_copy(file: DicomFile, other: DicomFile) -> bool:
+    if file.header != other.header:
+        return False
+    if _syntax(file) != _syntax(other):
+        return True
+    return _pixel_bytes(file) == _pixel_bytes(other)
+
+
+def _syntax(file: DicomFile) -> str:
+    meta = getattr(file.header, "file_meta", None)
+    return str(meta.get("TransferSyntaxUID", "")) if meta is not None else ""
+
+
+def _pixel_bytes(file: DicomFile) -> list[Any]:
+    keywords = ["PixelData", "FloatPixelData", "DoubleFloatPixelData"]
+    found = pydicom.dcmread(file.path, specific_tags=list(keywords), force=True)
+    return [found.get(keyword) for keyword in keywords]
 
 
 _Part = tuple[str, list[DicomSlice]]
@@ -171,6 +200,9 @@ def _by_orientation(part: _Part) -> list[_Part]:
 
 def _plane(s: DicomSlice) -> str:
     if s.position_lps is None:
+        count = frame_count(s.file.header)
+        if s.times < count:  # one of several frames without a place
+            return f"frame {s.frame + 1} of {count}"
         number = first_value(s.file.header, "InstanceNumber")
         return f"image {number}" if number is not None else "image"
     main = int(np.abs(s.normal_lps).argmax())
@@ -182,54 +214,162 @@ def _offsets(slices: list[DicomSlice]) -> list[float]:
     return [0.0 if s.position_lps is None else float(s.position_lps @ normal) for s in slices]
 
 
-def _has_repetition(slices: list[DicomSlice]) -> bool:
-    offsets = np.sort(_offsets(slices))
-    return bool((np.diff(offsets) < SAME_POSITION_MM).any())
+def _by_position(slices: list[DicomSlice]) -> list[list[DicomSlice]]:
+    """Slices of each position, positions in order."""
+    offsets = _offsets(slices)
+    found: list[list[DicomSlice]] = []
+    last = -np.inf
+    for index in np.argsort(offsets, kind="stable"):
+        if offsets[index] - last >= SAME_POSITION_MM:
+            found.append([])
+        found[-1].append(slices[index])
+        last = offsets[index]
+    return found
 
 
 def _by_repetition(part: _Part) -> list[_Part]:
-    """Split images that share positions by what differs between them."""
+    """Split images that share positions by what differs between them, or by their time.
+
+    Nothing is mixed: where neither says which images belong together, the series is refused.
+    """
     _, slices = part
-    if not _has_repetition(slices):
+    places = _by_position(slices)
+    most = max(map(len, places))
+    if most == 1:
         return [part]
-    # The order of a slice's differences is the order of preference.
-    keys = dict.fromkeys(key for s in slices for key in s.differences)
-    for key in keys:
-        groups: dict[str, list[DicomSlice]] = defaultdict(list)
-        for s in slices:
-            groups[s.differences.get(key, "")].append(s)
-        if len(groups) > 1 and not any(_has_repetition(g) for g in groups.values()):
-            return [(f"{key} {value}", group) for value, group in groups.items()]
-    return _by_order(slices)
+    if len({len(group) for group in places}) > 1:
+        return _by_uneven_difference(slices, places)
+    # 1. By what has the same values at each position: echoes, times of the whole volume, kinds.
+    parts: list[_Part] = [("", slices)]
+    for key in _keys(slices):
+        finer = [p for one in parts for p in _by_difference(one, key)]
+        if all(_is_whole(one, len(places)) for _, one in finer):
+            parts = finer
+        if all(len(one) == len(places) for _, one in parts):
+            return parts
+    # 2. The rest in the order of time at each position, or of their numbers.
+    return [p for one in parts for p in _by_order(one)]
 
 
-def _by_order(slices: list[DicomSlice]) -> list[_Part]:
-    """The k-th image of every position is one stack; the series' own order decides."""
-    by_offset: list[list[DicomSlice]] = []
-    last = -np.inf
-    order = np.argsort(_offsets(slices), kind="stable")
-    offsets = _offsets(slices)
-    for index in order:
-        if offsets[index] - last >= SAME_POSITION_MM:
-            by_offset.append([])
-        by_offset[-1].append(slices[index])
-        last = offsets[index]
-    counts = {len(group) for group in by_offset}
-    if len(counts) > 1:
-        crowded = max(by_offset, key=len)[0].position_lps
-        where = "" if crowded is None else f", for example at LPS {np.round(crowded, 2).tolist()}"
-        raise VolumeError(
-            f"The series has {min(counts)} to {max(counts)} images per slice position{where}; "
-            "it mixes acquisitions: put the images of one into a folder of their own."
-        )
-    for group in by_offset:
-        group.sort(key=lambda s: (_instance_number(s), s.frame))
-    count = counts.pop()
-    return [(f"image {k + 1} of {count}", [g[k] for g in by_offset]) for k in range(count)]
+def _keys(slices: list[DicomSlice]) -> list[str]:
+    """Differences, in the order of preference that they have in a slice."""
+    return list(dict.fromkeys(key for s in slices for key in s.differences))
 
 
-def _instance_number(s: DicomSlice) -> int:
+def _by_difference(part: _Part, key: str) -> list[_Part]:
+    before, slices = part
+    groups: dict[str, list[DicomSlice]] = defaultdict(list)
+    for s in slices:
+        groups[s.differences.get(key, "")].append(s)
+    if len(groups) == 1:
+        return [part]
+    start = f"{before}, " if before else ""
+    return [(f"{start}{key} {value}", groups[value]) for value in sorted(groups, key=_by_size)]
+
+
+def _by_size(value: str) -> tuple[float, str]:
+    number = _decimal(value)
+    return (np.inf if number is None else number, value)
+
+
+def _is_whole(slices: list[DicomSlice], positions: int) -> bool:
+    """Whether images are at all positions, and equally many at each."""
+    places = _by_position(slices)
+    return len(places) == positions and len({len(group) for group in places}) == 1
+
+
+def _by_uneven_difference(slices: list[DicomSlice], places: list[list[DicomSlice]]) -> list[_Part]:
+    """Split images of which there are more at some positions, such as a few scanned twice."""
+    counts = {len(group) for group in places}
+    for key in _keys(slices):
+        parts = _by_difference(("", slices), key)
+        # As many as a position has at most: what differs in each slice tells nothing.
+        if len(parts) == max(counts) and all(
+            len(group) == 1 for _, one in parts for group in _by_position(one)
+        ):
+            return parts
+    crowded = max(places, key=len)[0].position_lps
+    where = "" if crowded is None else f", for example at LPS {np.round(crowded, 2).tolist()}"
+    raise VolumeError(
+        f"The series has {min(counts)} to {max(counts)} images per slice position{where}; "
+        "it mixes acquisitions: put the images of one into a folder of their own."
+    )
+
+
+def _by_order(part: _Part) -> list[_Part]:
+    """The k-th image of every position is one stack, in the order of time or of numbers."""
+    before, slices = part
+    places = _by_position(slices)
+    count = len(places[0])
+    if count == 1:
+        return [part]
+    for order in _TIMES:
+        keys = [[order(s) for s in group] for group in places]
+        if any(None in row or len(set(row)) < count for row in keys):
+            continue
+        ranked = [
+            [group[i] for i in np.argsort(np.array(row, dtype=np.float64))]
+            for row, group in zip(keys, places, strict=True)
+        ]
+        if order is not _number or _is_monotone(ranked):
+            start = f"{before}, " if before else ""
+            return [
+                (f"{start}image {k + 1} of {count}", [group[k] for group in ranked])
+                for k in range(count)
+            ]
+    raise VolumeError(
+        f"The series has {count} images at each slice position and does not say which belong "
+        "together: their times or numbers are missing or repeated; put the images of one volume "
+        "into a folder of their own."
+    )
+
+
+def _is_monotone(ranked: list[list[DicomSlice]]) -> bool:
+    """Whether numbers run through the volumes one after another, or through the positions."""
+    numbers = np.array([[_number(s) for s in group] for group in ranked], dtype=np.float64)
+    by_volume = bool((numbers[:, :-1].max(axis=0) < numbers[:, 1:].min(axis=0)).all())
+    rows = numbers[np.argsort(numbers[:, 0])]
+    return by_volume or bool((rows[:-1].max(axis=1) < rows[1:].min(axis=1)).all())
+
+
+def _number(s: DicomSlice) -> float | None:
+    number = _decimal(first_value(s.file.header, "InstanceNumber"))
+    # Frames of one file are in their order.
+    return None if number is None else number + s.frame / (frame_count(s.file.header) + 1)
+
+
+def _header_number(keyword: str) -> Callable[[DicomSlice], float | None]:
+    return lambda s: _decimal(first_value(s.file.header, keyword))
+
+
+def _acquired(s: DicomSlice) -> float | None:
+    """Date and time of the acquisition as one growing number."""
+    whole = s.differences.get("FrameAcquisitionDateTime")
+    whole = whole or first_value(s.file.header, "AcquisitionDateTime")
+    if whole is not None:
+        return _decimal(str(whole).partition("+")[0].partition("-")[0])
+    time = first_value(s.file.header, "AcquisitionTime")
+    if time is None:
+        return None
+    seconds, _, fraction = str(time).replace(":", "").partition(".")
+    date = str(first_value(s.file.header, "AcquisitionDate") or "0").replace(".", "")
+    return _decimal(f"{date}{seconds.ljust(6, '0')}.{fraction or 0}")
+
+
+def _decimal(value: Any) -> float | None:
     try:
-        return int(first_value(s.file.header, "InstanceNumber") or 0)
+        number = float(value)
     except (TypeError, ValueError):
-        return 0
+        return None
+    return number if np.isfinite(number) else None
+
+
+# What may order images at one position: the heart's time, the clock, the scanner's own count.
+_TIMES: tuple[Callable[[DicomSlice], float | None], ...] = (
+    _header_number("TemporalPositionIdentifier"),
+    _header_number("TriggerTime"),
+    lambda s: _decimal(s.differences.get("NominalCardiacTriggerDelayTime")),
+    _header_number("FrameReferenceTime"),
+    _acquired,
+    _number,
+)

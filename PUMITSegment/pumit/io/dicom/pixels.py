@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pydicom
-import SimpleITK
 from pydicom.dataset import Dataset, FileDataset
-from pydicom.pixels import apply_color_lut, apply_modality_lut, pixel_array
+from pydicom.pixels import apply_color_lut, apply_modality_lut
+from pydicom.uid import ExplicitVRBigEndian
 
 from pumit.errors import VolumeError
 from pumit.geometry import Array
+from pumit.io.dicom.decoding import stored_frames
 from pumit.io.dicom.slices import DicomSlice
-from pumit.io.parser_errors import muted_stderr, parser_errors, parsing
+from pumit.io.parser_errors import parsing
 
 
 def read_pixels(slices: Sequence[DicomSlice]) -> Array:
@@ -34,30 +34,46 @@ def read_pixels(slices: Sequence[DicomSlice]) -> Array:
     """
     rows, columns, samples = slices[0].size
     with parsing("DICOM pixel data"):
-        if len(slices) == 1 and slices[0].position_lps is None:
-            return _projection(slices[0])
+        if len(slices) == 1 and (slices[0].position_lps is None or slices[0].times > 1):
+            return _picture(slices[0])
         shape = (len(slices), rows, columns) + ((samples,) if samples > 1 else ())
         array = np.empty(shape, dtype=_result_type(slices))
         decoded: tuple[Path | None, Array] = (None, array)
         for index, s in enumerate(slices):
             if decoded[0] != s.file.path:
-                decoded = (s.file.path, _decode(s))
-            frames = decoded[1]
-            if s.frame >= len(frames) or frames.shape[1:] != shape[1:]:
-                raise VolumeError(
-                    f"A DICOM file holds {len(frames)} frames of {frames.shape[1:3]} pixels where "
-                    f"its header promises frame {s.frame + 1} of {(rows, columns)}; "
-                    "export the series again."
-                )
-            values = _rescaled(frames[s.frame], s)
+                decoded = (s.file.path, _decode(s.file.path))
+            frame = _frame(decoded[1], s, s.frame)
+            if frame.shape != shape[1:]:
+                raise _not_as_promised(decoded[1], s)
+            values = _rescaled(frame, s)
             if not _fits(values, array.dtype):
                 array = array.astype(np.int32)
             array[index] = values
     return np.ascontiguousarray(np.moveaxis(array, -1, 0)) if samples > 1 else array
 
 
-def _projection(s: DicomSlice) -> Array:
-    frames = _decode(s)
+def _frame(frames: Array, s: DicomSlice, number: int) -> Array:
+    """A slice's pixels: a frame, or of a mosaic one of its tiles."""
+    if number >= len(frames):
+        raise _not_as_promised(frames, s)
+    if s.tile is None:
+        return frames[number]
+    row, column, rows, columns = s.tile
+    return frames[number][row : row + rows, column : column + columns]
+
+
+def _not_as_promised(frames: Array, s: DicomSlice) -> VolumeError:
+    return VolumeError(
+        f"A DICOM file holds {len(frames)} frames of {frames.shape[1:3]} pixels where "
+        f"its header promises frame {s.frame + s.times} of {s.size[:2]}; "
+        "export the series again."
+    )
+
+
+def _picture(s: DicomSlice) -> Array:
+    """A single image, whose frames are time where it has several."""
+    decoded = _decode(s.file.path)
+    frames = [_frame(decoded, s, s.frame + k) for k in range(s.times)]
     array = np.stack([_rescaled(frame, s) for frame in frames])
     if _fits(array, _result_type([s])):
         array = array.astype(_result_type([s]))
@@ -109,66 +125,37 @@ def _rescaled(stored: Array, s: DicomSlice) -> Array:
     return np.asarray(stored * np.float64(s.slope) + s.intercept)
 
 
-def _decode(s: DicomSlice) -> Array:
+def _decode(path: Path) -> Array:
     """All frames of a file: (F, H, W), or (F, H, W, 3) in RGB.
 
+    Stored values as any decoder gives them, or what a table of the header makes of them.
     Floating-point frames are intensities already, integers are stored values.
     """
-    ds = pydicom.dcmread(s.file.path, force=True)
-    if "PixelData" not in ds and "FloatPixelData" not in ds and "DoubleFloatPixelData" not in ds:
-        raise VolumeError("A DICOM file of the series has no pixel data; export it again.")
-    _complete_meta(ds)
-    syntax = ds.file_meta.TransferSyntaxUID
-    try:
-        array = _with_pydicom(ds)
-    except parser_errors() as error:
-        if not syntax.is_compressed:
-            raise
-        array = _with_gdcm(s.file.path, syntax, error)
-    is_colour = s.size[2] > 1
-    expected = 4 if is_colour else 3
-    return array[None] if array.ndim == expected - 1 else array
-
-
-def _complete_meta(ds: FileDataset) -> None:
-    """Objects without a file header are uncompressed, in the encoding that was met."""
-    if "TransferSyntaxUID" not in ds.file_meta:
-        is_implicit = ds.original_encoding[0]
-        ds.file_meta.TransferSyntaxUID = (
-            pydicom.uid.ImplicitVRLittleEndian
-            if is_implicit
-            else pydicom.uid.ExplicitVRLittleEndian
-        )
-
-
-def _with_pydicom(ds: Dataset) -> Array:
-    array = pixel_array(ds)
+    ds = pydicom.dcmread(path, force=True)
+    array = stored_frames(ds)
     if ds.get("PhotometricInterpretation") == "PALETTE COLOR":
         return _palette(array, ds)
-    if "ModalityLUTSequence" in ds and ds.ModalityLUTSequence:
+    if ds.get("ModalityLUTSequence"):
         return np.asarray(apply_modality_lut(array, ds)).astype(np.float32)
     return array
 
 
-def _palette(indices: Array, ds: Dataset) -> Array:
-    colours = np.asarray(apply_color_lut(indices, ds))
+def _palette(indices: Array, ds: FileDataset) -> Array:
+    colours = np.asarray(apply_color_lut(indices, _little_endian_tables(ds)))
+    # Tables of 8 bits may be stored in 16.
+    bits = int(ds.RedPaletteColorLookupTableDescriptor[2])
     if colours.dtype == np.uint16:
-        colours = (colours >> 8).astype(np.uint8)
+        colours = (colours >> 8 if bits > 8 else colours).astype(np.uint8)
     return colours[..., :3]
 
 
-def _with_gdcm(path: Path, syntax: pydicom.uid.UID, cause: Exception) -> Array:
-    """Decode with ITK's GDCM, which knows lossless JPEG, and rescales by itself."""
-    try:
-        with muted_stderr():
-            reader = SimpleITK.ImageFileReader()
-            reader.SetImageIO("GDCMImageIO")
-            reader.SetFileName(os.fspath(path))
-            array = SimpleITK.GetArrayFromImage(reader.Execute())
-    except RuntimeError:
-        raise VolumeError(
-            f"DICOM pixels compressed as {syntax.name} cannot be decoded here, or they are "
-            "damaged; decompress the series first, for example with gdcmconv --raw."
-        ) from cause
-    # Rescaled already: floating point says so.
-    return array if array.ndim == 4 else array.astype(np.float32)
+def _little_endian_tables(ds: FileDataset) -> Dataset:
+    """The object with the words of its tables in the order that pydicom takes them for."""
+    if ds.file_meta.TransferSyntaxUID != ExplicitVRBigEndian:
+        return ds
+    for colour in ("Red", "Green", "Blue", "Alpha"):
+        keyword = f"{colour}PaletteColorLookupTableData"
+        if keyword in ds and ds[keyword].VR == "OW":
+            words = np.frombuffer(ds[keyword].value, dtype=np.uint16)
+            ds[keyword].value = words.byteswap().tobytes()
+    return ds

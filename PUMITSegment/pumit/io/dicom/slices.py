@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,9 @@ from pydicom.dataset import Dataset
 from pumit.errors import VolumeError
 from pumit.geometry import Floats
 from pumit.io.dicom.files import DicomFile, first_value
+from pumit.io.dicom.mosaic import read_mosaic
+
+logger = logging.getLogger(__name__)
 
 # What tells two images at one position apart, by the attribute's keyword.
 _DIFFERENCES = (
@@ -31,10 +35,33 @@ _GROUP_DIFFERENCES = (
     ("MREchoSequence", "EffectiveEchoTime"),
     ("FrameContentSequence", "TemporalPositionIndex"),
     ("FrameContentSequence", "StackID"),
+    ("CardiacSynchronizationSequence", "NominalCardiacTriggerDelayTime"),
     ("MRDiffusionSequence", "DiffusionBValue"),
     ("MRImageFrameTypeSequence", "FrameType"),
     ("CTImageFrameTypeSequence", "FrameType"),
+    ("FrameContentSequence", "FrameAcquisitionDateTime"),
 )
+# Position of each frame in what a nuclear medicine object runs over (PS3.3 C.8.4.8), but space.
+_FRAME_VECTORS = (
+    "EnergyWindowVector",
+    "DetectorVector",
+    "PhaseVector",
+    "RRIntervalVector",
+    "TimeSlotVector",
+    "TimeSliceVector",
+    "RotationVector",
+    "AngularViewVector",
+)
+# What `FrameIncrementPointer` names where the next frame is the next slice.
+_SPACE_POINTERS = {
+    0x00180050: "SliceThickness",
+    0x00180088: "SpacingBetweenSlices",
+    0x00200032: "ImagePositionPatient",
+    0x00201041: "SliceLocation",
+    0x00540080: "SliceVector",
+}
+# Frames of these at one position are slices, if nothing says that they are time.
+_SLICED = ("CT", "MR", "PT", "NM")
 # Direction cosines are written with few digits; beyond this they are wrong.
 COSINE_TOLERANCE = 1e-2
 
@@ -52,6 +79,8 @@ class DicomSlice:
         slope: Rescale slope.
         intercept: Rescale intercept.
         differences: Values that may tell this slice from another at the same position.
+        times: Frames from `frame` on that show the slice, one time after another.
+        tile: First row and column, rows and columns within the frame; None for all of it.
     """
 
     file: DicomFile
@@ -62,6 +91,8 @@ class DicomSlice:
     slope: float
     intercept: float
     differences: dict[str, str] = field(default_factory=dict)
+    times: int = 1
+    tile: tuple[int, int, int, int] | None = None
 
     @property
     def size(self) -> tuple[int, int, int]:
@@ -69,6 +100,8 @@ class DicomSlice:
         header = self.file.header
         is_palette = str(header.get("PhotometricInterpretation", "")) == "PALETTE COLOR"
         samples = 3 if is_palette else int(header.get("SamplesPerPixel") or 1)
+        if self.tile is not None:
+            return (*self.tile[2:], samples)
         return (int(header.Rows), int(header.Columns), samples)
 
     @property
@@ -80,23 +113,155 @@ class DicomSlice:
 def slices_of(file: DicomFile) -> list[DicomSlice]:
     """List the slices of a file.
 
-    A multi-frame object without positions (cine, angiography) is one slice: its frames are
-    time, which becomes channels.
+    A multi-frame file without functional groups has one position: its frames are slices where it
+    says how far apart they are, and time, which becomes channels, where it says so or has no
+    place (cine, angiography). Frames with functional groups but without a place are images of
+    their own.
 
     Raises:
-        VolumeError: If positions, orientation or pixel spacing are not numbers.
+        VolumeError: If positions, orientation or pixel spacing are not numbers, or a file does not
+            say whether its frames are slices or time.
     """
     header = file.header
     frames = first_value(header, "PerFrameFunctionalGroupsSequence")
-    if not frames:
-        differences = {
-            keyword: _text(value)
-            for keyword in _DIFFERENCES
-            if (value := first_value(header, keyword)) is not None
-        }
-        return [_slice(file, 0, header, header, header, differences)]
-    shared = (first_value(header, "SharedFunctionalGroupsSequence") or [Dataset()])[0]
-    return [_slice_of_frame(file, index, frame, shared) for index, frame in enumerate(frames)]
+    if frames:
+        shared = (first_value(header, "SharedFunctionalGroupsSequence") or [Dataset()])[0]
+        return [_slice_of_frame(file, index, frame, shared) for index, frame in enumerate(frames)]
+    count = frame_count(header)
+    if count > 1:
+        return _slices_of_frames(file, count)
+    only = _slice(file, 0, header, header, header, _differences(header))
+    if "MOSAIC" in (first_value(header, "ImageType") or ()):
+        return _tiles_of(only)
+    return [only]
+
+
+def frame_count(header: Dataset) -> int:
+    """Number of frames as the header says, at least 1."""
+    try:
+        return max(int(first_value(header, "NumberOfFrames") or 1), 1)
+    except (TypeError, ValueError):
+        return 1
+
+
+def _tiles_of(picture: DicomSlice) -> list[DicomSlice]:
+    """Slices of a Siemens mosaic, whose position is that of a slice of its whole size."""
+    mosaic = read_mosaic(picture.file.path)
+    if picture.position_lps is None or picture.pixel_spacing_mm is None:
+        raise VolumeError("DICOM PixelSpacing is missing; export the series again.")
+    # 1. The picture is a square of tiles, the last of which may be empty.
+    rows, columns, _ = picture.size
+    across = int(np.ceil(np.sqrt(mosaic.count)))
+    height, width = rows // across, columns // across
+    # 2. The first slice has the centre of the whole picture.
+    row_mm, column_mm = picture.pixel_spacing_mm
+    shift = np.array([(columns - width) / 2 * column_mm, (rows - height) / 2 * row_mm])
+    first = picture.position_lps + picture.axes_lps @ shift
+    # 3. The others follow along the normal, whose exact direction is that of rows and columns.
+    side = 1.0 if float(mosaic.normal_lps @ picture.normal_lps) > 0 else -1.0
+    step = side * mosaic.gap_mm * picture.normal_lps
+    return [
+        replace(
+            picture,
+            position_lps=first + k * step,
+            tile=(k // across * height, k % across * width, height, width),
+        )
+        for k in range(mosaic.count)
+    ]
+
+
+def _differences(header: Dataset) -> dict[str, str]:
+    found = ((keyword, first_value(header, keyword)) for keyword in _DIFFERENCES)
+    return {keyword: _text(value) for keyword, value in found if value is not None}
+
+
+def _slices_of_frames(file: DicomFile, count: int) -> list[DicomSlice]:
+    """Slices of a multi-frame file without functional groups, which states one position."""
+    header = file.header
+    detectors = first_value(header, "DetectorInformationSequence") or []
+    places = [header if first_value(header, "ImagePositionPatient") else d for d in detectors]
+    places = places or [header]
+    first = _slice(file, 0, places[0], header, header, _differences(header))
+    pointers = _pointers(header)
+    slice_numbers = _vector(header, "SliceVector", count)
+    is_space = slice_numbers is not None or not pointers.isdisjoint(_SPACE_POINTERS)
+    is_placed = first.position_lps is not None
+    if not is_space and (pointers or not is_placed):
+        return [replace(first, times=count)]
+    gap = _frame_gap(header)
+    modality = str(first_value(header, "Modality") or "")
+    if gap is None or not (is_space or modality in _SLICED):
+        raise VolumeError(
+            f"A DICOM file holds {count} frames at one position and does not say whether they are "
+            "slices, and how far apart, or time; export it as single-frame images."
+        )
+    if not is_placed:
+        first, gap = _without_place(first, gap)
+    # 1. Each frame's number as a slice, its detector, and what else tells it from others.
+    vectors = {k: v for k in _FRAME_VECTORS if (v := _vector(header, k, count)) is not None}
+    steps = slice_numbers or list(range(1, count + 1))
+    detector = vectors.get("DetectorVector", [1] * count)
+    # 2. The first slice of a detector is at its position, the others follow along the normal.
+    #    Nuclear medicine counts against it where the spacing is negative (PS3.3 C.8.4.15).
+    slices = []
+    for index in range(count):
+        start = first
+        if is_placed and 1 < detector[index] <= len(places):
+            start = _slice(file, 0, places[detector[index] - 1], header, header, {})
+        if start.position_lps is None:
+            raise VolumeError(
+                "A detector of a DICOM file has no position; export the series again."
+            )
+        differences = first.differences | {k: str(v[index]) for k, v in vectors.items()}
+        position = start.position_lps + (steps[index] - 1) * gap * start.normal_lps
+        slices.append(replace(start, frame=index, position_lps=position, differences=differences))
+    return slices
+
+
+def _without_place(first: DicomSlice, gap: float) -> tuple[DicomSlice, float]:
+    """Frames that are slices of a volume somewhere: at the origin, along its axes."""
+    logger.warning(
+        "The DICOM file does not say where its frames are in the patient; they are put at the "
+        "origin along the axes of the patient, which they may not be."
+    )
+    if first.pixel_spacing_mm is None:
+        logger.warning(
+            "The DICOM file does not say how large its pixels are; voxels are taken as 1 mm in "
+            "each direction: measure nothing in it."
+        )
+        first, gap = replace(first, pixel_spacing_mm=(1.0, 1.0)), 1.0
+    return replace(first, position_lps=np.zeros(3)), gap
+
+
+def _pointers(header: Dataset) -> set[int]:
+    value: Any = first_value(header, "FrameIncrementPointer")
+    if value is None:
+        return set()
+    tags = value if isinstance(value, Sequence) else [value]
+    return {int(tag) for tag in tags}
+
+
+def _vector(header: Dataset, keyword: str, count: int) -> list[int] | None:
+    value: Any = first_value(header, keyword)
+    if value is None:
+        return None
+    numbers = [int(v) for v in (value if isinstance(value, Sequence) else [value])]
+    if len(numbers) != count:
+        raise VolumeError(
+            f"DICOM {keyword} has {len(numbers)} entries for {count} frames; export the series "
+            "again."
+        )
+    return numbers
+
+
+def _frame_gap(header: Dataset) -> float | None:
+    """Distance of one frame to the next along the normal, mm; None where it is not stated."""
+    for keyword in ("SpacingBetweenSlices", "SliceThickness"):
+        numbers = _numbers(first_value(header, keyword), 1, keyword)
+        if numbers is not None and numbers[0]:
+            is_signed = str(first_value(header, "Modality") or "") == "NM"
+            return float(numbers[0] if is_signed else abs(numbers[0]))
+    return None
 
 
 def _slice_of_frame(file: DicomFile, index: int, frame: Dataset, shared: Dataset) -> DicomSlice:
@@ -139,7 +304,8 @@ def _slice(
         position_lps=position if is_placed else None,
         axes_lps=_axes(cosines) if is_placed and cosines is not None else np.eye(3)[:, :2],
         pixel_spacing_mm=_pixel_spacing(measures),
-        slope=1.0 if slope is None else float(slope),
+        # A slope of 0 would make all voxels one; GDCM takes it for one that nobody filled in.
+        slope=float(slope or 1.0) or 1.0,
         intercept=0.0 if intercept is None else float(intercept),
         differences=differences,
     )

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from pumit.errors import VolumeError
-from pumit.file_image import DicomSource, FileImage
+from pumit.file_image import DicomSource, FileImage, PlacedFrame
 from pumit.geometry import PLANAR_SLICE_SPACING_MM, Array, Floats
 from pumit.io.dicom.choice import Stack
+from pumit.io.dicom.files import first_value, read_header
 from pumit.io.dicom.pixels import read_pixels
-from pumit.io.dicom.slices import DicomSlice
+from pumit.io.dicom.slices import DicomSlice, frame_count, slices_of
 
 logger = logging.getLogger(__name__)
 
@@ -21,6 +25,8 @@ GAP_JITTER = 0.1
 # Gaps may differ by this factor from the usual one and are then interpolated; a gap beyond it
 # means that slices are missing, or that two acquisitions are mixed.
 GAP_FACTOR = 1.5
+# So many equal wide gaps at an end of a scan are no slices that were lost.
+PLANNED_GAPS = 3
 # Slices may be shifted sideways by this part of a pixel.
 SHIFT_PIXELS = 0.5
 
@@ -41,24 +47,56 @@ def read_stack(stack: Stack, *, keep_alive: Any = None) -> FileImage:
     uid = stack.choice.partition("#")[0]
     # A multi-frame file is listed once.
     files = tuple(dict.fromkeys(s.file.path for s in slices))
-    source = DicomSource(files, uid, keep_alive)
     first = slices[0]
+    header = first.file.header
+    instances = {str(first_value(s.file.header, "SOPInstanceUID") or "") for s in slices} - {""}
+    is_one_of_several = first.position_lps is None and first.times < frame_count(header)
+    source = DicomSource(
+        files,
+        uid,
+        keep_alive,
+        frames=_frames(slices),
+        instances=tuple(sorted(instances)),
+        frame=first.frame + 1 if is_one_of_several else None,
+    )
     row_mm, column_mm = _pixel_spacing(slices)
     in_plane = first.axes_lps * np.array([column_mm, row_mm])
     origin = np.zeros(3) if first.position_lps is None else first.position_lps
     if len(slices) == 1:
-        step = first.normal_lps * PLANAR_SLICE_SPACING_MM
+        thickness = float(_thicknesses(slices)[0])
+        step = first.normal_lps * (thickness if thickness > 0 else PLANAR_SLICE_SPACING_MM)
         steps = np.column_stack([in_plane, step])
         return FileImage(read_pixels(slices), steps, origin, source)
     positions = np.stack([_position(s) for s in slices])
     offsets = (positions - positions[0]) @ first.normal_lps
-    _check_gaps(offsets, positions)
+    _check_gaps(offsets, positions, _thicknesses(slices))
     _check_shift(offsets, positions, min(row_mm, column_mm))
     array = read_pixels(slices)
     array = _evenly_spaced(array, offsets)
     step = (positions[-1] - positions[0]) / (array.shape[-3] - 1)
     step = _straightened(step, first.normal_lps, array.shape[-3], min(row_mm, column_mm))
     return FileImage(array, np.column_stack([in_plane, step]), origin, source)
+
+
+def placed_frames(files: Sequence[Path]) -> tuple[PlacedFrame, ...]:
+    """Where the frames of an older multi-frame file are; none for any other series.
+
+    Raises:
+        VolumeError: If its header cannot be used.
+    """
+    return _frames(slices_of(read_header(files[0]))) if len(files) == 1 else ()
+
+
+def _frames(slices: list[DicomSlice]) -> tuple[PlacedFrame, ...]:
+    """Frames of an older multi-frame file, of which only the reader knows where they are."""
+    header = slices[0].file.header
+    if len(slices) == 1 or first_value(header, "PerFrameFunctionalGroupsSequence"):
+        return ()
+    if len({s.file.path for s in slices}) > 1 or slices[0].tile is not None:
+        return ()
+    spacing = _pixel_spacing(slices)
+    ordered = sorted(slices, key=lambda s: s.frame)
+    return tuple(PlacedFrame(_position(s), s.axes_lps, spacing) for s in ordered)
 
 
 def _position(s: DicomSlice) -> Floats:
@@ -91,10 +129,40 @@ def _pixel_spacing(slices: list[DicomSlice]) -> tuple[float, float]:
     return spacing
 
 
-def _check_gaps(offsets: Floats, positions: Floats) -> None:
+def _is_planned(gaps: Floats, wide: npt.NDArray[np.int64], thicknesses: Floats) -> bool:
+    """Whether wide gaps are those of thicker slices, or most of a part, so that none is missing."""
+    # 1. Slices of several thicknesses, and every wide gap as wide as a slice beside it is thick.
+    if np.isfinite(thicknesses).all() and np.ptp(thicknesses) > 0:
+        beside = np.maximum(thicknesses[wide], thicknesses[wide + 1])
+        return bool((gaps[wide] <= GAP_FACTOR * beside).all())
+    # 2. At one end of the scan at least three gaps in a row, of one size.
+    runs = np.split(wide, np.flatnonzero(np.diff(wide) > 1) + 1)
+    at_end = [run for run in runs if run[0] == 0 or run[-1] == len(gaps) - 1]
+    return len(runs) == len(at_end) and all(
+        len(run) >= PLANNED_GAPS and np.ptp(gaps[run]) <= GAP_JITTER * gaps[run].mean()
+        for run in runs
+    )
+
+
+def _thicknesses(slices: list[DicomSlice]) -> Floats:
+    """Slice thicknesses in mm; NaN where they are not stated."""
+    values = [first_value(s.file.header, "SliceThickness") for s in slices]
+    try:
+        return np.array([np.nan if v is None else float(v) for v in values])
+    except (TypeError, ValueError):
+        return np.full(len(values), np.nan)
+
+
+def _check_gaps(offsets: Floats, positions: Floats, thicknesses: Floats) -> None:
     gaps = np.diff(offsets)
     usual = float(np.median(gaps))
     wide = np.flatnonzero(gaps > GAP_FACTOR * usual)
+    if len(wide) and _is_planned(gaps, wide, thicknesses):
+        raise VolumeError(
+            f"The slices are spaced unequally, {gaps.min():.2f} to {gaps.max():.2f} mm apart, as "
+            "the scanner was set; resample the series to equal distances, or export its parts as "
+            "series of their own."
+        )
     if len(wide):
         k = int(wide[0])
         missing = sum(max(round(float(gaps[j]) / usual) - 1, 1) for j in wide)
@@ -141,7 +209,7 @@ def _evenly_spaced(array: Array, offsets: Floats) -> Array:
         for k, (low, part) in enumerate(zip(below, index - below, strict=True)):
             mixed = channel[low] * (1 - part) + channel[low + 1] * part
             out[k] = np.rint(mixed) if array.dtype.kind in "biu" else mixed
-    logger.info("Unequal slice gaps: interpolated to even ones.")
+    logger.warning("The slices are spaced unequally; they are interpolated to even ones.")
     return result.reshape((*array.shape[:-3], count, *array.shape[-2:]))
 
 

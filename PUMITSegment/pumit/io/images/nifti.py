@@ -59,6 +59,7 @@ class _Header:
     """The fields used, the same for both versions; names as in the standard."""
 
     order: str  # "<" or ">"
+    is_pair: bool  # whether voxels are in a file of their own
     dim_info: int
     dim: tuple[int, ...]  # 8
     datatype: int
@@ -111,11 +112,44 @@ def read_nifti(path: Path) -> FileImage:
     Raises:
         VolumeError: If the file is damaged, truncated, complex-valued, or has no usable grid.
     """
-    with parsing("NIfTI file"), _opened(path) as (stream, limit_bytes):
-        header = _parse(stream.read(544))
-        array = _read_voxels(stream, header, limit_bytes)
+    with parsing("NIfTI file"):
+        with _opened(path) as (stream, limit_bytes):
+            header = _parse(stream.read(544))
+            array = None if header.is_pair else _read_voxels(stream, header, limit_bytes)
+        if array is None:
+            with _opened(_voxels_of(path)) as (stream, limit_bytes):
+                array = _read_voxels(stream, header, limit_bytes)
         steps, origin = _geometry(header)
     return FileImage(array, steps, origin)
+
+
+def header_file(path: Path) -> Path:
+    """The header of a pair (.hdr, .img) whose voxels were given; any other path as it is."""
+    stem, suffix = _split(path, ".img")
+    return _first_file(path, stem, ".hdr") or path if suffix else path
+
+
+def _voxels_of(path: Path) -> Path:
+    stem, suffix = _split(path, ".hdr")
+    found = _first_file(path, stem, ".img") if suffix else None
+    if found is None:
+        raise VolumeError(
+            "The NIfTI header says that its voxels are in an .img file of the same name, which is "
+            "not beside it; copy both files."
+        )
+    return found
+
+
+def _split(path: Path, suffix: str) -> tuple[str, str]:
+    """A name without its suffix, and the suffix; both empty where it has another."""
+    name = path.name.lower()
+    found = next((s for s in (suffix, f"{suffix}.gz") if name.endswith(s)), "")
+    return (path.name[: -len(found)], found) if found else ("", "")
+
+
+def _first_file(path: Path, stem: str, suffix: str) -> Path | None:
+    names = [f"{stem}{s}{z}" for s in (suffix, suffix.upper()) for z in ("", ".gz")]
+    return next((f for f in map(path.with_name, names) if f.is_file()), None)
 
 
 def nifti_slice_axis(path: Path) -> int | None:
@@ -156,13 +190,22 @@ def _parse(data: bytes) -> _Header:
 
     if not is_version_1 and len(data) < 540:
         raise VolumeError("The NIfTI file ends within its header; copy or export it again.")
+    magic = data[344:347] if is_version_1 else data[4:7]
+    is_pair = magic in (b"ni1", b"ni2")
+    if magic not in (b"n+1", b"n+2", b"ni1", b"ni2") and len(data) <= 348:
+        raise VolumeError(
+            "The header is one of Analyze 7.5, which does not say which side is left; convert it "
+            "to NIfTI with the program that wrote it."
+        )
+    smallest = 0 if is_pair else 352 if is_version_1 else 544
     header = _Header(
         order=order,
+        is_pair=is_pair,
         dim_info=int(take("1 B B", 39, 524)[0]),
         dim=tuple(int(n) for n in take("8 h q", 40, 16)),
         datatype=int(take("1 h h", 70, 12)[0]),
         pixdim=take("8 f d", 76, 104),
-        vox_offset=_offset(take("1 f q", 108, 168)[0], 352 if is_version_1 else 544),
+        vox_offset=_offset(take("1 f q", 108, 168)[0], smallest),
         scl_slope=take("1 f d", 112, 176)[0],
         scl_inter=take("1 f d", 116, 184)[0],
         xyzt_units=int(take("1 B i", 123, 500)[0]),

@@ -43,6 +43,43 @@ def read_picture(path: Path) -> FileImage:
     return FileImage(np.ascontiguousarray(array), np.eye(3), np.zeros(3))
 
 
+def is_picture(start: bytes) -> bool:
+    """Whether the first bytes of a file are those of a PNG or JPEG."""
+    return start.startswith((b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff"))
+
+
+def read_label_picture(path: Path) -> FileImage:
+    """Read a PNG or JPEG as a label map, planar, one whole number for each pixel.
+
+    The numbers of a palette of colours are its indices; grey pixels are their own, stored as
+    colours or not.
+
+    Raises:
+        VolumeError: If the file is damaged, its colours stand for no numbers, or it is a JPEG whose
+            compression changed values.
+    """
+    with parsing("picture"), Image.open(path, formats=("PNG", "JPEG")) as image:
+        is_jpeg = image.format == "JPEG"
+        is_palette = image.mode in ("P", "PA")
+        image.load()
+        pixels = np.asarray(ImageOps.exif_transpose(image)) if image.mode == "P" else None
+    values = read_picture(path).array
+    if values.ndim == 4 and (values == values[:1]).all():
+        values = values[0]
+    if values.ndim == 4:
+        if not is_palette or pixels is None:
+            raise VolumeError(
+                "The label map is a picture in colours, which stand for no numbers; save it as PNG "
+                "with one grey value, or one entry of a palette, for each class."
+            )
+        values = pixels[None]
+    if is_jpeg and len(np.unique(values)) > 2:
+        raise VolumeError(
+            "The label map is a JPEG, whose compression changed its values; save the labels as PNG."
+        )
+    return FileImage(np.ascontiguousarray(values), np.eye(3), np.zeros(3))
+
+
 def _read(path: Path) -> Array:
     with path.open("rb") as stream:
         start = stream.read(32)

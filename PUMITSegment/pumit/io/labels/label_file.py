@@ -65,12 +65,12 @@ class LabelFile:
 
 
 def read_label_file(path: Path) -> LabelFile:
-    """Read NIfTI, NRRD or MetaImage label maps, `.seg.nrrd` with its names and layers.
+    """Read NIfTI, NRRD, MetaImage or PNG label maps, `.seg.nrrd` with its names and layers.
 
     Raises:
         VolumeError: If the file cannot be read, or holds something else than labels.
     """
-    volume = Volume.read(path)
+    volume = _read_volume(path)
     array = volume.array
     if array.dtype.kind == "f":
         if not np.array_equal(array, np.rint(array)):
@@ -93,17 +93,17 @@ def read_label_file(path: Path) -> LabelFile:
     return LabelFile(volume, segments)
 
 
-def is_same_grid(one: Volume, other: Volume) -> bool:
-    """Whether two volumes have voxels at the same places, up to a tenth of the smallest side."""
-    if one.shape != other.shape:
-        return False
-    far = np.asarray(one.shape) - 1
-    corners = np.vstack((np.zeros(3), np.diag(far)))
-    # A planar image has no side along its normal, and its far corner there is the first one.
-    tolerance = 0.1 * min(one.spacing_mm)
-    return np.allclose(
-        one.index_to_world(corners), other.index_to_world(corners), rtol=0, atol=tolerance
-    )
+def _read_volume(path: Path) -> Volume:
+    from pumit.io.images.picture import is_picture, read_label_picture
+
+    start = b""
+    if path.is_file():
+        with parsing("label map"), path.open("rb") as stream:
+            start = stream.read(16)
+    if not is_picture(start):
+        return Volume.read(path)
+    image = read_label_picture(path)
+    return Volume.from_steps(image.array, image.steps_mm, image.origin_lps)
 
 
 def distinct_values(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

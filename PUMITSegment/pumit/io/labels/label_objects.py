@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -39,6 +39,10 @@ class LabelObject:
         instances: SOPInstanceUIDs that it refers to.
         segments: Segments that it names.
         written: Date and time of its content, as the object says; orders objects of one scan.
+        concatenation: Identifier that the parts of one object share; empty where it is whole.
+        number: Number of this part, from 1 on.
+        count: Number of parts; 0 where the object does not say.
+        others: The other parts, in their order.
     """
 
     path: Path
@@ -50,6 +54,10 @@ class LabelObject:
     instances: frozenset[str]
     segments: tuple[LabelledSegment, ...]
     written: str
+    concatenation: str = ""
+    number: int = 1
+    count: int = 1
+    others: tuple[LabelObject, ...] = ()
 
 
 def label_object(path: Path) -> LabelObject | None:
@@ -60,7 +68,7 @@ def label_object(path: Path) -> LabelObject | None:
     """
     file, part = split_part(path)
     if file.is_dir():
-        return _only([o for o in map(read_label_object, _label_files(file)) if o], part)
+        return _only(_objects_of_folder(file), part)
     if not file.is_file():
         return None
     with parsing("file"), file.open("rb") as stream:
@@ -69,7 +77,49 @@ def label_object(path: Path) -> LabelObject | None:
         stat = file.stat()
         found = _only(list(_objects_of_zip(file, stat.st_mtime_ns, stat.st_size)), part)
         return None if found is None else replace(found, path=file)
-    return read_label_object(file) if is_dicom(start) else None
+    found = read_label_object(file) if is_dicom(start) else None
+    if found is None or not found.concatenation:
+        return found
+    beside = _objects_of_folder(file.parent)
+    return next((o for o in beside if o.concatenation == found.concatenation), found)
+
+
+def _objects_of_folder(folder: Path) -> list[LabelObject]:
+    return joined([o for o in map(read_label_object, _label_files(folder)) if o])
+
+
+def joined(objects: Iterable[LabelObject]) -> list[LabelObject]:
+    """Objects whose parts of a concatenation (PS3.3 C.7.6.16.2.2.4) are one, the first of them."""
+    found: dict[str, list[LabelObject]] = {}
+    for item in objects:
+        found.setdefault(item.concatenation or item.instance or str(item.path), []).append(item)
+    result: list[LabelObject] = []
+    for items in found.values():
+        if not items[0].concatenation:
+            result += items
+            continue
+        parts = {item.number: item for item in reversed(items)}
+        first, *others = (parts[number] for number in sorted(parts))
+        instances = frozenset().union(*(item.instances for item in parts.values()))
+        result.append(replace(first, instances=instances, others=tuple(others)))
+    return result
+
+
+def require_all_parts(found: LabelObject) -> None:
+    """Check that no part of a concatenation is missing.
+
+    Raises:
+        VolumeError: If one is.
+    """
+    if not found.concatenation:
+        return
+    numbers = [item.number for item in (found, *found.others)]
+    count = found.count or max(numbers)
+    if numbers != list(range(1, count + 1)):
+        raise VolumeError(
+            f"The {found.kind} is in {count} parts, of which {len(numbers)} are there; put all of "
+            "them into one folder."
+        )
 
 
 @lru_cache(maxsize=16)  # a case asks what its zip holds before and after it reads the scan
@@ -77,7 +127,7 @@ def _objects_of_zip(path: Path, modified: int, size: int) -> tuple[LabelObject, 
     """What a zip holds, as long as it stays as it is."""
     with parsing("DICOM zip"), unpack_dicom_zip(path) as folder:
         found = (read_label_object(file) for file in _label_files(Path(folder)))
-        return tuple(item for item in found if item is not None)
+        return tuple(joined(item for item in found if item is not None))
 
 
 def _label_files(folder: Path) -> list[Path]:
@@ -125,7 +175,20 @@ def read_label_object(path: Path) -> LabelObject | None:
         )
         own = str(first_value(header, "SOPInstanceUID") or "")
         patient = str(first_value(header, "PatientID") or "")
-        return LabelObject(path, kind, own, series, frame, patient, instances, segments, written)
+        return LabelObject(
+            path,
+            kind,
+            own,
+            series,
+            frame,
+            patient,
+            instances,
+            segments,
+            written,
+            str(first_value(header, "ConcatenationUID") or ""),
+            int(first_value(header, "InConcatenationNumber") or 1),
+            int(first_value(header, "InConcatenationTotalNumber") or 0),
+        )
 
 
 def _seg_references(header: Dataset) -> tuple[str, frozenset[str]]:
@@ -159,16 +222,14 @@ def _struct_references(header: Dataset) -> tuple[str, frozenset[str], str]:
 
 
 @contextmanager
-def open_label_object(found: LabelObject) -> Iterator[Path]:
-    """The object's file; of a zip one that is deleted afterwards."""
+def open_label_object(found: LabelObject) -> Iterator[list[Path]]:
+    """The object's files, of a concatenation several; of a zip some that are deleted afterwards."""
+    parts = (found, *found.others)
     with parsing("DICOM file"), found.path.open("rb") as stream:
         is_zip = stream.read(4) in (b"PK\x03\x04", b"PK\x05\x06")
     if not is_zip:
-        yield found.path
+        yield [part.path for part in parts]
         return
     with unpack_dicom_zip(found.path) as folder:
-        yield next(
-            f.path
-            for f in find_dicom(Path(folder))
-            if str(f.header.get("SOPInstanceUID", "")) == found.instance
-        )
+        files = {str(f.header.get("SOPInstanceUID", "")): f.path for f in find_dicom(Path(folder))}
+        yield [files[part.instance] for part in parts]

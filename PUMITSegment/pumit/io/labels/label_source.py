@@ -15,9 +15,16 @@ from pumit.io.file_part import split_part
 from pumit.io.labels.channel_files import joined_channels
 from pumit.io.labels.grid_match import place, put, same_grid
 from pumit.io.labels.label_file import LabelFile, LabelledSegment, named_segments, read_label_file
-from pumit.io.labels.label_objects import LabelObject, label_object, open_label_object
+from pumit.io.labels.label_objects import (
+    LabelObject,
+    label_object,
+    open_label_object,
+    require_all_parts,
+)
 from pumit.io.slicer_bundle import find_node, is_bundle, unpacked
 from pumit.volume import Volume
+
+OUTSIDE = "labelled voxels lie outside of the image"
 
 
 def read_scan(files: Sequence[Path], label: Path | None = None) -> Volume:
@@ -81,10 +88,10 @@ def read_labels(path: Path, image: Volume) -> LabelFile:
             raise VolumeError(f"Name the segmentation of the scene: {file.name}#NodeName.")
         node = find_node(file, part)
         with unpacked(file, node) as unpacked_file:
-            return _on_grid(read_label_file(unpacked_file), image)
+            return on_grid(read_label_file(unpacked_file), image)
     found = label_object(path)
     if found is None:
-        return _on_grid(read_label_file(file), image)
+        return on_grid(read_label_file(file), image)
     return _read_object(found, image)
 
 
@@ -116,19 +123,25 @@ def _read_object(found: LabelObject, image: Volume) -> LabelFile:
         doubt = f"{found.kind}: refers to another series than the image"
     else:
         doubt = ""
-    with open_label_object(found) as file:
+    require_all_parts(found)
+    with open_label_object(found) as files:
         if found.kind == "DICOM-SEG":
             from pumit.io.labels.seg_labels import read_dicom_seg
 
-            labels = read_dicom_seg(file, image)
+            labels = read_dicom_seg(files, image)
         else:
             from pumit.io.labels.rt_struct import read_rt_struct
 
-            labels = read_rt_struct(file, image)
+            labels = read_rt_struct(files[0], image)
     return replace(labels, doubts=(*labels.doubts, doubt)) if doubt else labels
 
 
-def _on_grid(labels: LabelFile, image: Volume) -> LabelFile:
+def on_grid(labels: LabelFile, image: Volume) -> LabelFile:
+    """Bring a label map onto the grid of a scan, or of another label map; see `read_labels`.
+
+    Raises:
+        VolumeError: If it lies on another grid.
+    """
     what = "the segmentation" if labels.is_named else "the label map"
     find = place if labels.is_named else same_grid
     placement = find(labels.volume, image, what)
@@ -136,7 +149,7 @@ def _on_grid(labels: LabelFile, image: Volume) -> LabelFile:
     volume = replace(image, array=array, source=None)
     doubts = [*labels.doubts]
     if lost:
-        doubts.append(f"{lost} labelled voxels lie outside of the image")
+        doubts.append(f"{lost} {OUTSIDE}")
     if placement.doubt:
         doubts.append(f"the grid of {what} {placement.doubt}")
     return LabelFile(volume, labels.segments, tuple(doubts))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,10 @@ from pumit.geometry import Floats
 # A contour may leave its plane, and a plane a slice's centre, by this part of a slice: rounding.
 OFF_PLANE = 0.1
 ON_SLICE = 0.1
+# A contour of which this part is inside another one is a hole of it; both are drawn by hand.
+WITHIN = 0.9
+# Contours of one plane that are compared; programs that write more of them draw none that cross.
+MOST_COMPARED = 500
 
 
 @dataclass(frozen=True)
@@ -27,18 +32,20 @@ class _Plane:
 
 
 def fill_contours(
-    contours: Iterable[Floats], shape: Sequence[int], name: str
+    contours: Iterable[Floats], shape: Sequence[int], name: str, *, is_xor: bool = False
 ) -> tuple[npt.NDArray[np.bool_], list[str]]:
     """Fill a region's closed contours.
 
     A voxel is inside where its centre is inside an odd number of contours, so that a contour
-    within another is a hole. Where contours do not lie on slices, or regularly leave slices out,
-    each slice takes the nearest contour, and that is reported.
+    within another is a hole. Contours that cross each other, as of a region in two drawings, are
+    joined, and that is reported. Where contours do not lie on slices, or regularly leave slices
+    out, each slice takes the nearest contour, and that is reported.
 
     Args:
         contours: Corners, each (N, 3), index (d, h, w); a contour lies in one plane of voxels.
         shape: (D, H, W) of the image.
         name: The region's.
+        is_xor: Whether the file says that contours that cross exclude each other.
 
     Returns:
         The mask, (D, H, W), and what a user should know of how it was filled.
@@ -53,7 +60,8 @@ def fill_contours(
     # 1. Each plane's contours as a picture (H, W), and its place among the slices.
     axis = planes[0].axis
     slices = np.moveaxis(mask, axis, 0)
-    pictures = [_picture(plane, slices.shape[1:]) for plane in planes]
+    filled = [_filled(plane, slices.shape[1:], is_xor) for plane in planes]
+    pictures = [picture for picture, _ in filled]
     places = np.array([plane.at for plane in planes])
     # 2. Do the planes lie on slices, and on every slice?
     off = np.abs(places - np.rint(places)).max()
@@ -61,6 +69,11 @@ def fill_contours(
     usual = float(np.median(gaps)) if len(gaps) else 1.0
     is_sparse = len(gaps) > 1 and usual >= 1.5 and bool((np.abs(gaps / usual - 1) < 0.1).all())
     doubts = []
+    crossing = sum(crosses for _, crosses in filled)
+    if crossing:
+        doubts.append(
+            f"{name} has contours that cross each other, in {crossing} planes; they are joined"
+        )
     outside = int(((places < -0.5) | (places > len(slices) - 0.5)).sum())
     if outside:
         doubts.append(f"{outside} contour planes of {name} lie outside of the image")
@@ -102,7 +115,7 @@ def _planes(contours: Iterable[Floats], shape: Sequence[int], name: str) -> list
         at = 0.0 if is_planar and axis == 0 else round(float(points[:, axis].mean()), 2)
         at = float(round(at)) if abs(at - round(at)) <= ON_SLICE else at
         # Some programs write a contour twice; filled twice by even-odd it would be nothing.
-        grouped[axis, at][across.tobytes()] = across
+        grouped[axis, at][_outline(across)] = across
     axes = {axis for axis, _ in grouped}
     if len(axes) > 1:
         raise VolumeError(
@@ -110,6 +123,17 @@ def _planes(contours: Iterable[Floats], shape: Sequence[int], name: str) -> list
         )
     ordered = sorted(grouped.items(), key=lambda pair: pair[0])
     return [_Plane(axis, at, tuple(p.values())) for (axis, at), p in ordered]
+
+
+def _outline(corners: Floats) -> bytes:
+    """The same for a contour from whichever corner and in whichever direction it is drawn."""
+    rounded = np.round(corners, 3) + 0.0
+    keep = (rounded != np.roll(rounded, 1, axis=0)).any(axis=1)
+    rounded = rounded[keep] if keep.any() else rounded[:1]
+    start = int(np.lexsort(rounded.T[::-1])[0])
+    onward = np.roll(rounded, -start, axis=0)
+    backward = np.roll(onward[::-1], 1, axis=0)
+    return min(onward.tobytes(), backward.tobytes())
 
 
 def _axis(points: Floats, is_planar: bool, name: str) -> int:
@@ -126,15 +150,52 @@ def _axis(points: Floats, is_planar: bool, name: str) -> int:
     return axis
 
 
-def _picture(plane: _Plane, shape: tuple[int, ...]) -> npt.NDArray[np.bool_]:
-    """Pixels whose centres lie inside an odd number of a plane's contours.
+def _filled(
+    plane: _Plane, shape: tuple[int, ...], is_xor: bool
+) -> tuple[npt.NDArray[np.bool_], bool]:
+    """Pixels inside a plane's contours, and whether contours cross that are joined for it."""
+    picture = _picture(plane.polygons, shape)
+    if is_xor or not 1 < len(plane.polygons) <= MOST_COMPARED:
+        return picture, False
+    # 1. Pairs that share pixels without one being within the other.
+    polygons = plane.polygons
+    pairs = [
+        p
+        for p in combinations(range(len(polygons)), 2)
+        if _boxes_meet(polygons[p[0]], polygons[p[1]])
+    ]
+    each = {i: _picture([polygons[i]], shape) for i in sorted({i for pair in pairs for i in pair})}
+    crossing = set()
+    for i, j in pairs:
+        shared = int((each[i] & each[j]).sum())
+        if 0 < shared < WITHIN * min(int(each[i].sum()), int(each[j].sum())):
+            crossing |= {i, j}
+    if not crossing:
+        return picture, False
+    # 2. These are one outline together, and the others are holes or islands as before.
+    joined = np.zeros(shape, dtype=bool)
+    for i in crossing:
+        joined |= each[i]
+    rest = [polygon for i, polygon in enumerate(polygons) if i not in crossing]
+    return joined ^ _picture(rest, shape), True
+
+
+def _boxes_meet(one: Floats, other: Floats) -> bool:
+    return bool(
+        (one.min(axis=0) <= other.max(axis=0)).all()
+        and (other.min(axis=0) <= one.max(axis=0)).all()
+    )
+
+
+def _picture(polygons: Sequence[Floats], shape: tuple[int, ...]) -> npt.NDArray[np.bool_]:
+    """Pixels whose centres lie inside an odd number of contours.
 
     A pixel is inside where a ray from it along its row meets an odd number of sides. All rows and
     sides at once, which is a hundred times as fast as `skimage.draw` for contours of some length.
     """
     rows, columns = shape
     meets = np.zeros((rows, columns + 1), dtype=np.int32)
-    for polygon in plane.polygons:
+    for polygon in polygons:
         start, end = polygon, np.roll(polygon, -1, axis=0)
         first = max(int(np.floor(polygon[:, 0].min())), 0)
         stop = min(int(np.ceil(polygon[:, 0].max())) + 1, rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,14 +22,16 @@ from pumit.io.parser_errors import parsing
 from pumit.volume import Volume
 
 MOST_ROIS = 65_535
-_FILLED = {"CLOSED_PLANAR", "CLOSEDPLANAR_XOR"}
+_XOR = "CLOSEDPLANAR_XOR"
+_FILLED = {"CLOSED_PLANAR", _XOR}
 
 
 def read_rt_struct(path: Path, image: Volume) -> LabelFile:
     """Read an RTSTRUCT and fill its contours.
 
     A voxel is inside where its centre is inside an odd number of a region's contours, so that a
-    contour within another is a hole. Where contours do not lie on the image's slices, or regularly
+    contour within another is a hole; contours that cross each other are joined, and that is a
+    doubt. Where contours do not lie on the image's slices, or regularly
     leave slices out, each slice takes the nearest contour, and that is a doubt.
 
     Args:
@@ -53,12 +56,12 @@ def read_rt_struct(path: Path, image: Volume) -> LabelFile:
         found = []
         has_contours = anything = False
         for number, segment in segments.items():
-            closed, ignored = _closed(contours.get(number, []), segment.name)
+            closed, is_xor, ignored = _closed(contours.get(number, []), segment.name)
             if ignored:
                 text = f"has {ignored} points or open lines, which enclose nothing"
                 doubts.append(f"RTSTRUCT: {segment.name} {text}")
             points = [image.world_to_index(each) for each in closed]
-            mask, remarks = fill_contours(points, image.shape, segment.name)
+            mask, remarks = fill_contours(points, image.shape, segment.name, is_xor=is_xor)
             has_contours |= bool(closed)
             anything |= bool(mask.any())
             doubts += [f"RTSTRUCT: {remark}" for remark in remarks]
@@ -95,17 +98,20 @@ def regions_of(struct: Dataset) -> dict[int, LabelledSegment]:
 
 
 def _contours(struct: Dataset) -> dict[int, list[Dataset]]:
-    return {
-        int(first_value(item, "ReferencedROINumber") or 0): list(
-            first_value(item, "ContourSequence") or []
-        )
-        for item in first_value(struct, "ROIContourSequence") or []
-    }
+    """Contours of each region, of which an object may list several items."""
+    found: dict[int, list[Dataset]] = defaultdict(list)
+    for item in first_value(struct, "ROIContourSequence") or []:
+        number = int(first_value(item, "ReferencedROINumber") or 0)
+        found[number] += first_value(item, "ContourSequence") or []
+    return found
 
 
-def _closed(items: list[Dataset], name: str) -> tuple[list[Floats], int]:
-    """A region's closed contours, each (N, 3) LPS mm, and how many items are none."""
-    found, ignored = [], 0
+def _closed(items: list[Dataset], name: str) -> tuple[list[Floats], bool, int]:
+    """A region's closed contours, each (N, 3) LPS mm, and how many items are none.
+
+    Also whether all are said to be combined by exclusive or.
+    """
+    found, kinds, ignored = [], set(), 0
     for item in items:
         kind = str(first_value(item, "ContourGeometricType") or "CLOSED_PLANAR")
         numbers = _numbers(item)
@@ -114,8 +120,9 @@ def _closed(items: list[Dataset], name: str) -> tuple[list[Floats], int]:
             continue
         if len(numbers) % 3 or not np.isfinite(numbers).all():
             raise VolumeError(f"A contour of {name!r} is damaged; export the RTSTRUCT again.")
+        kinds.add(kind)
         found.append(numbers.reshape(-1, 3))
-    return found, ignored
+    return found, kinds == {_XOR}, ignored
 
 
 def _numbers(item: Dataset) -> Floats:

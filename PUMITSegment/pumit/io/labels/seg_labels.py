@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pydicom
-from pydicom.dataset import Dataset
-from pydicom.pixels import iter_pixels
+from pydicom.dataset import Dataset, FileDataset
 
 from pumit.errors import VolumeError
 from pumit.geometry import PLANAR_SLICE_SPACING_MM
 from pumit.io.dicom.codes import color_of, terminology_of
+from pumit.io.dicom.decoding import frames_one_by_one, is_deflated
 from pumit.io.dicom.files import DicomFile, first_value
 from pumit.io.dicom.slices import DicomSlice, slices_of
 from pumit.io.labels.grid_match import Placement, overlap_of, place
@@ -32,17 +32,19 @@ LONGEST_NAME = 64
 
 @dataclass(frozen=True)
 class _Frame:
+    part: int
     index: int
     segment: int
     placement: Placement
 
 
-def read_dicom_seg(path: Path, image: Volume) -> LabelFile:
+def read_dicom_seg(paths: Sequence[Path], image: Volume) -> LabelFile:
     """Read a DICOM-SEG: BINARY, FRACTIONAL (from one half on) or LABELMAP.
 
     Args:
-        path: The object.
-        image: The scan; each pixel of each frame must be one of its voxels.
+        paths: The object; of a concatenation all parts in their order.
+        image: The scan; each pixel of each frame must be one of its voxels. Frames on a picture
+            without a place must refer to it.
 
     Returns:
         Segments on the image's grid, overlapping ones on several layers; their values are their
@@ -52,22 +54,27 @@ def read_dicom_seg(path: Path, image: Volume) -> LabelFile:
         VolumeError: If it cannot be read, or lies on another grid than the image.
     """
     with parsing("DICOM-SEG"):
-        seg = pydicom.dcmread(path)
+        parts = [pydicom.dcmread(path) for path in paths]
+        seg = parts[0]
         segments = segments_of(seg)
         if not segments:
             raise VolumeError("The DICOM-SEG describes no segment; export it again.")
-        frames = _frames(DicomFile(path, seg), seg, image)
+        frames = [
+            frame
+            for number, (path, part) in enumerate(zip(paths, parts, strict=True))
+            for frame in _frames(DicomFile(path, part), part, number, image)
+        ]
         kind = str(first_value(seg, "SegmentationType") or "BINARY")
         missing: list[str] = []
         layers = LabelLayers(image.shape, max(s.value for s in segments))
         if kind == "LABELMAP":
-            lost = _add_label_maps(seg, frames, layers, [s.value for s in segments])
+            lost = _add_label_maps(parts, frames, layers, [s.value for s in segments])
             placed = segments
         else:
-            placed, missing, lost = _add_segments(seg, kind, frames, layers, segments)
+            placed, missing, lost = _add_segments(parts, kind, frames, layers, segments)
         volume = replace(image, array=layers.array(), source=None)
     doubts = [f"DICOM-SEG: {lost} voxels lie outside of the image"] if lost else []
-    off = max((frame.placement for frame in frames), key=lambda p: p.error_voxels).doubt
+    off = max((f.placement for f in frames), key=lambda p: p.error_voxels).doubt if frames else ""
     if off:
         doubts.append(f"DICOM-SEG: {off}")
     if missing:
@@ -93,7 +100,7 @@ def segments_of(seg: Dataset) -> list[LabelledSegment]:
     return found
 
 
-def _frames(file: DicomFile, seg: Dataset, image: Volume) -> list[_Frame]:
+def _frames(file: DicomFile, seg: Dataset, part: int, image: Volume) -> list[_Frame]:
     shared = (first_value(seg, "SharedFunctionalGroupsSequence") or [Dataset()])[0]
     groups = first_value(seg, "PerFrameFunctionalGroupsSequence") or []
     if not groups:
@@ -101,19 +108,55 @@ def _frames(file: DicomFile, seg: Dataset, image: Volume) -> list[_Frame]:
     found = []
     known: dict[tuple[float, ...], Placement] = {}
     for index, (group, where) in enumerate(zip(groups, slices_of(file), strict=True)):
-        if where.position_lps is None or where.pixel_spacing_mm is None:
-            raise VolumeError("The DICOM-SEG has a frame without a place; export it again.")
-        key = (*where.position_lps, *where.axes_lps.ravel(), *where.pixel_spacing_mm)
-        if key not in known:
-            known[key] = place(_plane(where), image, WHAT)
         items = (
             first_value(group, "SegmentIdentificationSequence")
             or first_value(shared, "SegmentIdentificationSequence")
             or [Dataset()]
         )
         number = int(first_value(items[0], "ReferencedSegmentNumber") or 0)
-        found.append(_Frame(index, number, known[key]))
+        if where.position_lps is None or where.pixel_spacing_mm is None:
+            if _is_on_picture(group, where, image):
+                found.append(_Frame(part, index, number, _whole(image)))
+            continue
+        key = (*where.position_lps, *where.axes_lps.ravel(), *where.pixel_spacing_mm)
+        if key not in known:
+            known[key] = place(_plane(where), image, WHAT)
+        found.append(_Frame(part, index, number, known[key]))
     return found
+
+
+def _is_on_picture(group: Dataset, where: DicomSlice, image: Volume) -> bool:
+    """Whether a frame without a place is on a picture that has none; another frame's is not.
+
+    Raises:
+        VolumeError: If the image is a volume, or another picture.
+    """
+    if not image.is_planar:
+        raise VolumeError("The DICOM-SEG has a frame without a place; export it again.")
+    sources = [
+        source
+        for derivation in first_value(group, "DerivationImageSequence") or []
+        for source in first_value(derivation, "SourceImageSequence") or []
+    ]
+    instances = {str(first_value(s, "ReferencedSOPInstanceUID") or "") for s in sources} - {""}
+    known = set(image.source.instances) if image.source else set()
+    if where.size[:2] != image.shape[1:] or (instances and known and not instances & known):
+        raise VolumeError(
+            "The DICOM-SEG has frames without a place and was drawn on another picture; give that "
+            "one."
+        )
+    frames = [first_value(s, "ReferencedFrameNumber") for s in sources]
+    numbers = {int(n) for f in frames if f is not None for n in (f if _is_list(f) else [f])}
+    only = image.source.frame if image.source else None
+    return only is None or not numbers or only in numbers
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str)
+
+
+def _whole(image: Volume) -> Placement:
+    return Placement((0, 1, 2), (False, False, False), (0, 0, 0), image.shape)
 
 
 def _plane(where: DicomSlice) -> Volume:
@@ -128,30 +171,22 @@ def _plane(where: DicomSlice) -> Volume:
     return Volume(empty, (PLANAR_SLICE_SPACING_MM, row_mm, column_mm), (x, y, z), direction)
 
 
-def _pixels(seg: Dataset, frames: list[_Frame]) -> Iterator[npt.NDArray[Any]]:
+def _pixels(parts: Sequence[FileDataset], frames: list[_Frame]) -> Iterator[npt.NDArray[Any]]:
     """Pixels of frames, (Rows, Columns), in their order, one at a time."""
-    _check_length(seg)
-    if int(seg.BitsAllocated) == 1 and not seg.file_meta.TransferSyntaxUID.is_compressed:
-        return _bits(seg, frames)
-    return iter_pixels(seg, indices=[frame.index for frame in frames], raw=True)
-
-
-def _bits(seg: Dataset, frames: list[_Frame]) -> Iterator[npt.NDArray[Any]]:
-    """Frames of packed bits, which begin anywhere in a byte (pydicom 3.0 loses these ends)."""
-    size = int(seg.Rows) * int(seg.Columns)
-    packed = np.frombuffer(seg.PixelData, dtype=np.uint8)
-    for frame in frames:
-        first = frame.index * size
-        part = packed[first // 8 : (first + size + 7) // 8]
-        bits = np.unpackbits(part, bitorder="little")[first % 8 :][:size]
-        yield bits.reshape(int(seg.Rows), int(seg.Columns))
+    decoded = []
+    for number, part in enumerate(parts):
+        _check_length(part)
+        indices = [frame.index for frame in frames if frame.part == number]
+        decoded.append(frames_one_by_one(part, indices))
+    return (next(decoded[frame.part]) for frame in frames)
 
 
 def _check_length(seg: Dataset) -> None:
     """Refuse a truncated object before its frames are divided among segments."""
     if "PixelData" not in seg:
         raise VolumeError("The DICOM-SEG has no pixel data; export it again.")
-    if seg.file_meta.TransferSyntaxUID.is_compressed:
+    syntax = seg.file_meta.TransferSyntaxUID
+    if is_deflated(syntax) or syntax.is_compressed:
         return
     count = int(seg.Rows) * int(seg.Columns) * int(seg.NumberOfFrames) * int(seg.BitsAllocated)
     if len(seg.PixelData) < (count + 7) // 8:
@@ -159,7 +194,7 @@ def _check_length(seg: Dataset) -> None:
 
 
 def _add_segments(
-    seg: Dataset,
+    parts: Sequence[FileDataset],
     kind: str,
     frames: list[_Frame],
     layers: LabelLayers,
@@ -169,7 +204,7 @@ def _add_segments(
     # 1. Frames by their segment.
     least = 1.0
     if kind == "FRACTIONAL":
-        least = HALF * float(first_value(seg, "MaximumFractionalValue") or 255)
+        least = HALF * float(first_value(parts[0], "MaximumFractionalValue") or 255)
     by_segment: dict[int, list[_Frame]] = defaultdict(list)
     for frame in frames:
         by_segment[frame.segment].append(frame)
@@ -181,7 +216,7 @@ def _add_segments(
         )
     # 2. Pixels are decoded one frame at a time, in the order of the segments.
     ordered = [frame for s in segments for frame in by_segment[s.value]]
-    pixels = _pixels(seg, ordered)
+    pixels = _pixels(parts, ordered)
     placed, missing, lost = [], [], 0
     # 3. The slices between its first and last frame, bool (d, H, W), on the first free layer.
     for segment in segments:
@@ -217,12 +252,12 @@ def _merge(
 
 
 def _add_label_maps(
-    seg: Dataset, frames: list[_Frame], layers: LabelLayers, known: list[int]
+    parts: Sequence[FileDataset], frames: list[_Frame], layers: LabelLayers, known: list[int]
 ) -> int:
     """Put frames of segment numbers onto one layer; returns voxels outside of the image."""
     labels = np.zeros(layers.shape, dtype=np.uint16)
     lost = 0
-    for frame, values in zip(frames, _pixels(seg, frames), strict=True):
+    for frame, values in zip(frames, _pixels(parts, frames), strict=True):
         into, out = overlap_of(frame.placement, layers.shape)
         inside = frame.placement.along_image(values[None])[out]
         labels[into] = np.where(inside > 0, inside, labels[into])

@@ -20,6 +20,7 @@ from pumit.client.recoverable_session import RecoverableSession
 from pumit.client.remote_models import AutomaticAnswer, Reconstruction
 from pumit.client.watched_call import call_watched
 from pumit.errors import PromptError, PumitError, ServiceError
+from pumit.file_image import finite_voxels
 from pumit.inference.interactive.packed_mask import packed
 from pumit.nninteractive.client.interaction_object import RemoteInteractionObject
 from pumit.nninteractive.client.interactions import interactions_of
@@ -324,6 +325,6 @@ def _image_of(volume: Volume, channel: int) -> Array:
     Raises:
         VolumeError: If nothing can be distinguished in it.
     """
-    array = grey(volume, channel)
+    array = finite_voxels(grey(volume, channel))
     check_contrast(array)
     return array.astype(np.float32) if array.dtype == np.float64 else array

@@ -16,6 +16,7 @@ import numpy as np
 from fastapi import APIRouter, Header, Request, Response
 
 from pumit.errors import Cancelled, PromptError, VolumeError
+from pumit.file_image import finite_voxels
 from pumit.gestures.prompts import box_prompts, lasso_prompts, scribble_prompts
 from pumit.nninteractive.server.image import buffer_dtype, range_inside, volume_of
 from pumit.nninteractive.server.schemas import (
@@ -74,7 +75,7 @@ async def set_image(
 
     def decode(body: bytearray) -> Volume:
         array = unpack_array(body, max_bytes=state.limits.max_array_bytes, axes=(4,))
-        return volume_of(array, properties.get("spacing"))
+        return volume_of(finite_voxels(array), properties.get("spacing"))
 
     volume = await receive_array(request, state, lease, decode)
 
@@ -130,6 +131,11 @@ async def add_point(
         nearest = index.clip(0, np.array(volume.shape) - 1)
         if np.abs(index - nearest).max() <= _POINT_RADIUS:
             index = nearest
+        if (index != nearest).any():
+            raise PromptError(
+                f"The point {list(body.coordinates)} (voxels) lies outside of the image's grid "
+                f"{volume.shape}; remove it and click inside the image."
+            )
         place = volume.index_to_world(index).tolist()
         return [PointPrompt(tuple(place), body.include_interaction)]
 
@@ -369,7 +375,8 @@ async def _receive_mask(request: Request, state: ServerState, lease: Lease) -> M
         raise no_volume()
 
     def decode(body: bytearray) -> Mask:
-        return unpack_array(body, max_bytes=state.limits.max_array_bytes, axes=(3,)) != 0
+        drawn = unpack_array(body, max_bytes=state.limits.max_array_bytes, axes=(3,))
+        return (drawn != 0) & (drawn == drawn)  # NaN is nothing that was drawn
 
     return await receive_array(request, state, lease, decode)
 

@@ -51,6 +51,10 @@ async def healthz() -> dict[str, bool]:
     return {"ok": True}
 
 
+# Load balancers ask without wanting an answer's body.
+router.head(protocol.PATH_HEALTHZ, include_in_schema=False)(healthz)
+
+
 @router.get(protocol.PATH_CAPABILITIES)
 async def capabilities(state: State) -> CapabilitiesOut:
     """Version, model, limits and memory of this server, and the other models it offers."""

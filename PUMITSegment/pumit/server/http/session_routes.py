@@ -9,6 +9,7 @@ import numpy as np
 from fastapi import APIRouter, Request, Response
 
 from pumit.errors import PromptError
+from pumit.file_image import finite_voxels
 from pumit.inference.interactive.packed_mask import PackedMaskPrompt
 from pumit.prompts import prompt_from_dict
 from pumit.server.http.array_body import ARRAY_BODY, MetaHeader, parse_meta, receive_array
@@ -49,7 +50,8 @@ async def set_volume(
     geometry = parse_meta(VolumeMeta, meta)
 
     def decode(body: bytearray) -> Array:
-        return unpack_array(body, max_bytes=state.limits.max_array_bytes, axes=(3, 4))
+        array = unpack_array(body, max_bytes=state.limits.max_array_bytes, axes=(3, 4))
+        return finite_voxels(array)
 
     array = await receive_array(request, state, lease, decode)
     volume = Volume(

@@ -11,7 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from pumit.errors import VolumeError
-from pumit.io.labels.label_file import LabelFile, LabelledSegment, distinct_values
+from pumit.io.labels.label_file import (
+    SMALL_NUMBERS,
+    LabelFile,
+    LabelledSegment,
+    distinct_values,
+)
 from pumit.training.data.classes import ClassValue, base_values, has_regions, region_table
 
 SHOWN_VALUES = 6
@@ -88,7 +93,7 @@ def class_indices(
     indices = np.array([known[v] for v in found.tolist()], dtype=np.uint8)
     if values.dtype == np.uint8 and np.array_equal(indices, found):
         return values.view(np.uint8)  # classes 1, 2, 3 as they are
-    if values.dtype.kind in "iu":  # none is negative, or it were unknown
+    if values.dtype.kind in "iu" and found[-1] < SMALL_NUMBERS:
         table = np.zeros(int(found[-1]) + 1, dtype=np.uint8)
         table[found] = indices
         return table[values]
@@ -161,7 +166,7 @@ def _one_by_one(
         for segment, index in matched.items():
             if index is not None:
                 table[segment.value] = index + 1
-        return table[layers[0].astype(np.uint16, copy=False)], []
+        return table[layers[0].astype(np.uint32, copy=False)], []
     labels = np.zeros(file.volume.shape, dtype=np.uint8)
     doubts = []
     placed = ((index, segment) for segment, index in matched.items() if index is not None)

@@ -47,25 +47,28 @@ class ClassProposal:
         Raises:
             PumitError: If there are more classes than a network can have.
         """
-        for segment in segments:
-            key = plain_name(segment.name) if segment.name else self._key_of(segment.value)
+        keyed = [(self._key(segment), segment) for segment in segments]
+        if len(self._found.keys() | {key for key, _ in keyed}) > MOST_CLASSES:
+            raise PumitError(
+                f"The labels hold more than {MOST_CLASSES} classes; name those to learn "
+                "under data.classes, or give label maps in place of images."
+            )
+        for key, segment in keyed:
             if key not in self._found:
                 value = self._free(segment.value)
                 self._found[key] = _ProposedClass(value, is_named=bool(segment.name))
-                if len(self._found) > MOST_CLASSES:
-                    raise PumitError(
-                        f"The labels hold more than {MOST_CLASSES} classes; name those to learn "
-                        "under data.classes, or give label maps in place of images."
-                    )
             found = self._found[key]
             found.names.setdefault(segment.name, []).append(case)
             found.terminology = found.terminology or _usable(segment.terminology)
             found.color_rgb = found.color_rgb or segment.color_rgb
             self._cases.setdefault(key, set()).add(case)
 
-    def _key_of(self, value: int) -> str:
-        """An unnamed value is of the class that has it elsewhere."""
-        return next((k for k, f in self._found.items() if f.value == value), f"class {value}")
+    def _key(self, segment: LabelledSegment) -> str:
+        """A name's plain form; an unnamed value is of the class that has it elsewhere."""
+        if segment.name:
+            return plain_name(segment.name)
+        same = (k for k, f in self._found.items() if f.value == segment.value)
+        return next(same, f"class {segment.value}")
 
     def _free(self, value: int) -> int:
         taken = {f.value for f in self._found.values()}

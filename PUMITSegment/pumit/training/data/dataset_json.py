@@ -28,7 +28,7 @@ def read_dataset_json(folder: Path) -> FoundCases:
         PumitError: If dataset.json is damaged, lacks its labels or has an ignored label.
     """
     try:
-        content = json.loads((folder / "dataset.json").read_text(encoding="utf-8"))
+        content = json.loads((folder / "dataset.json").read_text(encoding="utf-8-sig"))
         channels = _channels(content)
         classes = classes_of_labels(content["labels"])
         rows = content.get("dataset") or content.get("training")

@@ -11,7 +11,13 @@ from pathlib import Path
 from pumit.errors import VolumeError
 from pumit.io.dicom.files import DicomFile, find_dicom
 from pumit.io.file_part import with_part
-from pumit.io.labels.label_objects import KINDS, LabelObject, label_object, read_label_object
+from pumit.io.labels.label_objects import (
+    KINDS,
+    LabelObject,
+    joined,
+    label_object,
+    read_label_object,
+)
 from pumit.io.slicer_bundle import SUFFIX, BundleNode, bundle_nodes
 from pumit.training.data.file_pairs import CaseProblem, LabelledCase, bare_name
 
@@ -69,7 +75,7 @@ def dicom_cases(folder: Path) -> tuple[list[LabelledCase], list[CaseProblem]]:
                 _add_object(file.path, objects, problems)
     if not objects and not any(p.sentence.startswith("DICOM") for p in problems):
         return [], problems
-    return _pair(folder, series, objects, problems)
+    return _pair(folder, series, joined(objects), problems)
 
 
 def _parts(folder: Path) -> list[Path]:

@@ -128,11 +128,11 @@ def _case(
     ]
     rng = np.random.default_rng(0)
     values = base_values(classes)
-    labels = np.zeros(here, dtype=np.uint8)
+    labels = np.zeros(here, dtype=np.min_scalar_type(max(values)))
     # A middle of stripes, one for each value.
     middle = tuple(slice(n // 4, max(n // 4 + 1, 3 * n // 4)) for n in here)
     columns = np.arange(labels[middle].shape[-1]) * len(values) // labels[middle].shape[-1]
-    labels[middle] = np.array(values, dtype=np.uint8)[columns]
+    labels[middle] = np.array(values, dtype=labels.dtype)[columns]
     files = []
     for channel in range(plan.channels):
         image = rng.integers(0, 1000, here, dtype=np.int16) + 300 * (labels > 0).astype(np.int16)

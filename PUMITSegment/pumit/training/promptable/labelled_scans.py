@@ -249,7 +249,7 @@ def case_index(folder: Path) -> dict[str, dict[str, object]]:
     """What `index.json` in a folder of cases, or next to it, says of each case; else nothing."""
     for place in (folder / "index.json", folder.parent / "index.json"):
         if place.is_file():
-            found = json.loads(place.read_text(encoding="utf-8"))
+            found = json.loads(place.read_text(encoding="utf-8-sig"))
             return found if isinstance(found, dict) else {}
     return {}
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from generated_scans import along_normal, dicom_slice, write_stack
-from pumit.errors import AmbiguousSeriesError, VolumeError
+from pumit.errors import AmbiguousSeriesError, ExportError, VolumeError
+from pumit.export.dicom_seg import write_dicom_seg
+from pumit.export.terminology import concept_for
+from pumit.segmentation import Algorithm, Segmentation
 from pumit.volume import Volume
 from pydicom.dataset import Dataset, FileMetaDataset
 from pydicom.uid import ExplicitVRLittleEndian, MediaStorageDirectoryStorage
@@ -179,3 +185,101 @@ def test_series_is_ignored_where_there_are_none(tmp_path: Path) -> None:
     image = SimpleITK.GetImageFromArray(np.zeros((2, 3, 4), np.int16))
     SimpleITK.WriteImage(image, str(tmp_path / "a.nrrd"))
     assert Volume.read(tmp_path / "a.nrrd", series="1.2.3").shape == (2, 3, 4)
+
+
+def test_different_slices_of_one_identifier_are_all_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As programs leave them that give every object the same UID."""
+    hu = write_stack(tmp_path / "ct", along_normal(5), SOPInstanceUID="1.2.3.4")
+    for file in list((tmp_path / "ct").iterdir())[:2]:  # true copies are still none of them
+        (tmp_path / "ct" / f"copy of {file.name}").write_bytes(file.read_bytes())
+    volume = Volume.read(tmp_path / "ct")
+    np.testing.assert_array_equal(volume.array, hu)
+    assert "same SOPInstanceUID" in caplog.text
+    segment = concept_for("liver").segment("Liver", np.ones(volume.shape, dtype=bool))
+    with pytest.raises(ExportError, match="same SOPInstanceUID"):
+        write_dicom_seg(Segmentation(volume, [segment], Algorithm("x", "1")), tmp_path / "s.dcm")
+
+
+def phases(
+    folder: Path, count: int, more: Callable[[int, int], dict[str, Any]], shuffled: int = 7
+) -> list[npt.NDArray[np.int16]]:
+    """Write phases of four slices under names in no order; `more` takes phase and slice."""
+    folder.mkdir(parents=True, exist_ok=True)
+    result = []
+    for phase in range(count):
+        hu = np.zeros((4, 6, 7), np.int16)
+        for k, position in enumerate(along_normal(4)):
+            pixels = np.full((6, 7), 1024 + 200 * phase + k, np.uint16)
+            ds = dicom_slice(pixels, position, number=k + 1, **more(phase, k))
+            name = (phase * 4 + k) * shuffled % (4 * count + 1)
+            ds.save_as(folder / f"{name:03d}", enforce_file_format=True)
+            hu[k] = pixels.astype(int) - 1024
+        result.append(hu)
+    return result
+
+
+def assert_stacks(folder: Path, expected: list[npt.NDArray[np.int16]]) -> None:
+    stacks = question(folder).series
+    assert len(stacks) == len(expected)
+    for (choice, _), hu in zip(stacks, expected, strict=True):
+        np.testing.assert_array_equal(Volume.read(folder, series=choice).array, hu)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        # One clock for a whole phase; one that runs on; times after each slice's own heart beat.
+        lambda phase, k: {"AcquisitionTime": f"1200{2 * phase:02d}.000000"},
+        lambda phase, k: {
+            "AcquisitionTime": f"{'00000' if phase else '23595'}{phase}.{k}",
+            "AcquisitionDate": "20240102" if phase else "20240101",
+        },
+        lambda phase, k: {"AcquisitionDateTime": f"202401011200{phase:02d}.{k}+0100"},
+        lambda phase, k: {"TriggerTime": round(phase * (31.7 + 0.3 * k), 1)},
+        # The first phase begins at once everywhere, so that only one value repeats.
+        lambda phase, k: {"TriggerTime": phase * (30 + k), "EchoTime": 1.5},
+        lambda phase, k: {"TemporalPositionIdentifier": phase + 1},
+        # Numbers that run through the phases, or through the slices.
+        lambda phase, k: {"InstanceNumber": phase * 4 + k + 1},
+        lambda phase, k: {"InstanceNumber": k * 3 + phase + 1},
+    ],
+)
+def test_phases_are_kept_apart_by_their_time(
+    tmp_path: Path, more: Callable[[int, int], dict[str, Any]]
+) -> None:
+    assert_stacks(tmp_path / "s", phases(tmp_path / "s", 3, more))
+
+
+def test_echoes_of_each_phase_are_kept_apart(tmp_path: Path) -> None:
+    """Two things differ, and no single one tells all images of a position apart."""
+    expected = phases(
+        tmp_path / "s",
+        4,
+        lambda phase, k: {
+            "EchoTime": 2.3 + phase % 2,
+            "AcquisitionTime": f"1200{phase // 2:02d}.{k}",
+        },
+    )
+    assert_stacks(tmp_path / "s", [expected[i] for i in (0, 2, 1, 3)])
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        # The same numbers and times in each phase.
+        lambda phase, k: {},
+        lambda phase, k: {"AcquisitionTime": "120000"},
+        # Numbers without a system.
+        lambda phase, k: {"InstanceNumber": (phase * 5 + k * 7) % 12 + 1},
+        # A time that one image lacks.
+        lambda phase, k: {"AcquisitionTime": f"12000{phase}"} if phase + k else {},
+    ],
+)
+def test_phases_of_which_the_order_is_unknown_are_refused(
+    tmp_path: Path, more: Callable[[int, int], dict[str, Any]]
+) -> None:
+    phases(tmp_path / "s", 3, more)
+    with pytest.raises(VolumeError, match="does not say which belong together"):
+        Volume.read(tmp_path / "s")

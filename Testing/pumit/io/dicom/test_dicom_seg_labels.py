@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import struct
+import zipfile
+import zlib
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from label_objects_made import SHAPE, SPACING, a_series, a_volume, blobs, write_seg
+from generated_scans import dicom_slice, save_unknown
+from highdicom.seg import segread
+from label_objects_made import SHAPE, SPACING, a_series, a_volume, blobs, write_parts, write_seg
 from pumit.errors import VolumeError
+from pumit.export.dicom_seg import write_dicom_seg
+from pumit.export.terminology import concept_for
+from pumit.io.dicom.decoding import DEFLATED_FRAMES, _bits
 from pumit.io.labels.label_source import read_labels, read_scan
 from pumit.io.labels.seg_labels import read_dicom_seg
+from pumit.segmentation import Algorithm, Segmentation
 from pumit.volume import Volume
 from pydicom import dcmread
+from pydicom.encaps import encapsulate
+from pydicom.pixels.encoders.native import _encode_segment
+from pydicom.uid import RLELossless
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +36,7 @@ def test_overlapping_segments_are_read_as_they_were_written(tmp_path: Path, scan
     masks = blobs()
     pixels = np.stack(masks, axis=-1).astype(np.uint8)
     path = write_seg(tmp_path / "a.dcm", scan, pixels, "BINARY", ["Liver", "Tumour"])
-    found = read_dicom_seg(path, scan)
+    found = read_dicom_seg([path], scan)
     assert [s.name for s in found.segments] == ["Liver", "Tumour"]
     assert found.volume.channels == 2
     for segment, mask in zip(found.segments, masks, strict=True):
@@ -38,7 +50,7 @@ def test_label_map_segmentation_is_read(tmp_path: Path, scan: Volume) -> None:
     labels = blobs()[0].astype(np.uint8)
     labels[blobs()[1]] = 2
     path = write_seg(tmp_path / "a.dcm", scan, labels, "LABELMAP", ["Liver", "Tumour"])
-    found = read_dicom_seg(path, scan)
+    found = read_dicom_seg([path], scan)
     assert [s.value for s in found.segments] == [1, 2]
     assert np.array_equal(found.volume.array, labels)
 
@@ -46,7 +58,7 @@ def test_label_map_segmentation_is_read(tmp_path: Path, scan: Volume) -> None:
 def test_fractions_count_from_one_half_on(tmp_path: Path, scan: Volume) -> None:
     share = np.random.default_rng(3).random(SHAPE)
     path = write_seg(tmp_path / "a.dcm", scan, share[..., None], "FRACTIONAL", ["Liver"])
-    found = read_dicom_seg(path, scan)
+    found = read_dicom_seg([path], scan)
     stored = np.rint(share * 255)
     assert np.array_equal(found.mask(found.segments[0]), stored >= 127.5)
 
@@ -61,7 +73,7 @@ def test_other_order_of_the_scans_axes_is_followed(tmp_path: Path, scan: Volume)
         tuple(scan.index_to_world((SHAPE[0] - 1, 0, 0))),
         np.column_stack([scan.direction[:, 1], -scan.direction[:, 2], scan.direction[:, 0]]),
     )
-    found = read_dicom_seg(path, turned)
+    found = read_dicom_seg([path], turned)
     assert np.array_equal(found.mask(found.segments[0]), mask.transpose(2, 0, 1)[:, ::-1])
 
 
@@ -69,7 +81,7 @@ def test_part_of_the_scan_keeps_what_it_holds(tmp_path: Path, scan: Volume) -> N
     mask = blobs()[0]
     path = write_seg(tmp_path / "a.dcm", scan, mask.astype(np.uint8), "BINARY", ["Liver"])
     part = replace(scan, array=scan.array[1:3], origin_lps=tuple(scan.index_to_world((1, 0, 0))))
-    found = read_dicom_seg(path, part)
+    found = read_dicom_seg([path], part)
     assert np.array_equal(found.mask(found.segments[0]), mask[1:3])
     outside = int(mask.sum() - mask[1:3].sum())
     assert found.doubts == (f"DICOM-SEG: {outside} voxels lie outside of the image",)
@@ -80,7 +92,7 @@ def test_other_grid_is_refused_in_words(tmp_path: Path, scan: Volume) -> None:
     path = write_seg(tmp_path / "a.dcm", scan, mask, "BINARY", ["Liver"])
     finer = replace(scan, spacing_mm=(2.5, 0.45, 0.35))
     with pytest.raises(VolumeError, match=r"0\.9 x 0\.7 mm .* 0\.45 x 0\.35"):
-        read_dicom_seg(path, finer)
+        read_dicom_seg([path], finer)
 
 
 def test_damaged_object_is_one_line(tmp_path: Path, scan: Volume) -> None:
@@ -109,3 +121,81 @@ def test_segmentation_chooses_its_series_out_of_several(tmp_path: Path) -> None:
     assert np.array_equal(volume.array, a_volume().array)
     # The folder that holds the one segmentation names it too.
     assert read_labels(tmp_path / "study", volume).volume.array.any()
+
+
+def picture_and_segment(folder: Path) -> tuple[Volume, Path, np.ndarray]:
+    """An X-ray without a place, and the DICOM-SEG that is written on it."""
+    folder.mkdir(parents=True)
+    pixels = np.arange(9 * 11, dtype=np.uint16).reshape(9, 11)
+    more = {"SOPClassUID": "1.2.840.10008.5.1.4.1.1.1.1", "ImagerPixelSpacing": [0.9, 0.7]}
+    ds = dicom_slice(pixels, None, pixel_spacing=None, Modality="DX", **more)
+    ds.file_meta.MediaStorageSOPClassUID = ds.SOPClassUID
+    del ds.FrameOfReferenceUID
+    ds.save_as(folder / "dx.dcm", enforce_file_format=True)
+    volume = Volume.read(folder / "dx.dcm")
+    mask = np.zeros(volume.shape, dtype=bool)
+    mask[0, 2:6, 3:10] = True
+    mask[0, 3, 4] = False
+    segment = concept_for("left lung").segment("Left lung", mask)
+    result = Segmentation(volume, [segment], Algorithm("x", "1"))
+    write_dicom_seg(result, folder / "seg.dcm")
+    return volume, folder / "seg.dcm", mask
+
+
+def test_own_segmentation_of_a_picture_without_a_place_is_read_back(tmp_path: Path) -> None:
+    volume, path, mask = picture_and_segment(tmp_path / "a")
+    by_highdicom = segread(path)
+    assert np.array_equal(by_highdicom.pixel_array.astype(bool).reshape(mask.shape), mask)
+    found = read_labels(path, volume)
+    assert np.array_equal(found.mask(found.segments[0]), mask)
+    assert found.doubts == ()
+    # It is of this picture, and of no other one of the same size; nor of a volume.
+    other, _, _ = picture_and_segment(tmp_path / "b")
+    with pytest.raises(VolumeError, match="drawn on another picture"):
+        read_labels(path, other)
+    with pytest.raises(VolumeError, match="frame without a place"):
+        read_labels(path, a_volume())
+
+
+def test_parts_of_a_concatenation_are_one_segmentation(tmp_path: Path, scan: Volume) -> None:
+    masks = np.stack(blobs(), axis=-1).astype(np.uint8)
+    path = write_seg(tmp_path / "whole.dcm", scan, masks, "BINARY", ["Liver", "Tumour"])
+    parts = write_parts(path, tmp_path / "parts")
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        for part in parts:
+            archive.write(part, part.name)
+    for given in (tmp_path / "parts", *parts, tmp_path / "a.zip"):
+        found = read_labels(given, scan)
+        for segment, mask in zip(found.segments, blobs(), strict=True):
+            assert np.array_equal(found.mask(segment), mask)
+        assert found.doubts == ()
+    parts[1].unlink()
+    with pytest.raises(VolumeError, match="in 2 parts, of which 1 are there"):
+        read_labels(parts[0], scan)
+
+
+@pytest.mark.parametrize("syntax", ["RLE", "deflated frames"])
+def test_packed_bits_are_read_in_each_compression(
+    tmp_path: Path, scan: Volume, syntax: str
+) -> None:
+    masks = np.stack(blobs(), axis=-1).astype(np.uint8)
+    path = write_seg(tmp_path / "a.dcm", scan, masks, "BINARY", ["Liver", "Tumour"])
+    seg = dcmread(path)
+    encoded = []
+    for frame in _bits(seg, list(range(seg.NumberOfFrames))):
+        data = np.packbits(frame.ravel(), bitorder="little").tobytes()
+        if syntax == "RLE":
+            body = bytes(_encode_segment(data, len(data)))
+            body = struct.pack("<16I", 1, 64, *[0] * 14) + body
+        else:
+            packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+            body = packer.compress(data) + packer.flush()
+        encoded.append(body + b"\0" * (len(body) % 2))
+    seg.PixelData = encapsulate(encoded)
+    seg["PixelData"].VR = "OB"
+    seg["PixelData"].is_undefined_length = True
+    seg.file_meta.TransferSyntaxUID = RLELossless if syntax == "RLE" else DEFLATED_FRAMES
+    save_unknown(seg, path)
+    found = read_labels(path, scan)
+    for segment, mask in zip(found.segments, blobs(), strict=True):
+        assert np.array_equal(found.mask(segment), mask)

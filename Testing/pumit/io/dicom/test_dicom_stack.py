@@ -87,6 +87,22 @@ def test_missing_slice_is_named(tmp_path: Path) -> None:
     assert "(-50.0, 20.0, 110.0)" in message
 
 
+@pytest.mark.parametrize("has_thickness", [True, False])
+def test_slices_of_several_thicknesses_are_not_missing(tmp_path: Path, has_thickness: bool) -> None:
+    """As of a head: thin ones at the base of the skull, thick ones above."""
+    offset = 0.0
+    thicknesses = [2.5] * 12 + [5.0] * 5
+    for k, thickness in enumerate(thicknesses):
+        offset += (thickness + thicknesses[max(k - 1, 0)]) / 2
+        more = {"SliceThickness": thickness} if has_thickness else {}
+        ds = dicom_slice(np.zeros((6, 7), np.uint16), (0, 0, offset), number=k + 1, **more)
+        ds.save_as(tmp_path / f"{k}.dcm", enforce_file_format=True)
+    assert_refused(tmp_path, "spaced unequally, 2.50 to 5.00 mm apart")
+    (tmp_path / "4.dcm").unlink()
+    if has_thickness:
+        assert_refused(tmp_path, "missing")
+
+
 def test_number_of_missing_slices_is_counted(tmp_path: Path) -> None:
     positions = along_normal(12)
     del positions[9]

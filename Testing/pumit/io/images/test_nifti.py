@@ -226,3 +226,45 @@ def test_damaged_compressed_data_is_refused(tmp_path: Path) -> None:
 def test_gzip_bomb_is_refused_before_it_unpacks(tmp_path: Path) -> None:
     header = patched(DIM, "8h", 3, 30000, 30000, 300, 1, 1, 1, 1)[:352]
     refuse(tmp_path, gzip.compress(bytes(header) + bytes(100_000)), "truncated")
+
+
+@pytest.mark.parametrize("given", ["a.hdr", "a.img"])
+@pytest.mark.parametrize("is_compressed", [False, True])
+def test_pair_of_header_and_voxels_is_read(tmp_path: Path, given: str, is_compressed: bool) -> None:
+    image = itk_image(pattern(), direction=rotation(10, 20, 30))
+    SimpleITK.WriteImage(image, str(tmp_path / "a.img"))
+    assert (tmp_path / "a.hdr").read_bytes()[344:347] == b"ni1"
+    if is_compressed:
+        for name in ("a.hdr", "a.img"):
+            (tmp_path / f"{name}.gz").write_bytes(gzip.compress((tmp_path / name).read_bytes()))
+            (tmp_path / name).unlink()
+        given += ".gz"
+    volume = Volume.read(tmp_path / given)
+    np.testing.assert_array_equal(volume.array, pattern())
+    np.testing.assert_allclose(volume.origin_lps, image.GetOrigin(), atol=1e-4)
+    np.testing.assert_allclose(volume.direction, rotation(10, 20, 30), atol=1e-5)
+
+
+def test_pair_without_its_voxels_is_refused(tmp_path: Path) -> None:
+    SimpleITK.WriteImage(itk_image(pattern()), str(tmp_path / "a.img"))
+    (tmp_path / "a.img").rename(tmp_path / "b.img")
+    with pytest.raises(VolumeError, match=r"in an \.img file of the same name"):
+        Volume.read(tmp_path / "a.hdr")
+
+
+def test_header_of_analyze_is_refused(tmp_path: Path) -> None:
+    SimpleITK.WriteImage(itk_image(pattern()), str(tmp_path / "a.img"))
+    data = bytearray((tmp_path / "a.hdr").read_bytes()[:348])
+    data[344:348] = b"\0" * 4
+    (tmp_path / "a.hdr").write_bytes(data)
+    with pytest.raises(VolumeError, match="which side is left"):
+        Volume.read(tmp_path / "a.hdr")
+
+
+def test_sheared_scan_says_that_it_is_interpolated(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    sform = np.array([[-1.0, 0.2, 0, 0], [0, -1, 0, 0], [0, 0, 2, 0]])
+    (tmp_path / "a.nii").write_bytes(sheared(sform, 1, 1))
+    Volume.read(tmp_path / "a.nii")
+    assert "sheared by 11.3 degrees" in caplog.text

@@ -7,9 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import SimpleITK
+from PIL import Image
 from pumit.errors import VolumeError
 from pumit.export.seg_nrrd import write_seg_nrrd
-from pumit.io.labels.label_file import is_same_grid, read_label_file
+from pumit.io.labels.grid_match import same_grid
+from pumit.io.labels.label_file import read_label_file
 from pumit.segmentation import Algorithm, Segment, Segmentation
 from pumit.volume import Volume
 
@@ -28,7 +30,7 @@ def test_segments_that_overlap_come_back_whole(tmp_path: Path) -> None:
     write_seg_nrrd(Segmentation(volume, tuple(segments), Algorithm("a", "1")), path)
     file = read_label_file(path)
     assert file.is_named
-    assert is_same_grid(file.volume, volume)
+    same_grid(file.volume, volume, "it")
     assert [segment.name for segment in file.segments] == ["kidney", "tumour"]
     for segment, mask in zip(file.segments, masks, strict=True):
         np.testing.assert_array_equal(file.mask(segment), mask)
@@ -51,9 +53,54 @@ def test_what_is_no_label_map_is_refused(tmp_path: Path) -> None:
         read_label_file(save(np.ones((2, 3, 4, 5), np.uint8), tmp_path / "b.nii.gz"))
 
 
-def test_grids_differ_by_place_and_by_size() -> None:
-    one = Volume(np.zeros((4, 5, 6)), (3.0, 1.0, 1.0))
-    assert is_same_grid(one, Volume(np.ones((4, 5, 6)), (3.0, 1.0, 1.0), (0.05, 0, 0)))
-    assert not is_same_grid(one, Volume(np.ones((4, 5, 6)), (3.0, 1.0, 1.0), (0.5, 0, 0)))
-    assert not is_same_grid(one, Volume(np.ones((4, 5, 7)), (3.0, 1.0, 1.0)))
-    assert not is_same_grid(one, Volume(np.ones((4, 5, 6)), (3.2, 1.0, 1.0)))
+def a_picture(path: Path, kind: str) -> Path:
+    """Draw classes 0, 1 and 2 in one of the ways of drawing programs."""
+    index = np.zeros((12, 16), np.uint8)
+    index[2:8, 3:9], index[5:10, 8:14] = 1, 2
+    colours = np.array([[0, 0, 0], [128, 0, 0], [0, 128, 0]], np.uint8)
+    grey = np.array([0, 127, 255], np.uint8)
+    if kind == "palette":
+        image = Image.fromarray(index, "P")
+        image.putpalette(colours.ravel().tolist())
+    elif kind == "grey palette":
+        image = Image.fromarray(index, "P")
+        image.putpalette(np.repeat(grey, 3).tolist())
+    elif kind == "colours":
+        image = Image.fromarray(colours[index])
+    elif kind == "grey as colours":
+        image = Image.fromarray(np.repeat(grey[index][..., None], 3, axis=-1))
+    elif kind == "opaque grey":
+        opaque = np.full((12, 16, 1), 255, np.uint8)
+        image = Image.fromarray(np.dstack([np.repeat(grey[index][..., None], 3, axis=-1), opaque]))
+    else:
+        image = Image.fromarray(grey[index])
+    image.save(path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        ("palette", [1, 2]),
+        ("grey palette", [127, 255]),
+        ("grey", [127, 255]),
+        ("grey as colours", [127, 255]),
+        ("opaque grey", [127, 255]),
+    ],
+)
+def test_pictures_hold_classes(tmp_path: Path, kind: str, values: list[int]) -> None:
+    file = read_label_file(a_picture(tmp_path / "a.png", kind))
+    assert [s.value for s in file.segments] == values
+    assert [int(file.mask(s).sum()) for s in file.segments] == [33, 30]
+    assert file.volume.shape == (1, 12, 16)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "reason"),
+    [("a.png", "colours", "colours, which stand for no numbers"), ("a.jpg", "grey", "JPEG")],
+)
+def test_pictures_without_classes_are_refused(
+    tmp_path: Path, name: str, kind: str, reason: str
+) -> None:
+    with pytest.raises(VolumeError, match=reason):
+        read_label_file(a_picture(tmp_path / name, kind))

@@ -13,6 +13,7 @@ from pumit.errors import VolumeError
 from pumit.io.labels.label_file import LabelFile
 from pumit.io.labels.label_source import read_labels
 from pumit.volume import Volume
+from pydicom import dcmread
 
 
 @pytest.fixture(scope="module")
@@ -124,3 +125,50 @@ def test_contours_that_cannot_be_used_are_named(
 ) -> None:
     with pytest.raises(VolumeError, match=message):
         read(tmp_path, scan, contours)
+
+
+def square(d: float, low: float, high: float, shift: float = 0.0) -> npt.NDArray[np.float64]:
+    corners = [(low, low), (low, high), (high, high), (high, low)]
+    return np.array([(d, h, w + shift) for h, w in corners])
+
+
+@pytest.mark.parametrize("turn", [0, 1, 3])
+@pytest.mark.parametrize("is_reversed", [False, True])
+def test_contour_that_is_written_twice_in_another_way_is_filled_once(
+    tmp_path: Path, scan: Volume, turn: int, is_reversed: bool
+) -> None:
+    drawn = circle(2, 6.1, 7.3, 5.3)
+    second = np.roll(drawn[::-1] if is_reversed else drawn, turn, axis=0)
+    closed = np.vstack([second, second[:1]])  # some write the first corner again
+    for other in (second, closed):
+        found = read(tmp_path, scan, [drawn, other])
+        assert np.array_equal(found.mask(found.segments[0]), filled([drawn]))
+        assert found.doubts == ()
+
+
+def test_all_items_of_a_region_count(tmp_path: Path, scan: Volume) -> None:
+    """An object may list a region's contours in several items."""
+    path = write_struct(tmp_path / "a.dcm", scan, {"Liver": [square(1, 2.3, 6.3)]})
+    other = write_struct(tmp_path / "b.dcm", scan, {"Liver": [square(3, 4.3, 9.3)]})
+    ds = dcmread(path)
+    ds.ROIContourSequence = [*ds.ROIContourSequence, *dcmread(other).ROIContourSequence]
+    ds.save_as(path)
+    found = read_labels(path, scan)
+    assert np.array_equal(
+        found.mask(found.segments[0]), filled([square(1, 2.3, 6.3), square(3, 4.3, 9.3)])
+    )
+
+
+def test_contours_that_cross_are_joined_with_a_doubt(tmp_path: Path, scan: Volume) -> None:
+    pair = [square(2, 2.3, 8.3), square(2, 2.3, 8.3, 3)]
+    found = read(tmp_path, scan, [*pair, square(2, 3.3, 4.9)])
+    expected = filled(pair[:1]) | filled(pair[1:])
+    assert np.array_equal(found.mask(found.segments[0]), expected ^ filled([square(2, 3.3, 4.9)]))
+    assert "cross each other, in 1 planes" in found.doubts[0]
+
+
+def test_contours_that_exclude_each_other_stay_so(tmp_path: Path, scan: Volume) -> None:
+    pair = [square(2, 2.3, 8.3), square(2, 2.3, 8.3, 3)]
+    found = read(tmp_path, scan, pair, ContourGeometricType="CLOSEDPLANAR_XOR")
+    assert np.array_equal(found.mask(found.segments[0]), filled(pair))
+    assert found.doubts == ()

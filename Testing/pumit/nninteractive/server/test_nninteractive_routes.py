@@ -237,3 +237,37 @@ def test_a_new_buffer_in_mid_object_gets_the_whole_mask_with_the_next_answer(htt
     buffer.take(http.post("/undo", json={}))
     buffer.take(http.post("/undo", json={}))
     assert not buffer.array.any()
+
+
+def test_voxels_outside_of_the_field_get_the_smallest_value(http, engine, caplog):
+    """As the command line reads them; scans that were registered have NaN there."""
+    image = np.arange(np.prod(SHAPE), dtype=np.float32).reshape(1, *SHAPE) + 7
+    image[0, :2] = np.nan
+    answer = send(http, "/set_image", image, image_properties={"spacing": [1, 1, 1]})
+    assert answer.is_success, answer.text
+    assert "they get the smallest finite value" in caplog.text
+    array = engine.sessions[0].volume.array
+    assert (array[:2] == image[0, 2].min()).all()
+    np.testing.assert_array_equal(array[2:], image[0, 2:])
+    answer = send(http, "/set_image", np.full((1, *SHAPE), np.nan, np.float32))
+    assert answer.status_code == 400
+    assert "NaN or infinite" in answer.text
+
+
+def test_only_numbers_count_as_drawn(http, engine):
+    drawn = np.full((3, 3, 3), np.nan, np.float32)
+    drawn[1, 1] = 1
+    given = []
+    for mask in (drawn, (drawn == 1).astype(np.uint8)):
+        load(http)
+        meta = {"interaction_bbox": [[2, 5], [2, 5], [2, 5]], "include_interaction": True}
+        assert send(http, "/add_scribble_interaction", mask, **meta).is_success
+        given.append(engine.sessions[-1].prompts("1"))
+    assert given[0] == given[1] != []
+
+
+def test_a_point_outside_is_named_in_the_voxels_that_were_sent(http):
+    load(http)
+    answer = click(http, 40, 5, -50)
+    assert answer.status_code == 400
+    assert "[40.0, 5.0, -50.0] (voxels) lies outside of the image's grid (9, 10, 11)" in answer.text

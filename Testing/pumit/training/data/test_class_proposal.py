@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+from pumit.errors import PumitError
 from pumit.io.labels.label_file import LabelledSegment
 from pumit.training.data.class_proposal import ClassProposal
 from pumit.training.data.classes import classes_from
@@ -59,3 +61,12 @@ def test_names_that_differ_by_a_side_or_a_number_are_not_doubted() -> None:
 
 def test_names_of_one_case_are_two_things() -> None:
     assert proposed(a=[("tumour core", 1), ("tumour cores", 2)]).doubts() == []
+
+
+def test_too_many_classes_are_refused_and_leave_the_others() -> None:
+    made = proposed(a=[("", 1), ("", 2)])
+    many = [LabelledSegment(value) for value in range(1, 301)]
+    with pytest.raises(PumitError, match="more than 255 classes"):
+        made.add("b", many)
+    assert [c.value for c in made.classes()] == [1, 2]
+    assert made.problems() == made.doubts() == []

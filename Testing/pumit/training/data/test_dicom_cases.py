@@ -17,6 +17,7 @@ from label_objects_made import (
     save,
     save_segments,
     write_bundle,
+    write_parts,
     write_seg,
     write_struct,
 )
@@ -91,6 +92,23 @@ def test_segmentations_of_other_segments_are_one_case_and_readings_two(tmp_path:
     cases = find(tmp_path).data.cases
     assert [len(case.labels) for case in cases] == [2, 1]
     assert cases[0].patient == cases[1].patient == "p"  # never the identifier
+
+
+def test_parts_of_one_segmentation_are_one_case(tmp_path: Path) -> None:
+    scan = a_series(tmp_path / "p" / "ct")
+    whole = write_seg(tmp_path / "whole.dcm", scan, MASKS[0], "BINARY", ["Liver"])
+    parts = write_parts(whole, tmp_path / "p" / "seg")
+    whole.unlink()
+    found = find(tmp_path)
+    assert messages(found) == []
+    (case,) = found.data.cases
+    assert len(case.labels) == 1
+    data = find_labelled_set(LabelledData(folder=str(tmp_path)), Path)
+    assert np.array_equal(read_labelled(case, data.classes).labels, MASKS[0])
+    parts[0].unlink()
+    (case,) = find(tmp_path).data.cases
+    with pytest.raises(PumitError, match="in 2 parts, of which 1 are there"):
+        read_labelled(case, data.classes)
 
 
 def test_scenes_are_cases(tmp_path: Path) -> None:

@@ -136,7 +136,9 @@ def test_dataset_json_of_every_kind(tmp_path: Path, version: str) -> None:
         "nnunet2": {**new, "file_ending": ".nii.gz"},
         "nnunet2 listed": {**new, "dataset": named},
     }[version]
-    (tmp_path / "dataset.json").write_text(json.dumps(content))
+    # Editors on Windows begin a file with a mark of its encoding.
+    encoding = "utf-8-sig" if version == "nnunet2" else "utf-8"
+    (tmp_path / "dataset.json").write_text(json.dumps(content), encoding=encoding)
     found = find(tmp_path)
     assert [case.name for case in found.cases] == ["c1"]
     assert len(found.cases[0].images) == (1 if version == "decathlon" else 2)

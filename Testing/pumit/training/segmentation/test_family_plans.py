@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from family_runs import KINDS, TINY, recipe_for
 from labelled_scans import write_pairs
 from planned_runs import planned
 from pumit.networks.build import RECIPES
-from pumit.training.planning.segmentation_trial import try_segmentation
+from pumit.segmentation import ClassLabel
+from pumit.training.data.case import read_labelled
+from pumit.training.data.classes import ClassValue
+from pumit.training.planning.segmentation_trial import _case, try_segmentation
 from pumit.training.segmentation.data_plan import DataPlan, smaller_plan
 from pumit.training.segmentation.networks import patch_divisor, patch_step, trainable_names
 
@@ -52,6 +56,16 @@ def test_its_steps_are_tried_before_a_training(name: str) -> None:
     )
     assert cost.step.seconds > 0
     assert cost.window_seconds > 0
+
+
+@pytest.mark.parametrize("values", [[1035, 2035], [3, 100_000]])
+def test_labels_of_large_numbers_are_tried(tmp_path: Path, values: list[int]) -> None:
+    """As FreeSurfer numbers the parts of the cortex."""
+    classes = [ClassValue(value, ClassLabel(f"class {value}")) for value in values]
+    plan = DataPlan((1.0, 1.0, 1.0), (4, 8, 8), 2, {}, 1, "anatomical", (5, 9, 9))
+    case, _ = _case(tmp_path, plan, classes, (1.0, 1.0, 1.0))
+    read = read_labelled(case, classes)
+    assert np.unique(read.labels).tolist() == [0, 1, 2]
 
 
 def flat(name: str) -> dict[str, list[object]]:

@@ -1,0 +1,162 @@
+"""Intensities are the same whatever encoded the pixels."""
+
+from __future__ import annotations
+
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import SimpleITK
+from generated_scans import AXIAL, along_normal, dicom_slice, save_unknown, write_stack
+from pumit.volume import Volume
+from pydicom import dcmread
+from pydicom.dataset import Dataset
+from pydicom.encaps import encapsulate, generate_frames
+from pydicom.uid import ExplicitVRBigEndian, JPEGLosslessSV1
+
+DEFLATED_FRAMES = "1.2.840.10008.1.2.8.1"
+RAMP = (np.add.outer(np.arange(24), np.arange(32)) * 9 % 600 + 10).astype(np.uint16)
+
+
+def jpeg_lossless(pixels: npt.NDArray[Any], folder: Path) -> bytes:
+    """Encode a picture as ITK's GDCM does."""
+    writer = SimpleITK.ImageFileWriter()
+    writer.SetImageIO("GDCMImageIO")
+    writer.UseCompressionOn()
+    writer.SetCompressor("JPEG")
+    writer.SetFileName(str(folder / "encoded.dcm"))
+    writer.Execute(SimpleITK.GetImageFromArray(pixels[None]))
+    encoded = dcmread(folder / "encoded.dcm")
+    assert encoded.file_meta.TransferSyntaxUID == JPEGLosslessSV1
+    return next(generate_frames(encoded.PixelData, number_of_frames=1))
+
+
+def compressed(ds: Dataset, frames: list[bytes], syntax: str) -> Dataset:
+    ds.file_meta.TransferSyntaxUID = syntax
+    ds.PixelData = encapsulate(frames)
+    ds["PixelData"].VR = "OB"
+    ds["PixelData"].is_undefined_length = True
+    return ds
+
+
+def as_jpeg_lossless(ds: Dataset, folder: Path) -> Dataset:
+    frames = np.frombuffer(ds.PixelData, np.uint16).reshape(-1, ds.Rows, ds.Columns)
+    return compressed(ds, [jpeg_lossless(f, folder) for f in frames], JPEGLosslessSV1)
+
+
+def read_both(tmp_path: Path, ds: Dataset) -> tuple[Volume, Volume]:
+    """The same object plain and in lossless JPEG."""
+    ds.save_as(tmp_path / "plain.dcm", enforce_file_format=True)
+    as_jpeg_lossless(ds, tmp_path).save_as(tmp_path / "jpeg.dcm", enforce_file_format=True)
+    return Volume.read(tmp_path / "plain.dcm"), Volume.read(tmp_path / "jpeg.dcm")
+
+
+def table() -> Dataset:
+    """A modality table that no straight line replaces."""
+    item = Dataset()
+    item.LUTDescriptor = [700, 0, 16]
+    item.ModalityLUTType = "US"
+    values = (np.arange(700) ** 1.5).astype(np.uint16)
+    item.add_new(0x00283006, "OW", values.tobytes())
+    return item
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"PhotometricInterpretation": "MONOCHROME1"},
+        {"PhotometricInterpretation": "MONOCHROME1", "slope": 2.5, "intercept": -7.0},
+        {"ModalityLUTSequence": [table()]},
+        {"BitsStored": 12, "HighBit": 11},
+    ],
+)
+def test_lossless_jpeg_means_the_same_intensities(tmp_path: Path, more: dict[str, Any]) -> None:
+    ds = dicom_slice(RAMP, None, **more)
+    if "ModalityLUTSequence" in more:
+        del ds.RescaleSlope, ds.RescaleIntercept
+    plain, jpeg = read_both(tmp_path, ds)
+    np.testing.assert_array_equal(jpeg.array, plain.array)
+    assert jpeg.array.dtype == plain.array.dtype
+    slope, intercept = more.get("slope", 1.0), more.get("intercept", -1024.0)
+    stored = RAMP.astype(float)
+    is_table = "ModalityLUTSequence" in more
+    expected = np.floor(stored**1.5) if is_table else stored * slope + intercept
+    np.testing.assert_array_equal(plain.array[0], expected)
+
+
+def test_each_frame_in_lossless_jpeg_has_its_own_slope(tmp_path: Path) -> None:
+    frames = np.stack([RAMP, RAMP + 5, RAMP + 11])
+    ds = dicom_slice(frames[0], None, NumberOfFrames=3)
+    ds.PixelData = frames.tobytes()
+    del ds.RescaleSlope, ds.RescaleIntercept, ds.PixelSpacing
+    measures, orientation, shared = Dataset(), Dataset(), Dataset()
+    measures.PixelSpacing, measures.SliceThickness = [1, 1], 3
+    orientation.ImageOrientationPatient = list(AXIAL)
+    shared.PixelMeasuresSequence = [measures]
+    shared.PlaneOrientationSequence = [orientation]
+    ds.SharedFunctionalGroupsSequence, ds.PerFrameFunctionalGroupsSequence = [shared], []
+    for k in range(3):
+        position, rescale, frame = Dataset(), Dataset(), Dataset()
+        position.ImagePositionPatient = [0, 0, 3 * k]
+        rescale.RescaleSlope, rescale.RescaleIntercept = 1 + k, 100 * k
+        rescale.RescaleType = "US"
+        frame.PlanePositionSequence = [position]
+        frame.PixelValueTransformationSequence = [rescale]
+        ds.PerFrameFunctionalGroupsSequence.append(frame)
+    plain, jpeg = read_both(tmp_path, ds)
+    expected = [f.astype(float) * (1 + k) + 100 * k for k, f in enumerate(frames)]
+    np.testing.assert_array_equal(plain.array, expected)
+    np.testing.assert_array_equal(jpeg.array, expected)
+
+
+@pytest.mark.parametrize("bits", [8, 16])
+@pytest.mark.parametrize("is_big_endian", [False, True])
+@pytest.mark.parametrize("in_words", [False, True])
+def test_palette_has_the_same_colours_in_each_byte_order(
+    tmp_path: Path, bits: int, is_big_endian: bool, in_words: bool
+) -> None:
+    """Tables of 8 bits are stored in bytes or in words."""
+    index = np.arange(48, dtype=np.uint8).reshape(6, 8) * 5
+    ds = dicom_slice(index, None, intercept=0.0, PhotometricInterpretation="PALETTE COLOR")
+    ramp = np.arange(256)
+    colours = {"Red": ramp, "Green": 255 - ramp, "Blue": ramp // 2}
+    order = ">" if is_big_endian else "<"
+    for colour, values in colours.items():
+        if bits == 16:
+            data = (values * 257).astype(f"{order}u2").tobytes()
+        elif in_words:
+            data = values.astype(f"{order}u2").tobytes()
+        else:  # the first of two bytes is the lower one of a word
+            data = values.astype(np.uint8).view("<u2").astype(f"{order}u2").tobytes()
+        ds.add_new(f"{colour}PaletteColorLookupTableDescriptor", "US", [256, 0, bits])
+        ds.add_new(f"{colour}PaletteColorLookupTableData", "OW", data)
+    if is_big_endian:
+        ds.file_meta.TransferSyntaxUID = ExplicitVRBigEndian
+        ds["PixelData"].VR = "OB"
+    ds.save_as(tmp_path / "us.dcm", enforce_file_format=True)
+    array = Volume.read(tmp_path / "us.dcm").array[:, 0]
+    for found, values in zip(array, colours.values(), strict=True):
+        np.testing.assert_array_equal(found, values[index])
+
+
+def test_slope_that_nobody_filled_in_is_one(tmp_path: Path) -> None:
+    hu = write_stack(tmp_path / "ct", along_normal(3), slope=0.0)
+    np.testing.assert_array_equal(Volume.read(tmp_path / "ct").array, hu)
+    names = sorted((tmp_path / "ct").iterdir())
+    by_itk = SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(str(names[0])))
+    assert any(np.array_equal(by_itk[0], each) for each in hu)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int16])
+def test_deflated_frames_are_read(tmp_path: Path, dtype: type[Any]) -> None:
+    pixels = (RAMP % 200).astype(dtype) - (3 if dtype is np.int16 else 0)
+    ds = dicom_slice(pixels, None, intercept=0.0)
+    packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    frame = packer.compress(pixels.tobytes()) + packer.flush()
+    ds = compressed(ds, [frame + b"\0" * (len(frame) % 2)], DEFLATED_FRAMES)
+    save_unknown(ds, tmp_path / "a.dcm")
+    np.testing.assert_array_equal(Volume.read(tmp_path / "a.dcm").array[0], pixels)
