@@ -8,6 +8,8 @@ from torch.nn import functional as F
 
 from pumit.training.synthesis.scene import UNKNOWN
 
+# Examples of the regions of a field, voxels that are classified by them, and the scale of cosines.
+EXAMPLES, ASKED, SCALE = 96, 384, 12.0
 FEWEST_CELLS = 2.0  # of a class in a field, at the resolution of the logits, to count for Dice
 
 
@@ -55,3 +57,44 @@ def class_loss(logits: Tensor, truth: Tensor, class_sets: Tensor) -> tuple[Tenso
         torch.cat(dices).mean() if any(map(len, dices)) else zero,
         logits.new_tensor(float(sum(map(len, losses)))),
     )
+
+
+def region_loss(vectors: Tensor, regions: Tensor) -> Tensor:
+    """Loss of class vectors that do not tell the regions of a field from one another.
+
+    A click finds a structure by the likeness of its voxels to the clicked one, also a structure
+    that no class names. So voxels are classified by their likeness to a few others, of which it is
+    known in which region they are: as many from a small region as from a large one.
+
+    Args:
+        vectors: Class vectors of length 1, (B, E, d, h, w).
+        regions: Region of each voxel in its own field, (B, D, H, W), `UNKNOWN` where nothing tells.
+
+    Source:
+        Goldberger et al., Neighbourhood components analysis, 2004, with cosines times a fixed
+        scale; Snell et al., Prototypical networks, 2017: few examples of classes never met.
+    """
+    # 1. The region at the middle of each cell, (B, N).
+    cells = F.interpolate(regions[:, None].float(), vectors.shape[2:], mode="nearest-exact")
+    cells = cells.flatten(1).long()
+    known = cells != UNKNOWN
+    chosen = known.any(1)
+    if not bool(chosen.any()):
+        return vectors.new_zeros(())
+    cells, known, x = cells[chosen], known[chosen], vectors[chosen].flatten(2).float()
+    # 2. Examples and voxels to classify, drawn so that small regions count, (B, M) and (B, P).
+    count = torch.zeros(len(cells), int(cells.max()) + 2, device=cells.device)
+    count.scatter_add_(1, cells + 1, known.float())
+    weight = known / count.gather(1, cells + 1).clamp_min(1)
+    examples = weight.multinomial(EXAMPLES, replacement=True)
+    asked = weight.sqrt().multinomial(ASKED, replacement=True)
+    # 3. Likeness (B, P, M); that to examples of the own region shall be the greater.
+    of_examples, of_asked = (
+        x.gather(2, index[:, None].expand(-1, x.shape[1], -1)) for index in (examples, asked)
+    )
+    likeness = SCALE * torch.einsum("bep,bem->bpm", of_asked, of_examples)
+    own = cells.gather(1, asked)[..., None] == cells.gather(1, examples)[:, None]
+    has_own = own.any(-1)
+    right = likeness.masked_fill(~own, -torch.inf).logsumexp(-1)
+    loss = likeness.logsumexp(-1) - torch.where(has_own, right, 0)
+    return (loss * has_own).sum() / has_own.sum().clamp_min(1)

@@ -16,7 +16,7 @@ from pumit.networks.promptable.network import PromptableNetwork
 from pumit.networks.promptable.prompt_encoder import PromptBatch
 from pumit.networks.pumit import Anisotropy
 from pumit.training.loop.prefetch import Draw
-from pumit.training.promptable.class_loss import class_loss
+from pumit.training.promptable.class_loss import class_loss, region_loss
 from pumit.training.promptable.corrections import correct_all
 from pumit.training.promptable.fields import (
     ROUNDS,
@@ -33,7 +33,7 @@ DEGREES = (0, 1, 2, 3, 4, 5)
 DEGREE_SHARES = (0.22, 0.24, 0.32, 0.10, 0.04, 0.08)
 # Of prompts, logits, estimates and whether they are ambiguous: loss, index shown, error.
 Grade = Callable[[PromptBatch, Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
-CLASS_WEIGHT = 0.5  # of the loss of classes
+CLASS_WEIGHT, REGION_WEIGHT = 0.5, 0.25  # of the losses of classes and of regions
 LOST, COARSENED = 0.08, 0.12  # shares of earlier answers
 COMPILED_SHAPES = 64  # programs of one function that `torch.compile` keeps
 
@@ -154,6 +154,10 @@ class PromptableTask(nn.Module):
         of_classes = self._class_losses(batch, embedding)
         if batch.rounds == 0:
             return {"loss": of_classes["loss"], **_logged(of_classes)}
+        of_regions = batch.image.new_zeros(())
+        if embedding.classes is not None:
+            with torch.autocast(batch.image.device.type, enabled=False):
+                of_regions = region_loss(embedding.classes, batch.regions)
         # 3. One embedding for each of the T targets of a field.
         embedding = embedding.repeat(self.targets_per_field)
         grade = self.grader(batch, embedding)
@@ -183,11 +187,14 @@ class PromptableTask(nn.Module):
             # 7. The simulated user corrects its largest error.
             if i + 1 < batch.rounds:
                 prior = answer.sigmoid()
-                correct_all(states, batch.target, prior, batch.ratio, rngs)
+                correct_all(states, batch.target, prior, rngs, batch.da0)
         assert first is not None
         assert last is not None
         return {
-            "loss": torch.stack(losses).mean() + CLASS_WEIGHT * of_classes["loss"],
+            "loss": torch.stack(losses).mean()
+            + CLASS_WEIGHT * of_classes["loss"]
+            + REGION_WEIGHT * of_regions,
+            "region_loss": of_regions.detach(),
             "dice_first": first.mean(),
             "dice_last": last.mean(),
             "iou_error": torch.stack(iou_error).mean(),
