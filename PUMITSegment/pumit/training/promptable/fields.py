@@ -245,7 +245,7 @@ class FieldSource:
         ]
         # 2. Fewer slices, the scan's end, and how much of each target that hides.
         inside, stack = cut_out(stack, depth, generator, ends)
-        classes, regions = torch.where(inside > 0, stack[-2:], UNKNOWN).round().long()
+        classes, regions = torch.where(inside > 0, stack[-2:], UNKNOWN).round().short()
         stack = stack[:-2]
         hidden = [
             max(whole - float((t > 0.5).sum()), 0.0) if whole == whole else whole
