@@ -35,7 +35,6 @@ class PromptState:
 
 
 DEEPEST, BORDER = 0.5, 0.15  # shares of clicks; the others fall anywhere deeper than half
-PARTIAL = 0.06  # share of boxes that cut a part of their structure off
 
 
 def band_of(depth: npt.NDArray[np.float64], *, at_border: bool) -> Mask:
@@ -104,7 +103,7 @@ def stroke_in(mask: Mask, rng: Rng) -> list[tuple[float, float, float]]:
 
 
 def draw_box(
-    mask: Mask, rng: Rng, *, guessed_depth: float = 0.08
+    mask: Mask, rng: Rng, *, guessed_depth: float = 0.08, partial: float = 0.06
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Draw a box around a mask: tight, a voxel loose, as careless as 15 % of its size, or partial.
 
@@ -112,6 +111,7 @@ def draw_box(
         mask: Mask that it is drawn around.
         rng: Source of randomness.
         guessed_depth: Share of boxes as one drawn on a slice becomes, as deep as somebody guessed.
+        partial: Share of boxes that cut a part of their structure off.
     """
     window = ndimage.find_objects(mask.astype(np.uint8))[0]
     low = np.array([s.start for s in window], dtype=np.float64)
@@ -119,7 +119,7 @@ def draw_box(
     slack = 0.15 * (high - low + 1) if rng.random() < 0.3 else np.array([0.5, 1.0, 1.0])
     low = low - rng.uniform(-0.3, 1.0, 3) * slack
     high = high + rng.uniform(-0.3, 1.0, 3) * slack
-    if rng.random() < PARTIAL:  # one face cuts a part off
+    if rng.random() < partial:  # one face cuts a part off
         axis, cut = int(rng.integers(3)), rng.uniform(0.05, 0.35)
         if rng.random() < 0.5:
             low[axis] += cut * (high[axis] - low[axis])
