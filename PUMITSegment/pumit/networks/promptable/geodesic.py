@@ -59,10 +59,25 @@ def geodesic_distance(seeds: Tensor, costs: list[Tensor], rounds: int = ROUNDS) 
             if distance.shape[dim] == 1:
                 continue
             path = along[axis]
-            forth = (distance - path).cummin(dim).values + path
-            back = (distance + path).flip(dim).cummin(dim).values.flip(dim) - path
+            forth = _running_minimum(distance - path, dim) + path
+            back = _running_minimum((distance + path).flip(dim), dim).flip(dim) - path
             distance = torch.minimum(distance, torch.minimum(forth, back).clamp_min(0))
     return distance
+
+
+def _running_minimum(x: Tensor, dim: int) -> Tensor:
+    """Return the minimum so far along a dimension.
+
+    On GPUs by shifts of doubled length: `cummin` also finds indices there, which takes longer.
+    """
+    if not x.is_cuda:
+        return x.cummin(dim).values
+    step, n = 1, x.shape[dim]
+    while step < n:
+        shifted = torch.minimum(x.narrow(dim, step, n - step), x.narrow(dim, 0, n - step))
+        x = torch.cat((x.narrow(dim, 0, step), shifted), dim)
+        step *= 2
+    return x
 
 
 def geodesic_maps(

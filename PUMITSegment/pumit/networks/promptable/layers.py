@@ -8,6 +8,17 @@ from torch.nn import functional as F
 from pumit.networks.pumit import Anisotropy, SACConv
 
 
+def pooled(x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Return means of (B, C, D, H, W) over the cells of a coarser grid (d, h, w).
+
+    Where the cells are of one size, as a plain pooling: on GPUs the adaptive one is far slower.
+    """
+    sizes = list(zip(x.shape[2:], shape, strict=True))
+    if any(n % m for n, m in sizes):
+        return F.adaptive_avg_pool3d(x, shape)
+    return F.avg_pool3d(x, [n // m for n, m in sizes])
+
+
 class ChannelNorm(nn.GroupNorm):
     """Group norm with groups of eight channels."""
 

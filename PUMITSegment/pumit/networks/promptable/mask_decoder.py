@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from pumit.networks.promptable.image_encoder import ImageEmbedding
-from pumit.networks.promptable.layers import ChannelNorm, ResidualBlock
+from pumit.networks.promptable.layers import ChannelNorm, ResidualBlock, pooled
 from pumit.networks.promptable.prompt_encoder import PromptBatch, PromptEncoder
 from pumit.networks.pumit import SACConv, SACDownsample, SACUpsample
 
@@ -126,8 +126,8 @@ class IoUHead(nn.Module):
         Returns:
             Shape (B, M), 0 to 1.
         """
-        features = F.adaptive_avg_pool3d(x.detach(), shape).flatten(2).float()  # (B, F, V)
-        p = F.adaptive_avg_pool3d(logits.detach().sigmoid(), shape).flatten(2)  # (B, M, V)
+        features = pooled(x.detach(), shape).flatten(2).float()  # (B, F, V)
+        p = pooled(logits.detach().sigmoid(), shape).flatten(2)  # (B, M, V)
         hard = (p > 0.5).float()
         border = p * (1 - p)
         mass, edge_mass = p.sum(-1, keepdim=True), border.sum(-1, keepdim=True)

@@ -97,17 +97,22 @@ class PromptableNetwork(nn.Module):
         """Mask logits (B, num_masks, D, H, W) and IoU estimates (B, num_masks)."""
         return self.mask_decoder(embedding, prompts, self.prompt_encoder)
 
-    def class_logits(self, embedding: ImageEmbedding) -> Tensor:
-        """Likeness of each voxel to each class that was trained, (B, num_classes, d, h, w).
+    def class_logits(self, embedding: ImageEmbedding, classes: Tensor | None = None) -> Tensor:
+        """Likeness of each voxel to classes that were trained, (B, n, d, h, w).
 
         Cosines with the prototypes, at the grid of `embedding.half`, times `CLASS_SCALE`.
+
+        Args:
+            embedding: Embedding of fields.
+            classes: Numbers of the classes, (n,); None for all.
 
         Raises:
             ValueError: If the network has no classes.
         """
         if self.prototypes is None or embedding.classes is None:
             raise ValueError("The network has no classes.")
-        prototypes = F.normalize(self.prototypes.weight.float(), dim=1)
+        weight = self.prototypes.weight if classes is None else self.prototypes.weight[classes]
+        prototypes = F.normalize(weight.float(), dim=1)
         return CLASS_SCALE * torch.einsum("ne,bedhw->bndhw", prototypes, embedding.classes.float())
 
     def forward(

@@ -24,6 +24,7 @@ from pumit.networks.promptable.constants import (
 )
 from pumit.networks.promptable.geodesic import geodesic_maps
 from pumit.networks.promptable.image_encoder import ImageEmbedding
+from pumit.networks.promptable.layers import pooled
 
 
 @dataclass
@@ -211,7 +212,7 @@ class PromptEncoder(nn.Module):
         d, h, w = embedding.half.shape[2:]
         shape = (d, h, w)
         # 1. The image and the positions of its voxels on the grid of the maps, (B, C, d, h, w).
-        image = F.adaptive_avg_pool3d(embedding.image[:, : self.image_channels].float(), shape)
+        image = pooled(embedding.image[:, : self.image_channels].float(), shape)
         grid = self.grid_positions(shape, embedding, prompts.slice_ratio)
         # 2. Intensities at the points, from a smoothed image.
         kernel = (3 if shape[0] > 2 else 1, 3, 3)
@@ -243,7 +244,7 @@ class PromptEncoder(nn.Module):
         maps.append(box)
         maps.append(prompts.has_box[:, None, None, None].expand_as(box).to(box.dtype))
         # 5. The prior mask, -1 to 1.
-        prior = F.adaptive_avg_pool3d(prompts.prior.float(), shape)[:, 0]
+        prior = pooled(prompts.prior.float(), shape)[:, 0]
         maps.append((2 * prior - 1) * prompts.has_prior[:, None, None, None])
         # 6. Geodesic distances, and likeness to the class vectors at the prompts.
         if self.geodesic:

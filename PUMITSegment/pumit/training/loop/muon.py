@@ -52,14 +52,13 @@ class Muon(torch.optim.AdamW):
         for group in self.param_groups:
             if not group.get("orthogonal"):
                 continue
+            own = [(p, p.grad) for p in group["params"] if p.grad is not None]
+            gradients += own
             alike: dict[Any, list[tuple[nn.Parameter, Tensor]]] = {}
-            for p in group["params"]:
-                if p.grad is None:
-                    continue
-                gradients.append((p, p.grad))
+            for (p, _), direction in zip(own, self._lookahead(own), strict=True):
                 # A GPU steps matrices of one shape together: each alone would not fill it.
-                key = p.grad.flatten(1).shape if p.is_cuda else id(p)
-                alike.setdefault(key, []).append((p, self._lookahead(p, p.grad)))
+                key = direction.shape if p.is_cuda else id(p)
+                alike.setdefault(key, []).append((p, direction))
                 p.grad = None  # AdamW passes over it
             for steps in alike.values():
                 self._step_matrices(steps, group)
@@ -68,15 +67,21 @@ class Muon(torch.optim.AdamW):
             p.grad = gradient
         return out
 
-    def _lookahead(self, p: nn.Parameter, gradient: Tensor) -> Tensor:
-        """Momentum after Nesterov, shape (out, rest)."""
-        state = self.state[p]
-        if "momentum" not in state:
-            state["momentum"] = torch.zeros_like(p)
-            state["step"] = torch.tensor(0.0)  # AdamW looks for it where a state is loaded
-        velocity = state["momentum"]
-        velocity.mul_(self.momentum).add_(gradient)
-        return gradient.add(velocity, alpha=self.momentum).flatten(1)
+    def _lookahead(self, own: list[tuple[nn.Parameter, Tensor]]) -> list[Tensor]:
+        """Momenta after Nesterov, each of shape (out, rest)."""
+        if not own:
+            return []
+        for p, _ in own:
+            state = self.state[p]
+            if "momentum" not in state:
+                state["momentum"] = torch.zeros_like(p)
+                state["step"] = torch.tensor(0.0)  # AdamW looks for it where a state is loaded
+        velocities = [self.state[p]["momentum"] for p, _ in own]
+        grads = [gradient for _, gradient in own]
+        torch._foreach_mul_(velocities, self.momentum)
+        torch._foreach_add_(velocities, grads)
+        directions = torch._foreach_add(grads, velocities, alpha=self.momentum)
+        return [direction.flatten(1) for direction in directions]
 
     def _step_matrices(
         self, steps: list[tuple[nn.Parameter, Tensor]], group: dict[str, Any]
@@ -87,6 +92,7 @@ class Muon(torch.optim.AdamW):
         else:
             updates = orthogonalised(torch.stack([direction for _, direction in steps]))
         size = 0.2 * max(updates.shape[1:]) ** 0.5
-        for (p, _), update in zip(steps, updates, strict=True):
-            p.mul_(1 - group["lr"] * group["weight_decay"])
-            p.add_(update.view_as(p), alpha=-group["lr"] * size)
+        params = [p for p, _ in steps]
+        torch._foreach_mul_(params, 1 - group["lr"] * group["weight_decay"])
+        changes = [update.view_as(p) for p, update in zip(params, updates, strict=True)]
+        torch._foreach_add_(params, changes, alpha=-group["lr"] * size)

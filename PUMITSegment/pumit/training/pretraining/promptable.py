@@ -30,7 +30,7 @@ from pumit.training.synthesis.layout import SceneShares
 from pumit.training.synthesis.scene import generated_classes
 
 # Batches for first prototypes, times their size; at least so many, of any size.
-PROTOTYPE_FIELDS, FEWEST_BATCHES = 140, 12
+PROTOTYPE_FIELDS, FEWEST_BATCHES = 140, 6
 
 
 def build(recipe: PromptableRecipe, context: BuildContext) -> Objective:
@@ -119,8 +119,12 @@ def _of_tiers(folder: Path, chosen: RealSet) -> list[str]:
     if chosen.cases is not None:
         return [str(case) for case in chosen.cases]
     known = case_index(folder)
-    tiers = set(chosen.tiers)
-    return sorted(case for case, facts in known.items() if not tiers or facts["tier"] in tiers)
+    tiers, without = set(chosen.tiers), set(chosen.without)
+    return sorted(
+        case
+        for case, facts in known.items()
+        if (not tiers or facts["tier"] in tiers) and facts.get("dataset") not in without
+    )
 
 
 def _real_folder(recipe: PromptableRecipe) -> Path:

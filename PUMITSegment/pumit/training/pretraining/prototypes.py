@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
+from pumit.networks.promptable.layers import pooled
 from pumit.networks.pumit import Anisotropy
 from pumit.training.promptable.task import PromptableTask
 
@@ -54,7 +54,7 @@ def class_sums(vectors: Tensor, truth: Tensor, count: int) -> tuple[Tensor, Tens
     sums, cells = vectors.new_zeros(count, vectors.shape[1]), vectors.new_zeros(count)
     for c in torch.unique(truth).tolist():
         if 0 <= c < count:
-            share = F.adaptive_avg_pool3d((truth == c).float()[:, None], (d, h, w))[:, 0]
+            share = pooled((truth == c).float()[:, None], (d, h, w))[:, 0]
             sums[c] = torch.einsum("bdhw,bedhw->e", share, vectors.float())
             cells[c] = share.sum()
     return sums, cells

@@ -1,4 +1,4 @@
-"""The simulated user's corrections of a whole batch, on the CPU or where the batch lies."""
+"""The simulated user's corrections of a whole batch, wherever the batch is."""
 
 from __future__ import annotations
 
@@ -8,86 +8,126 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pumit.training.promptable.simulated_prompts import BORDER, DEEPEST, PromptState, correct
-from pumit.training.synthesis.components import largest_components, squared_distance
+from pumit.training.promptable.simulated_prompts import PromptState
+
+# Shares of corrections: the deepest place of all errors, and the deepest around a voxel drawn from
+# them; the others are any voxel, so a large error is clicked more often, but not always.
+DEEPEST, AROUND = 0.4, 0.3
+MOST_DEPTH = 12  # in-plane voxels; deeper places count as equal
+_CUBE = torch.cartesian_prod(*[torch.tensor([-1, 0, 1])] * 3)  # (27, 3)
 
 
 def correct_all(
     states: Sequence[PromptState],
     target: Tensor,
     answer: Tensor,
-    ratio: Tensor,
     rngs: Sequence[np.random.Generator],
+    da0: int,
 ) -> None:
     """Add to every state the click that a user would add.
+
+    Only the places of the clicks leave the device; the states keep no earlier answer.
 
     Args:
         states: Changed in place.
         target: True mask, bool (B, D, H, W).
         answer: Answered probability, (B, D, H, W).
-        ratio: Slice ratio (B,), 0 in 2D.
         rngs: Source of randomness of each sample.
+        da0: Degree of anisotropy: a step along depth is about 2^da0 in-plane voxels.
     """
-    if target.device.type != "cpu":
-        correct_there(states, target, answer, ratio, rngs)
-        return
-    samples = zip(states, target.numpy(), answer.numpy(), ratio.tolist(), rngs, strict=True)
-    for state, truth, shown, spacing, rng in samples:
-        correct(state, truth, shown, spacing, rng)
-
-
-def correct_there(
-    states: Sequence[PromptState],
-    target: Tensor,
-    answer: Tensor,
-    ratio: Tensor,
-    rngs: Sequence[np.random.Generator],
-) -> None:
-    """`correct_all` on any device: only sizes and places of the clicks travel.
-
-    Differs from `clicks.correct`: the answers are not kept as priors of the states.
-    """
-    # 1. The largest piece of what is missing or in excess, (B, D, H, W).
+    # 1. What is missing and what is too much, (B, 2, D, H, W), and how deep each error is.
     mask = answer > 0.5
-    errors = torch.stack((target & ~mask, mask & ~target), dim=1)  # missing, excess
-    pieces, sizes = largest_components(errors.flatten(0, 1))
-    pieces, sizes = pieces.view_as(errors), sizes.view(-1, 2)
-    is_positive = sizes[:, 0] >= sizes[:, 1]
-    piece = torch.where(is_positive[:, None, None, None], pieces[:, 0], pieces[:, 1])
-    depth = squared_distance(piece, torch.where(ratio > 0, ratio, 1.0)).sqrt().flatten(1)
-
-    # 2. Where in the piece: at its deepest place, near its border, or anywhere.
-    # Numbers are drawn for those alone that have an error, as on the CPU.
-    has_error, positive = torch.stack((sizes.amax(1) > 0, is_positive)).cpu().tolist()
-    kinds = torch.zeros(len(states))  # below DEEPEST, below DEEPEST + BORDER, or above
-    shares = torch.zeros(len(states), dtype=torch.float64)  # of the band that lies before the click
-    for i, rng in enumerate(rngs):
-        if has_error[i]:
-            kinds[i] = rng.random()
-            if kinds[i] >= DEEPEST:
-                shares[i] = rng.random()
-    kinds, shares = (t.to(depth.device, non_blocking=True) for t in (kinds, shares))
-    # 3. The click at that depth joins the prompts.
-    drawn = _drawn(depth, kinds < DEEPEST + BORDER, shares)
-    index = torch.where(kinds < DEEPEST, _deepest(depth), drawn)
-    places = torch.unravel_index(index, target.shape[1:])
-    for i, place in enumerate(torch.stack(places, dim=1).cpu().tolist()):
-        if has_error[i]:
-            d, h, w = map(float, place)
-            states[i].points.append((d, h, w, bool(positive[i])))
+    errors = torch.stack((target & ~mask, mask & ~target), dim=1)
+    depth = depth_of(errors.flatten(0, 1), da0).view(errors.shape)
+    both = depth.amax(1).flatten(1)
+    # 2. Kinds of clicks, and shares that choose among equal places; the same numbers per sample
+    #    whatever the other samples are.
+    drawn = torch.tensor(np.array([rng.random(2) for rng in rngs]), device=target.device)
+    kind, share = drawn[:, 0], drawn[:, 1]
+    # 3. A voxel of the deepest, or any voxel of an error.
+    is_deepest = kind < DEEPEST
+    deepest = both.amax(1, keepdim=True)
+    index = _chosen(torch.where(is_deepest[:, None], both == deepest, both > 0), share)
+    # 4. From any voxel to the deepest place around it, within the same error.
+    climbed = _climbed(depth, index)
+    index = torch.where((kind >= DEEPEST) & (kind < DEEPEST + AROUND), climbed, index)
+    # 5. The places join the prompts.
+    is_missing = errors[:, 0].flatten(1).gather(1, index[:, None])[:, 0]
+    places = torch.stack(torch.unravel_index(index, target.shape[1:]), dim=1)
+    found = torch.cat((places, is_missing[:, None], deepest > 0), dim=1).cpu().tolist()
+    for state, (d, h, w, is_positive, has_error) in zip(states, found, strict=True):
+        if has_error:
+            state.points.append((float(d), float(h), float(w), bool(is_positive)))
 
 
-def _deepest(depth: Tensor) -> Tensor:
-    """First of the deepest voxels, flat index (B,); depth is (B, N)."""
-    place = torch.arange(depth.shape[1], device=depth.device)
-    is_deepest = depth == depth.amax(1, keepdim=True)
-    return torch.where(is_deepest, place, depth.shape[1]).amin(1)
+def depth_of(masks: Tensor, da0: int) -> Tensor:
+    """Depth of every voxel in its mask, by erosion: 1 at the border, at most `MOST_DEPTH`.
+
+    A cross and a cube take turns, which is nearly Euclidean. Beyond the field counts as outside,
+    except along an axis of one voxel.
+
+    Args:
+        masks: Bool (B, D, H, W).
+        da0: Degree of anisotropy; depth is eroded every 2^da0 steps.
+
+    Returns:
+        Shape (B, D, H, W), uint8; 0 outside.
+    """
+    depth = masks.to(torch.uint8)
+    left = masks
+    for step in range(1, MOST_DEPTH):
+        axes = [a for a in (1, 2, 3) if masks.shape[a] > 1 and (a > 1 or step % 2**da0 == 0)]
+        if step % 2:
+            kept = left
+            for axis in axes:
+                kept = kept & _eroded(left, axis)
+        else:
+            kept = left
+            for axis in axes:
+                kept = _eroded(kept, axis)
+        left = kept
+        depth += left
+    return depth
 
 
-def _drawn(depth: Tensor, at_border: Tensor, share: Tensor) -> Tensor:
-    """Voxel at a share of the band of `clicks.band_of`, flat index (B,); depth is (B, N)."""
-    half = 0.5 * depth.amax(1, keepdim=True)
-    border = (depth > 0) & (depth <= half.clamp_min(1.0))
-    count = torch.where(at_border[:, None], border, depth > half).double().cumsum(1)
-    index = torch.searchsorted(count, share[:, None] * count[:, -1:], right=True)
-    return index[:, 0].clamp_max(depth.shape[1] - 1)
+def _eroded(mask: Tensor, axis: int) -> Tensor:
+    """Where a voxel and both neighbours along an axis are in the mask."""
+    n = mask.shape[axis]
+    out = torch.zeros_like(mask)
+    if n > 2:
+        before, middle, after = (mask.narrow(axis, i, n - 2) for i in range(3))
+        out.narrow(axis, 1, n - 2).copy_(before & middle & after)
+    return out
+
+
+def _chosen(candidates: Tensor, share: Tensor) -> Tensor:
+    """Flat index (B,) of the candidate at a share of all; candidates are bool (B, N)."""
+    count = candidates.cumsum(1, dtype=torch.int32)
+    wanted = (share * count[:, -1]).floor().to(torch.int32)[:, None]
+    index = torch.searchsorted(count, wanted, right=True)
+    return index[:, 0].clamp_max(candidates.shape[1] - 1)
+
+
+def _climbed(depth: Tensor, index: Tensor) -> Tensor:
+    """Walk from a voxel to deeper neighbours until none is.
+
+    Args:
+        depth: Depth in either kind of error, (B, 2, D, H, W).
+        index: Voxel to begin at, flat (B,).
+    """
+    d, h, w = depth.shape[2:]
+    size = torch.tensor([d, h, w], device=depth.device)
+    stride = torch.tensor([h * w, w, 1], device=depth.device)
+    cube = _CUBE.to(depth.device)
+    flat = depth.flatten(2)
+    kind = flat.gather(2, index[:, None, None].expand(-1, 2, -1))[..., 0].argmax(1)
+    own = flat[torch.arange(len(flat), device=depth.device), kind].int()
+    place = torch.stack(torch.unravel_index(index, (d, h, w)), dim=1)
+    for _ in range(MOST_DEPTH):
+        near = (place[:, None] + cube).clamp_min(0).minimum(size - 1)  # (B, 27, 3)
+        best = own.gather(1, (near * stride).sum(-1)).argmax(1)
+        there = near[torch.arange(len(near), device=near.device), best]
+        here = own.gather(1, (place * stride).sum(-1, keepdim=True))
+        is_deeper = own.gather(1, (there * stride).sum(-1, keepdim=True)) > here
+        place = torch.where(is_deeper, there, place)
+    return (place * stride).sum(-1)

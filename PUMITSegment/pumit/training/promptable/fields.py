@@ -52,12 +52,14 @@ class DrawnField:
         masks: Targets, bool, each (D, H, W).
         hidden: Voxels that each target has beyond the field; NaN where nobody knows.
         classes: Class of each voxel, (D, H, W); `UNKNOWN` where nobody knows.
+        regions: Region of each voxel in this scene, (D, H, W); `UNKNOWN` where nobody knows.
     """
 
     image: Tensor
     masks: list[Tensor]
     hidden: list[float]
     classes: Tensor
+    regions: Tensor
 
 
 @dataclass
@@ -75,6 +77,7 @@ class FieldBatch:
         is_real: (T,) bool, whether it was cut from one of the scans, with its labels.
         beyond: (T,) voxels that the target has beyond its field; NaN where nobody knows.
         classes: Class of each voxel of the fields, (B, D, H, W); `UNKNOWN` where nobody knows.
+        regions: Region of each voxel in its own field, likewise.
         more: Further images (M, 3, D, H, W) with classes and no targets.
         more_classes: Their classes, (M, D, H, W).
     """
@@ -89,6 +92,7 @@ class FieldBatch:
     is_real: Tensor
     beyond: Tensor
     classes: Tensor
+    regions: Tensor
     more: Tensor
     more_classes: Tensor
 
@@ -102,7 +106,8 @@ class FieldBatch:
 
     def to(self, device: torch.device) -> FieldBatch:
         """The same batch on a device; the prompts stay."""
-        names = ("image", "target", "ratio", "is_real", "beyond", "classes", "more", "more_classes")
+        names = ("image", "target", "ratio", "is_real", "beyond", "classes", "regions", "more")
+        names = (*names, "more_classes")
         return replace(self, **{n: getattr(self, n).to(device, non_blocking=True) for n in names})
 
     def pin_memory(self) -> FieldBatch:
@@ -228,10 +233,10 @@ class FieldSource:
         # 1. Image, targets, extent of the scan and classes as one stack (C, D, H, W).
         order = torch.randperm(len(scene.targets), generator=generator).tolist()
         there = [] if scene.inside is None else [scene.inside]
-        known = torch.full_like(scene.image, UNKNOWN)
-        known = known if scene.classes is None else scene.classes.to(known)
+        unknown = torch.full_like(scene.image, UNKNOWN)
+        known = [unknown if x is None else x.to(unknown) for x in (scene.classes, scene.regions)]
         masks = [scene.targets[i] for i in order]
-        stack = torch.stack([scene.image, *masks, *there, known]).to(self.device)
+        stack = torch.stack([scene.image, *masks, *there, *known]).to(self.device)
         if not scene.is_upright:
             stack = flip_and_turn(stack, generator)
         wholes = [
@@ -240,8 +245,8 @@ class FieldSource:
         ]
         # 2. Fewer slices, the scan's end, and how much of each target that hides.
         inside, stack = cut_out(stack, depth, generator, ends)
-        classes = torch.where(inside > 0, stack[-1], UNKNOWN).round().long()
-        stack = stack[:-1]
+        classes, regions = torch.where(inside > 0, stack[-2:], UNKNOWN).round().short()
+        stack = stack[:-2]
         hidden = [
             max(whole - float((t > 0.5).sum()), 0.0) if whole == whole else whole
             for whole, t in zip(wholes, stack[1:], strict=False)
@@ -252,7 +257,7 @@ class FieldSource:
         # 3. The channels that the network sees, (3, D, H, W).
         shown = field_channels(stack[0].cpu().numpy(), inside.cpu().numpy())
         image = torch.from_numpy(shown).to(inside.device)
-        return DrawnField(image, [t > 0.5 for t in stack[1:]], hidden, classes)
+        return DrawnField(image, [t > 0.5 for t in stack[1:]], hidden, classes, regions)
 
     def _more_fields(
         self, count: int, da0: int, size: int, depth: int, generator: torch.Generator
@@ -273,7 +278,7 @@ class FieldSource:
             generator: Random numbers of this process and step, on the CPU.
             shared: Random numbers alike in every process, for what decides how long a step takes.
         """
-        images, targets, ratios, real, beyond, classes = [], [], [], [], [], []
+        images, targets, ratios, real, beyond, classes, regions = [], [], [], [], [], [], []
         # 1. The size of the fields, alike in every process, and how many fit into memory.
         size = self._size(shared)
         depth = draw_depth(da0, size, shared)
@@ -285,6 +290,7 @@ class FieldSource:
             drawn = self._field(scene, depth, generator)
             images.append(drawn.image)
             classes.append(drawn.classes)
+            regions.append(drawn.regions)
             usable = [i for i, m in enumerate(drawn.masks) if int(m.sum()) >= 8] or [0]
             rarity = torch.tensor([(1.1 - box_fill(drawn.masks[i])) ** 2 for i in usable])
             pick = torch.multinomial(rarity, self.targets_per_field, True, generator=generator)
@@ -319,6 +325,7 @@ class FieldSource:
             torch.tensor(real),
             torch.tensor(beyond),
             torch.stack(classes),
+            torch.stack(regions),
             torch.stack([field.image for field in more]) if more else images[0].new_empty(0),
             torch.stack([field.classes for field in more]) if more else classes[0].new_empty(0),
         )

@@ -1,7 +1,7 @@
 """Scans generated from label maps of real anatomy: deformed, with random tissue and a scanner.
 
 What a label map leaves out around its structures is filled with one of the generator's own
-backgrounds, so that an organ does not stand in air.
+backgrounds, so that an organ does not stand in air. Some structures get lesions.
 
 Source:
     Billot et al., SynthSeg, 2023: intensities drawn per label, deformed maps, random resolution.
@@ -11,6 +11,7 @@ Source:
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from pumit.training.promptable.real_scan import RealScan, number_classes, scan_o
 from pumit.training.synthesis.appearance import acquire, textured
 from pumit.training.synthesis.grid import Grid, chance, integer, log_uniform, uniform
 from pumit.training.synthesis.layout import background
+from pumit.training.synthesis.lesions import add_lesions
 from pumit.training.synthesis.painting import Layout, any_of
 from pumit.training.synthesis.scene import MIN_REAL_SHARE, Scene, is_target, slice_ratio_for
 from pumit.training.synthesis.shapes import rotation
@@ -32,18 +34,31 @@ from pumit.volume import Volume
 
 logger = logging.getLogger(__name__)
 
+# Part of the body that a file's name tells. Each part is drawn equally often: one atlas of a knee
+# shows as much that is new as twenty heads.
+PARTS: dict[str, str] = {
+    "head": r"brain|head_|zanatomy_full_head",
+    "neck": r"headneck",
+    "spine": r"spine|skeleton_torso",
+    "thorax": r"lung|torso|hra_._thorax|zanatomy_.*thorax",
+    "abdomen": r"abdomen|kidney|liver|hra_._abdomen|zanatomy_full_abdomen",
+    "pelvis": r"hra_._pelvis|zanatomy_full_pelvis",
+    "leg": r"knee|thigh|.*(hip|femur|foot|knee|thigh|calf)",
+    "arm": r".*(hand|elbow|shoulder)",
+}
 MOST_TARGETS = 6
 MOST_CLASSES = 60  # a data set with more labels teaches none
-UNION = 0.15  # share of the scenes in which some neighbours are one target
-PART = 0.1  # share of targets that are a part of a structure
+UNION = 0.15  # share of targets that are two structures
+PART = 0.12  # share of targets that are a part of a structure
 ALIKE = 0.25  # share of the scenes in which some labels are one tissue
+LESIONS = 0.3  # share of the scenes in which a structure has lesions
 
 
 class LabelMaps:
     """Draw scenes from label maps.
 
-    A data set, which the first two words of a file's name tell, is drawn as often as the root of
-    its maps.
+    A part of the body is drawn first, then a data set, as often as the root of its maps, then a
+    map, then a structure. The first two words of a file's name tell its data set.
 
     Args:
         paths: Files of label maps; those of one data set have one meaning of each label.
@@ -76,10 +91,14 @@ class LabelMaps:
         return number_classes(named, first)
 
     def _any(self, generator: torch.Generator, *, has_classes: bool) -> RealScan | None:
-        """A map: by data set, then one of its maps; with classes only, on request."""
-        sets = [m for m in self.sets.values() if not has_classes or len(m[0].classes)]
-        if not sets:
+        """Draw a map by part of the body, then data set; with classes only, on request."""
+        parts: dict[str, list[list[RealScan]]] = {}
+        for name, maps in self.sets.items():
+            if not has_classes or len(maps[0].classes):
+                parts.setdefault(part_of_body(name), []).append(maps)
+        if not parts:
             return None
+        sets = list(parts.values())[integer(generator, 0, len(parts) - 1)]
         roots = torch.tensor([len(maps) ** 0.5 for maps in sets])
         maps = sets[int(torch.multinomial(roots, 1, generator=generator))]
         return maps[integer(generator, 0, len(maps) - 1)]
@@ -117,10 +136,12 @@ class LabelMaps:
             return None
         labels, scale = _view(grid, source, is_wide=is_wide)
         layout = _layout(grid, labels)
-        shown = layout.labels[grid.oversampling // 2 :: grid.oversampling]
-        # 3. Targets among the structures, and the classes of all voxels where they are named.
         named = torch.unique(labels[labels > 0]).tolist()  # as `_layout` counts them
         sizes = [source.voxels[int(v)] * scale / ratio for v in named]
+        if chance(g, LESIONS):
+            add_lesions(grid, layout)
+        shown = layout.labels[grid.oversampling // 2 :: grid.oversampling]
+        # 3. Targets among the structures, and the classes of all voxels where they are named.
         targets = _targets(shown, layout, sizes, g)
         if not targets:
             return None
@@ -137,7 +158,13 @@ class LabelMaps:
             is_upright=is_wide,
             wholes=wholes,
             classes=classes,
+            regions=shown,
         )
+
+
+def part_of_body(name: str) -> str:
+    """Return the part of the body that a data set shows; one of its own where no rule fits."""
+    return next((part for part, pattern in PARTS.items() if re.match(pattern, name)), name)
 
 
 def _view(grid: Grid, source: RealScan, *, is_wide: bool) -> tuple[Tensor, float]:
@@ -235,7 +262,9 @@ def _targets(
         if chance(generator, UNION):
             parts += layout.objects[order[0]]
         mask = any_of(shown, parts)
-        whole = sum(sizes[part - 1] for part in set(parts))
+        # A lesion ends in what is seen of it.
+        whole = sum(sizes[part - 1] for part in set(parts) if part <= len(sizes))
+        whole = whole or float(mask.sum())
         if chance(generator, PART):
             part = part_of(mask, generator)
             whole *= float(part.sum()) / max(float(mask.sum()), 1.0)

@@ -235,6 +235,7 @@ class RealScans:
             is_upright=is_upright,
             wholes=wholes,
             classes=classes,
+            regions=None if labels is None else torch.where(labels > 0, labels, UNKNOWN),
         )
 
 

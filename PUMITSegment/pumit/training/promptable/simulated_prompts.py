@@ -34,7 +34,7 @@ class PromptState:
         return self.prior is None and len(self.points) + (self.box is not None) == 1
 
 
-DEEPEST, BORDER = 0.55, 0.15  # shares of clicks; the others fall anywhere deeper than half
+DEEPEST, BORDER = 0.5, 0.15  # shares of clicks; the others fall anywhere deeper than half
 
 
 def band_of(depth: npt.NDArray[np.float64], *, at_border: bool) -> Mask:
@@ -103,14 +103,15 @@ def stroke_in(mask: Mask, rng: Rng) -> list[tuple[float, float, float]]:
 
 
 def draw_box(
-    mask: Mask, rng: Rng, *, guessed_depth: float = 0.08
+    mask: Mask, rng: Rng, *, guessed_depth: float = 0.08, partial: float = 0.06
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Box around a mask: tight, a voxel loose, or as careless as 15 % of its size.
+    """Draw a box around a mask: tight, a voxel loose, as careless as 15 % of its size, or partial.
 
     Args:
         mask: Mask that it is drawn around.
         rng: Source of randomness.
         guessed_depth: Share of boxes as one drawn on a slice becomes, as deep as somebody guessed.
+        partial: Share of boxes that cut a part of their structure off.
     """
     window = ndimage.find_objects(mask.astype(np.uint8))[0]
     low = np.array([s.start for s in window], dtype=np.float64)
@@ -118,6 +119,12 @@ def draw_box(
     slack = 0.15 * (high - low + 1) if rng.random() < 0.3 else np.array([0.5, 1.0, 1.0])
     low = low - rng.uniform(-0.3, 1.0, 3) * slack
     high = high + rng.uniform(-0.3, 1.0, 3) * slack
+    if rng.random() < partial:  # one face cuts a part off
+        axis, cut = int(rng.integers(3)), rng.uniform(0.05, 0.35)
+        if rng.random() < 0.5:
+            low[axis] += cut * (high[axis] - low[axis])
+        else:
+            high[axis] -= cut * (high[axis] - low[axis])
     if rng.random() < guessed_depth:
         middle, half = (low[0] + high[0]) / 2, rng.uniform(0.3, 0.8) * (high[0] - low[0])
         low[0], high[0] = middle - half, middle + half

@@ -16,7 +16,7 @@ from pumit.networks.promptable.network import PromptableNetwork
 from pumit.networks.promptable.prompt_encoder import PromptBatch
 from pumit.networks.pumit import Anisotropy
 from pumit.training.loop.prefetch import Draw
-from pumit.training.promptable.class_loss import class_loss
+from pumit.training.promptable.class_loss import class_loss, region_loss
 from pumit.training.promptable.corrections import correct_all
 from pumit.training.promptable.fields import (
     ROUNDS,
@@ -33,7 +33,7 @@ DEGREES = (0, 1, 2, 3, 4, 5)
 DEGREE_SHARES = (0.22, 0.24, 0.32, 0.10, 0.04, 0.08)
 # Of prompts, logits, estimates and whether they are ambiguous: loss, index shown, error.
 Grade = Callable[[PromptBatch, Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
-CLASS_WEIGHT = 0.5  # of the loss of classes
+CLASS_WEIGHT, REGION_WEIGHT = 0.5, 0.25  # of the losses of classes and of regions
 LOST, COARSENED = 0.08, 0.12  # shares of earlier answers
 COMPILED_SHAPES = 64  # programs of one function that `torch.compile` keeps
 
@@ -154,6 +154,10 @@ class PromptableTask(nn.Module):
         of_classes = self._class_losses(batch, embedding)
         if batch.rounds == 0:
             return {"loss": of_classes["loss"], **_logged(of_classes)}
+        of_regions = batch.image.new_zeros(())
+        if embedding.classes is not None:
+            with torch.autocast(batch.image.device.type, enabled=False):
+                of_regions = region_loss(embedding.classes, batch.regions)
         # 3. One embedding for each of the T targets of a field.
         embedding = embedding.repeat(self.targets_per_field)
         grade = self.grader(batch, embedding)
@@ -183,11 +187,14 @@ class PromptableTask(nn.Module):
             # 7. The simulated user corrects its largest error.
             if i + 1 < batch.rounds:
                 prior = answer.sigmoid()
-                correct_all(states, batch.target, prior, batch.ratio, rngs)
+                correct_all(states, batch.target, prior, rngs, batch.da0)
         assert first is not None
         assert last is not None
         return {
-            "loss": torch.stack(losses).mean() + CLASS_WEIGHT * of_classes["loss"],
+            "loss": torch.stack(losses).mean()
+            + CLASS_WEIGHT * of_classes["loss"]
+            + REGION_WEIGHT * of_regions,
+            "region_loss": of_regions.detach(),
             "dice_first": first.mean(),
             "dice_last": last.mean(),
             "iou_error": torch.stack(iou_error).mean(),
@@ -208,7 +215,7 @@ class PromptableTask(nn.Module):
         parts = [(embedding, batch.classes)]
         if len(batch.more):
             parts.append((self._embedded(batch.more, batch.da0), batch.more_classes))
-        found = [class_loss(self.network.class_logits(of), truth, sets) for of, truth in parts]
+        found = [self._class_loss(of, truth, sets) for of, truth in parts]
         weights = torch.stack([w for _, _, w in found])
         total = weights.sum().clamp_min(1)
         losses, dices = (torch.stack([f[i] for f in found]) for i in (0, 1))
@@ -216,6 +223,20 @@ class PromptableTask(nn.Module):
         if weights.sum() > 0:
             known["dice"] = (dices * weights).sum() / total
         return known
+
+
+    def _class_loss(
+        self, embedding: ImageEmbedding, truth: Tensor, sets: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """`class_loss` of the fields of one embedding."""
+        vectors = embedding.classes
+        assert vectors is not None
+
+        def logits_of(fields: Tensor, classes: Tensor) -> Tensor:
+            of = replace(embedding, classes=vectors[fields])
+            return self.network.class_logits(of, classes)
+
+        return class_loss(logits_of, truth, sets, tuple(vectors.shape[2:]))
 
 
 def _logged(of_classes: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -248,11 +269,11 @@ def prompt_batch(
     # 2. Priors (B, D, H, W).
     has_prior = [prior is not None or s.prior is not None for s in states]
     if prior is None:
-        given = torch.zeros(batch, *shape)
-        for i, state in enumerate(states):
-            if state.prior is not None:
-                given[i] = torch.from_numpy(state.prior)
-        prior = given
+        prior = torch.zeros(batch, *shape, device=device)
+        given = [i for i, state in enumerate(states) if state.prior is not None]
+        if given:
+            masks = torch.from_numpy(np.stack([s.prior for s in states if s.prior is not None]))
+            prior[torch.tensor(given, device=device)] = masks.to(device, non_blocking=True)
 
     def on(tensor: Tensor) -> Tensor:
         return tensor.to(device, non_blocking=True)
@@ -272,22 +293,24 @@ def prompt_batch(
 
 
 def damaged(prompts: PromptBatch, rngs: Sequence[np.random.Generator]) -> PromptBatch:
-    """The same prompts with some earlier answers lost or grown over, so that clicks count alone.
+    """Return prompts with some earlier answers lost or coarsened, so that clicks count.
 
     Args:
         prompts: Prompts of a batch.
         rngs: Source of randomness of each sample.
     """
-    prior, has_prior = prompts.prior.clone(), prompts.has_prior.clone()
-    for i, rng in enumerate(rngs):
-        draw = rng.random()
-        if draw < LOST:
-            prior[i], has_prior[i] = 0, False
-        elif draw < LOST + COARSENED:
-            d, h, w = (max(n // int(rng.integers(2, 5)), 1) for n in prior.shape[2:])
-            small = F.adaptive_avg_pool3d(prior[i][None], (d, h, w))
-            prior[i] = F.interpolate(small, prior.shape[2:], mode="trilinear")[0]
-    return replace(prompts, prior=prior, has_prior=has_prior)
+    draws = np.array([rng.random(2) for rng in rngs])
+    is_lost = draws[:, 0] < LOST
+    factors = np.where(draws[:, 0] < LOST + COARSENED, 2 + (3 * draws[:, 1]).astype(int), 1)
+    factors[is_lost] = 1
+    kept = torch.tensor(~is_lost).to(prompts.prior.device, non_blocking=True)
+    prior = prompts.prior * kept[:, None, None, None, None]
+    for factor in set(factors[factors > 1].tolist()):
+        index = torch.tensor(np.flatnonzero(factors == factor)).to(prior.device)
+        coarse = [max(n // factor, 1) for n in prior.shape[2:]]
+        small = F.adaptive_avg_pool3d(prior[index], coarse)
+        prior[index] = F.interpolate(small, prior.shape[2:], mode="trilinear")
+    return replace(prompts, prior=prior, has_prior=prompts.has_prior & kept)
 
 
 def hard_dice(logits: Tensor, target: Tensor) -> Tensor:

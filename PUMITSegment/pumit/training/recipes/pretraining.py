@@ -36,11 +36,13 @@ class RealSet(RecipeModel):
     Attributes:
         folder: The folder, below `real_folder`.
         tiers: Tiers of its `index.json` that are drawn from; all without.
+        without: Data sets of its `index.json` that are kept back.
         cases: Names of cases, instead of tiers.
     """
 
     folder: str
     tiers: list[str] = Field(default_factory=list)
+    without: list[str] = Field(default_factory=list)
     cases: list[str | int] | None = None
 
 

@@ -11,6 +11,9 @@ from torch.nn import functional as F
 from pumit.training.synthesis.grid import Grid, chance, log_uniform, uniform
 from pumit.training.synthesis.painting import Layout
 
+# Shares of scenes that look like PET or SPECT, like ultrasound, and like walls of cells.
+EMISSION, ECHOES, MEMBRANES = 0.07, 0.07, 0.05
+
 
 def region_means(grid: Grid, layout: Layout) -> Tensor:
     """A mean per label in [0, 1], mostly apart from what lies underneath, shape (labels,)."""
@@ -56,7 +59,23 @@ def textured(grid: Grid, layout: Layout) -> Tensor:
     if chance(g, 0.3):
         # A gradient across every region, as perfusion or coil sensitivity leaves.
         image = image + grid.noise(max(grid.extent))[0] * uniform(g, 0.0, 0.12)
+    if not layout.is_natural and chance(g, MEMBRANES):
+        image = _membranes(grid, image, layout.labels)
     return image
+
+
+def _membranes(grid: Grid, image: Tensor, labels: Tensor) -> Tensor:
+    """Bright or dark walls between regions that look alike, as cells in a microscope."""
+    walls = torch.zeros_like(image)
+    for axis, n in enumerate(labels.shape):
+        if n > 1:
+            differs = (labels.narrow(axis, 1, n - 1) != labels.narrow(axis, 0, n - 1)).float()
+            walls.narrow(axis, 0, n - 1).add_(differs)
+    width = uniform(grid.generator, 0.4, 1.2)
+    along = width / grid.slice_ratio * grid.oversampling
+    walls = gaussian_blur(walls.clamp_max(1), (along, width, width))
+    strength = uniform(grid.generator, 0.5, 1.5) * (1 if chance(grid.generator, 0.7) else -1)
+    return uniform(grid.generator, 0.0, 0.4) * image + strength * walls
 
 
 def gaussian_blur(image: Tensor, sigma: tuple[float, float, float]) -> Tensor:
@@ -104,6 +123,36 @@ def _streaks(grid: Grid, image: Tensor) -> Tensor:
     rays = torch.cos(angle * round(uniform(g, 4, 14)) + uniform(g, 0, 6.3)).clamp_min(0) ** 6
     fade = torch.exp(-torch.sqrt(h * h + w * w) / (0.4 * grid.size))
     return image + uniform(g, -0.25, 0.25) * rays * fade
+
+
+def _emission(grid: Grid, image: Tensor) -> Tensor:
+    """Hot structures, a wide blur, and noise that grows with the signal: PET and SPECT."""
+    g = grid.generator
+    hot = image.clamp_min(0) ** uniform(g, 1.5, 4.0)
+    width = uniform(g, 0.8, 2.5)
+    hot = gaussian_blur(hot, (width / grid.slice_ratio, width, width))
+    grain = uniform(g, 0.6, 1.5)
+    noise = gaussian_blur(grid.normal(tuple(image.shape)), (grain / grid.slice_ratio, grain, grain))
+    return hot + uniform(g, 0.02, 0.2) * hot.clamp_min(0).sqrt() * noise / noise.std()
+
+
+def _echoes(grid: Grid, image: Tensor) -> Tensor:
+    """Speckle, shadows behind what reflects, and depth that fades: ultrasound."""
+    g = grid.generator
+    # 1. Speckle, finer along the beam than across it.
+    across = uniform(g, 0.8, 2.0)
+    parts = [
+        gaussian_blur(grid.normal(tuple(image.shape)), (0.5, 0.5, across)) for _ in range(2)
+    ]
+    speckle = (parts[0].square() + parts[1].square()).sqrt()
+    image = image.clamp_min(0) * (speckle / speckle.mean()) ** uniform(g, 0.4, 1.0)
+    # 2. The deeper, the darker, most of all behind what is bright.
+    n = image.shape[1]
+    taken = (image - image.mean()).clamp_min(0).cumsum(1) / n
+    depth = torch.linspace(0, 1, n, device=image.device)[:, None]
+    image = image * torch.exp(-uniform(g, 0, 6) * taken - uniform(g, 0, 1.5) * depth)
+    # 3. As a display compresses it.
+    return torch.log1p(uniform(g, 2, 20) * image)
 
 
 def _projected(grid: Grid, image: Tensor) -> Tensor:
@@ -159,6 +208,11 @@ def acquire(grid: Grid, image: Tensor, *, is_natural: bool = False) -> Tensor:
         image = slabs.mean(1) if chance(g, 0.7) else slabs[:, m // 2]
     # 2. Resolution, less of it along the slices or none.
     coarse = grid.without_oversampling()
+    style = 1.0 if is_natural else uniform(g, 0, 1)
+    if style < EMISSION:
+        return _emission(coarse, image)
+    if style < EMISSION + ECHOES:
+        image = _echoes(coarse, image)
     blur = uniform(g, 0.0, 1.0) if chance(g, 0.8) else uniform(g, 1.0, 1.8)
     along = blur / grid.slice_ratio if chance(g, 0.7) else 0.0
     image = gaussian_blur(image, (along, blur, blur))

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from pumit.training.synthesis.grid import Grid, chance, integer, log_uniform, uniform
 from pumit.training.synthesis.heart import heart
+from pumit.training.synthesis.lesions import add_lesions
 from pumit.training.synthesis.painting import Layout, paint
 from pumit.training.synthesis.shapes import draw_shape, random_centre
 from pumit.training.synthesis.short_axis import short_axis
@@ -128,7 +129,7 @@ def draw_layout(grid: Grid, shares: SceneShares = USUAL_SHARES) -> Layout:
         return _in_trunk(grid, xyz)
     # 1. The background, and what stands in it.
     layout = Layout(background(grid, xyz))
-    has_heart = chance(g, 0.38)
+    has_heart = chance(g, 0.12)
     is_in_front = chance(g, 0.75)
     is_alone = has_heart and is_in_front and chance(g, 0.4)
     shows_background = chance(g, 0.5) and not is_alone
@@ -136,7 +137,7 @@ def draw_layout(grid: Grid, shares: SceneShares = USUAL_SHARES) -> Layout:
     if has_heart and not is_in_front:
         heart(grid, layout, xyz)
     # 2. Objects one over the other, some within an earlier one, some with parts or a filling.
-    for _ in range(integer(g, 1, 7)):
+    for _ in range(integer(g, 1, 9)):
         size = log_uniform(g, 0.06, 0.42) * grid.size
         mask = draw_shape(grid, xyz, size)
         if chance(g, 0.2) and layout.objects:
@@ -158,21 +159,10 @@ def draw_layout(grid: Grid, shares: SceneShares = USUAL_SHARES) -> Layout:
 
 
 def _in_trunk(grid: Grid, xyz: Tensor) -> Layout:
-    """Organs where they belong, now and then with a lesion in one."""
+    """Organs where they belong, now and then with lesions in one."""
     g = grid.generator
     layout = Layout(torch.zeros(grid.shape, dtype=torch.long, device=grid.device))
     trunk(grid, layout, xyz)
-    if layout.objects and chance(g, 0.5):
-        host = layout.objects[integer(g, 0, len(layout.objects) - 1)]
-        mask = draw_shape(grid, xyz, log_uniform(g, 0.06, 0.2) * grid.size)
-        mask &= layout.shows(host)
-        if int(mask.sum()) >= 12:
-            label = paint(layout, mask)
-            if host[0] in layout.names:
-                layout.names[label] = layout.names[host[0]]
-            # The organ includes its lesion, and so does each target that includes the organ.
-            layout.objects = [
-                [*parts, label] if host[0] in parts else parts for parts in layout.objects
-            ]
-            layout.objects.append([label])
+    if chance(g, 0.5):
+        add_lesions(grid, layout)
     return layout

@@ -48,6 +48,8 @@ class Scene:
             scene; None where nobody knows.
         classes: Number of each voxel's class among those of what drew the scene, (D, H, W),
             `UNKNOWN` beyond the scan; None where the scene has no classes.
+        regions: Number of each voxel's region in this scene, (D, H, W), `UNKNOWN` where nothing
+            tells; None where nothing tells of any.
     """
 
     image: Tensor
@@ -58,6 +60,7 @@ class Scene:
     is_labelled: bool = True
     wholes: list[float] | None = None
     classes: Tensor | None = None
+    regions: Tensor | None = None
 
 
 def slice_ratio_for(da0: int, generator: torch.Generator) -> float:
@@ -142,7 +145,7 @@ def draw_scene(
         targets = []
         for parts in layout.objects:
             mask = any_of(labels, parts)
-            whole = chance(generator, 0.15)  # several pieces under one name
+            whole = chance(generator, 0.35)  # several pieces under one name
             pieces = [mask] if whole else connected(mask, smallest=8)
             targets += [piece for piece in pieces if is_target(piece)]
         if targets:
@@ -150,7 +153,9 @@ def draw_scene(
     # 3. The image (D, H, W) as a scanner shows them.
     image = acquire(grid, textured(grid, layout), is_natural=layout.is_natural)
     classes = _classes(layout.names, labels)
-    return Scene(image, targets, ratio, is_upright=layout.is_upright, classes=classes)
+    return Scene(
+        image, targets, ratio, is_upright=layout.is_upright, classes=classes, regions=labels
+    )
 
 
 def _classes(names: Mapping[int, str], labels: Tensor) -> Tensor | None:

@@ -88,7 +88,7 @@ def tube(grid: Grid, xyz: Tensor, size: float) -> Tensor:
     radius = max(size * uniform(g, 0.15, 0.5), 1.3)
     out = torch.full(grid.shape, -1e3, device=grid.device)
     start, heading = random_centre(grid), rotation(grid)[0]
-    for _ in range(integer(g, 1, 3) if chance(g, 0.35) else 1):
+    for _ in range(integer(g, 2, 6) if chance(g, 0.5) else 1):
         position = start.clone()
         direction = heading + 0.5 * torch.randn(3, generator=g)
         step = radius * 0.9
@@ -137,12 +137,12 @@ def cluster(grid: Grid, xyz: Tensor, size: float) -> Tensor:
 
 
 FAMILIES: dict[str, tuple[float, Callable[[Grid, Tensor, float], Tensor]]] = {
-    "ellipsoid": (0.42, ellipsoid),
+    "ellipsoid": (0.28, ellipsoid),
     "shell": (0.16, shell),
-    "tube": (0.12, tube),
-    "sheet": (0.05, sheet),
+    "tube": (0.22, tube),
+    "sheet": (0.09, sheet),
     "blob": (0.18, blob),
-    "cluster": (0.07, cluster),
+    "cluster": (0.09, cluster),
 }
 
 

@@ -20,6 +20,10 @@ def truth() -> Tensor:
     return labels
 
 
+def loss_of(logits: Tensor, truth: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    return class_loss(lambda fields, own: logits[fields][:, own], truth, SETS, (2, 4, 4))
+
+
 def logits_of(truth: Tensor, sure: float) -> Tensor:
     """Logits (B, 5, 2, 4, 4) that are right."""
     coarse = truth[:, ::2, ::2, ::2]
@@ -27,7 +31,7 @@ def logits_of(truth: Tensor, sure: float) -> Tensor:
 
 
 def test_right_answers_cost_nothing(truth: Tensor) -> None:
-    loss, dice, count = class_loss(logits_of(truth, 50.0), truth, SETS)
+    loss, dice, count = loss_of(logits_of(truth, 50.0), truth)
     assert float(loss) < 1e-3
     assert float(dice) > 0.99
     assert int(count) == 2
@@ -38,7 +42,7 @@ def test_classes_of_other_data_sets_do_not_count(truth: Tensor) -> None:
     other = logits.clone()
     other[0, 3:] += 100
     other[1, :3] += 100
-    torch.testing.assert_close(class_loss(other, truth, SETS), class_loss(logits, truth, SETS))
+    torch.testing.assert_close(loss_of(other, truth), loss_of(logits, truth))
 
 
 def test_it_equals_a_slow_reference(truth: Tensor) -> None:
@@ -55,10 +59,10 @@ def test_it_equals_a_slow_reference(truth: Tensor) -> None:
             hit = (coarse == c).float()
             dice.append((2 * (p[k] * hit).sum() + 1) / (p[k].sum() + hit.sum() + 1))
         losses.append(cross + 1 - torch.stack(dice).mean())
-    loss, _, _ = class_loss(logits, truth, SETS)
+    loss, _, _ = loss_of(logits, truth)
     torch.testing.assert_close(loss, torch.stack(losses).mean())
 
 
 def test_fields_without_classes_cost_nothing(truth: Tensor) -> None:
-    loss, dice, count = class_loss(torch.randn(1, 5, 2, 4, 4), truth[2:], SETS)
+    loss, dice, count = loss_of(torch.randn(1, 5, 2, 4, 4), truth[2:])
     assert (float(loss), float(dice), int(count)) == (0, 0, 0)

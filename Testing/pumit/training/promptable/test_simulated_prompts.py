@@ -61,7 +61,7 @@ def test_boxes_contain_nearly_all_of_the_mask() -> None:
     size = np.ptp(where, axis=0) + 1
     rng = np.random.default_rng(0)
     for _ in range(100):
-        low, high = draw_box(mask, rng, guessed_depth=0.0)
+        low, high = draw_box(mask, rng, guessed_depth=0.0, partial=0.0)
         assert (low < high).all()
         most = 0.3 * np.maximum(0.15 * size, [0.5, 1.0, 1.0]) + 0.5
         assert (low <= where.min(0) + most).all()
@@ -76,7 +76,7 @@ def test_a_guessed_depth_keeps_the_middle_of_the_box() -> None:
     rng = np.random.default_rng(0)
     depths = []
     for _ in range(50):
-        low, high = draw_box(mask, rng, guessed_depth=1.0)
+        low, high = draw_box(mask, rng, guessed_depth=1.0, partial=0.0)
         assert abs((low[0] + high[0]) / 2 - 9.5) < 1.5
         depths.append(high[0] - low[0])
     assert min(depths) < 7

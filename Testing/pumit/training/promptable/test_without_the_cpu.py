@@ -15,12 +15,13 @@ from pretended_gpu import GPU, Pretended, PretendedGPU, real
 from pumit.networks.build import build_network
 from pumit.networks.promptable.network import PromptableNetwork
 from pumit.training.loop.muon import orthogonalised
-from pumit.training.promptable.corrections import correct_there
+from pumit.training.promptable.corrections import correct_all, depth_of
 from pumit.training.promptable.fields import spawn_generators
-from pumit.training.promptable.simulated_prompts import PromptState, correct
+from pumit.training.promptable.simulated_prompts import PromptState
 from pumit.training.promptable.task import PromptableTask
 from pumit.training.synthesis.grid import Grid
 from pumit.training.synthesis.scene import draw_scene
+from scipy import ndimage
 from torch import Tensor, nn
 
 
@@ -98,44 +99,66 @@ def errors(shape: tuple[int, int, int], count: int) -> tuple[Tensor, Tensor]:
     return smooth[0] > 0, (20 * (smooth[0] + 0.5 * smooth[1])).sigmoid()
 
 
-def test_corrections_there_are_the_clicks_of_the_cpu() -> None:
-    target, answer = errors((6, 14, 14), 12)
+def test_every_click_is_in_an_error_and_says_which() -> None:
+    target, answer = errors((6, 14, 14), 40)
     target[0] = answer[0] > 0.5  # nothing to correct
-    ratio = torch.linspace(1.0, 4.0, len(target))
-    here, there = ([PromptState() for _ in target] for _ in range(2))
-    rngs = [spawn_generators(np.random.default_rng(1), len(target)) for _ in range(2)]
-    for state, t, a, r, rng in zip(here, target, answer, ratio.tolist(), rngs[0], strict=True):
-        correct(state, t.numpy(), a.numpy(), r, rng)
-    correct_there(there, target, answer, ratio, rngs[1])
-    assert not there[0].points
-    assert [s.points for s in there] == [s.points for s in here]
+    states = [PromptState() for _ in target]
+    rngs = spawn_generators(np.random.default_rng(1), len(target))
+    correct_all(states, target, answer, rngs, da0=1)
+    assert not states[0].points
+    for state, truth, shown in zip(states[1:], target[1:], answer[1:] > 0.5, strict=True):
+        (((d, h, w, is_positive)),) = state.points
+        place = int(d), int(h), int(w)
+        assert bool(truth[place]) == is_positive
+        assert bool(shown[place]) != is_positive
 
 
 def test_a_planar_error_is_clicked_in_its_middle() -> None:
     target = torch.zeros(1, 1, 32, 32, dtype=torch.bool)
-    target[0, 0, 5:26, 8:29] = True
-    states = [PromptState() for _ in range(20)]
+    target[0, 0, 5:16, 8:19] = True
+    states = [PromptState() for _ in range(40)]
     size = len(states)
-    correct_there(
+    correct_all(
         states,
         target.expand(size, -1, -1, -1),
         torch.zeros(size, 1, 32, 32),
-        torch.zeros(size),
         spawn_generators(np.random.default_rng(0), size),
+        da0=5,
     )
     places = [s.points[0] for s in states]
-    assert places.count((0.0, 15.0, 18.0, True)) >= 7
+    assert places.count((0.0, 10.0, 13.0, True)) >= 20
     assert all(target[0, 0, int(h), int(w)] and is_positive for _, h, w, is_positive in places)
+
+
+def test_a_small_error_is_clicked_more_rarely_but_clicked() -> None:
+    target = torch.zeros(200, 4, 20, 20, dtype=torch.bool)
+    target[:, :, 2:14, 2:14] = True
+    target[:, :, 17:19, 17:19] = True
+    states = [PromptState() for _ in target]
+    rngs = spawn_generators(np.random.default_rng(0), len(target))
+    correct_all(states, target, torch.zeros(target.shape), rngs, da0=2)
+    small = sum(s.points[0][1] > 15 for s in states)
+    assert 1 <= small < 20
+
+
+@pytest.mark.parametrize("da0", [0, 1, 2])
+def test_depth_is_nearly_the_distance_to_the_border(da0: int) -> None:
+    target, _ = errors((12, 24, 24), 4)
+    depth = depth_of(target, da0)
+    for mask, found in zip(target.numpy(), depth.numpy(), strict=True):
+        spacing = (2.0**da0, 1.0, 1.0)
+        right = ndimage.distance_transform_edt(np.pad(mask, 1), sampling=spacing)[1:-1, 1:-1, 1:-1]
+        assert ((found > 0) == mask).all()
+        assert np.abs(found - right.clip(0, 12))[mask].mean() < 0.8
 
 
 def test_clicks_do_not_depend_on_the_other_samples() -> None:
     target, answer = errors((4, 12, 12), 6)
-    ratio = torch.full((6,), 2.0)
     together = [PromptState() for _ in target]
-    correct_there(together, target, answer, ratio, spawn_generators(np.random.default_rng(5), 6))
+    correct_all(together, target, answer, spawn_generators(np.random.default_rng(5), 6), da0=1)
     for i, rng in enumerate(spawn_generators(np.random.default_rng(5), 6)):
         alone = [PromptState()]
-        correct_there(alone, target[i : i + 1], answer[i : i + 1], ratio[i : i + 1], [rng])
+        correct_all(alone, target[i : i + 1], answer[i : i + 1], [rng], da0=1)
         assert alone[0].points == together[i].points
 
 
