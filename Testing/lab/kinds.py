@@ -1,9 +1,9 @@
 """Score clicks and boxes by kind: one row a kind, and the plain mean over kinds decides.
 
-`kinds.py build FOLDER --shared ../shared` makes cases of every kind; `kinds.py score FOLDER --model M
--o ROWS.json` clicks on them; `kinds.py table A.json B.json ...` prints several side by side. A kind is
-a data set of real scans, or structures of label maps that no shipped weights learnt from, drawn by a
-renderer of its own, which shares no code with the generator of training scans.
+`kinds.py build FOLDER --shared ../shared` makes cases of every kind; `kinds.py score FOLDER
+--model M -o ROWS.json` clicks on them; `kinds.py table A.json B.json ...` prints several side by
+side. A kind is a data set of real scans, or structures of label maps that no shipped weights
+learnt from, drawn by a renderer that shares no code with the generator of training scans.
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import ndimage
-
 from pumit.evaluation.simulated_user import evaluate_case
 from pumit.inference.interactive.segmenter import load_segmenter
 from pumit.volume import Volume
+from scipy import ndimage
 
 CASES, TARGETS, CLICKS = 4, 3, 5
 # Kind: pattern of cases below `shared`, and whether weights of `default` learn from its data set.
@@ -130,11 +129,11 @@ def _draw(path: Path, folder: Path, rng: np.random.Generator) -> None:
 
 
 def _write(path: Path, array: npt.NDArray[np.int16], spacing: npt.NDArray[np.float64]) -> None:
-    import SimpleITK as sitk
+    import SimpleITK
 
-    image = sitk.GetImageFromArray(array)
+    image = SimpleITK.GetImageFromArray(array)
     image.SetSpacing([float(s) for s in spacing[::-1]])
-    sitk.WriteImage(image, str(path))
+    SimpleITK.WriteImage(image, str(path))
 
 
 def score(folder: Path, model: str, only: str) -> Iterator[dict[str, Any]]:

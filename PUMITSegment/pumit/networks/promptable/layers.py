@@ -8,7 +8,7 @@ from torch.nn import functional as F
 from pumit.networks.pumit import Anisotropy, SACConv
 
 
-def pooled(x: Tensor, shape: tuple[int, ...]) -> Tensor:
+def pooled(x: Tensor, shape: tuple[int, int, int]) -> Tensor:
     """Return means of (B, C, D, H, W) over the cells of a coarser grid (d, h, w).
 
     Where the cells are of one size, as a plain pooling: on GPUs the adaptive one is far slower.

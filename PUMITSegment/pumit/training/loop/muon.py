@@ -92,7 +92,7 @@ class Muon(torch.optim.AdamW):
         else:
             updates = orthogonalised(torch.stack([direction for _, direction in steps]))
         size = 0.2 * max(updates.shape[1:]) ** 0.5
-        params = [p for p, _ in steps]
+        params: list[Tensor] = [p for p, _ in steps]
         torch._foreach_mul_(params, 1 - group["lr"] * group["weight_decay"])
         changes = [update.view_as(p) for p, update in zip(params, updates, strict=True)]
         torch._foreach_add_(params, changes, alpha=-group["lr"] * size)

@@ -106,8 +106,8 @@ class FieldBatch:
 
     def to(self, device: torch.device) -> FieldBatch:
         """The same batch on a device; the prompts stay."""
-        names = ("image", "target", "ratio", "is_real", "beyond", "classes", "regions", "more")
-        names = (*names, "more_classes")
+        names = ["image", "target", "ratio", "is_real", "beyond", "classes", "regions"]
+        names += ["more", "more_classes"]
         return replace(self, **{n: getattr(self, n).to(device, non_blocking=True) for n in names})
 
     def pin_memory(self) -> FieldBatch:

@@ -224,7 +224,6 @@ class PromptableTask(nn.Module):
             known["dice"] = (dices * weights).sum() / total
         return known
 
-
     def _class_loss(
         self, embedding: ImageEmbedding, truth: Tensor, sets: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
@@ -307,8 +306,8 @@ def damaged(prompts: PromptBatch, rngs: Sequence[np.random.Generator]) -> Prompt
     prior = prompts.prior * kept[:, None, None, None, None]
     for factor in set(factors[factors > 1].tolist()):
         index = torch.tensor(np.flatnonzero(factors == factor)).to(prior.device)
-        coarse = [max(n // factor, 1) for n in prior.shape[2:]]
-        small = F.adaptive_avg_pool3d(prior[index], coarse)
+        d, h, w = (max(n // factor, 1) for n in prior.shape[2:])
+        small = F.adaptive_avg_pool3d(prior[index], (d, h, w))
         prior[index] = F.interpolate(small, prior.shape[2:], mode="trilinear")
     return replace(prompts, prior=prior, has_prior=prompts.has_prior & kept)
 

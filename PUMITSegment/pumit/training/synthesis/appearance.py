@@ -141,9 +141,7 @@ def _echoes(grid: Grid, image: Tensor) -> Tensor:
     g = grid.generator
     # 1. Speckle, finer along the beam than across it.
     across = uniform(g, 0.8, 2.0)
-    parts = [
-        gaussian_blur(grid.normal(tuple(image.shape)), (0.5, 0.5, across)) for _ in range(2)
-    ]
+    parts = [gaussian_blur(grid.normal(tuple(image.shape)), (0.5, 0.5, across)) for _ in range(2)]
     speckle = (parts[0].square() + parts[1].square()).sqrt()
     image = image.clamp_min(0) * (speckle / speckle.mean()) ** uniform(g, 0.4, 1.0)
     # 2. The deeper, the darker, most of all behind what is bright.

@@ -45,9 +45,7 @@ def add_lesions(grid: Grid, layout: Layout) -> None:
                 parts.append(paint(layout, core))
         lesions.append(parts)
     found = [part for parts in lesions for part in parts]
-    layout.objects = [
-        [*parts, *found] if host[0] in parts else parts for parts in layout.objects
-    ]
+    layout.objects = [[*parts, *found] if host[0] in parts else parts for parts in layout.objects]
     layout.objects += lesions
     if len(lesions) > 1:
         layout.objects.append(found)
