@@ -58,7 +58,7 @@ class LabelMaps:
     """Draw scenes from label maps.
 
     A part of the body is drawn first, then a data set, as often as the root of its maps, then a
-    map, then a structure. The first two words of a file's name tell its data set.
+    map, then a structure. A file's name tells the part, its first two words the data set.
 
     Args:
         paths: Files of label maps; those of one data set have one meaning of each label.
@@ -75,7 +75,10 @@ class LabelMaps:
             found = scan_of(label, volume.spacing_mm, label)
             if not found.places:
                 raise VolumeError("A label map shows no structure.")
-            self.sets.setdefault(data_set_of(path.name.split(".")[0]), []).append(found)
+            name = path.name.split(".")[0]
+            # An atlas of several parts of the body numbers the structures of each on its own.
+            key = f"{part_of_body(name)}: {data_set_of(name)}"
+            self.sets.setdefault(key, []).append(found)
         logger.info("%d label maps of %d data sets", len(paths), len(self.sets))
 
     def number_classes(self, first: int) -> list[tuple[str, int]]:
@@ -95,7 +98,7 @@ class LabelMaps:
         parts: dict[str, list[list[RealScan]]] = {}
         for name, maps in self.sets.items():
             if not has_classes or len(maps[0].classes):
-                parts.setdefault(part_of_body(name), []).append(maps)
+                parts.setdefault(name.partition(":")[0], []).append(maps)
         if not parts:
             return None
         sets = list(parts.values())[integer(generator, 0, len(parts) - 1)]
@@ -163,8 +166,8 @@ class LabelMaps:
 
 
 def part_of_body(name: str) -> str:
-    """Return the part of the body that a data set shows; one of its own where no rule fits."""
-    return next((part for part, pattern in PARTS.items() if re.match(pattern, name)), name)
+    """Return the part of the body that a label map shows by its name, or `other`."""
+    return next((part for part, pattern in PARTS.items() if re.match(pattern, name)), "other")
 
 
 def _view(grid: Grid, source: RealScan, *, is_wide: bool) -> tuple[Tensor, float]:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from pumit.networks.pumit import Anisotropy, SACConv, SACDownsample, SACUpsample
-from pumit.networks.pumit.sac import embed_patches, sum_depth_groups
+from pumit.networks.pumit.sac import embed_patches, spread_patches, sum_depth_groups
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -55,6 +55,22 @@ def test_patches_are_embedded_as_by_a_convolution(size: tuple[int, ...], has_bia
     inputs = [t for t in (x, weight, bias) if t is not None]
 
     out, plain = embed_patches(x, weight, bias), F.conv3d(x, weight, bias, stride=kernel)
+
+    torch.testing.assert_close(out, plain)
+    found, reference = (torch.autograd.grad((y**2).sum(), inputs) for y in (out, plain))
+    for gradient, slow in zip(found, reference, strict=True):
+        torch.testing.assert_close(gradient, slow)
+
+
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_patches_are_spread_as_by_a_transposed_convolution(has_bias: bool) -> None:
+    kernel = (1, 2, 4)
+    x = torch.randn(2, 3, 4, 5, 6, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(3, 5, *kernel, dtype=torch.float64, requires_grad=True)
+    bias = torch.randn(5, dtype=torch.float64, requires_grad=True) if has_bias else None
+    inputs = [t for t in (x, weight, bias) if t is not None]
+
+    out, plain = spread_patches(x, weight, bias), F.conv_transpose3d(x, weight, bias, stride=kernel)
 
     torch.testing.assert_close(out, plain)
     found, reference = (torch.autograd.grad((y**2).sum(), inputs) for y in (out, plain))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from pumit.training.promptable.class_loss import class_loss
+from pumit.training.promptable.class_loss import class_loss, region_loss
 from pumit.training.synthesis.scene import UNKNOWN
 from torch import Tensor
 
@@ -66,3 +66,31 @@ def test_it_equals_a_slow_reference(truth: Tensor) -> None:
 def test_fields_without_classes_cost_nothing(truth: Tensor) -> None:
     loss, dice, count = loss_of(torch.randn(1, 5, 2, 4, 4), truth[2:])
     assert (float(loss), float(dice), int(count)) == (0, 0, 0)
+
+
+def halves(shape: tuple[int, int, int] = (4, 8, 8)) -> Tensor:
+    regions = torch.full((1, *shape), UNKNOWN)
+    regions[0, :, :4], regions[0, :, 4:] = 3, 7
+    return regions
+
+
+def test_regions_that_are_told_apart_cost_nothing() -> None:
+    regions = halves()
+    right = torch.zeros(1, 2, 2, 4, 4)
+    right[0, 0, :, :2], right[0, 1, :, 2:] = 1, 1
+    alike = torch.zeros(1, 2, 2, 4, 4)
+    alike[:, 0] = 1
+    torch.manual_seed(0)
+    assert float(region_loss(right, regions)) < 1e-3
+    assert abs(float(region_loss(alike, regions)) - 0.69) < 0.1  # log 2: one of two regions
+
+
+def test_voxels_of_no_known_region_do_not_count() -> None:
+    vectors = torch.randn(2, 3, 2, 4, 4, requires_grad=True)
+    regions = torch.cat((halves(), torch.full((1, 4, 8, 8), UNKNOWN)))
+    region_loss(torch.nn.functional.normalize(vectors, dim=1), regions).backward()
+    assert vectors.grad is not None
+    assert vectors.grad[0].abs().sum() > 0
+    assert vectors.grad[1].abs().sum() == 0
+    nothing = region_loss(vectors, torch.full((2, 4, 8, 8), UNKNOWN))
+    assert float(nothing) == 0

@@ -10,7 +10,7 @@ import SimpleITK
 import torch
 from pumit.errors import VolumeError
 from pumit.preprocessing.fields import field_shape
-from pumit.training.promptable.label_maps import LabelMaps
+from pumit.training.promptable.label_maps import LabelMaps, part_of_body
 from pumit.training.synthesis.scene import MAX_SHARE, MIN_REAL_SHARE
 
 SIZE = 24
@@ -77,7 +77,7 @@ def test_an_empty_map_is_refused(tmp_path: Path) -> None:
 def test_a_wide_scene_shows_classes_as_the_map_lies(shells: Path) -> None:
     maps = LabelMaps([shells])
     assert maps.draw(0, SIZE, torch.Generator().manual_seed(2), is_wide=True) is None
-    assert maps.number_classes(5) == [("shells (label maps)", label) for label in (0, 2, 7, 300)]
+    assert maps.number_classes(5) == [("other: shells (label maps)", label) for label in (0, 2, 7, 300)]
     generator = torch.Generator().manual_seed(2)
     scenes = [maps.draw(da0, SIZE, generator, is_wide=True) for da0 in range(6)]
     for scene in scenes:
@@ -88,3 +88,23 @@ def test_a_wide_scene_shows_classes_as_the_map_lies(shells: Path) -> None:
         assert set(torch.unique(scene.classes).tolist()) <= {5, 6, 7, 8}
         for target in scene.targets:  # a structure, some together, or a part
             assert int(scene.classes[target].min()) > 5
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("brain_synthseg", "head"),
+        ("headneck_tcia", "neck"),
+        ("hra_f_thorax_neck", "thorax"),
+        ("hra_m_knee_l", "leg"),
+        ("bone_gfxmorph_femur_a", "leg"),
+        ("zanatomy_full_thorax", "thorax"),
+        ("abdomen_spl", "abdomen"),
+        ("bones_icl_mri_foot", "leg"),
+        ("skeleton_hand", "arm"),
+        ("skeleton_torso", "spine"),
+        ("fish_fin", "other"),
+    ],
+)
+def test_a_name_tells_the_part_of_the_body(name: str, part: str) -> None:
+    assert part_of_body(name) == part
