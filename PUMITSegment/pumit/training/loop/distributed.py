@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from pumit.errors import PumitError, TrainingError
+from pumit.errors import TrainingError
 
 BUCKET = 2**23  # gradients that are sent at once
 LONGEST_WAIT = timedelta(days=2)  # of the other processes while the first validates or saves
@@ -29,26 +29,25 @@ def rank() -> int:
 
 
 def start_processes(threads: int, device: torch.device) -> torch.device:
-    """Settings of this process; returns its device, one of several where `torchrun` started it.
+    """Apply the settings of this process; return its device.
 
-    Raises:
-        PumitError: If there are fewer GPUs than processes.
+    More processes than GPUs share them in turn: where a step is thousands of small operations, one
+    process cannot start them as fast as a GPU computes them.
     """
     torch.set_num_threads(threads)
     is_one_of_several = int(os.environ.get("WORLD_SIZE", "1")) > 1
+    is_shared = False
     if device.type == "cuda":
         torch.set_float32_matmul_precision("high")  # what stays float32 may use tensor cores
+        count = torch.cuda.device_count()
+        is_shared = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) > count
         if device.index is None:
-            index = int(os.environ.get("LOCAL_RANK", "0")) if is_one_of_several else 0
+            index = int(os.environ.get("LOCAL_RANK", "0")) % count if is_one_of_several else 0
             device = torch.device("cuda", index)
-            if index >= torch.cuda.device_count():
-                raise PumitError(
-                    f"Process {index} has no GPU of its own; start as many as there are GPUs."
-                )
         torch.cuda.set_device(device)
     if is_one_of_several and not dist.is_initialized():
-        # Sums travel as the gradients lie.
-        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+        # NCCL refuses two processes of one GPU; Gloo sends by way of the CPU.
+        dist.init_process_group("gloo" if device.type != "cuda" or is_shared else "nccl")
     return device
 
 

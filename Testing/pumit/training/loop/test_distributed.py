@@ -15,7 +15,7 @@ import torch
 from parallel_runs import CELLS, PLAIN, SEED, Batch, BlockTask, draw, prior_terms
 from pumit.errors import PumitError
 from pumit.runs import read_log
-from pumit.training.loop.distributed import RankSync, average_gradients
+from pumit.training.loop.distributed import RankSync, average_gradients, start_processes
 from pumit.training.loop.trainer import train
 from pumit.training.recipes.schedule import Schedule
 from torch import Tensor, nn
@@ -214,3 +214,21 @@ def test_alone_gradients_stay_as_they_are() -> None:
     layer = nn.Linear(2, 2)
     average_gradients(layer.parameters(), RankSync())
     assert layer.weight.grad is None
+
+
+@pytest.mark.parametrize(
+    ("gpus", "place", "backend"), [(1, 0, "gloo"), (2, 0, "gloo"), (4, 2, "nccl")]
+)
+def test_more_processes_than_gpus_share_them(
+    gpus: int, place: int, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[str] = []
+    for name, value in (("WORLD_SIZE", "3"), ("LOCAL_WORLD_SIZE", "3"), ("LOCAL_RANK", "2")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    monkeypatch.setattr(torch, "set_float32_matmul_precision", lambda name: None)
+    monkeypatch.setattr(torch.distributed, "init_process_group", started.append)
+    device = start_processes(torch.get_num_threads(), torch.device("cuda"))
+    assert device == torch.device("cuda", place)
+    assert started == [backend]
