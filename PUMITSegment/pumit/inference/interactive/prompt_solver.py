@@ -48,6 +48,7 @@ from pumit.inference.interactive.local_change import (
     forced,
     near_places,
 )
+from pumit.inference.interactive.other_answers import distinct_answers
 from pumit.inference.interactive.refinement import (
     Window,
     agreement,
@@ -164,6 +165,10 @@ class PromptSolver:
         other_answers = field_logits(candidates[: out.chosen] + candidates[out.chosen + 1 :])
         if before is None and self.segmenter.averages_fields:
             chosen.logits = averaged(chosen.logits, chosen.field, other_answers)
+        if before is None:
+            everything = [view for answers in candidates for view in answers]
+            out.others = distinct_answers(chosen, everything, prompts, self.shape)
+            out.count += len(out.others)
         # 3. Onto the volume's grid, and finer where its border is uncertain.
         out.iou, out.patch = chosen.iou, to_volume(chosen.logits, chosen.field, self.shape)
         if out.patch is not None and self.settings.windows > 0:
@@ -222,7 +227,7 @@ class PromptSolver:
             )
             return self._changed(prompts, before, where)
         if is_inside(before.patch, place) == is_positive:
-            return replace(before, num_points=len(prompts.points))
+            return before.confirmed(len(prompts.points))
         # A click beyond the field: one as fine moves there, so that a long structure is followed.
         moved = self.planner.field(place, chosen.field.step[1] * self.planner.spacing_mm[1])
         if (to_field(before.patch, moved) > 0.5).any():
@@ -244,7 +249,8 @@ class PromptSolver:
         """
         first, patch = before.patch, corrected.patch
         is_second = before.num_points == 1 and prompts.are_clicks_inside
-        if not is_second or self.segmenter.averages_fields:
+        # Another answer was chosen as it is.
+        if not is_second or before.number > 1 or self.segmenter.averages_fields:
             return corrected
         if first is None or patch is None or patch is first:
             return corrected
@@ -280,7 +286,7 @@ class PromptSolver:
             prior, new.logits, at, ratio, is_positive=is_positive, must_change=not agrees
         )
         if change is None:
-            return replace(before, num_points=len(prompts.points)) if agrees else None
+            return before.confirmed(len(prompts.points)) if agrees else None
         patch = apply_change(before.patch, new.logits, change, where, self.shape)
         if prompts.mask is not None:
             patch = near_places(before.patch, patch, prompts.points[-1:], self.planner.spacing_mm)
