@@ -87,8 +87,10 @@ class PromptedSession(PromptMethods):
         """
         count = self.answer_count(segment)
         if not 1 <= number <= count:
-            known = f"are {count} different answers" if count > 1 else "is one answer only"
-            raise PromptError(f"There {known} to these prompts, got number {number}.")
+            known = "one answer; only a first prompt has several"
+            if count > 1:
+                known = f"{count} different answers; choose one from 1 to {count}"
+            raise PromptError(f"Answer {number} is not there: these prompts have {known}.")
         state = self._history.state
         chosen = without_superseded([*state.get(segment, ()), AnswerPrompt(number)])
         self._history.commit({**state, segment: tuple(chosen)})

@@ -160,7 +160,7 @@ def test_numbers_beyond_the_last_begin_again(clicked: InteractiveSession) -> Non
 
 @pytest.mark.parametrize("number", [0, 3])
 def test_an_answer_that_is_not_there_is_refused(clicked: InteractiveSession, number: int) -> None:
-    with pytest.raises(PromptError, match="There are 2 different answers"):
+    with pytest.raises(PromptError, match="have 2 different answers"):
         clicked.choose_answer(number)
     assert len(clicked.prompts()) == 1
 
