@@ -16,7 +16,7 @@ from pumit.inference.interactive.solver_state import FieldAnswer, SolverState
 
 MOST_ANSWERS = 4  # together with the one that is shown
 DISTINCT = 0.8  # Dice below which two answers are different ones
-SAMPLES = 32  # points along each axis at which answers are compared
+SAMPLES = 20  # points along each axis at which answers are compared
 
 Mask = npt.NDArray[np.bool_]
 Bounds = npt.NDArray[np.float64]

@@ -157,7 +157,7 @@ class PromptSolver:
             score = new.score
             if before is not None and new.field == before.views[before.chosen].field:
                 score += self.settings.stay
-            out.views.append(replace(new, logits=np.array(new.logits)))  # alone in memory
+            out.views.append(replace(new, logits=np.array(new.logits), spare=()))  # alone in memory
             if score > best:
                 best, out.chosen = score, i
         chosen = out.views[out.chosen]
@@ -166,7 +166,8 @@ class PromptSolver:
         if before is None and self.segmenter.averages_fields:
             chosen.logits = averaged(chosen.logits, chosen.field, other_answers)
         if before is None:
-            everything = [view for answers in candidates for view in answers]
+            found = [view for answers in candidates for view in answers]
+            everything = [each for view in found for each in (view, *view.spare)]
             out.others = distinct_answers(chosen, everything, prompts, self.shape)
             out.count += len(out.others)
         # 3. Onto the volume's grid, and finer where its border is uncertain.
@@ -389,9 +390,9 @@ class PromptSolver:
         is_ambiguous = prior is None and len(prompts.points) + (prompts.box is not None) == 1
         bonus: Floats | float = 0.0
         weights = self.settings.flat_box if prompts.is_depth_guessed else self.settings.box
-        if not is_ambiguous:
+        if prior is not None:
             logits, iou = logits[:1], iou[:1]
-        elif prompts.box is not None:
+        elif is_ambiguous and prompts.box is not None:
             logits, iou = clicked_in_box(
                 lambda both: self._decoded(view.field, both, None),
                 (logits, iou),
@@ -407,7 +408,8 @@ class PromptSolver:
             score -= self.settings.miss_penalty * contradicted(mask, view.field, prompts)
             score -= self.settings.contact_penalty * face_contact(mask, view.field, self.shape)
             answers.append(replace(view, logits=mask_logits, score=score, iou=float(estimate)))
-        return answers
+        # Of several prompts the first mask counts.
+        return answers if is_ambiguous else [replace(answers[0], spare=tuple(answers[1:]))]
 
     def _decoded(
         self, where: Field, prompts: IndexPrompts, prior: Floats | None

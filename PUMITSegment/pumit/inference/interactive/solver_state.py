@@ -25,12 +25,14 @@ class FieldAnswer:
         logits: Logits (D, H, W), or None.
         score: Trust in the answer.
         iou: The model's estimate of its IoU.
+        spare: Further answers that are offered as others alone.
     """
 
     field: Field
     logits: Floats | None = None
     score: float = -1.0
     iou: float = 0.0
+    spare: tuple[FieldAnswer, ...] = ()
 
 
 @dataclass

@@ -65,7 +65,7 @@ def masks_of(session: InteractiveSession) -> list[np.ndarray]:
     return masks
 
 
-@pytest.mark.parametrize("kind", ["click", "box"])
+@pytest.mark.parametrize("kind", ["click", "box", "scribble"])
 def test_the_second_answer_is_the_other_structure(
     two_answers_segmenter: Segmenter, kind: str
 ) -> None:
