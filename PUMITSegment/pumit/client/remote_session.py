@@ -15,10 +15,10 @@ from pumit.client.recoverable_session import RecoverableSession
 from pumit.client.remote_models import ModelMethods
 from pumit.client.remote_structures import StructureMethods
 from pumit.client.watched_call import call_watched
-from pumit.errors import ServiceError
+from pumit.errors import PromptError, ServiceError
 from pumit.inference.interactive.index_prompts import check_prompt
 from pumit.inference.interactive.packed_mask import PackedMaskPrompt, packed
-from pumit.prompts import Prompt
+from pumit.prompts import AnswerPrompt, Prompt
 from pumit.segmentation import PromptAnswer, UncertainRegion
 from pumit.volume import Volume
 from pumit.wire import protocol
@@ -109,6 +109,10 @@ class RemoteSession(RecoverableSession, ModelMethods, StructureMethods):
             "prompts": [prompt.to_dict() for prompt in kept],
             "places": place_count,
         }
+        if not self._has_answers and any(isinstance(prompt, AnswerPrompt) for prompt in kept):
+            raise PromptError(
+                "This server is older and has one answer; undo the choice of another."
+            )
         masks = {p.sha256: p for p in kept if isinstance(p, PackedMaskPrompt)}
 
         def send() -> bytes:
@@ -175,6 +179,7 @@ class RemoteSession(RecoverableSession, ModelMethods, StructureMethods):
             raise ServiceError(
                 f"{self._client.url} is an nnInteractive server: an NNInteractiveSession."
             )
+        self._has_answers = "answer" in capabilities.get("prompts", ())
         limits = capabilities.get("limits", {})
         self._max_array_bytes = int(limits.get("max_array_bytes", 1 << 31))
         self._lease = str(self._client.call_json("POST", protocol.PATH_CLAIM)["lease_token"])

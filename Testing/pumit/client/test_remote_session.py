@@ -165,6 +165,18 @@ def test_another_answer_comes_from_the_server_and_is_undone(session, volume, ser
         session.choose_answer(2)
 
 
+def test_a_choice_is_refused_by_a_server_that_knows_none(session, volume, monkeypatch):
+    """As of a saved scene that is opened with an older server."""
+    capabilities = {**session._client.capabilities(), "prompts": ["point", "box"]}
+    monkeypatch.setattr(session._client, "capabilities", lambda: capabilities)
+    session.rebuild()
+    session.add_point(_centre(volume, 4, 5, 5))
+    prompts = session.prompts()
+    with pytest.raises(PromptError, match="older"):
+        session.answer([*prompts, AnswerPrompt(2)])
+    assert session.answer(prompts).mask.any()
+
+
 def test_the_expected_overlap_is_reported_where_the_server_knows_it(session, volume):
     for segment in ("1", "unsure"):
         session.add_point(_centre(volume, 4, 5, 5), segment=segment)
