@@ -57,7 +57,7 @@ from pumit.inference.interactive.refinement import (
     uncertain_windows,
 )
 from pumit.inference.interactive.segmenter import Segmenter
-from pumit.inference.interactive.solver_settings import SolverSettings
+from pumit.inference.interactive.solver_settings import BoxWeights, SolverSettings
 from pumit.inference.interactive.solver_state import FieldAnswer, SolverState, views_holding
 from pumit.inference.storage.embedding_store import StoredImage
 from pumit.preprocessing.fields import Field, Pyramid
@@ -388,28 +388,47 @@ class PromptSolver:
         logits, iou = self._decoded(view.field, prompts, prior)
         # One click or one box may mean several structures: each answer is a candidate.
         is_ambiguous = prior is None and len(prompts.points) + (prompts.box is not None) == 1
-        bonus: Floats | float = 0.0
-        weights = self.settings.flat_box if prompts.is_depth_guessed else self.settings.box
+        # Further masks that are computed for it are offered as other answers alone.
+        further: list[tuple[Floats, Floats]] = []
+
+        def first_mask(found: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
+            if len(found[0]) > 1:
+                further.append((found[0][1:], found[1][1:]))
+            return found[0][:1], found[1][:1]
+
         if prior is not None:
             logits, iou = logits[:1], iou[:1]
-        elif is_ambiguous and prompts.box is not None:
+        elif not is_ambiguous:
+            logits, iou = first_mask((logits, iou))
+        elif prompts.box is not None:
             logits, iou = clicked_in_box(
-                lambda both: self._decoded(view.field, both, None),
+                lambda both: first_mask(self._decoded(view.field, both, None)),
                 (logits, iou),
                 view.field,
                 prompts,
-                weights,
+                self._box_weights(prompts),
             )
+        answers = self._scored(view, prompts, logits, iou)
+        spare = [each for group in further for each in self._scored(view, prompts, *group)]
+        return [replace(answers[0], spare=tuple(spare)), *answers[1:]]
+
+    def _box_weights(self, prompts: IndexPrompts) -> BoxWeights:
+        return self.settings.flat_box if prompts.is_depth_guessed else self.settings.box
+
+    def _scored(
+        self, view: FieldAnswer, prompts: IndexPrompts, logits: Floats, iou: Floats
+    ) -> list[FieldAnswer]:
+        """Masks of one field as answers, each with the trust in it."""
+        bonus: Floats | float = 0.0
         if prompts.box is not None and not prompts.points:
-            bonus = box_bonus(logits, view.field, prompts.box, weights)
+            bonus = box_bonus(logits, view.field, prompts.box, self._box_weights(prompts))
         answers = []
         for mask_logits, estimate, score in zip(logits, iou, (iou + bonus).tolist(), strict=True):
             mask = mask_logits > 0
             score -= self.settings.miss_penalty * contradicted(mask, view.field, prompts)
             score -= self.settings.contact_penalty * face_contact(mask, view.field, self.shape)
             answers.append(replace(view, logits=mask_logits, score=score, iou=float(estimate)))
-        # Of several prompts the first mask counts.
-        return answers if is_ambiguous else [replace(answers[0], spare=tuple(answers[1:]))]
+        return answers
 
     def _decoded(
         self, where: Field, prompts: IndexPrompts, prior: Floats | None
