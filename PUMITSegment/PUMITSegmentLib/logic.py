@@ -287,6 +287,27 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
                 self.working.adoptManualEdits(self.segmentID)
                 self._requests.request(self.segmentID)
 
+    @property
+    def answerCount(self) -> int:
+        """How many different answers there are to the prompts of the selected segment."""
+        if self.working is None or not self.segmentID:
+            return 1
+        return self.working.prompts.choice(self.segmentID).count
+
+    def showAnotherAnswer(self) -> None:
+        """Show the next of the answers to a first prompt; the first one follows the last."""
+        if self.volumeNode is None or not self.segmentID or self.isComputing:
+            return
+        if not self.mayWrite(self.showAnotherAnswer):
+            return
+        with self.showingErrors():
+            self.working.adoptManualEdits(self.segmentID)
+            if self.working.chooseAnother(self.segmentID):
+                self._requests.request(self.segmentID)
+            else:
+                self.status.waiting(_("There is no other answer; add a prompt where it is wrong."))
+        self.onSessionChanged()
+
     def cancel(self) -> None:
         """Stop what is computed, written or installed; nothing changes in the scene."""
         self.status.cancel()

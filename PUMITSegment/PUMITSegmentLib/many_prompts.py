@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from pumit.client.remote_models import AutomaticAnswer
-from pumit.prompts import MaskPrompt
+from pumit.prompts import AnswerPrompt, MaskPrompt
 from pumit.segmentation import ClassLabel, LabelMap, region_type
 
 from PUMITSegmentLib.masks.query import MaskQuery, queryOf
@@ -48,7 +48,9 @@ def queriesOf(working: WorkingSegmentation, volumeNode) -> list[SegmentQuery]:
         query = queryOf(working, segmentID, volumeNode)
         if query is None:
             continue
-        prompts = [each for each in query.prompts if not isinstance(each, MaskPrompt)]
+        # Masks and chosen answers are of this scan.
+        others = (MaskPrompt, AnswerPrompt)
+        prompts = [each for each in query.prompts if not isinstance(each, others)]
         appearance = Appearance.of(working.node, segmentID)
         red, green, blue = appearance.color
         label = ClassLabel(appearance.name, appearance.terminology, (red, green, blue))

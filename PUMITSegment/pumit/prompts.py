@@ -1,9 +1,9 @@
-"""Prompts of a segment: points, boxes, scribbles, a prior mask. World LPS mm."""
+"""Prompts of a segment: points, boxes, scribbles, a prior mask, and choices. World LPS mm."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,7 +102,40 @@ class MaskPrompt:
     mask: npt.NDArray[np.bool_]
 
 
-Prompt = PointPrompt | BoxPrompt | ScribblePrompt | MaskPrompt
+@dataclass(frozen=True)
+class AnswerPrompt:
+    """The choice of another answer to the prompts before it, from those that were computed.
+
+    Attributes:
+        number: Which one, from 1, the most trusted. A number beyond the last begins again at the
+            first.
+    """
+
+    number: int
+
+    def __post_init__(self) -> None:
+        if isinstance(self.number, bool) or not isinstance(self.number, int) or self.number < 1:
+            raise PromptError(f"Answers are numbered from 1, got {self.number!r}.")
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON form, read back by `prompt_from_dict`."""
+        return {"kind": "answer", "number": self.number}
+
+
+Prompt = PointPrompt | BoxPrompt | ScribblePrompt | MaskPrompt | AnswerPrompt
+
+
+def without_superseded(prompts: Iterable[Prompt]) -> list[Prompt]:
+    """The prompts without choices that another choice replaces, or that nothing stands before."""
+    kept: list[Prompt] = []
+    for prompt in prompts:
+        if isinstance(prompt, AnswerPrompt):
+            if kept and isinstance(kept[-1], AnswerPrompt):
+                kept.pop()
+            if not kept:
+                continue
+        kept.append(prompt)
+    return kept
 
 
 def prompt_from_dict(data: Mapping[str, Any]) -> Prompt:
@@ -122,9 +155,11 @@ def prompt_from_dict(data: Mapping[str, Any]) -> Prompt:
         if kind == "scribble":
             points = tuple(tuple(p) for p in data["points_lps"])
             return ScribblePrompt(points, bool(data.get("positive", True)))
+        if kind == "answer":
+            return AnswerPrompt(data["number"])
     except (KeyError, TypeError) as error:
         raise PromptError(f"A prompt misses or misuses the field {error}.") from None
-    raise PromptError(f"Unknown prompt kind {kind!r}; known are point, box and scribble.")
+    raise PromptError(f"Unknown prompt kind {kind!r}; known are point, box, scribble and answer.")
 
 
 class PromptMethods(ABC):

@@ -286,6 +286,19 @@ class UncertainRegion:
     expected_error_ml: float | None
 
 
+@dataclass(frozen=True)
+class AnswerChoice:
+    """Which of several answers to the same prompts is shown.
+
+    Attributes:
+        number: Its number, from 1, the most trusted.
+        count: How many there are.
+    """
+
+    number: int = 1
+    count: int = 1
+
+
 @dataclass(frozen=True, eq=False)
 class PromptAnswer:
     """The answer to a segment's prompts.
@@ -297,6 +310,7 @@ class PromptAnswer:
             does not know.
         places: Places to check, worst first, as many as were requested.
         quality: The same in a word; None where the model does not know.
+        choice: Which of the answers to these prompts it is, and of how many.
     """
 
     mask: Mask
@@ -304,3 +318,4 @@ class PromptAnswer:
     expected_dice: float | None
     places: tuple[UncertainRegion, ...] = ()
     quality: Quality | None = None
+    choice: AnswerChoice = AnswerChoice()

@@ -30,7 +30,7 @@ TOOLS = {
 OTHER_BUTTONS = (
     *("positiveButton", "negativeButton", "undoButton", "redoButton", "resetSegmentButton"),
     *("resetAllButton", "updateButton", "checkHereButton", "newSegmentButton", "show3DButton"),
-    *("removeSegmentButton", "cancelButton"),
+    *("removeSegmentButton", "cancelButton", "anotherAnswerButton"),
 )
 
 
@@ -103,7 +103,9 @@ class Careless(Daily):
             low = self.random.integers(0, 12, 3)
             if self.random.random() < 0.9:
                 mask[tuple(slice(a, a + self.random.integers(1, 9)) for a in low)] = True
-            self.worker.requests[-1].answer(mask)
+            count = int(self.random.integers(1, 5))
+            number = int(self.random.integers(1, count + 1))
+            self.worker.requests[-1].answer(mask, choice=(number, count))
 
     def fail(self) -> None:
         if self.worker.requests and not self.worker.requests[-1].isOver:

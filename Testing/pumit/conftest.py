@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,20 +32,21 @@ TINY_SIZES: dict[str, Any] = {
 
 
 class BrightnessNetwork(nn.Module):
-    """Answers every prompt with all that is brighter than half of the field's range."""
+    """Answers every prompt with all that is brighter than some shares of the field's range."""
 
-    def __init__(self, field_size: int) -> None:
+    def __init__(self, field_size: int, levels: Sequence[float] = (0.5,) * 4) -> None:
         super().__init__()
         self.field_size = field_size
-        self.num_masks = 4
+        self.levels = torch.tensor(levels)
+        self.num_masks = len(levels)
 
     def embed(self, image: Tensor, anisotropy: Anisotropy) -> ImageEmbedding:
         return ImageEmbedding(image, image, image, image, image, anisotropy)
 
     def decode(self, embedding: ImageEmbedding, prompts: PromptBatch) -> tuple[Tensor, Tensor]:
         assert prompts.prior.shape[2:] == embedding.image.shape[2:]
-        logits = 20 * (embedding.image[:, :1] - 0.5)
-        return logits.expand(-1, self.num_masks, -1, -1, -1), torch.full((1, self.num_masks), 0.9)
+        logits = 20 * (embedding.image[:, :1] - self.levels[:, None, None, None])
+        return logits, 0.9 - torch.arange(self.num_masks)[None] / 100
 
 
 @pytest.fixture(scope="session")
@@ -78,6 +80,12 @@ def tiny_segmenter(tiny_network: PromptableNetwork) -> Segmenter:
 def bright_segmenter() -> Segmenter:
     """Answers with what is bright: its masks are known beforehand."""
     return segmenter_of(BrightnessNetwork(48))
+
+
+@pytest.fixture
+def two_answers_segmenter() -> Segmenter:
+    """Answers with what is half as bright or more, and less surely with what is bright."""
+    return segmenter_of(BrightnessNetwork(48, (0.25, 0.75, 0.25, 0.75)))
 
 
 @pytest.fixture

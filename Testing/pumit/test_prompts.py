@@ -8,7 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 from pumit.errors import PromptError
-from pumit.prompts import BoxPrompt, PointPrompt, Prompt, ScribblePrompt, prompt_from_dict
+from pumit.prompts import (
+    AnswerPrompt,
+    BoxPrompt,
+    PointPrompt,
+    Prompt,
+    ScribblePrompt,
+    prompt_from_dict,
+)
 
 PROMPTS: list[Prompt] = [
     PointPrompt((1, 2.5, -3)),
@@ -16,6 +23,7 @@ PROMPTS: list[Prompt] = [
     BoxPrompt.from_bounds((0, 0, 0), (10, 20, 30)),
     BoxPrompt(((0, 0, 5), (10, 0, 5), (0, 10, 5), (10, 10, 5))),
     ScribblePrompt(((0, 0, 0), (1, 1, 1)), is_positive=False),
+    AnswerPrompt(2),
 ]
 
 
@@ -66,3 +74,9 @@ def test_malformed_prompt_is_refused_in_one_line(data: dict[str, Any]) -> None:
     with pytest.raises(PromptError) as caught:
         prompt_from_dict(data)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("number", [0, -1, 1.5, True, "2", None])
+def test_an_answer_is_numbered_from_one(number: Any) -> None:
+    with pytest.raises(PromptError, match="numbered from 1"):
+        AnswerPrompt(number)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 from pumit.errors import VolumeError
+from pumit.segmentation import AnswerChoice
 from PUMITSlicerLib.mrml import ijkToRas
 
 from PUMITSegmentLib.segments.packed_mask import PackedMask
@@ -23,15 +24,17 @@ class Answer:
     Attributes:
         prepared: Mask in the writer's form.
         packed: Mask in the history's form.
+        choice: Which of the answers to the prompts it is, and of how many.
     """
 
     prepared: PreparedMask
     packed: PackedMask
+    choice: AnswerChoice = field(default_factory=AnswerChoice)
 
     @staticmethod
-    def of(mask: Mask) -> Answer:
+    def of(mask: Mask, choice: AnswerChoice | None = None) -> Answer:
         """Prepare a mask, bool (D, H, W); touches no scene."""
-        return Answer(prepare(mask), PackedMask.of(mask))
+        return Answer(prepare(mask), PackedMask.of(mask), choice or AnswerChoice())
 
 
 def emptyMask(volumeNode) -> PackedMask:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pumit.errors import Cancelled, PumitError, ServiceError
 from pumit.prompts import Prompt
-from pumit.segmentation import PromptAnswer, UncertainRegion
+from pumit.segmentation import AnswerChoice, PromptAnswer, UncertainRegion
 from pumit.volume import Volume
 from PUMITSlicerLib.computing.background import Background
 from PUMITSlicerLib.computing.compute import Compute, ComputeState
@@ -88,7 +88,8 @@ class MaskRequests:
         makeQuery: Function of a segment ID that gives its question; None where there is none.
         onMask: Callback on the GUI thread with the segment ID, the result of `prepare` and what
             `asked` gave.
-        prepare: Function on a thread that brings a mask into the form that is written.
+        prepare: Function on a thread that brings a mask, and which answer it is, into the form
+            that is written.
         asked: Function that tells, when a mask is requested, what for.
     """
 
@@ -100,7 +101,7 @@ class MaskRequests:
         *,
         makeQuery: Callable[[str], MaskQuery | None],
         onMask: Callable[[str, Any, Any], None],
-        prepare: Callable[[Mask], Any],
+        prepare: Callable[[Mask, AnswerChoice], Any],
         asked: Callable[[], Any] = lambda: None,
     ) -> None:
         self._compute = compute
@@ -321,7 +322,7 @@ class MaskRequests:
             progress=lambda fraction: report(_("Segmenting"), fraction),
         )
         isForMask = pending.onPlaces is None
-        return answer, self._prepare(query.allow(answer.mask)) if isForMask else None
+        return answer, self._prepare(query.allow(answer.mask), answer.choice) if isForMask else None
 
     def _succeed(self, request: _RunningRequest, found: tuple[PromptAnswer, Any] | None) -> None:
         pending, query = request.pending, request.query
@@ -349,7 +350,12 @@ class MaskRequests:
                 _("{name}: check well (updated in {seconds:.1f} s)."),
             ),
         }.get(answer.quality or "", (self._status.note, _("{name}: updated in {seconds:.1f} s.")))
-        show(words.format(name=name, seconds=time.monotonic() - pending.requestedAt))
+        words = words.format(name=name, seconds=time.monotonic() - pending.requestedAt)
+        number, count = answer.choice.number, answer.choice.count
+        if count > 1:
+            shown = _("Answer {number} of {count} (O: another).")
+            words = f"{words} {shown.format(number=number, count=count)}"
+        show(words)
 
     def _fail(self, request: _RunningRequest, error: Exception) -> None:
         if isinstance(error, _Lost):

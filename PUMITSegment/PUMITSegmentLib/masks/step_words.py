@@ -38,6 +38,8 @@ def stepInWords(changes: Changes) -> str:
     if any(key not in new or _count(new[key]) < _count(node) for key, node in old.items()):
         return _("removal of a prompt")
     changed = next(node for key, node in new.items() if node != old[key])
+    if changed.choices != old[changed.key].choices:
+        return _("another answer")
     return _inWords(changed) if changed.tag.kind is None else _("move of a prompt")
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 import numpy as np
+from pumit.prompts import AnswerPrompt
+from pumit.segmentation import AnswerChoice
 from PUMITSlicerLib.label_layers import isEmptySegment
 from PUMITSlicerLib.mrml import VolumeFrame
 
@@ -100,7 +102,8 @@ class WorkingSegmentation:
         """How many prompts a segment has; 0 without a scan to place them in."""
         if self.volumeNode is None:
             return 0
-        return len(self.prompts.prompts(segmentID, VolumeFrame(self.volumeNode)))
+        prompts = self.prompts.prompts(segmentID, VolumeFrame(self.volumeNode))
+        return sum(not isinstance(prompt, AnswerPrompt) for prompt in prompts)
 
     def mask(self, segmentID: str) -> Mask:
         """What a segment covers now, bool (D, H, W)."""
@@ -179,6 +182,8 @@ class WorkingSegmentation:
             # Clicks correct what was found here, and not what was in the frame before.
             origin = {"isContinued": True, "isClicked": snapshot.isOneClick}
             self.prompts.setMaskPrior(segmentID, packed, self.volumeNode, **origin)
+        else:
+            self.prompts.choose(segmentID, answer.choice)
         state = self._state(segmentID, packed)
         self._close(self._history.present(segmentID))
         others = self._overwritten(segmentID) if overwrite.takesFromOthers else {}
@@ -190,6 +195,16 @@ class WorkingSegmentation:
                 self._history.undo()
             self._record({segmentID: state, **others})
         return packed.box is not None and not isEmptySegment(self.node, segmentID)
+
+    def chooseAnother(self, segmentID: str) -> bool:
+        """Choose the next answer to a segment's prompts as a step; False where there is one."""
+        choice = self.prompts.choice(segmentID)
+        if choice.count < 2:
+            return False
+        following = AnswerChoice(choice.number % choice.count + 1, choice.count)
+        self.prompts.choose(segmentID, following)
+        self.recordPrompts(segmentID)
+        return True
 
     def refusePrompts(self, segmentID: str) -> None:
         """Put a segment's prompts back as they were before the latest change, which is no step."""

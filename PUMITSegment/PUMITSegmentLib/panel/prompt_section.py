@@ -49,7 +49,10 @@ class PromptSection:
             button.icon = qt.QIcon(os.path.join(iconFolder, f"{name}.png"))
         self._tips = {
             button: button.toolTip
-            for button in [*icons.values(), *(ui.updateButton, ui.checkHereButton)]
+            for button in [
+                *icons.values(),
+                *(ui.updateButton, ui.anotherAnswerButton, ui.checkHereButton),
+            ]
         }
         for kind, button in self.kindButtons.items():
             button.connect("clicked(bool)", lambda on, kind=kind: self._onKind(kind, on))
@@ -60,6 +63,7 @@ class PromptSection:
         ui.resetSegmentButton.connect("clicked()", self._onReset)
         ui.resetAllButton.connect("clicked()", lambda: logic.reset())
         ui.updateButton.connect("clicked()", lambda: logic.update())
+        ui.anotherAnswerButton.connect("clicked()", lambda: logic.showAnotherAnswer())
         ui.checkHereButton.connect("clicked()", logic.checkHere.showNext)
         for mode, text in overwriteTexts().items():
             ui.overwriteSelector.addItem(text, mode.name)
@@ -92,6 +96,9 @@ class PromptSection:
         isPrompted = bool(noSegment) or logic.promptCount(logic.segmentID) > 0
         noPrompt = noSegment or ("" if isPrompted else _("Add a prompt first"))
         self._enable(ui.checkHereButton, noPrompt)
+        isOneAnswer = not noPrompt and logic.answerCount < 2
+        noOther = _("There is no other answer to these prompts") if isOneAnswer else noPrompt
+        self._enable(ui.anotherAnswerButton, noOther)
         self._isShowing = True
         if parameters is not None:
             modes = list(overwriteTexts())

@@ -59,6 +59,7 @@ def shortcutsOf(
         Shortcut(("Esc",), _("Stop placing"), logic.stopPlacing),
         Shortcut(("I",), _("Inside or outside"), changePolarity),
         Shortcut(("U",), _("Update now"), logic.update),
+        Shortcut(("O",), _("Another answer"), logic.showAnotherAnswer),
         Shortcut(("C",), _("Check here, and the next place"), logic.checkHere.showNext),
         Shortcut(("N",), _("New segment"), logic.newSegment),
         Shortcut((".",), _("Next segment"), lambda: logic.selectFollowingSegment(1)),

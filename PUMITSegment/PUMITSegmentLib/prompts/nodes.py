@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import slicer
 import vtk
-from pumit.prompts import Prompt
+from pumit.prompts import AnswerPrompt, Prompt
+from pumit.segmentation import AnswerChoice
 from PUMITSlicerLib.mrml import VolumeFrame, ijkToRas
 from slicer.util import VTKObservationMixin
 
 from PUMITSegmentLib.prompts.box_on_slice import keepFlat
+from PUMITSegmentLib.prompts.choices import choicesOf, setChoices
 from PUMITSegmentLib.prompts.display import rename, show
 from PUMITSegmentLib.prompts.drawing.freehand import DrawnView, openSliceViews
 from PUMITSegmentLib.prompts.drawing.making import addPromptNode
 from PUMITSegmentLib.prompts.drawing.tool import PromptTool, ToolEvents
+from PUMITSegmentLib.prompts.excluded import isExcluding
 from PUMITSegmentLib.prompts.folder import removeEmptyFolders, removeNode
 from PUMITSegmentLib.prompts.geometry import isFinished, promptsOf
 from PUMITSegmentLib.prompts.kinds import PromptKind
@@ -134,7 +138,8 @@ class PromptNodes(VTKObservationMixin):
     def prompts(self, segmentID: str, frame: VolumeFrame) -> list[Prompt]:
         """Prompts of a segment in the order in which they were given, in a volume's LPS.
 
-        Boxes outside are none: see `prompts.excluded`.
+        A chosen answer follows the prompt that it answers. Boxes outside are none: see
+        `prompts.excluded`.
         """
         numbered = []
         for node in self._watch.finished(segmentID):
@@ -143,8 +148,11 @@ class PromptNodes(VTKObservationMixin):
                 ofNode = self._maskPrompts.of(node, scanOf(self._segmentationNode))
             else:
                 ofNode = promptsOf(node, tag, frame.worldToLps)
-            numbers = numbersOf(node)
-            numbered += [(numbers[key], prompt) for key, prompt in ofNode]
+            numbers, choices = numbersOf(node), choicesOf(node)
+            for key, prompt in ofNode:
+                numbered.append((numbers[key], prompt))
+                if key in choices and choices[key].number > 1:
+                    numbered.append((numbers[key], AnswerPrompt(choices[key].number)))
         return [prompt for _number, prompt in sorted(numbered, key=lambda pair: pair[0])]
 
     def snapshot(self, segmentID: str) -> PromptSnapshot:
@@ -155,7 +163,31 @@ class PromptNodes(VTKObservationMixin):
         ]
         return PromptSnapshot(tuple(sorted(taken, key=lambda each: each.key)))
 
+    def choice(self, segmentID: str) -> AnswerChoice:
+        """Which answer to the prompts of a segment is shown, and of how many."""
+        node, key = self._latest(segmentID)
+        return choicesOf(node).get(key, AnswerChoice()) if node is not None else AnswerChoice()
+
     # Changing them
+
+    def choose(self, segmentID: str, choice: AnswerChoice) -> None:
+        """Keep which answer to the prompts of a segment is shown, and of how many."""
+        node, key = self._latest(segmentID)
+        if node is not None:
+            with self._watch.muted():
+                setChoices(node, {**choicesOf(node), key: choice})
+
+    def _latest(self, segmentID: str) -> tuple[Any, str]:
+        """Node and key of the latest prompt of a segment; boxes outside are none."""
+        nodes = self._watch.finished(segmentID)
+        numbered = [
+            (number, key, node)
+            for node in nodes
+            if not isExcluding(self._watch.tag(node))
+            for key, number in numbersOf(node).items()
+        ]
+        _, key, node = max(numbered, key=lambda each: each[0], default=(0, "", None))
+        return node, key
 
     def setMaskPrior(
         self,

@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import slicer
+from pumit.segmentation import AnswerChoice
 
 from PUMITSegmentLib.prompts.box_on_slice import planeText, setPlaneText
+from PUMITSegmentLib.prompts.choices import choicesOf, setChoices
 from PUMITSegmentLib.prompts.geometry import definedPoints
 from PUMITSegmentLib.prompts.kinds import BOXES, PromptKind
 from PUMITSegmentLib.prompts.mask_prior import MaskPrior
@@ -51,6 +53,7 @@ class NodeSnapshot:
         points: Control points of a list or curve, in the node's own coordinates.
         box: Shape of a box; None for other kinds.
         prior: Mask of a prior; None for other kinds.
+        choices: Number in the order and choice of each prompt that has several answers.
         name: Name of the node.
         transformID: The parent transform that a deleted node is put under again.
     """
@@ -61,6 +64,7 @@ class NodeSnapshot:
     points: tuple[Point, ...] = ()
     box: BoxShape | None = None
     prior: MaskPrior | None = None
+    choices: tuple[tuple[int, AnswerChoice], ...] = ()
     name: str = field(default="", compare=False)
     transformID: str = field(default="", compare=False)
 
@@ -70,6 +74,7 @@ class NodeSnapshot:
         known = numbersOf(node)
         isDrawn = tag.kind is not None and tag.kind not in BOXES
         numbers = [known[each] for each in keysOf(node)]
+        choices = {key: each for key, each in choicesOf(node).items() if key in known}
         points = [(x, y, z) for x, y, z in definedPoints(node).tolist()] if isDrawn else []
         if tag.kind is PromptKind.POINT:
             # A point that comes back stands last in its list, but counts where it was given.
@@ -82,6 +87,7 @@ class NodeSnapshot:
             points=tuple(points),
             box=BoxShape.of(node) if tag.kind in BOXES else None,
             prior=MaskPrior.read(node) if tag.kind is None else None,
+            choices=tuple((known[key], choices[key]) for key in sorted(choices, key=known.get)),
             name=node.GetName(),
             transformID=(node.GetTransformNodeID() or "") if tag.kind else "",
         )
@@ -106,6 +112,8 @@ class NodeSnapshot:
                 node.AddControlPoint(list(point))
         if self.tag.kind is not PromptKind.POINT:
             setNumbers(node, dict(zip(keysOf(node), self.numbers, strict=True)))
+        keys = {number: key for key, number in numbersOf(node).items()}
+        setChoices(node, {keys[number]: each for number, each in self.choices})
         node.EndModify(modified)
 
     def _applyList(self, node) -> None:
@@ -155,6 +163,8 @@ class PromptSnapshot:
         (node,) = self.nodes
         if node.prior is not None:
             return node.prior.isClicked
+        if any(choice.number > 1 for _, choice in node.choices):
+            return False  # another answer to it was chosen
         return node.tag.kind is PromptKind.POINT and node.tag.isPositive and len(node.points) == 1
 
     def __bool__(self) -> bool:

@@ -38,6 +38,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--box", metavar="R,A,S,R,A,S", help=f"two opposite corners: {position}")
     parser.add_argument("--prompts", type=Path, help="markups file of Slicer, .mrk.json")
+    parser.add_argument(
+        "--answer",
+        type=int,
+        default=1,
+        metavar="N",
+        help="show the N-th of the different answers to a first prompt, the most trusted being 1; "
+        "the result says how many there are",
+    )
     add_find_arguments(parser)
     parser.add_argument("--series", help="SeriesInstanceUID, if the folder holds several series")
     parser.add_argument(
@@ -159,6 +167,8 @@ def segment_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation, 
     terminology = concept_for(args.terminology) if args.terminology else SegmentTerminology()
     prompts = prompts_from(args)
     if args.find and not prompts:
+        if args.answer != 1:
+            raise PromptError("A structure that is found has one answer; leave out --answer.")
         return find_image(args, step)
     step("Reading the scan", 0.05)
     volume = Volume.read(args.image, series=args.series)
@@ -181,6 +191,9 @@ def segment_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation, 
     for prompt in prompts:
         session.add_prompt(prompt)
     mask = session.predict(progress=lambda share: step("Segmenting", 0.4 + 0.5 * share))
+    if args.answer != 1:
+        session.choose_answer(args.answer)
+        mask = session.predict()
     if not mask.any():
         raise PromptError("The model finds nothing there; move the point or draw a box.")
     name = args.name or terminology.name
@@ -192,6 +205,8 @@ def segment_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation, 
         "voxels": int(mask.sum()),
         "volume_ml": None if volume.is_planar else round(int(mask.sum()) * voxel_ml, 3),
         "estimated_iou": round(session.estimated_iou(), 3),
+        "answer": args.answer,
+        "answers": session.answer_count(),
         "model": segmenter.name,
         "model_version": segmenter.version,
         "device": segmenter.device,
@@ -254,6 +269,8 @@ def run(args: argparse.Namespace) -> int:
         trust = f"estimated IoU {facts['estimated_iou']}"
         if facts["estimated_iou"] is None:
             trust = f"found by {facts['model']}"
+        if facts.get("answers", 1) > 1:
+            trust += f", answer {facts['answer']} of {facts['answers']}"
         print(f"{facts['segment']}: {size}, {trust} -> {args.output}")
         for place in facts.get("check_here", []):
             position = ",".join(f"{v:g}" for v in place["point_ras"])

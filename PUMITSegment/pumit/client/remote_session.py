@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
+
+import numpy as np
 
 from pumit.client.heartbeat import Heartbeat
 from pumit.client.http_client import PUMIT, Client, Unreachable
@@ -12,10 +15,10 @@ from pumit.client.recoverable_session import RecoverableSession
 from pumit.client.remote_models import ModelMethods
 from pumit.client.remote_structures import StructureMethods
 from pumit.client.watched_call import call_watched
-from pumit.errors import ServiceError
+from pumit.errors import PromptError, ServiceError
 from pumit.inference.interactive.index_prompts import check_prompt
 from pumit.inference.interactive.packed_mask import PackedMaskPrompt, packed
-from pumit.prompts import Prompt
+from pumit.prompts import AnswerPrompt, Prompt
 from pumit.segmentation import PromptAnswer, UncertainRegion
 from pumit.volume import Volume
 from pumit.wire import protocol
@@ -51,7 +54,7 @@ class RemoteSession(RecoverableSession, ModelMethods, StructureMethods):
     def __init__(self, client: Client, *, heartbeat_s: float = 1.0) -> None:
         self._channel = 0
         # What the latest answer to each segment said, and to which prompts.
-        self._latest: dict[str, tuple[tuple[Prompt, ...], float | None, float | None]] = {}
+        self._latest: dict[str, tuple[tuple[Prompt, ...], PromptAnswer]] = {}
         self._sent_masks: set[str] = set()
         super().__init__(client, heartbeat_s=heartbeat_s)
 
@@ -106,6 +109,10 @@ class RemoteSession(RecoverableSession, ModelMethods, StructureMethods):
             "prompts": [prompt.to_dict() for prompt in kept],
             "places": place_count,
         }
+        if not self._has_answers and any(isinstance(prompt, AnswerPrompt) for prompt in kept):
+            raise PromptError(
+                "This server is older and has one answer; undo the choice of another."
+            )
         masks = {p.sha256: p for p in kept if isinstance(p, PackedMaskPrompt)}
 
         def send() -> bytes:
@@ -119,16 +126,21 @@ class RemoteSession(RecoverableSession, ModelMethods, StructureMethods):
                 return self._post(protocol.PATH_PREDICT, body)
 
         answer = unpack_answer(self._watching(send, segment, cancelled, progress), volume.shape)
-        self._latest[segment] = (kept, answer.estimated_iou, answer.expected_dice)
+        # Without its mask, which is large.
+        self._latest[segment] = (kept, replace(answer, mask=np.zeros((0, 0, 0), dtype=bool)))
         return answer
 
     def estimated_iou(self, segment: str = "1") -> float | None:
         """The IoU to expect of its answer, 0 to 1."""
-        return self._expected(segment)[0]
+        return self._expected(segment).estimated_iou
 
     def expected_dice(self, segment: str = "1") -> float | None:
         """The overlap (Dice) to expect of its answer, 0 to 1; None where that cannot be known."""
-        return self._expected(segment)[1]
+        return self._expected(segment).expected_dice
+
+    def answer_count(self, segment: str = "1") -> int:
+        """How many different answers there are to its prompts; an older server has one."""
+        return self._expected(segment).choice.count
 
     def uncertain_regions(self, segment: str = "1", *, count: int = 5) -> list[UncertainRegion]:
         """Where to check the answer: places on its border that may well be wrong, worst first.
@@ -167,6 +179,7 @@ class RemoteSession(RecoverableSession, ModelMethods, StructureMethods):
             raise ServiceError(
                 f"{self._client.url} is an nnInteractive server: an NNInteractiveSession."
             )
+        self._has_answers = "answer" in capabilities.get("prompts", ())
         limits = capabilities.get("limits", {})
         self._max_array_bytes = int(limits.get("max_array_bytes", 1 << 31))
         self._lease = str(self._client.call_json("POST", protocol.PATH_CLAIM)["lease_token"])
@@ -250,11 +263,12 @@ class RemoteSession(RecoverableSession, ModelMethods, StructureMethods):
             "POST", path, lease=self._lease, array=array, meta=meta, timeout_s=_VOLUME_TIMEOUT_S
         )
 
-    def _expected(self, segment: str) -> tuple[float | None, float | None]:
+    def _expected(self, segment: str) -> PromptAnswer:
+        """The latest answer to a segment, without its mask."""
         prompts = tuple(self.prompts(segment))
         if not prompts or self._latest.get(segment, ((),))[0] != prompts:
             self.predict(segment)
-        return self._latest[segment][1:]
+        return self._latest[segment][1]
 
     def _stop(self, segment: str) -> None:
         # A server that has gone has stopped too.

@@ -10,7 +10,7 @@ import numpy as np
 
 from pumit.errors import PromptError, ServiceError
 from pumit.prompts import PointPrompt
-from pumit.segmentation import QUALITIES, PromptAnswer, UncertainRegion
+from pumit.segmentation import QUALITIES, AnswerChoice, PromptAnswer, UncertainRegion
 from pumit.wire.arrays import Codec
 from pumit.wire.bundle import pack_bundle, unpack_bundle
 from pumit.wire.masks import packed_bits, unpacked_bits
@@ -26,6 +26,7 @@ def pack_answer(answer: PromptAnswer, *, codec: Codec = "zstd") -> bytes:
         "estimated_iou": answer.estimated_iou,
         "expected_dice": answer.expected_dice,
         "quality": answer.quality,
+        "choice": asdict(answer.choice),
         "places": [_region_row(region) for region in answer.places],
     }
     return pack_bundle(meta, {} if bits is None else {"mask": bits}, codec=codec)
@@ -64,6 +65,8 @@ def unpack_answer(body: bytes, shape: tuple[int, int, int]) -> PromptAnswer:
             ),
             # A word of a newer server that is not known here is no word.
             next((word for word in QUALITIES if word == meta.get("quality")), None),
+            # An older server has one answer.
+            AnswerChoice(**{k: int(v) for k, v in meta.get("choice", {}).items()}),
         )
     except ArrayError:
         raise

@@ -29,7 +29,7 @@ class MadeRequests:
             *(self.worker, self.worker, self.status),
             makeQuery=self.makeQuery,
             onMask=lambda segmentID, mask, asked: self.written.append(segmentID),
-            prepare=lambda mask: mask,
+            prepare=lambda mask, _choice: mask,
         )
 
     def makeQuery(self, segmentID: str) -> Any:

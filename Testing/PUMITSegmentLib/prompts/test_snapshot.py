@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from pumit.segmentation import AnswerChoice
 
 MOVES = (
     "positive point",
@@ -16,6 +17,7 @@ MOVES = (
     "resize box",
     "scribble",
     "mask prior",
+    "choose an answer",
     "delete node",
     "remove last",
     "clear",
@@ -70,6 +72,11 @@ def change(prompted, move: str, random: np.random.Generator) -> None:
         start = random.integers(0, 20, 3)
         mask[tuple(slice(s, s + 10) for s in start)] = True
         prompted.prompts.setMaskPrior("liver", mask, prompted.volumeNode)
+    elif move == "choose an answer":
+        count = int(random.integers(1, 5))
+        choice = AnswerChoice(int(random.integers(1, count + 1)), count)
+        prompted.prompts.choose("liver", choice)
+        assert not nodes or prompted.prompts.choice("liver") == choice
     elif move == "delete node" and nodes:
         slicer.mrmlScene.RemoveNode(nodes[random.integers(len(nodes))])
     elif move == "remove last":

@@ -71,6 +71,43 @@ def test_a_dicom_series_gives_a_dicom_seg_that_references_it(
     assert seg.SegmentSequence[0].SegmentAlgorithmType == "SEMIAUTOMATIC"
 
 
+def test_another_answer_is_written(
+    run: Any,
+    refused: Any,
+    scan: Path,
+    inside: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    two_answers_segmenter: Segmenter,
+) -> None:
+    monkeypatch.setattr(
+        "pumit.inference.interactive.segmenter.load_segmenter",
+        lambda *a, **k: two_answers_segmenter,
+    )
+    image = SimpleITK.ReadImage(str(scan))
+    shell = np.zeros(truth(scan).shape)
+    shell[2:11, 8:33, 10:39] = 50  # half as bright, around the ball
+    voxels = np.maximum(SimpleITK.GetArrayFromImage(image), shell)
+    changed = SimpleITK.GetImageFromArray(voxels.astype(np.int16))
+    changed.CopyInformation(image)
+    SimpleITK.WriteImage(changed, str(scan))
+    out = tmp_path / "out.nii.gz"
+    written = []
+    for number in (1, 2):
+        ran = run("segment", scan, "--point", inside, "--answer", number, "-o", out)
+        assert ran.status == 0, ran.err
+        assert f"answer {number} of 2" in ran.out
+        written.append(SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(str(out))) > 0)
+    assert written[0].sum() > 1.5 * written[1].sum()
+    assert dice(written[1], voxels > 75) > 0.9
+    ran = run("segment", scan, "--point", inside, "--answer", 2, "--json", "-o", out)
+    assert [json.loads(ran.out)[key] for key in ("answer", "answers")] == [2, 2]
+    error = refused("segment", scan, "--point", inside, "--answer", 3, "-o", out)
+    assert "choose one from 1 to 2" in error
+    error = refused("segment", scan, "--find", "liver", "--answer", 2, "-o", out)
+    assert "leave out --answer" in error
+
+
 @pytest.mark.usefixtures("bright")
 def test_json_is_one_valid_line(run: Any, scan: Path, inside: str, tmp_path: Path) -> None:
     out = tmp_path / "out.nii.gz"

@@ -12,7 +12,8 @@ from pumit.client.http_client import Unreachable
 from pumit.client.remote_session import RemoteSession
 from pumit.errors import Cancelled, PromptError, ServiceError, VolumeError
 from pumit.inference.interactive.session import InteractiveSession
-from pumit.prompts import BoxPrompt, MaskPrompt, PointPrompt, ScribblePrompt
+from pumit.prompts import AnswerPrompt, BoxPrompt, MaskPrompt, PointPrompt, ScribblePrompt
+from pumit.segmentation import AnswerChoice
 from pumit.volume import Volume
 
 
@@ -142,6 +143,38 @@ def test_the_estimate_belongs_to_the_present_prompts(session, volume):
     assert session.estimated_iou() == 1 / 3
     session.undo()
     assert session.estimated_iou() == 1 / 2
+
+
+def test_another_answer_comes_from_the_server_and_is_undone(session, volume, server):
+    session.add_point(_centre(volume, 4, 5, 5))
+    first = session.predict()
+    assert session.answer_count() == 3
+    session.choose_answer(3)
+    assert server.engine.sessions[0].answered[-1][1] == tuple(session.prompts()[:1])  # not yet
+    chosen = session.predict()
+    np.testing.assert_array_equal(chosen, np.roll(first, 2, axis=2))
+    assert session.answer(session.prompts()).choice == AnswerChoice(3, 3)
+    session.choose_answer(2)
+    assert session.prompts()[1:] == [AnswerPrompt(2)]
+    session.undo()
+    np.testing.assert_array_equal(session.predict(), chosen)
+    session.undo()
+    np.testing.assert_array_equal(session.predict(), first)
+    session.add_point(_centre(volume, 4, 9, 9))
+    with pytest.raises(PromptError, match="have one answer"):
+        session.choose_answer(2)
+
+
+def test_a_choice_is_refused_by_a_server_that_knows_none(session, volume, monkeypatch):
+    """As of a saved scene that is opened with an older server."""
+    capabilities = {**session._client.capabilities(), "prompts": ["point", "box"]}
+    monkeypatch.setattr(session._client, "capabilities", lambda: capabilities)
+    session.rebuild()
+    session.add_point(_centre(volume, 4, 5, 5))
+    prompts = session.prompts()
+    with pytest.raises(PromptError, match="older"):
+        session.answer([*prompts, AnswerPrompt(2)])
+    assert session.answer(prompts).mask.any()
 
 
 def test_the_expected_overlap_is_reported_where_the_server_knows_it(session, volume):

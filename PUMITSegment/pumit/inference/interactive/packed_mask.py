@@ -10,7 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from pumit.errors import PromptError
-from pumit.prompts import BoxPrompt, MaskPrompt, PointPrompt, Prompt, ScribblePrompt
+from pumit.prompts import (
+    AnswerPrompt,
+    BoxPrompt,
+    MaskPrompt,
+    PointPrompt,
+    Prompt,
+    ScribblePrompt,
+)
 
 Mask = npt.NDArray[np.bool_]
 
@@ -82,7 +89,7 @@ class PackedMaskPrompt(MaskPrompt):
         return int(bits.nbytes)
 
 
-KeptPrompt = PointPrompt | BoxPrompt | ScribblePrompt | PackedMaskPrompt
+KeptPrompt = PointPrompt | BoxPrompt | ScribblePrompt | PackedMaskPrompt | AnswerPrompt
 
 
 def packed(prompt: Prompt) -> KeptPrompt:

@@ -48,6 +48,7 @@ from pumit.inference.interactive.local_change import (
     forced,
     near_places,
 )
+from pumit.inference.interactive.other_answers import distinct_answers
 from pumit.inference.interactive.refinement import (
     Window,
     agreement,
@@ -56,7 +57,7 @@ from pumit.inference.interactive.refinement import (
     uncertain_windows,
 )
 from pumit.inference.interactive.segmenter import Segmenter
-from pumit.inference.interactive.solver_settings import SolverSettings
+from pumit.inference.interactive.solver_settings import BoxWeights, SolverSettings
 from pumit.inference.interactive.solver_state import FieldAnswer, SolverState, views_holding
 from pumit.inference.storage.embedding_store import StoredImage
 from pumit.preprocessing.fields import Field, Pyramid
@@ -156,7 +157,7 @@ class PromptSolver:
             score = new.score
             if before is not None and new.field == before.views[before.chosen].field:
                 score += self.settings.stay
-            out.views.append(replace(new, logits=np.array(new.logits)))  # alone in memory
+            out.views.append(replace(new, logits=np.array(new.logits), spare=()))  # alone in memory
             if score > best:
                 best, out.chosen = score, i
         chosen = out.views[out.chosen]
@@ -164,6 +165,11 @@ class PromptSolver:
         other_answers = field_logits(candidates[: out.chosen] + candidates[out.chosen + 1 :])
         if before is None and self.segmenter.averages_fields:
             chosen.logits = averaged(chosen.logits, chosen.field, other_answers)
+        if before is None:
+            found = [view for answers in candidates for view in answers]
+            everything = [each for view in found for each in (view, *view.spare)]
+            out.others = distinct_answers(chosen, everything, prompts, self.shape)
+            out.count += len(out.others)
         # 3. Onto the volume's grid, and finer where its border is uncertain.
         out.iou, out.patch = chosen.iou, to_volume(chosen.logits, chosen.field, self.shape)
         if out.patch is not None and self.settings.windows > 0:
@@ -222,7 +228,7 @@ class PromptSolver:
             )
             return self._changed(prompts, before, where)
         if is_inside(before.patch, place) == is_positive:
-            return replace(before, num_points=len(prompts.points))
+            return before.confirmed(len(prompts.points))
         # A click beyond the field: one as fine moves there, so that a long structure is followed.
         moved = self.planner.field(place, chosen.field.step[1] * self.planner.spacing_mm[1])
         if (to_field(before.patch, moved) > 0.5).any():
@@ -244,7 +250,8 @@ class PromptSolver:
         """
         first, patch = before.patch, corrected.patch
         is_second = before.num_points == 1 and prompts.are_clicks_inside
-        if not is_second or self.segmenter.averages_fields:
+        # Another answer was chosen as it is.
+        if not is_second or before.number > 1 or self.segmenter.averages_fields:
             return corrected
         if first is None or patch is None or patch is first:
             return corrected
@@ -280,7 +287,7 @@ class PromptSolver:
             prior, new.logits, at, ratio, is_positive=is_positive, must_change=not agrees
         )
         if change is None:
-            return replace(before, num_points=len(prompts.points)) if agrees else None
+            return before.confirmed(len(prompts.points)) if agrees else None
         patch = apply_change(before.patch, new.logits, change, where, self.shape)
         if prompts.mask is not None:
             patch = near_places(before.patch, patch, prompts.points[-1:], self.planner.spacing_mm)
@@ -381,20 +388,40 @@ class PromptSolver:
         logits, iou = self._decoded(view.field, prompts, prior)
         # One click or one box may mean several structures: each answer is a candidate.
         is_ambiguous = prior is None and len(prompts.points) + (prompts.box is not None) == 1
-        bonus: Floats | float = 0.0
-        weights = self.settings.flat_box if prompts.is_depth_guessed else self.settings.box
-        if not is_ambiguous:
+        # Further masks that are computed for it are offered as other answers alone.
+        further: list[tuple[Floats, Floats]] = []
+
+        def first_mask(found: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
+            if len(found[0]) > 1:
+                further.append((found[0][1:], found[1][1:]))
+            return found[0][:1], found[1][:1]
+
+        if prior is not None:
             logits, iou = logits[:1], iou[:1]
+        elif not is_ambiguous:
+            logits, iou = first_mask((logits, iou))
         elif prompts.box is not None:
             logits, iou = clicked_in_box(
-                lambda both: self._decoded(view.field, both, None),
+                lambda both: first_mask(self._decoded(view.field, both, None)),
                 (logits, iou),
                 view.field,
                 prompts,
-                weights,
+                self._box_weights(prompts),
             )
+        answers = self._scored(view, prompts, logits, iou)
+        spare = [each for group in further for each in self._scored(view, prompts, *group)]
+        return [replace(answers[0], spare=tuple(spare)), *answers[1:]]
+
+    def _box_weights(self, prompts: IndexPrompts) -> BoxWeights:
+        return self.settings.flat_box if prompts.is_depth_guessed else self.settings.box
+
+    def _scored(
+        self, view: FieldAnswer, prompts: IndexPrompts, logits: Floats, iou: Floats
+    ) -> list[FieldAnswer]:
+        """Masks of one field as answers, each with the trust in it."""
+        bonus: Floats | float = 0.0
         if prompts.box is not None and not prompts.points:
-            bonus = box_bonus(logits, view.field, prompts.box, weights)
+            bonus = box_bonus(logits, view.field, prompts.box, self._box_weights(prompts))
         answers = []
         for mask_logits, estimate, score in zip(logits, iou, (iou + bonus).tolist(), strict=True):
             mask = mask_logits > 0

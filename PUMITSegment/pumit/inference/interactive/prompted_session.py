@@ -9,7 +9,7 @@ from pumit.errors import PromptError
 from pumit.inference.interactive.index_prompts import check_prompt
 from pumit.inference.interactive.packed_mask import packed
 from pumit.inference.interactive.prompt_history import PromptHistory, State
-from pumit.prompts import Prompt, PromptMethods
+from pumit.prompts import AnswerPrompt, Prompt, PromptMethods, without_superseded
 from pumit.volume import Volume
 
 
@@ -63,11 +63,37 @@ class PromptedSession(PromptMethods):
         prompts = self._history.state.get(segment, ())
         if not 0 <= position < len(prompts):
             raise PromptError(f"Segment {segment!r} has no prompt {position}.")
-        rest = prompts[:position] + prompts[position + 1 :]
+        # A choice among the answers to it is one no more.
+        later = (p for p in prompts[position + 1 :] if not isinstance(p, AnswerPrompt))
+        rest = (*prompts[:position], *later)
         if rest:
             self._history.commit({**self._history.state, segment: rest})
         else:
             self.reset(segment)
+
+    @abstractmethod
+    def answer_count(self, segment: str = "1") -> int:
+        """How many different answers there are to the prompts of a segment."""
+
+    def choose_answer(self, number: int, segment: str = "1") -> None:
+        """Show another of the answers to a first prompt; later prompts change the chosen one.
+
+        Args:
+            number: Which one, from 1, the most trusted, to `answer_count`.
+            segment: ID of the segment.
+
+        Raises:
+            PromptError: If there is no such answer; nothing changes then.
+        """
+        count = self.answer_count(segment)
+        if not 1 <= number <= count:
+            known = "one answer; only a first prompt has several"
+            if count > 1:
+                known = f"{count} different answers; choose one from 1 to {count}"
+            raise PromptError(f"Answer {number} is not there: these prompts have {known}.")
+        state = self._history.state
+        chosen = without_superseded([*state.get(segment, ()), AnswerPrompt(number)])
+        self._history.commit({**state, segment: tuple(chosen)})
 
     def keep_prompts(self, count: int, segment: str = "1") -> None:
         """Keep the first `count` prompts of a segment; the others and all history are gone."""

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from pumit.errors import PromptError, VolumeError
 from pumit.inference.interactive.index_prompts import check_prompt, to_index
+from pumit.inference.interactive.other_answers import with_answer
 from pumit.inference.interactive.packed_mask import packed
 from pumit.inference.interactive.prompt_history import PromptHistory
 from pumit.inference.interactive.prompt_solver import PromptSolver
@@ -20,8 +21,8 @@ from pumit.inference.interactive.uncertainty import evidence_of, uncertain_regio
 from pumit.inference.storage.image_store import ImageStore, OpenScan
 from pumit.models.card import calibration_of
 from pumit.models.overlap import Evidence, overlap_models
-from pumit.prompts import MaskPrompt, PointPrompt, Prompt
-from pumit.segmentation import PromptAnswer, Quality, UncertainRegion
+from pumit.prompts import AnswerPrompt, MaskPrompt, PointPrompt, Prompt, without_superseded
+from pumit.segmentation import AnswerChoice, PromptAnswer, Quality, UncertainRegion
 from pumit.system.threads import FittingThreads
 from pumit.volume import Volume
 
@@ -199,7 +200,16 @@ class InteractiveSession(PromptedSession):
         places = self._places(answer, place_count) if place_count else []
         dice = self._dice(compact)
         quality = None if dice is None or self._overlap is None else self._overlap.quality(dice)
-        return PromptAnswer(self._mask(answer), self._iou(answer), dice, tuple(places), quality)
+        choice = AnswerChoice(answer.number, answer.count)
+        mask, iou = self._mask(answer), self._iou(answer)
+        return PromptAnswer(mask, iou, dice, tuple(places), quality, choice)
+
+    def answer_count(self, segment: str = "1") -> int:
+        """How many different answers there are to the prompts of a segment, at most four.
+
+        More than one to a first prompt alone; `choose_answer` shows another one.
+        """
+        return self._answer(self.prompts(segment), None, None).count
 
     def estimated_iou(self, segment: str = "1") -> float:
         """The IoU to expect of the answer, 0 to 1.
@@ -276,7 +286,8 @@ class InteractiveSession(PromptedSession):
         cancelled: Callable[[], bool] | None,
         progress: Callable[[float], None] | None,
     ) -> SolverState:
-        volume, solver, prompts = self.volume, self.solver, tuple(segment_prompts)
+        volume, solver = self.volume, self.solver
+        prompts = tuple(without_superseded(segment_prompts))
         if not prompts:
             raise PromptError("There is no prompt yet; click a point or draw a box.")
         # 1. The longest prefix of the prompts whose answer is cached; shorter ones may be evicted.
@@ -295,11 +306,14 @@ class InteractiveSession(PromptedSession):
         # 4. Add one prompt after another, each answer refined from the one before; a mask starts
         #    anew.
         for count in range(cached + 1, len(prompts) + 1):
-            prefix = to_index(prompts[:count], volume, self.order)
-            if prefix.is_answerable:
-                is_new_mask = isinstance(prompts[count - 1], MaskPrompt)
+            prefix, newest = to_index(prompts[:count], volume, self.order), prompts[count - 1]
+            if isinstance(newest, AnswerPrompt):
+                answer = with_answer(answer, newest.number, solver.shape) if answer else None
+            elif prefix.is_answerable:
+                is_new_mask = isinstance(newest, MaskPrompt)
                 with self._threads.computing():
                     answer = solver.answer(prefix, None if is_new_mask else answer, cancelled)
+            if answer is not None:
                 self._answers[prompts[:count]] = answer
             if progress is not None:
                 progress(count / len(prompts))

@@ -25,12 +25,14 @@ class FieldAnswer:
         logits: Logits (D, H, W), or None.
         score: Trust in the answer.
         iou: The model's estimate of its IoU.
+        spare: Further answers that are offered as others alone.
     """
 
     field: Field
     logits: Floats | None = None
     score: float = -1.0
     iou: float = 0.0
+    spare: tuple[FieldAnswer, ...] = ()
 
 
 @dataclass
@@ -44,6 +46,10 @@ class SolverState:
         iou: The model's estimate for the chosen answer, before it was refined.
         box: The box it answers, or None.
         num_points: Number of points that it answers.
+        others: Other answers to a first prompt, the most trusted first, each different from the
+            shown one and from those before it.
+        count: How many answers there are to choose from, the most trusted one among them.
+        number: Which of them is shown, from 1.
     """
 
     views: list[FieldAnswer] = field(default_factory=list)
@@ -52,11 +58,19 @@ class SolverState:
     iou: float = 0.0
     box: tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]] | None = None
     num_points: int = 0
+    others: tuple[FieldAnswer, ...] = ()
+    count: int = 1
+    number: int = 1
+
+    def confirmed(self, num_points: int) -> SolverState:
+        """The same answer to more points, which leave nothing to choose."""
+        return replace(self, num_points=num_points, others=(), count=1, number=1)
 
     @cached_property
     def nbytes(self) -> int:
         """What it takes in memory, bytes, once it is complete."""
-        arrays = [view.logits for view in self.views if view.logits is not None]
+        views = [*self.views, *self.others]
+        arrays = [view.logits for view in views if view.logits is not None]
         return storage_bytes(arrays if self.patch is None else [*arrays, self.patch.logits])
 
 

@@ -63,7 +63,9 @@ def interactions_of(
         return _boxes(bounds_of(prompt, volume), remote)
     if isinstance(prompt, ScribblePrompt):
         return [_scribble(prompt, volume, remote)]
-    return [_mask(prompt, volume, remote)]
+    if isinstance(prompt, MaskPrompt):
+        return [_mask(prompt, volume, remote)]
+    raise PromptError("An nnInteractive server has one answer; choose none.")
 
 
 def bounds_of(box: BoxPrompt, volume: Volume) -> Bounds:

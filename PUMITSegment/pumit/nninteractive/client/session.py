@@ -27,7 +27,7 @@ from pumit.nninteractive.client.interactions import interactions_of
 from pumit.nninteractive.client.wire import NNInteractiveWire, claim
 from pumit.nninteractive.remote_capabilities import read_remote_capabilities
 from pumit.preprocessing.channels import check_contrast, grey
-from pumit.prompts import BoxPrompt, MaskPrompt, Prompt
+from pumit.prompts import AnswerPrompt, PointPrompt, Prompt, ScribblePrompt
 from pumit.segmentation import PromptAnswer, UncertainRegion
 from pumit.volume import Volume
 from pumit.wire.arrays import Array
@@ -147,7 +147,7 @@ class NNInteractiveSession(RecoverableSession):
                 hold or the server does not take.
             ServiceError: If the server is gone; `rebuild` continues on another.
         """
-        kept = [packed(prompt) for prompt in prompts]
+        kept = [packed(prompt) for prompt in prompts if not isinstance(prompt, AnswerPrompt)]
         return PromptAnswer(self._mask(kept, segment, cancelled, progress), None, None)
 
     def _mask(
@@ -192,6 +192,10 @@ class NNInteractiveSession(RecoverableSession):
             raise
         finally:
             self._pending.discard(pending)
+
+    def answer_count(self, segment: str = "1") -> int:
+        """One: the protocol has no other answers."""
+        return 1
 
     def estimated_iou(self, segment: str = "1") -> None:
         """None: the protocol has no estimate of a mask's quality."""
@@ -316,7 +320,7 @@ class _PendingPrediction:
 
 
 def _is_positive(prompt: Prompt) -> bool:
-    return isinstance(prompt, (BoxPrompt, MaskPrompt)) or prompt.is_positive
+    return not isinstance(prompt, PointPrompt | ScribblePrompt) or prompt.is_positive
 
 
 def _image_of(volume: Volume, channel: int) -> Array:

@@ -71,13 +71,14 @@ async def capabilities(state: State) -> CapabilitiesOut:
         "sessions": len(state.leases),
         "memory": asdict(state.memory()),
         "protocols": {"nninteractive": protocol.NNINTERACTIVE_VERSION},
-        "prompts": ["point", "box", "scribble", "mask"],
+        "prompts": ["point", "box", "scribble", "mask", "answer"],
         # The last one is the earlier name of the one before it.
         "answers": [
             "mask",
             "estimated_iou",
             "expected_dice",
             "quality",
+            "choice",
             "uncertain_regions",
             "doubtful_places",
         ],

@@ -52,11 +52,21 @@ class MaskIn(_Body):
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
+class AnswerIn(_Body):
+    """The choice of another answer to the prompts before it, numbered from 1 by trust."""
+
+    kind: Literal["answer"]
+    number: Annotated[int, Field(ge=1, le=100, strict=True)]
+
+
+AnyPrompt = PointIn | BoxIn | ScribbleIn | MaskIn | AnswerIn
+
+
 class PredictIn(_Body):
     """A segment with all its prompts in order, and the number of uncertain regions to return."""
 
     segment: Segment = "1"
-    prompts: list[Annotated[PointIn | BoxIn | ScribbleIn | MaskIn, Field(discriminator="kind")]]
+    prompts: list[Annotated[AnyPrompt, Field(discriminator="kind")]]
     places: Annotated[int, Field(ge=0, le=100)] = 0
 
 

@@ -35,8 +35,9 @@ router = APIRouter()
 
 _ANSWER: dict[int | str, dict[str, Any]] = {
     200: {
-        "description": "A bundle: JSON with `bbox`, `shape`, `estimated_iou`, `expected_dice` and "
-        "`places`, and the array `mask`, packed bits of the bounding box",
+        "description": "A bundle: JSON with `bbox`, `shape`, `estimated_iou`, `expected_dice`, "
+        "`places` and `choice` (the number of this answer to the prompts, and how many there are), "
+        "and the array `mask`, packed bits of the bounding box",
         "content": {protocol.OCTET_STREAM: {"schema": {"type": "string", "format": "binary"}}},
     }
 }

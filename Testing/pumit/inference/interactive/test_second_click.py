@@ -101,7 +101,7 @@ def solver(bright_segmenter: Segmenter) -> PromptSolver:
     return session._solver
 
 
-Solve = Callable[[IndexPrompts, int], SolverState]
+Solve = Callable[..., SolverState]
 
 
 @pytest.fixture
@@ -109,8 +109,9 @@ def after_a_piece(solver: PromptSolver, monkeypatch: pytest.MonkeyPatch) -> Solv
     """Answers prompts after an answer that was a piece; the correction adds a bit to it."""
     begun = solver.answer(IndexPrompts([(10.0, 25.0, 25.0, True)]), None)
 
-    def solve(prompts: IndexPrompts, answered: int) -> SolverState:
-        before = replace(begun, patch=patch(PIECE), num_points=answered, box=prompts.box)
+    def solve(prompts: IndexPrompts, answered: int, number: int = 1) -> SolverState:
+        piece = replace(begun, patch=patch(PIECE), num_points=answered, number=number)
+        before = replace(piece, box=prompts.box)
         corrected = replace(before, patch=patch(PIECE, BIT), num_points=answered + 1)
         monkeypatch.setattr(solver, "_corrected", lambda *_: corrected)
         return solver.answer(prompts, before)
@@ -132,6 +133,11 @@ def test_a_second_click_brings_the_whole(after_a_piece: Solve) -> None:
     state = after_a_piece(IndexPrompts([FIRST, SECOND]), 1)
     assert share_of_the_liver(state) > 0.9
     assert state.num_points == 2
+
+
+def test_a_second_click_stays_with_another_answer_that_was_chosen(after_a_piece: Solve) -> None:
+    state = after_a_piece(IndexPrompts([FIRST, SECOND]), 1, number=2)
+    assert share_of_the_liver(state) < 0.1
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from nninteractive_server import serve_nninteractive
 from painting_session import at, painted, point
 from pumit.errors import Cancelled, PromptError, ServiceError, VolumeError
 from pumit.nninteractive.client.session import NNInteractiveSession
-from pumit.prompts import BoxPrompt, MaskPrompt, PointPrompt, ScribblePrompt
+from pumit.prompts import AnswerPrompt, BoxPrompt, MaskPrompt, PointPrompt, ScribblePrompt
 from pumit.volume import Volume
 
 
@@ -274,6 +274,17 @@ def test_progress_tells_how_many_prompts_are_repeated(session, volume, theirs):
     session.predict(progress=reports.append)
     assert reports[0] == 0
     assert reports[-1] == 1
+
+
+def test_there_is_one_answer(session, volume):
+    """A choice, as in a scene of another server, changes nothing."""
+    session.add_prompt(point(volume, 4, 10, 10))
+    mask = session.predict()
+    assert session.answer_count() == 1
+    with pytest.raises(PromptError, match="have one answer"):
+        session.choose_answer(2)
+    chosen = session.answer([*session.prompts(), AnswerPrompt(2)]).mask
+    np.testing.assert_array_equal(chosen, mask)
 
 
 def test_no_estimate_is_made_up(session, volume):

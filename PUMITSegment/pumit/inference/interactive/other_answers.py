@@ -1,0 +1,128 @@
+"""Other answers to a first prompt, from what was computed to find the one that is shown."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from pumit.inference.interactive.answer_checks import bounds_of, contradicted
+from pumit.inference.interactive.grid_transfer import to_volume
+from pumit.inference.interactive.index_prompts import IndexPrompts
+from pumit.inference.interactive.solver_state import FieldAnswer, SolverState
+
+MOST_ANSWERS = 4  # together with the one that is shown
+DISTINCT = 0.8  # Dice below which two answers are different ones
+SAMPLES = 20  # points along each axis at which answers are compared
+
+Mask = npt.NDArray[np.bool_]
+Bounds = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class _Extent:
+    """A mask in its field, and the box of volume indices that holds it, (2, 3)."""
+
+    view: FieldAnswer
+    mask: Mask
+    bounds: Bounds
+
+    @staticmethod
+    def of(view: FieldAnswer) -> _Extent | None:
+        """The mask of an answer; None where it is empty."""
+        assert view.logits is not None
+        mask = view.logits > 0
+        found = bounds_of(mask)
+        if found is None:
+            return None
+        ends = view.field.to_volume(found + np.array([[-0.5], [0.5]]))
+        return _Extent(view, mask, ends)
+
+    def at(self, axes: Sequence[npt.NDArray[np.float64]]) -> Mask:
+        """The mask on a grid of volume indices; False outside of its field."""
+        where = self.view.field
+        index, inside = [], []
+        for i, places in enumerate(axes):
+            at = (places - where.centre_index[i]) / where.step[i] + (where.shape[i] - 1) / 2
+            nearest = np.rint(at).astype(np.intp)
+            inside.append((nearest >= 0) & (nearest < where.shape[i]))
+            index.append(nearest.clip(0, where.shape[i] - 1))
+        found: Mask = self.mask[np.ix_(*index)] & np.logical_and.outer(
+            np.logical_and.outer(inside[0], inside[1]), inside[2]
+        )
+        return found
+
+
+def distinct_answers(
+    shown: FieldAnswer,
+    candidates: Iterable[FieldAnswer],
+    prompts: IndexPrompts,
+    shape: tuple[int, int, int],
+) -> tuple[FieldAnswer, ...]:
+    """Choose the answers to offer after the one that is shown.
+
+    Args:
+        shown: Answer that is shown.
+        candidates: All answers of all fields, with their scores.
+        prompts: The prompts that they answer.
+        shape: Volume grid (d, h, w).
+
+    Returns:
+        Answers whose Dice with the shown one and with each other is below 0.8, the most trusted
+        first, at most three. Each holds the clicks inside, and none of those outside.
+    """
+    limit = np.array(shape) - 0.5
+    first = _Extent.of(shown)
+    kept = [] if first is None else [first]
+    for view in sorted(candidates, key=lambda each: -each.score):
+        if len(kept) == MOST_ANSWERS:
+            break
+        extent = _Extent.of(view)
+        if extent is None or contradicted(extent.mask, view.field, prompts) > 0:
+            continue
+        is_in_volume = (extent.bounds[0] < limit).all() and (extent.bounds[1] > -0.5).all()
+        if is_in_volume and all(_dice(extent, other, limit) < DISTINCT for other in kept):
+            kept.append(extent)
+    # A candidate shares its memory with those of the same field.
+    return tuple(
+        replace(each.view, logits=np.array(each.view.logits)) for each in kept if each is not first
+    )
+
+
+def with_answer(state: SolverState, number: int, shape: tuple[int, int, int]) -> SolverState:
+    """The state in which another of the computed answers is shown.
+
+    Nothing is decoded, so the answer is as fine as its field.
+
+    Args:
+        state: Answer to a first prompt, with the others.
+        number: Which one, from 1; numbers beyond the last begin again at the first.
+        shape: Volume grid (d, h, w).
+    """
+    number = (number - 1) % state.count + 1
+    if number == 1:
+        return state
+    view = state.others[number - 2]
+    assert view.logits is not None
+    chosen = next(i for i, other in enumerate(state.views) if other.field == view.field)
+    views = [*state.views[:chosen], view, *state.views[chosen + 1 :]]
+    patch = to_volume(view.logits, view.field, shape)
+    return replace(
+        state, views=views, chosen=chosen, patch=patch, iou=view.iou, number=number, others=()
+    )
+
+
+def _dice(a: _Extent, b: _Extent, limit: npt.NDArray[np.float64]) -> float:
+    """Overlap of two masks at points of a grid over both."""
+    low = np.maximum(np.minimum(a.bounds[0], b.bounds[0]), -0.5)
+    high = np.minimum(np.maximum(a.bounds[1], b.bounds[1]), limit)
+    axes = []
+    for start, stop in zip(low, high, strict=True):
+        count = max(1, min(SAMPLES, math.ceil(stop - start)))
+        axes.append(start + (np.arange(count) + 0.5) * (stop - start) / count)
+    one, two = a.at(axes), b.at(axes)
+    total = int(one.sum()) + int(two.sum())
+    return 2 * int((one & two).sum()) / total if total else 1.0
