@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import closing
+from itertools import groupby, tee
 from pathlib import Path
 from typing import Any
 
@@ -38,17 +40,19 @@ def read_pixels(slices: Sequence[DicomSlice]) -> Array:
             return _picture(slices[0])
         shape = (len(slices), rows, columns) + ((samples,) if samples > 1 else ())
         array = np.empty(shape, dtype=_result_type(slices))
-        decoded: tuple[Path | None, Array] = (None, array)
-        for index, s in enumerate(slices):
-            if decoded[0] != s.file.path:
-                decoded = (s.file.path, _decode(s.file.path))
-            frame = _frame(decoded[1], s, s.frame)
-            if frame.shape != shape[1:]:
-                raise _not_as_promised(decoded[1], s)
-            values = _rescaled(frame, s)
-            if not _fits(values, array.dtype):
-                array = array.astype(np.int32)
-            array[index] = values
+        of_file = [(path, list(own)) for path, own in groupby(slices, lambda s: s.file.path)]
+        index = 0
+        with closing(_decode([path for path, _ in of_file])) as decoded:
+            for frames, (_, own) in zip(decoded, of_file, strict=True):
+                for s in own:
+                    frame = _frame(frames, s, s.frame)
+                    if frame.shape != shape[1:]:
+                        raise _not_as_promised(frames, s)
+                    values = _rescaled(frame, s)
+                    if not _fits(values, array.dtype):
+                        array = array.astype(np.int32)
+                    array[index] = values
+                    index += 1
     return np.ascontiguousarray(np.moveaxis(array, -1, 0)) if samples > 1 else array
 
 
@@ -72,7 +76,7 @@ def _not_as_promised(frames: Array, s: DicomSlice) -> VolumeError:
 
 def _picture(s: DicomSlice) -> Array:
     """A single image, whose frames are time where it has several."""
-    decoded = _decode(s.file.path)
+    (decoded,) = _decode([s.file.path])
     frames = [_frame(decoded, s, s.frame + k) for k in range(s.times)]
     array = np.stack([_rescaled(frame, s) for frame in frames])
     if _fits(array, _result_type([s])):
@@ -125,19 +129,20 @@ def _rescaled(stored: Array, s: DicomSlice) -> Array:
     return np.asarray(stored * np.float64(s.slope) + s.intercept)
 
 
-def _decode(path: Path) -> Array:
-    """All frames of a file: (F, H, W), or (F, H, W, 3) in RGB.
+def _decode(paths: Sequence[Path]) -> Generator[Array]:
+    """All frames of each file: (F, H, W), or (F, H, W, 3) in RGB.
 
     Stored values as any decoder gives them, or what a table of the header makes of them.
     Floating-point frames are intensities already, integers are stored values.
     """
-    ds = pydicom.dcmread(path, force=True)
-    array = stored_frames(ds)
-    if ds.get("PhotometricInterpretation") == "PALETTE COLOR":
-        return _palette(array, ds)
-    if ds.get("ModalityLUTSequence"):
-        return np.asarray(apply_modality_lut(array, ds)).astype(np.float32)
-    return array
+    objects, again = tee(pydicom.dcmread(path, force=True) for path in paths)
+    for array, ds in zip(stored_frames(objects), again, strict=True):
+        if ds.get("PhotometricInterpretation") == "PALETTE COLOR":
+            array = _palette(array, ds)
+        elif ds.get("ModalityLUTSequence"):
+            array = np.asarray(apply_modality_lut(array, ds)).astype(np.float32)
+        ds.pop("PixelData", None)  # no longer needed, and as large as what it was decoded to
+        yield array
 
 
 def _palette(indices: Array, ds: FileDataset) -> Array:
