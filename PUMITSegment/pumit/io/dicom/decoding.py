@@ -12,14 +12,14 @@ import numpy as np
 import pydicom
 from pydicom.dataset import Dataset, FileDataset
 from pydicom.encaps import generate_frames
-from pydicom.pixels import get_decoder, iter_pixels, pixel_array
+from pydicom.pixels import iter_pixels, pixel_array
 from pydicom.pixels.decoders.rle import _rle_decode_segment, _rle_parse_header
 from pydicom.uid import UID, RLELossless
 
 from pumit.errors import VolumeError
 from pumit.geometry import Array
 from pumit.io.dicom.codestream import check_frame, frame_bytes
-from pumit.io.dicom.gdcm_process import GdcmProcess, cannot_decode
+from pumit.io.dicom.gdcm_process import GdcmProcess, cannot_decode, is_known
 from pumit.io.expansion import is_absurd
 from pumit.io.parser_errors import parser_errors
 
@@ -28,7 +28,7 @@ DEFLATED_FRAMES = UID("1.2.840.10008.1.2.8.1")
 _MAX_DEFLATE_RATIO = 1100
 
 
-def stored_frames(files: Iterable[FileDataset]) -> Iterator[Array]:
+def stored_frames(files: Iterable[FileDataset], gdcm: GdcmProcess) -> Iterator[Array]:
     """Decode all frames of each file, one file at a time.
 
     pydicom's decoders come first. What they do not know, and what no scanner would write so, goes
@@ -36,6 +36,7 @@ def stored_frames(files: Iterable[FileDataset]) -> Iterator[Array]:
 
     Args:
         files: The whole objects.
+        gdcm: That process.
 
     Yields:
         (F, H, W), or (F, H, W, 3) in RGB. Floating-point pixels are intensities already, integers
@@ -45,29 +46,28 @@ def stored_frames(files: Iterable[FileDataset]) -> Iterator[Array]:
         VolumeError: If there are no pixels, they are not as the header says, or nothing here
             decodes their compression.
     """
-    with GdcmProcess() as gdcm:
-        unknown: set[UID] = set()  # to pydicom
-        for ds in files:
-            _check_size(ds)
-            syntax = ds.file_meta.TransferSyntaxUID
-            is_for_gdcm = syntax in unknown or not _is_for_pydicom(ds)
-            if is_for_gdcm:
-                gdcm.submit(ds)
-            if gdcm.waiting > is_for_gdcm:  # the file before, which was decoded meanwhile
-                yield gdcm.result()
-            if is_for_gdcm:
-                continue
-            try:
-                array = np.stack(list(_deflated_frames(ds))) if is_deflated(syntax) else _all(ds)
-            except parser_errors():
-                if is_deflated(syntax) or not syntax.is_compressed:
-                    raise
-                gdcm.submit(ds)
-                array = gdcm.result()
-                unknown.add(syntax)
-            yield array
-        while gdcm.waiting:
+    unknown: set[UID] = set()  # to pydicom
+    for ds in files:
+        _check_size(ds)
+        syntax = ds.file_meta.TransferSyntaxUID
+        is_for_gdcm = syntax in unknown or not _is_for_pydicom(ds)
+        if is_for_gdcm:
+            gdcm.submit(ds)
+        if gdcm.waiting > is_for_gdcm:  # the file before, which was decoded meanwhile
             yield gdcm.result()
+        if is_for_gdcm:
+            continue
+        try:
+            array = np.stack(list(_deflated_frames(ds))) if is_deflated(syntax) else _all(ds)
+        except parser_errors():
+            if is_deflated(syntax) or not syntax.is_compressed:
+                raise
+            gdcm.submit(ds)
+            array = gdcm.result()
+            unknown.add(syntax)
+        yield array
+    while gdcm.waiting:
+        yield gdcm.result()
 
 
 def _all(ds: FileDataset) -> Array:
@@ -106,10 +106,7 @@ def _is_for_pydicom(ds: FileDataset) -> bool:
         raise cannot_decode(syntax) from error
     if len(checked) < int(ds.get("NumberOfFrames") or 1):
         raise cannot_decode(syntax)
-    try:
-        return all(checked) and get_decoder(syntax).is_available
-    except NotImplementedError:  # one that it does not even name
-        return False
+    return all(checked) and is_known(syntax)
 
 
 def frames_one_by_one(ds: FileDataset, indices: list[int]) -> Iterator[Array]:
@@ -123,7 +120,8 @@ def frames_one_by_one(ds: FileDataset, indices: list[int]) -> Iterator[Array]:
         found = list(_deflated_frames(ds) if is_deflated(syntax) else _packed_rle_frames(ds))
         return iter([found[index] for index in indices])
     if not _is_for_pydicom(ds):
-        (whole,) = stored_frames([ds])
+        with GdcmProcess() as gdcm:
+            (whole,) = stored_frames([ds], gdcm)
         return iter([whole[index] for index in indices])
     if is_packed and not syntax.is_compressed:
         return _bits(ds, indices)

@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -145,8 +145,12 @@ def _is_directory(header: FileDataset) -> bool:
     return str(header.file_meta.get("MediaStorageSOPClassUID", "")) == MediaStorageDirectoryStorage
 
 
-def find_dicom(folder: Path) -> list[DicomFile]:
+def find_dicom(folder: Path, *, seen: Callable[[DicomFile], None] | None = None) -> list[DicomFile]:
     """List the DICOM objects in a folder and its subfolders, by path; pass over other files.
+
+    Args:
+        folder: Folder to search.
+        seen: Callback for each object, at once.
 
     Raises:
         VolumeError: If the folder cannot be read, or holds far too many files.
@@ -164,6 +168,8 @@ def find_dicom(folder: Path) -> list[DicomFile]:
                 ) from error
             if is_dicom(start) and (file := _header_or_none(path, start)) is not None:
                 found.append(file)
+                if seen is not None:
+                    seen(file)
     return found
 
 

@@ -26,11 +26,13 @@ from typing import IO, Any
 import numpy as np
 import psutil
 from pydicom.dataset import Dataset, FileDataset, FileMetaDataset
+from pydicom.pixels import get_decoder
 from pydicom.uid import UID, SecondaryCaptureImageStorage
 
 from pumit.errors import VolumeError
 from pumit.geometry import Array
 from pumit.io.dicom.codestream import frame_bytes
+from pumit.io.dicom.files import DicomFile
 from pumit.system.interpreter import python_environment, python_program
 
 # The attributes that decoders need; of others, such as a slope, GDCM would make something.
@@ -119,6 +121,13 @@ class GdcmProcess:
     def waiting(self) -> int:
         """Files whose result was not asked for yet."""
         return len(self._jobs)
+
+    def prepare(self, file: DicomFile) -> None:
+        """Begin the process if an image will need it, so that it loads while others are found."""
+        syntax = file.header.file_meta.get("TransferSyntaxUID")
+        with suppress(ValueError):  # a private one, of which nothing is known
+            if syntax and file.is_image and syntax.is_compressed and not is_known(syntax):
+                self.start()
 
     def start(self) -> None:
         """Begin the process, so that it loads while something else is done.
@@ -253,6 +262,14 @@ class GdcmProcess:
             return times.user + times.system, int(self._watched.memory_info().rss)
         except psutil.Error:  # it has just ended
             return 0.0, 0
+
+
+def is_known(syntax: UID) -> bool:
+    """Whether pydicom has a decoder for it."""
+    try:
+        return bool(get_decoder(syntax).is_available)
+    except NotImplementedError:  # one that it does not even name
+        return False
 
 
 def cannot_decode(syntax: UID) -> VolumeError:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
 from itertools import groupby, tee
 from pathlib import Path
 from typing import Any
@@ -17,11 +16,12 @@ from pydicom.uid import ExplicitVRBigEndian
 from pumit.errors import VolumeError
 from pumit.geometry import Array
 from pumit.io.dicom.decoding import stored_frames
+from pumit.io.dicom.gdcm_process import GdcmProcess
 from pumit.io.dicom.slices import DicomSlice
 from pumit.io.parser_errors import parsing
 
 
-def read_pixels(slices: Sequence[DicomSlice]) -> Array:
+def read_pixels(slices: Sequence[DicomSlice], gdcm: GdcmProcess) -> Array:
     """Read slices of one size, in the order given.
 
     Rescale slope and intercept are applied slice by slice; PET has one pair per slice. Values
@@ -37,22 +37,22 @@ def read_pixels(slices: Sequence[DicomSlice]) -> Array:
     rows, columns, samples = slices[0].size
     with parsing("DICOM pixel data"):
         if len(slices) == 1 and (slices[0].position_lps is None or slices[0].times > 1):
-            return _picture(slices[0])
+            return _picture(slices[0], gdcm)
         shape = (len(slices), rows, columns) + ((samples,) if samples > 1 else ())
         array = np.empty(shape, dtype=_result_type(slices))
         of_file = [(path, list(own)) for path, own in groupby(slices, lambda s: s.file.path)]
         index = 0
-        with closing(_decode([path for path, _ in of_file])) as decoded:
-            for frames, (_, own) in zip(decoded, of_file, strict=True):
-                for s in own:
-                    frame = _frame(frames, s, s.frame)
-                    if frame.shape != shape[1:]:
-                        raise _not_as_promised(frames, s)
-                    values = _rescaled(frame, s)
-                    if not _fits(values, array.dtype):
-                        array = array.astype(np.int32)
-                    array[index] = values
-                    index += 1
+        decoded = _decode([path for path, _ in of_file], gdcm)
+        for frames, (_, own) in zip(decoded, of_file, strict=True):
+            for s in own:
+                frame = _frame(frames, s, s.frame)
+                if frame.shape != shape[1:]:
+                    raise _not_as_promised(frames, s)
+                values = _rescaled(frame, s)
+                if not _fits(values, array.dtype):
+                    array = array.astype(np.int32)
+                array[index] = values
+                index += 1
     return np.ascontiguousarray(np.moveaxis(array, -1, 0)) if samples > 1 else array
 
 
@@ -74,9 +74,9 @@ def _not_as_promised(frames: Array, s: DicomSlice) -> VolumeError:
     )
 
 
-def _picture(s: DicomSlice) -> Array:
+def _picture(s: DicomSlice, gdcm: GdcmProcess) -> Array:
     """A single image, whose frames are time where it has several."""
-    (decoded,) = _decode([s.file.path])
+    (decoded,) = _decode([s.file.path], gdcm)
     frames = [_frame(decoded, s, s.frame + k) for k in range(s.times)]
     array = np.stack([_rescaled(frame, s) for frame in frames])
     if _fits(array, _result_type([s])):
@@ -129,14 +129,14 @@ def _rescaled(stored: Array, s: DicomSlice) -> Array:
     return np.asarray(stored * np.float64(s.slope) + s.intercept)
 
 
-def _decode(paths: Sequence[Path]) -> Generator[Array]:
+def _decode(paths: Sequence[Path], gdcm: GdcmProcess) -> Iterator[Array]:
     """All frames of each file: (F, H, W), or (F, H, W, 3) in RGB.
 
     Stored values as any decoder gives them, or what a table of the header makes of them.
     Floating-point frames are intensities already, integers are stored values.
     """
     objects, again = tee(pydicom.dcmread(path, force=True) for path in paths)
-    for array, ds in zip(stored_frames(objects), again, strict=True):
+    for array, ds in zip(stored_frames(objects, gdcm), again, strict=True):
         if ds.get("PhotometricInterpretation") == "PALETTE COLOR":
             array = _palette(array, ds)
         elif ds.get("ModalityLUTSequence"):
