@@ -53,7 +53,8 @@ def stored_frames(files: Iterable[FileDataset], gdcm: GdcmProcess) -> Iterator[A
         is_for_gdcm = syntax in unknown or not _is_for_pydicom(ds)
         if is_for_gdcm:
             gdcm.submit(ds)
-        if gdcm.waiting > is_for_gdcm:  # the file before, which was decoded meanwhile
+        # Files before this one, which were decoded while it was read.
+        while gdcm.is_full if is_for_gdcm else gdcm.is_busy:
             yield gdcm.result()
         if is_for_gdcm:
             continue
@@ -66,7 +67,7 @@ def stored_frames(files: Iterable[FileDataset], gdcm: GdcmProcess) -> Iterator[A
             array = gdcm.result()
             unknown.add(syntax)
         yield array
-    while gdcm.waiting:
+    while gdcm.is_busy:
         yield gdcm.result()
 
 
@@ -78,11 +79,12 @@ def _all(ds: FileDataset) -> Array:
 
 def _check_size(ds: FileDataset) -> None:
     """Refuse an object without pixels, or with far fewer bytes than those need."""
-    _complete_meta(ds)
-    if "FloatPixelData" in ds or "DoubleFloatPixelData" in ds:
-        return
-    if "PixelData" not in ds:
+    if "PixelData" not in ds and "FloatPixelData" not in ds and "DoubleFloatPixelData" not in ds:
         raise VolumeError("A DICOM file of the series has no pixel data; export it again.")
+    _complete_meta(ds)
+    syntax = ds.file_meta.TransferSyntaxUID
+    if not is_deflated(syntax) and not syntax.is_compressed:
+        return  # pydicom compares the two
     size = frame_bytes(ds) * max(int(ds.get("NumberOfFrames") or 1), 1)
     if is_absurd(size, len(ds.PixelData)):
         raise VolumeError(

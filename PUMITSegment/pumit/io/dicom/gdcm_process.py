@@ -67,6 +67,8 @@ _OWN_SECONDS, _SECONDS_PER_MIB = 5.0, 1.0
 # A process that waits for the system, not for a processor.
 _START_SECONDS, _PATIENCE = 120.0, 10.0
 _WATCH_SECONDS = 0.02
+# Pixels that may wait, decoded, to be taken.
+_AHEAD_BYTES = 4 << 20
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,7 @@ class _Job:
     file: Path
     decoded: Path
     shape: tuple[int, ...]
+    size: int
     bytes: int
     seconds: float
 
@@ -82,7 +85,7 @@ class _Job:
 class GdcmProcess:
     """Decodes files in their order, in one process that begins with the first of them.
 
-    A file can be submitted while the one before is decoded.
+    Files can be submitted while those before are decoded.
 
     Args:
         command: Command of the process; for tests.
@@ -118,15 +121,20 @@ class GdcmProcess:
             self._folder.cleanup()
 
     @property
-    def waiting(self) -> int:
-        """Files whose result was not asked for yet."""
-        return len(self._jobs)
+    def is_busy(self) -> bool:
+        """Whether there is a result that was not asked for yet."""
+        return bool(self._jobs)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether results should be asked for before another file is submitted."""
+        return len(self._jobs) > 1 and sum(job.size for job in self._jobs) > _AHEAD_BYTES
 
     def prepare(self, file: DicomFile) -> None:
         """Begin the process if an image will need it, so that it loads while others are found."""
         syntax = file.header.file_meta.get("TransferSyntaxUID")
         with suppress(ValueError):  # a private one, of which nothing is known
-            if syntax and file.is_image and syntax.is_compressed and not is_known(syntax):
+            if syntax and syntax.is_compressed and not is_known(syntax) and file.is_image:
                 self.start()
 
     def start(self) -> None:
@@ -188,6 +196,7 @@ class GdcmProcess:
             file=file,
             decoded=file.with_suffix(".mha"),
             shape=shape,
+            size=size,
             bytes=_OWN_BYTES + _COPIES * size + 2 * len(ds.PixelData),
             seconds=_OWN_SECONDS + _SECONDS_PER_MIB * size / 2**20,
         )
@@ -212,11 +221,12 @@ class GdcmProcess:
             VolumeError: If it cannot be decoded, or only with more memory or time than its pixels
                 can need.
         """
+        memory = max(job.bytes for job in self._jobs)
         job = self._jobs.popleft()
         if not self._is_ready:
             self._answer(_START_SECONDS, _START_SECONDS, sys.maxsize, job)
             self._is_ready = True
-        answer = self._answer(job.seconds, _PATIENCE * job.seconds, job.bytes, job)
+        answer = self._answer(job.seconds, _PATIENCE * job.seconds, memory, job)
         if answer.get("error") == "memory":
             raise _too_much(job, f"{job.bytes >> 20} MiB of memory")
         shape, kind = tuple(answer.get("shape", ())), _TYPES.get(answer.get("type", ""))
