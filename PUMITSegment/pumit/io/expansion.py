@@ -6,6 +6,8 @@ from __future__ import annotations
 SUSPICIOUS_BYTES = 1 << 28
 # No scan compresses further than this.
 MAX_COMPRESSION = 1100
+# Deflating takes a byte for at most so many.
+MAX_DEFLATE_RATIO = 1100
 
 
 def is_absurd(announced: int, held: int) -> bool:

@@ -20,12 +20,10 @@ from pumit.errors import VolumeError
 from pumit.geometry import Array
 from pumit.io.dicom.codestream import check_frame, frame_bytes
 from pumit.io.dicom.gdcm_process import GdcmProcess, cannot_decode, is_known
-from pumit.io.expansion import is_absurd
+from pumit.io.expansion import MAX_DEFLATE_RATIO, is_absurd
 from pumit.io.parser_errors import parser_errors
 
 DEFLATED_FRAMES = UID("1.2.840.10008.1.2.8.1")
-# A frame that is deflated further than this is no image.
-_MAX_DEFLATE_RATIO = 1100
 
 
 def stored_frames(files: Iterable[FileDataset], gdcm: GdcmProcess) -> Iterator[Array]:
@@ -104,6 +102,8 @@ def _is_for_pydicom(ds: FileDataset) -> bool:
         return True
     try:
         checked = [check_frame(ds, encoded) for encoded in _encoded_frames(ds)]
+    except VolumeError:
+        raise
     except parser_errors() as error:
         raise cannot_decode(syntax) from error
     if len(checked) < int(ds.get("NumberOfFrames") or 1):
@@ -170,7 +170,7 @@ def _deflated_frames(ds: Dataset) -> Iterator[Array]:
     bits = int(ds.BitsAllocated)
     size = (int(np.prod(shape)) * bits + 7) // 8
     for encoded in _encoded_frames(ds):
-        if size > len(encoded) * _MAX_DEFLATE_RATIO:
+        if size > len(encoded) * MAX_DEFLATE_RATIO:
             raise ValueError("a frame too short for its size")
         data = zlib.decompressobj(-zlib.MAX_WBITS).decompress(encoded, size)
         if bits == 1:

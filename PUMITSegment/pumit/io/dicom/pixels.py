@@ -18,6 +18,7 @@ from pumit.geometry import Array
 from pumit.io.dicom.decoding import stored_frames
 from pumit.io.dicom.gdcm_process import GdcmProcess
 from pumit.io.dicom.slices import DicomSlice
+from pumit.io.expansion import is_absurd
 from pumit.io.parser_errors import parsing
 
 
@@ -40,6 +41,7 @@ def read_pixels(slices: Sequence[DicomSlice], gdcm: GdcmProcess) -> Array:
             return _picture(slices[0], gdcm)
         shape = (len(slices), rows, columns) + ((samples,) if samples > 1 else ())
         array = np.empty(shape, dtype=_result_type(slices))
+        _check_size(array, slices)
         of_file = [(path, list(own)) for path, own in groupby(slices, lambda s: s.file.path)]
         index = 0
         decoded = _decode([path for path, _ in of_file], gdcm)
@@ -54,6 +56,16 @@ def read_pixels(slices: Sequence[DicomSlice], gdcm: GdcmProcess) -> Array:
                 array[index] = values
                 index += 1
     return np.ascontiguousarray(np.moveaxis(array, -1, 0)) if samples > 1 else array
+
+
+def _check_size(array: Array, slices: Sequence[DicomSlice]) -> None:
+    """Refuse a series that would unpack to far more than its files hold."""
+    held = sum(path.stat().st_size for path in {s.file.path for s in slices})
+    if is_absurd(array.nbytes, held):
+        raise VolumeError(
+            f"The series announces {array.nbytes / 2**30:.1f} GiB of pixels, far more than its "
+            "files can hold: it is damaged; export it again."
+        )
 
 
 def _frame(frames: Array, s: DicomSlice, number: int) -> Array:
