@@ -28,7 +28,10 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 SLOW_S, LONGEST_S, MEMORY_MIB = 5.0, 30, 3000
 LONGEST_INPUT = 16_384
-TARGETS = tuple("nifti nrrd picture dicom codestream zip seg rtstruct labels wire".split())
+TARGETS = (
+    *("nifti", "nrrd", "picture", "dicom", "codestream", "zip"),
+    *("seg", "rtstruct", "labels", "wire"),
+)
 TOGETHER = "together"
 # By the name; all other files are told apart by their content.
 SUFFIXES = {"labels": ".seg.nrrd"}
