@@ -24,7 +24,6 @@ from types import TracebackType
 from typing import IO, Any
 
 import numpy as np
-import psutil
 from pydicom.dataset import Dataset, FileDataset, FileMetaDataset
 from pydicom.pixels import get_decoder
 from pydicom.uid import UID, SecondaryCaptureImageStorage
@@ -94,7 +93,7 @@ class GdcmProcess:
     def __init__(self, command: Sequence[str] | None = None) -> None:
         self._command = command
         self._process: subprocess.Popen[str] | None = None
-        self._watched: psutil.Process | None = None
+        self._watched: Any = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._answers: queue.Queue[str] = queue.Queue()
         self._jobs: deque[_Job] = deque()
@@ -145,6 +144,8 @@ class GdcmProcess:
         """
         if self._process is not None:
             return
+        import psutil
+
         options: dict[str, Any] = {}
         if sys.platform == "win32":
             options = {"creationflags": subprocess.CREATE_NO_WINDOW}
@@ -243,7 +244,6 @@ class GdcmProcess:
         self, processor_seconds: float, seconds: float, memory: int, job: _Job
     ) -> dict[str, Any]:
         """The next line of the process, which is ended where it takes too much."""
-        assert self._watched is not None
         begun, used = time.monotonic(), self._used()
         while True:
             try:
@@ -266,7 +266,8 @@ class GdcmProcess:
 
     def _used(self) -> tuple[float, int]:
         """Seconds of processors and bytes of memory that the process has taken."""
-        assert self._watched is not None
+        import psutil
+
         try:
             times = self._watched.cpu_times()
             return times.user + times.system, int(self._watched.memory_info().rss)
