@@ -53,7 +53,7 @@ SYSTEMS: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
     ),
 }
 # Optional parts of the package that users do not install, or that one GPU alone needs.
-LEFT_OUT_EXTRAS = ("test", "docs", "slicer-test", "mamba")
+LEFT_OUT_EXTRAS = ("test", "fuzz", "docs", "slicer-test", "mamba")
 LEFT_OUT = "torch"
 
 

@@ -21,7 +21,7 @@ CONSTRAINTS = ROOT / ".ci" / "constraints.txt"
 PYTHONS = ("python3.11", "python3.12", "python3.13", sys.executable, "python")
 # Optional parts of the package by what the environment is for. Clicking and reading docstrings
 # need no torch.
-EXTRAS = {"demo": "", "docs": "[docs]", "tests": "[train,test,docs,slicer-test]"}
+EXTRAS = {"demo": "", "docs": "[docs]", "tests": "[train,test,docs,slicer-test,fuzz]"}
 # A distribution may leave out the parts that make environments; the pinned versions need 3.11.
 _IS_USABLE = "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))"
 

@@ -18,6 +18,7 @@ from pumit.wire.protocol import NNINTERACTIVE_VERSION, PREFIX, VERSION_HEADER
 
 WORKFLOWS = ".github/workflows/tests.yml"
 AUDIT = ".github/workflows/audit.yml"
+NIGHTLY = ".github/workflows/nightly.yml"
 GITLAB = ".gitlab-ci.yml"
 TEMPLATES = ".github/ISSUE_TEMPLATE"
 
@@ -25,7 +26,7 @@ TEMPLATES = ".github/ISSUE_TEMPLATE"
 @pytest.mark.parametrize(
     ("schema", "files"),
     [
-        ("github-workflows", [WORKFLOWS, AUDIT]),
+        ("github-workflows", [WORKFLOWS, AUDIT, NIGHTLY]),
         ("gitlab-ci", [GITLAB]),
         ("github-issue-forms", [f"{TEMPLATES}/fault.yml", f"{TEMPLATES}/wish.yml"]),
         ("github-issue-config", [f"{TEMPLATES}/config.yml"]),

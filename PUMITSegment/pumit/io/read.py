@@ -139,18 +139,19 @@ def _kind_inside_gzip(path: Path) -> _Kind | None:
 def _read_dicom(path: Path, kind: _Kind, series: str | None) -> FileImage:
     from pumit.io.dicom.choice import choose_stack
     from pumit.io.dicom.files import find_dicom, read_header, unpack_dicom_zip
+    from pumit.io.dicom.gdcm_process import GdcmProcess
     from pumit.io.dicom.stack import read_stack
 
     # Headers are parsed as their attributes are requested, so all of it may fail.
-    with parsing("DICOM scan"):
+    with parsing("DICOM scan"), GdcmProcess() as gdcm:
         if kind == "DICOM":
-            return read_stack(choose_stack([read_header(path)], series))
+            return read_stack(choose_stack([read_header(path)], series), gdcm)
         if kind == "folder":
-            return read_stack(choose_stack(find_dicom(path), series))
+            return read_stack(choose_stack(find_dicom(path, seen=gdcm.prepare), series), gdcm)
         folder = unpack_dicom_zip(path)
         try:
-            stack = choose_stack(find_dicom(Path(folder.name)), series)
-            return read_stack(stack, keep_alive=folder)
+            stack = choose_stack(find_dicom(Path(folder.name), seen=gdcm.prepare), series)
+            return read_stack(stack, gdcm, keep_alive=folder)
         except BaseException:
             folder.cleanup()
             raise

@@ -5,74 +5,110 @@ Every decoder gives the same: what is made of the values is one step for all (`p
 
 from __future__ import annotations
 
-import os
-import tempfile
 import zlib
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pydicom
-import SimpleITK
-from pydicom.dataset import Dataset, FileDataset, FileMetaDataset
+from pydicom.dataset import Dataset, FileDataset
 from pydicom.encaps import generate_frames
 from pydicom.pixels import iter_pixels, pixel_array
 from pydicom.pixels.decoders.rle import _rle_decode_segment, _rle_parse_header
-from pydicom.uid import UID, RLELossless, SecondaryCaptureImageStorage
+from pydicom.uid import UID, RLELossless
 
 from pumit.errors import VolumeError
 from pumit.geometry import Array
-from pumit.io.parser_errors import muted_stderr, parser_errors
+from pumit.io.dicom.codestream import check_frame, frame_bytes
+from pumit.io.dicom.gdcm_process import GdcmProcess, cannot_decode, is_known
+from pumit.io.expansion import MAX_DEFLATE_RATIO, is_absurd
+from pumit.io.parser_errors import parser_errors
 
 DEFLATED_FRAMES = UID("1.2.840.10008.1.2.8.1")
-# A frame that is deflated further than this is no image.
-_MAX_DEFLATE_RATIO = 1100
-# The attributes that decoders need; of others, such as a slope, GDCM would make something.
-_IMAGE_PIXEL = (
-    "SamplesPerPixel",
-    "PhotometricInterpretation",
-    "PlanarConfiguration",
-    "NumberOfFrames",
-    "Rows",
-    "Columns",
-    "BitsAllocated",
-    "BitsStored",
-    "HighBit",
-    "PixelRepresentation",
-)
-_MULTIFRAME_CAPTURE = {
-    1: UID("1.2.840.10008.5.1.4.1.1.7.2"),  # bytes
-    2: UID("1.2.840.10008.5.1.4.1.1.7.3"),  # words
-    3: UID("1.2.840.10008.5.1.4.1.1.7.4"),  # colours
-}
 
 
-def stored_frames(ds: FileDataset) -> Array:
-    """Decode all frames of a file.
+def stored_frames(files: Iterable[FileDataset], gdcm: GdcmProcess) -> Iterator[Array]:
+    """Decode all frames of each file, one file at a time.
+
+    pydicom's decoders come first. What they do not know, and what no scanner would write so, goes
+    to GDCM in a process of limited memory and time.
 
     Args:
-        ds: The whole object.
+        files: The whole objects.
+        gdcm: That process.
 
-    Returns:
+    Yields:
         (F, H, W), or (F, H, W, 3) in RGB. Floating-point pixels are intensities already, integers
         are stored values: of no decoder rescaled, inverted, or looked up in a table.
 
     Raises:
-        VolumeError: If there are no pixels, or nothing here decodes their compression.
+        VolumeError: If there are no pixels, they are not as the header says, or nothing here
+            decodes their compression.
     """
+    unknown: set[UID] = set()  # to pydicom
+    for ds in files:
+        _check_size(ds)
+        syntax = ds.file_meta.TransferSyntaxUID
+        is_for_gdcm = syntax in unknown or not _is_for_pydicom(ds)
+        if is_for_gdcm:
+            gdcm.submit(ds)
+        # Files before this one, which were decoded while it was read.
+        while gdcm.is_full if is_for_gdcm else gdcm.is_busy:
+            yield gdcm.result()
+        if is_for_gdcm:
+            continue
+        try:
+            array = np.stack(list(_deflated_frames(ds))) if is_deflated(syntax) else _all(ds)
+        except parser_errors():
+            if is_deflated(syntax) or not syntax.is_compressed:
+                raise
+            gdcm.submit(ds)
+            array = gdcm.result()
+            unknown.add(syntax)
+        yield array
+    while gdcm.is_busy:
+        yield gdcm.result()
+
+
+def _all(ds: FileDataset) -> Array:
+    array = pixel_array(ds)
+    expected = 4 if int(ds.get("SamplesPerPixel") or 1) > 1 else 3
+    return array[None] if array.ndim == expected - 1 else array
+
+
+def _check_size(ds: FileDataset) -> None:
+    """Refuse an object without pixels, or with far fewer bytes than those need."""
     if "PixelData" not in ds and "FloatPixelData" not in ds and "DoubleFloatPixelData" not in ds:
         raise VolumeError("A DICOM file of the series has no pixel data; export it again.")
     _complete_meta(ds)
     syntax = ds.file_meta.TransferSyntaxUID
+    if not is_deflated(syntax) and not syntax.is_compressed:
+        return  # pydicom compares the two
+    size = frame_bytes(ds) * max(int(ds.get("NumberOfFrames") or 1), 1)
+    if is_absurd(size, len(ds.PixelData)):
+        raise VolumeError(
+            f"A DICOM file announces {size / 2**30:.1f} GiB of pixels, far more than it can hold: "
+            "it is damaged; export it again."
+        )
+
+
+def _is_for_pydicom(ds: FileDataset) -> bool:
+    """Whether pydicom can and should decode an object.
+
+    Raises:
+        VolumeError: If its compressed frames are not of the size that the header says.
+    """
+    syntax = ds.file_meta.TransferSyntaxUID
+    if is_deflated(syntax) or not syntax.is_compressed:
+        return True
     try:
-        frames = list(_deflated_frames(ds)) if is_deflated(syntax) else None
-        array = pixel_array(ds) if frames is None else np.stack(frames)
+        checked = [check_frame(ds, encoded) for encoded in _encoded_frames(ds)]
+    except VolumeError:
+        raise
     except parser_errors() as error:
-        if is_deflated(syntax) or not syntax.is_compressed:
-            raise
-        array = _with_gdcm(ds, error)
-    expected = 4 if int(ds.get("SamplesPerPixel") or 1) > 1 else 3
-    return array[None] if array.ndim == expected - 1 else array
+        raise cannot_decode(syntax) from error
+    if len(checked) < int(ds.get("NumberOfFrames") or 1):
+        raise cannot_decode(syntax)
+    return all(checked) and is_known(syntax)
 
 
 def frames_one_by_one(ds: FileDataset, indices: list[int]) -> Iterator[Array]:
@@ -85,6 +121,10 @@ def frames_one_by_one(ds: FileDataset, indices: list[int]) -> Iterator[Array]:
     if is_deflated(syntax) or (is_packed and syntax == RLELossless):
         found = list(_deflated_frames(ds) if is_deflated(syntax) else _packed_rle_frames(ds))
         return iter([found[index] for index in indices])
+    if not _is_for_pydicom(ds):
+        with GdcmProcess() as gdcm:
+            (whole,) = stored_frames([ds], gdcm)
+        return iter([whole[index] for index in indices])
     if is_packed and not syntax.is_compressed:
         return _bits(ds, indices)
     return iter_pixels(ds, indices=indices, raw=True)
@@ -130,7 +170,7 @@ def _deflated_frames(ds: Dataset) -> Iterator[Array]:
     bits = int(ds.BitsAllocated)
     size = (int(np.prod(shape)) * bits + 7) // 8
     for encoded in _encoded_frames(ds):
-        if size > len(encoded) * _MAX_DEFLATE_RATIO:
+        if size > len(encoded) * MAX_DEFLATE_RATIO:
             raise ValueError("a frame too short for its size")
         data = zlib.decompressobj(-zlib.MAX_WBITS).decompress(encoded, size)
         if bits == 1:
@@ -157,47 +197,3 @@ def _unpacked(data: bytes, shape: tuple[int, ...]) -> Array:
         raise ValueError("a frame too short for its size")
     packed = np.frombuffer(data, dtype=np.uint8)
     return np.unpackbits(packed, bitorder="little")[:size].reshape(shape)
-
-
-def _with_gdcm(ds: FileDataset, cause: Exception) -> Array:
-    """Decode with ITK's GDCM, which knows lossless JPEG.
-
-    GDCM gets nothing but the pixels and their format: of a whole header it would apply the first
-    frame's slope to all, invert MONOCHROME1, and pass over tables.
-    """
-    syntax = ds.file_meta.TransferSyntaxUID
-    try:
-        with tempfile.TemporaryDirectory(prefix="pumit-") as folder, muted_stderr():
-            file = Path(folder, "pixels.dcm")
-            _bare(ds).save_as(file, enforce_file_format=True)
-            reader = SimpleITK.ImageFileReader()
-            reader.SetImageIO("GDCMImageIO")
-            reader.SetFileName(os.fspath(file))
-            array: Array = SimpleITK.GetArrayFromImage(reader.Execute())
-    except parser_errors():
-        raise VolumeError(
-            f"DICOM pixels compressed as {syntax.name} cannot be decoded here, or they are "
-            "damaged; decompress the series first, for example with gdcmconv --raw."
-        ) from cause
-    return array
-
-
-def _bare(ds: FileDataset) -> Dataset:
-    """A secondary capture of the same encoded pixels, whose values mean nothing but themselves."""
-    bare = Dataset()
-    for keyword in _IMAGE_PIXEL:
-        if keyword in ds:
-            setattr(bare, keyword, ds[keyword].value)
-    samples = int(ds.get("SamplesPerPixel") or 1)
-    if samples == 1:
-        bare.PhotometricInterpretation = "MONOCHROME2"
-    kind = 3 if samples > 1 else 1 if int(ds.BitsAllocated) <= 8 else 2
-    is_multiframe = int(ds.get("NumberOfFrames") or 1) > 1
-    bare.SOPClassUID = _MULTIFRAME_CAPTURE[kind] if is_multiframe else SecondaryCaptureImageStorage
-    bare.SOPInstanceUID = "1.2.3"
-    bare.PixelData = ds.PixelData
-    bare["PixelData"].VR = "OB"
-    bare["PixelData"].is_undefined_length = True
-    bare.file_meta = FileMetaDataset()
-    bare.file_meta.TransferSyntaxUID = ds.file_meta.TransferSyntaxUID
-    return bare

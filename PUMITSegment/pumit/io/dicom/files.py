@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import os
 import shutil
+import struct
 import tempfile
 import zipfile
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pydicom
 from pydicom.dataset import Dataset, FileDataset
-from pydicom.uid import MediaStorageDirectoryStorage
+from pydicom.uid import DeflatedExplicitVRLittleEndian, MediaStorageDirectoryStorage
 
 from pumit.errors import VolumeError
+from pumit.io.expansion import MAX_DEFLATE_RATIO, SUSPICIOUS_BYTES
 from pumit.io.parser_errors import parser_errors, parsing
 
 # More files than this are a whole disk given by mistake, not a study.
@@ -129,6 +132,7 @@ def read_header(path: Path) -> DicomFile:
         VolumeError: If the file is no DICOM object or damaged.
     """
     with parsing("DICOM file"):
+        check_deflated(path)
         # Files without a preamble exist, so what the file holds decides.
         header = pydicom.dcmread(
             path, stop_before_pixels=True, specific_tags=list(_TAGS), force=True
@@ -140,13 +144,57 @@ def read_header(path: Path) -> DicomFile:
         return DicomFile(path, header)
 
 
+def check_deflated(path: Path) -> None:
+    """Refuse a deflated object that unpacks to far more than it holds; pydicom unpacks all at once.
+
+    Raises:
+        VolumeError: If it does.
+    """
+    size = path.stat().st_size
+    if size * MAX_DEFLATE_RATIO < SUSPICIOUS_BYTES:
+        return
+    with path.open("rb") as stream:
+        if not _is_deflated(stream):
+            return
+        unpacked, inflate = 0, zlib.decompressobj(-zlib.MAX_WBITS)
+        while packed := inflate.unconsumed_tail or stream.read(1 << 16):
+            unpacked += len(inflate.decompress(packed, 1 << 20))
+            if unpacked > max(SUSPICIOUS_BYTES, MAX_ZIP_RATIO * size):
+                raise VolumeError(
+                    f"A deflated DICOM file unpacks to more than {unpacked >> 20} MiB, too much "
+                    "for what it holds: it is damaged; export it again."
+                )
+
+
+def _is_deflated(stream: BinaryIO) -> bool:
+    """Whether an object's file header says so; leaves the stream behind that header."""
+    stream.seek(132 if stream.read(132)[128:] == b"DICM" else 0)
+    is_deflated = False
+    while len(start := stream.read(8)) == 8 and start[:2] == b"\x02\x00":
+        element, kind, length = struct.unpack("<H2sH", start[2:])
+        if kind in (b"OB", b"OW", b"UN", b"UT", b"SQ"):
+            (length,) = struct.unpack("<I", stream.read(4))
+        elif not kind.isalpha():  # without types of values
+            (length,) = struct.unpack("<I", start[4:])
+        value = stream.read(min(length, 64))
+        stream.seek(length - len(value), os.SEEK_CUR)
+        if element == 0x10:
+            is_deflated = value.rstrip(b"\0 ").decode("ascii") == DeflatedExplicitVRLittleEndian
+    stream.seek(-len(start), os.SEEK_CUR)
+    return is_deflated
+
+
 def _is_directory(header: FileDataset) -> bool:
     """Whether this is a DICOMDIR, which lists files and is part of no series."""
     return str(header.file_meta.get("MediaStorageSOPClassUID", "")) == MediaStorageDirectoryStorage
 
 
-def find_dicom(folder: Path) -> list[DicomFile]:
+def find_dicom(folder: Path, *, seen: Callable[[DicomFile], None] | None = None) -> list[DicomFile]:
     """List the DICOM objects in a folder and its subfolders, by path; pass over other files.
+
+    Args:
+        folder: Folder to search.
+        seen: Callback for each object, at once.
 
     Raises:
         VolumeError: If the folder cannot be read, or holds far too many files.
@@ -164,6 +212,8 @@ def find_dicom(folder: Path) -> list[DicomFile]:
                 ) from error
             if is_dicom(start) and (file := _header_or_none(path, start)) is not None:
                 found.append(file)
+                if seen is not None:
+                    seen(file)
     return found
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import groupby, tee
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,13 @@ from pydicom.uid import ExplicitVRBigEndian
 from pumit.errors import VolumeError
 from pumit.geometry import Array
 from pumit.io.dicom.decoding import stored_frames
+from pumit.io.dicom.gdcm_process import GdcmProcess
 from pumit.io.dicom.slices import DicomSlice
+from pumit.io.expansion import is_absurd
 from pumit.io.parser_errors import parsing
 
 
-def read_pixels(slices: Sequence[DicomSlice]) -> Array:
+def read_pixels(slices: Sequence[DicomSlice], gdcm: GdcmProcess) -> Array:
     """Read slices of one size, in the order given.
 
     Rescale slope and intercept are applied slice by slice; PET has one pair per slice. Values
@@ -35,21 +38,34 @@ def read_pixels(slices: Sequence[DicomSlice]) -> Array:
     rows, columns, samples = slices[0].size
     with parsing("DICOM pixel data"):
         if len(slices) == 1 and (slices[0].position_lps is None or slices[0].times > 1):
-            return _picture(slices[0])
+            return _picture(slices[0], gdcm)
         shape = (len(slices), rows, columns) + ((samples,) if samples > 1 else ())
         array = np.empty(shape, dtype=_result_type(slices))
-        decoded: tuple[Path | None, Array] = (None, array)
-        for index, s in enumerate(slices):
-            if decoded[0] != s.file.path:
-                decoded = (s.file.path, _decode(s.file.path))
-            frame = _frame(decoded[1], s, s.frame)
-            if frame.shape != shape[1:]:
-                raise _not_as_promised(decoded[1], s)
-            values = _rescaled(frame, s)
-            if not _fits(values, array.dtype):
-                array = array.astype(np.int32)
-            array[index] = values
+        _check_size(array, slices)
+        of_file = [(path, list(own)) for path, own in groupby(slices, lambda s: s.file.path)]
+        index = 0
+        decoded = _decode([path for path, _ in of_file], gdcm)
+        for frames, (_, own) in zip(decoded, of_file, strict=True):
+            for s in own:
+                frame = _frame(frames, s, s.frame)
+                if frame.shape != shape[1:]:
+                    raise _not_as_promised(frames, s)
+                values = _rescaled(frame, s)
+                if not _fits(values, array.dtype):
+                    array = array.astype(np.int32)
+                array[index] = values
+                index += 1
     return np.ascontiguousarray(np.moveaxis(array, -1, 0)) if samples > 1 else array
+
+
+def _check_size(array: Array, slices: Sequence[DicomSlice]) -> None:
+    """Refuse a series that would unpack to far more than its files hold."""
+    held = sum(path.stat().st_size for path in {s.file.path for s in slices})
+    if is_absurd(array.nbytes, held):
+        raise VolumeError(
+            f"The series announces {array.nbytes / 2**30:.1f} GiB of pixels, far more than its "
+            "files can hold: it is damaged; export it again."
+        )
 
 
 def _frame(frames: Array, s: DicomSlice, number: int) -> Array:
@@ -70,9 +86,9 @@ def _not_as_promised(frames: Array, s: DicomSlice) -> VolumeError:
     )
 
 
-def _picture(s: DicomSlice) -> Array:
+def _picture(s: DicomSlice, gdcm: GdcmProcess) -> Array:
     """A single image, whose frames are time where it has several."""
-    decoded = _decode(s.file.path)
+    (decoded,) = _decode([s.file.path], gdcm)
     frames = [_frame(decoded, s, s.frame + k) for k in range(s.times)]
     array = np.stack([_rescaled(frame, s) for frame in frames])
     if _fits(array, _result_type([s])):
@@ -125,19 +141,20 @@ def _rescaled(stored: Array, s: DicomSlice) -> Array:
     return np.asarray(stored * np.float64(s.slope) + s.intercept)
 
 
-def _decode(path: Path) -> Array:
-    """All frames of a file: (F, H, W), or (F, H, W, 3) in RGB.
+def _decode(paths: Sequence[Path], gdcm: GdcmProcess) -> Iterator[Array]:
+    """All frames of each file: (F, H, W), or (F, H, W, 3) in RGB.
 
     Stored values as any decoder gives them, or what a table of the header makes of them.
     Floating-point frames are intensities already, integers are stored values.
     """
-    ds = pydicom.dcmread(path, force=True)
-    array = stored_frames(ds)
-    if ds.get("PhotometricInterpretation") == "PALETTE COLOR":
-        return _palette(array, ds)
-    if ds.get("ModalityLUTSequence"):
-        return np.asarray(apply_modality_lut(array, ds)).astype(np.float32)
-    return array
+    objects, again = tee(pydicom.dcmread(path, force=True) for path in paths)
+    for array, ds in zip(stored_frames(objects, gdcm), again, strict=True):
+        if ds.get("PhotometricInterpretation") == "PALETTE COLOR":
+            array = _palette(array, ds)
+        elif ds.get("ModalityLUTSequence"):
+            array = np.asarray(apply_modality_lut(array, ds)).astype(np.float32)
+        ds.pop("PixelData", None)  # no longer needed, and as large as what it was decoded to
+        yield array
 
 
 def _palette(indices: Array, ds: FileDataset) -> Array:

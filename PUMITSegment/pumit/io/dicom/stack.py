@@ -15,6 +15,7 @@ from pumit.file_image import DicomSource, FileImage, PlacedFrame
 from pumit.geometry import PLANAR_SLICE_SPACING_MM, Array, Floats
 from pumit.io.dicom.choice import Stack
 from pumit.io.dicom.files import first_value, read_header
+from pumit.io.dicom.gdcm_process import GdcmProcess
 from pumit.io.dicom.pixels import read_pixels
 from pumit.io.dicom.slices import DicomSlice, frame_count, slices_of
 
@@ -31,13 +32,18 @@ PLANNED_GAPS = 3
 SHIFT_PIXELS = 0.5
 
 
-def read_stack(stack: Stack, *, keep_alive: Any = None) -> FileImage:
+def read_stack(stack: Stack, gdcm: GdcmProcess, *, keep_alive: Any = None) -> FileImage:
     """Read a stack of slices as a volume whose slices ascend along their normal.
 
     The normal is right-handed with rows and columns. Gaps that differ a little are taken as
     even; gaps that differ by less than `GAP_FACTOR` are interpolated linearly to even ones; a
     tilted gantry's sheared grid is interpolated onto a perpendicular one. In the two latter
     cases the volume's source still lists the files as they are, in slice order.
+
+    Args:
+        stack: The slices.
+        gdcm: The process for pixels that pydicom does not decode.
+        keep_alive: Object that the files exist as long as.
 
     Raises:
         VolumeError: If slices are missing (the message says where), repeated, or shifted
@@ -66,12 +72,12 @@ def read_stack(stack: Stack, *, keep_alive: Any = None) -> FileImage:
         thickness = float(_thicknesses(slices)[0])
         step = first.normal_lps * (thickness if thickness > 0 else PLANAR_SLICE_SPACING_MM)
         steps = np.column_stack([in_plane, step])
-        return FileImage(read_pixels(slices), steps, origin, source)
+        return FileImage(read_pixels(slices, gdcm), steps, origin, source)
     positions = np.stack([_position(s) for s in slices])
     offsets = (positions - positions[0]) @ first.normal_lps
     _check_gaps(offsets, positions, _thicknesses(slices))
     _check_shift(offsets, positions, min(row_mm, column_mm))
-    array = read_pixels(slices)
+    array = read_pixels(slices, gdcm)
     array = _evenly_spaced(array, offsets)
     step = (positions[-1] - positions[0]) / (array.shape[-3] - 1)
     step = _straightened(step, first.normal_lps, array.shape[-3], min(row_mm, column_mm))

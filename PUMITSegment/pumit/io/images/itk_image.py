@@ -11,12 +11,9 @@ import SimpleITK
 from pumit.errors import VolumeError
 from pumit.file_image import FileImage
 from pumit.geometry import Array, Floats
+from pumit.io.expansion import is_absurd
 from pumit.io.parser_errors import muted_stderr, parsing
 
-# A header that announces more than this is compared with the size of its file first.
-SUSPICIOUS_BYTES = 1 << 28
-# No scan compresses further than this.
-MAX_COMPRESSION = 1100
 _ITK_READERS = {"NRRD": "NrrdImageIO", "MetaImage": "MetaImageIO"}
 # Headers whose voxels lie in other files.
 _DETACHED = {".nhdr", ".mhd"}
@@ -49,9 +46,7 @@ def _check_size(reader: SimpleITK.ImageFileReader, path: Path, kind: str) -> Non
     announced = reader.GetNumberOfComponents()
     for n in reader.GetSize():
         announced *= n
-    if announced < SUSPICIOUS_BYTES or path.suffix.lower() in _DETACHED:
-        return
-    if announced > path.stat().st_size * MAX_COMPRESSION:
+    if path.suffix.lower() not in _DETACHED and is_absurd(announced, path.stat().st_size):
         raise VolumeError(
             f"The {kind} header announces {announced} values, far more than the file can hold; "
             "the file is truncated or damaged: copy or export it again."

@@ -13,7 +13,7 @@ import pydicom
 from pydicom.dataset import Dataset
 
 from pumit.errors import VolumeError
-from pumit.io.dicom.files import find_dicom, first_value, is_dicom, unpack_dicom_zip
+from pumit.io.dicom.files import check_deflated, find_dicom, first_value, is_dicom, unpack_dicom_zip
 from pumit.io.file_part import split_part
 from pumit.io.labels.label_file import LabelledSegment
 from pumit.io.parser_errors import parsing
@@ -153,6 +153,7 @@ def read_label_object(path: Path) -> LabelObject | None:
         VolumeError: If it is damaged.
     """
     with parsing("DICOM file"):
+        check_deflated(path)
         header = pydicom.dcmread(path, stop_before_pixels=True, force=True)
         kind = KINDS.get(str(first_value(header, "SOPClassUID") or ""))
         if kind is None:

@@ -1,0 +1,218 @@
+"""Compressed frames as their own first bytes describe them, read before anything is decoded.
+
+Sources: JPEG ISO/IEC 10918-1 B.2, JPEG-LS ISO/IEC 14495-1 C.2, JPEG 2000 ISO/IEC 15444-1 A, run
+lengths DICOM PS3.5 G.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from itertools import pairwise
+
+from pydicom.dataset import Dataset
+from pydicom.uid import RLELossless
+
+from pumit.errors import VolumeError
+from pumit.io.expansion import is_absurd
+
+_JPEG, _JPEG_2000 = b"\xff\xd8", b"\xff\x4f\xff\x51"
+_JP2 = b"\x00\x00\x00\x0cjP  "
+# Start of frame, but for the tables 0xC4, 0xC8 and 0xCC between them; 0xF7 is JPEG-LS.
+_FRAMES = {*range(0xC0, 0xD0), 0xF7} - {0xC4, 0xC8, 0xCC}
+_SEQUENTIAL, _ORDINARY_FRAMES = {0xC0, 0xC1}, {0xC0, 0xC1, 0xF7}
+_MOST_SCANS = 4
+_SOT, _SOD, _EOC = 0xFF90, 0xFF93, 0xFFD9
+_SIZ, _COD, _COC, _POC, _PPM, _PPT = 0xFF51, 0xFF52, 0xFF53, 0xFF5F, 0xFF60, 0xFF61
+# An ordinary tile, block or precinct is not smaller than this: the decoder keeps a record of each.
+_TILE_PIXELS, _LEAST_BLOCK, _LEAST_PRECINCT = 1024, 2, 6
+_MOST_LAYERS, _MOST_LEVELS = 64, 32
+# A run of 128 equal bytes takes two; a row of unequal ones takes one more in 128.
+_LONGEST_RUN = 64
+
+
+@dataclass(frozen=True)
+class Codestream:
+    """A compressed frame.
+
+    Attributes:
+        rows: Its height.
+        columns: Its width.
+        samples: Values of a pixel.
+        bits: Bits of a value.
+        is_ordinary: Whether it is built as scanners build them. Others may be valid, and may be
+            made so that decoding them takes any time and memory.
+    """
+
+    rows: int
+    columns: int
+    samples: int
+    bits: int
+    is_ordinary: bool
+
+
+def frame_bytes(ds: Dataset) -> int:
+    """Bytes of one decoded frame of an object."""
+    values = int(ds.Rows) * int(ds.Columns) * int(ds.get("SamplesPerPixel") or 1)
+    return values * max(int(ds.BitsAllocated) // 8, 1)
+
+
+def check_frame(ds: Dataset, encoded: bytes) -> bool:
+    """Compare a compressed frame with the header of its object.
+
+    Args:
+        ds: The object.
+        encoded: One frame of its pixels.
+
+    Returns:
+        Whether the frame is built as scanners build them.
+
+    Raises:
+        VolumeError: If the frame is of another size than the header says.
+        ValueError: If it is not of the kind that the header says, or damaged.
+        LookupError: If it is damaged.
+        struct.error: If it is damaged.
+    """
+    rows, columns, bits = int(ds.Rows), int(ds.Columns), int(ds.BitsAllocated)
+    samples = int(ds.get("SamplesPerPixel") or 1)
+    if is_absurd(frame_bytes(ds), len(encoded)):
+        raise ValueError("a frame too short for its size")
+    if ds.file_meta.TransferSyntaxUID == RLELossless:
+        _check_run_lengths(encoded, rows * columns, samples * ((bits + 7) // 8))
+        return True
+    found = read_codestream(encoded)
+    # Eight bits are the least that decoders give; fewer are packed.
+    if (found.rows, found.columns, found.samples) != (rows, columns, samples) or (
+        found.bits > max(bits, 8)
+    ):
+        raise VolumeError(
+            f"A DICOM file announces {rows} x {columns} pixels of {samples} x {bits} bits, its "
+            f"compressed pixels are {found.rows} x {found.columns} of {found.samples} x "
+            f"{found.bits} bits: the file is damaged; export it again."
+        )
+    return found.is_ordinary
+
+
+def read_codestream(encoded: bytes) -> Codestream:
+    """Read the beginning of a JPEG, JPEG-LS or JPEG 2000 frame, whatever the header calls it.
+
+    Raises:
+        ValueError: If it is none of these, or damaged; or LookupError, or struct.error.
+    """
+    if encoded.startswith(_JPEG):
+        return _jpeg(encoded)
+    if encoded.startswith(_JPEG_2000):
+        return _jpeg_2000(encoded, 0)
+    if encoded.startswith(_JP2):
+        return _jpeg_2000(encoded, _content_of_jp2(encoded))
+    raise ValueError("not a compressed frame of a known kind")
+
+
+def _jpeg(data: bytes) -> Codestream:
+    at = len(_JPEG)
+    while True:
+        if data[at] != 0xFF:
+            raise ValueError("no marker")
+        kind = data[at + 1]
+        if kind == 0xFF:  # filling
+            at += 1
+            continue
+        if kind in _FRAMES:
+            break
+        if kind in (0xD9, 0xDA):
+            raise ValueError("no start of frame")
+        is_alone = kind == 0x01 or 0xD0 <= kind <= 0xD8
+        at += 2 if is_alone else 2 + max(struct.unpack_from(">H", data, at + 2)[0], 2)
+    bits, rows, columns, samples = struct.unpack_from(">BHHB", data, at + 4)
+    # Each scan goes over the whole picture, and needs few bytes for that.
+    has_few_scans = kind not in _SEQUENTIAL or data.count(b"\xff\xda") <= _MOST_SCANS
+    return Codestream(rows, columns, samples, bits, kind in _ORDINARY_FRAMES and has_few_scans)
+
+
+def _content_of_jp2(data: bytes) -> int:
+    at = 0
+    while at < len(data):
+        length, kind = struct.unpack_from(">I4s", data, at)
+        if kind == b"jp2c":
+            start = at + (16 if length == 1 else 8)
+            if data[start : start + 4] != _JPEG_2000:
+                break
+            return start
+        if length < 8:
+            break
+        at += length
+    raise ValueError("no codestream")
+
+
+def _jpeg_2000(data: bytes, start: int) -> Codestream:
+    # 1. The size. All numbers of the first segment, then three bytes for each component.
+    right, bottom, left, top, tile_w, tile_h, tile_left, tile_top, samples = struct.unpack_from(
+        ">8IH", data, start + 8
+    )
+    parts = [struct.unpack_from(">3B", data, start + 42 + 3 * k) for k in range(samples)]
+    rows, columns = bottom - top, right - left
+    if not samples or not tile_w or not tile_h or rows < 1 or columns < 1:
+        raise ValueError("impossible size")
+    tiles = -(-(right - tile_left) // tile_w) * -(-(bottom - tile_top) // tile_h)
+    is_ordinary = (
+        start == 0
+        and all(part[1:] == (1, 1) for part in parts)
+        and 0 < tiles <= 1 + rows * columns // _TILE_PIXELS
+        and _has_ordinary_segments(data, start + 2)
+    )
+    bits = max((part[0] & 0x7F) + 1 for part in parts)
+    return Codestream(rows, columns, samples, bits, is_ordinary)
+
+
+def _has_ordinary_segments(data: bytes, at: int) -> bool:
+    """Whether all tiles are built in the one way that the main header says, of large parts."""
+    part = end = 0
+    while at + 4 <= len(data):
+        kind, length = struct.unpack_from(">HH", data, at)
+        if kind == _SOT:
+            part = at
+            end = at + (struct.unpack_from(">I", data, at + 6)[0] or len(data))
+        elif kind == _SOD:
+            if end <= part:
+                return False
+            at = end
+            continue
+        elif kind == _EOC:
+            break
+        elif (
+            kind in (_COC, _POC, _PPM, _PPT)
+            or (kind == _COD and part)
+            or (kind == _COD and not _is_ordinary_style(data[at + 4 : at + 2 + length]))
+        ):
+            return False
+        at += 2 + max(length, 2)
+    return True
+
+
+def _is_ordinary_style(style: bytes) -> bool:
+    flags, _order, layers, _mix, levels, width, height = struct.unpack_from(">BBHBBBB", style)
+    # Code blocks are 4 times 2 to this power wide; precincts 2 to theirs, of a smaller picture.
+    is_large = min(width, height) >= _LEAST_BLOCK
+    if flags & 1:
+        sizes = style[10 : 11 + levels]
+        is_large = (
+            is_large
+            and len(sizes) == levels + 1
+            and all(
+                min(size & 15, size >> 4) + levels - level >= _LEAST_PRECINCT
+                for level, size in enumerate(sizes)
+            )
+        )
+    return is_large and layers <= _MOST_LAYERS and levels <= _MOST_LEVELS
+
+
+def _check_run_lengths(data: bytes, pixels: int, planes: int) -> None:
+    """Raise ValueError where segments of run lengths cannot be a frame of so many pixels."""
+    count, *offsets = struct.unpack_from("<16I", data)
+    if count != planes or count > 15:
+        raise ValueError("another number of segments")
+    bounds = [*offsets[:count], len(data)]
+    for first, last in pairwise(bounds):
+        length = last - first
+        if first < 64 or not pixels <= length * _LONGEST_RUN or length > 2 * pixels + 64:
+            raise ValueError("a segment too short or too long for its plane")

@@ -1,0 +1,328 @@
+"""GDCM in a process of its own, where a file that was made to do harm ends nothing but that.
+
+GDCM knows lossless JPEG and other encodings that pydicom's decoders do not, and has faults that end
+its process. That process gets limits of memory and processor time: from the system on Linux and
+macOS, and on every system from here, where it is watched.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+import numpy as np
+from pydicom.dataset import Dataset, FileDataset, FileMetaDataset
+from pydicom.pixels import get_decoder
+from pydicom.uid import UID, SecondaryCaptureImageStorage
+
+from pumit.errors import VolumeError
+from pumit.geometry import Array
+from pumit.io.dicom.codestream import frame_bytes
+from pumit.io.dicom.files import DicomFile
+from pumit.system.interpreter import python_environment, python_program
+
+# The attributes that decoders need; of others, such as a slope, GDCM would make something.
+_IMAGE_PIXEL = (
+    "SamplesPerPixel",
+    "PhotometricInterpretation",
+    "PlanarConfiguration",
+    "NumberOfFrames",
+    "Rows",
+    "Columns",
+    "BitsAllocated",
+    "BitsStored",
+    "HighBit",
+    "PixelRepresentation",
+)
+_MULTIFRAME_CAPTURE = {
+    1: UID("1.2.840.10008.5.1.4.1.1.7.2"),  # bytes
+    2: UID("1.2.840.10008.5.1.4.1.1.7.3"),  # words
+    3: UID("1.2.840.10008.5.1.4.1.1.7.4"),  # colours
+}
+_THREADS = ("ITK_GLOBAL_DEFAULT_NUMBER_OF_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+# As ITK calls them.
+_TYPES = {
+    f"{8 * size}-bit {sign} integer": np.dtype(f"{sign[0].replace('s', 'i')}{size}")
+    for size in (1, 2, 4)
+    for sign in ("signed", "unsigned")
+}
+# What a file may take: the decoder's own and several copies of its pixels; slow computers take a
+# tenth of these seconds.
+_OWN_BYTES, _COPIES = 256 << 20, 8
+_OWN_SECONDS, _SECONDS_PER_MIB = 5.0, 1.0
+# A process that waits for the system, not for a processor.
+_START_SECONDS, _PATIENCE = 120.0, 10.0
+_WATCH_SECONDS = 0.02
+# Pixels that may wait, decoded, to be taken.
+_AHEAD_BYTES = 4 << 20
+
+
+@dataclass(frozen=True)
+class _Job:
+    syntax: UID
+    file: Path
+    decoded: Path
+    shape: tuple[int, ...]
+    size: int
+    bytes: int
+    seconds: float
+
+
+class GdcmProcess:
+    """Decodes files in their order, in one process that begins with the first of them.
+
+    Files can be submitted while those before are decoded.
+
+    Args:
+        command: Command of the process; for tests.
+    """
+
+    def __init__(self, command: Sequence[str] | None = None) -> None:
+        self._command = command
+        self._process: subprocess.Popen[str] | None = None
+        self._watched: Any = None
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._answers: queue.Queue[str] = queue.Queue()
+        self._jobs: deque[_Job] = deque()
+        self._count = 0
+        self._is_ready = False
+
+    def __enter__(self) -> GdcmProcess:
+        """Nothing more: the process begins when it is needed."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End the process, and remove its files."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+        if self._folder is not None:
+            self._folder.cleanup()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether there is a result that was not asked for yet."""
+        return bool(self._jobs)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether results should be asked for before another file is submitted."""
+        return len(self._jobs) > 1 and sum(job.size for job in self._jobs) > _AHEAD_BYTES
+
+    def prepare(self, file: DicomFile) -> None:
+        """Begin the process if an image will need it, so that it loads while others are found."""
+        syntax = file.header.file_meta.get("TransferSyntaxUID")
+        with suppress(ValueError):  # a private one, of which nothing is known
+            if syntax and syntax.is_compressed and not is_known(syntax) and file.is_image:
+                self.start()
+
+    def start(self) -> None:
+        """Begin the process, so that it loads while something else is done.
+
+        Raises:
+            VolumeError: If it cannot be started.
+        """
+        if self._process is not None:
+            return
+        import psutil
+
+        options: dict[str, Any] = {}
+        if sys.platform == "win32":
+            options = {"creationflags": subprocess.CREATE_NO_WINDOW}
+        try:
+            self._folder = tempfile.TemporaryDirectory(prefix="pumit-", ignore_cleanup_errors=True)
+            self._process = subprocess.Popen(
+                self._command or [python_program(), "-m", "pumit.io.dicom.gdcm_child"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                encoding="utf-8",
+                # Each thread reserves addresses, which are limited.
+                env={**python_environment(), **dict.fromkeys(_THREADS, "1")},
+                **options,
+            )
+            self._watched = psutil.Process(self._process.pid)
+        except (OSError, psutil.Error) as error:
+            raise VolumeError(
+                "The program that decodes compressed DICOM cannot be started; decompress the "
+                "series first, for example with gdcmconv --raw."
+            ) from error
+        reader = threading.Thread(
+            target=_read_lines, args=(self._process.stdout, self._answers.put), daemon=True
+        )
+        reader.start()
+
+    def submit(self, ds: FileDataset) -> None:
+        """Hand over all frames of a file.
+
+        GDCM gets nothing but the pixels and their format: of a whole header it would apply the
+        first frame's slope to all, invert MONOCHROME1, and pass over tables.
+
+        Raises:
+            VolumeError: If the process cannot be started.
+        """
+        self.start()
+        assert self._process is not None
+        assert self._process.stdin is not None
+        assert self._folder is not None
+        frames = max(int(ds.get("NumberOfFrames") or 1), 1)
+        samples = int(ds.get("SamplesPerPixel") or 1)
+        shape = (frames, int(ds.Rows), int(ds.Columns)) + ((samples,) if samples > 1 else ())
+        size = frames * frame_bytes(ds)
+        self._count += 1
+        file = Path(self._folder.name, f"{self._count}.dcm")
+        _bare(ds).save_as(file, enforce_file_format=True)
+        job = _Job(
+            syntax=ds.file_meta.TransferSyntaxUID,
+            file=file,
+            decoded=file.with_suffix(".mha"),
+            shape=shape,
+            size=size,
+            bytes=_OWN_BYTES + _COPIES * size + 2 * len(ds.PixelData),
+            seconds=_OWN_SECONDS + _SECONDS_PER_MIB * size / 2**20,
+        )
+        self._jobs.append(job)
+        request = {
+            "file": os.fspath(job.file),
+            "decoded": os.fspath(job.decoded),
+            "bytes": job.bytes,
+            "seconds": job.seconds,
+        }
+        with suppress(OSError):  # it has ended: `result` says so
+            self._process.stdin.write(json.dumps(request) + "\n")
+            self._process.stdin.flush()
+
+    def result(self) -> Array:
+        """Stored values of the first file that was submitted and not asked for yet.
+
+        Returns:
+            (F, H, W), or (F, H, W, 3).
+
+        Raises:
+            VolumeError: If it cannot be decoded, or only with more memory or time than its pixels
+                can need.
+        """
+        memory = max(job.bytes for job in self._jobs)
+        job = self._jobs.popleft()
+        if not self._is_ready:
+            self._answer(_START_SECONDS, _START_SECONDS, sys.maxsize, job)
+            self._is_ready = True
+        answer = self._answer(job.seconds, _PATIENCE * job.seconds, memory, job)
+        if answer.get("error") == "memory":
+            raise _too_much(job, f"{job.bytes >> 20} MiB of memory")
+        shape, kind = tuple(answer.get("shape", ())), _TYPES.get(answer.get("type", ""))
+        if shape != job.shape or kind is None:
+            raise cannot_decode(job.syntax)
+        count = int(np.prod(shape))
+        before = job.decoded.stat().st_size - count * kind.itemsize  # its header
+        array = np.fromfile(job.decoded, dtype=kind, count=count, offset=before).reshape(shape)
+        for used in (job.file, job.decoded):
+            used.unlink()
+        return array
+
+    def _answer(
+        self, processor_seconds: float, seconds: float, memory: int, job: _Job
+    ) -> dict[str, Any]:
+        """The next line of the process, which is ended where it takes too much."""
+        begun, used = time.monotonic(), self._used()
+        while True:
+            try:
+                line = self._answers.get(timeout=_WATCH_SECONDS)
+                break
+            except queue.Empty:
+                pass
+            now = self._used()
+            if now[0] - used[0] > processor_seconds or time.monotonic() - begun > seconds:
+                raise _too_much(job, f"{processor_seconds:.0f} s")
+            if now[1] - used[1] > memory:
+                raise _too_much(job, f"{memory >> 20} MiB of memory")
+        if not line:
+            raise VolumeError(
+                f"A DICOM file whose pixels are compressed as {job.syntax.name} ended the program "
+                "that decodes them: the file is damaged; export it again, or leave it out."
+            )
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def _used(self) -> tuple[float, int]:
+        """Seconds of processors and bytes of memory that the process has taken."""
+        import psutil
+
+        try:
+            times = self._watched.cpu_times()
+            return times.user + times.system, int(self._watched.memory_info().rss)
+        except psutil.Error:  # it has just ended
+            return 0.0, 0
+
+
+def is_known(syntax: UID) -> bool:
+    """Whether pydicom has a decoder for it."""
+    try:
+        return bool(get_decoder(syntax).is_available)
+    except NotImplementedError:  # one that it does not even name
+        return False
+
+
+def cannot_decode(syntax: UID) -> VolumeError:
+    """The error of pixels that are damaged, or compressed in a way that nothing here knows."""
+    return VolumeError(
+        f"DICOM pixels compressed as {syntax.name} cannot be decoded here, or they are damaged; "
+        "decompress the series first, for example with gdcmconv --raw."
+    )
+
+
+def _too_much(job: _Job, what: str) -> VolumeError:
+    return VolumeError(
+        f"A DICOM file whose pixels are compressed as {job.syntax.name} takes more than {what} to "
+        "decode, far more than its pixels need: the file is damaged; export it again, or leave it "
+        "out."
+    )
+
+
+def _read_lines(pipe: IO[str], take: Any) -> None:
+    """Pass on every line, then an empty one."""
+    with pipe:
+        for line in pipe:
+            take(line)
+    take("")
+
+
+def _bare(ds: FileDataset) -> Dataset:
+    """A secondary capture of the same encoded pixels, whose values mean nothing but themselves."""
+    bare = Dataset()
+    for keyword in _IMAGE_PIXEL:
+        if keyword in ds:
+            setattr(bare, keyword, ds[keyword].value)
+    samples = int(ds.get("SamplesPerPixel") or 1)
+    if samples == 1:
+        bare.PhotometricInterpretation = "MONOCHROME2"
+    kind = 3 if samples > 1 else 1 if int(ds.BitsAllocated) <= 8 else 2
+    is_multiframe = int(ds.get("NumberOfFrames") or 1) > 1
+    bare.SOPClassUID = _MULTIFRAME_CAPTURE[kind] if is_multiframe else SecondaryCaptureImageStorage
+    bare.SOPInstanceUID = "1.2.3"
+    bare.PixelData = ds.PixelData
+    bare["PixelData"].VR = "OB"
+    bare["PixelData"].is_undefined_length = True
+    bare.file_meta = FileMetaDataset()
+    bare.file_meta.TransferSyntaxUID = ds.file_meta.TransferSyntaxUID
+    return bare

@@ -1,0 +1,278 @@
+"""Coverage-guided fuzzing of whatever reads files or bytes of strangers, with atheris.
+
+`python Testing/lab/fuzz/fuzz_files.py --seconds 600` shares the time out among all targets and
+prints what was found; it ends with status 1 where anything was. Each input must give a result or a
+`PumitError` of one line, within `SLOW_S` seconds of the processor. Needs `pip install pumit[fuzz]`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import importlib
+import json
+import pkgutil
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+SLOW_S, LONGEST_S, MEMORY_MIB = 5.0, 30, 3000
+LONGEST_INPUT = 16_384
+TARGETS = (
+    *("nifti", "nrrd", "picture", "dicom", "codestream", "zip"),
+    *("seg", "rtstruct", "labels", "wire"),
+)
+TOGETHER = "together"
+# By the name; all other files are told apart by their content.
+SUFFIXES = {"labels": ".seg.nrrd"}
+
+
+@dataclass
+class Outcome:
+    """What fuzzing one target found."""
+
+    seconds: float = 0.0
+    runs: int = 0
+    edges: int = 0
+    inputs: int = 0
+    ends: list[str] = field(default_factory=list)
+
+
+def reader(target: str, seeds: Path, scratch: Path) -> Callable[[bytes], None]:
+    """The function under test, of an input's bytes."""
+    from fuzz_seeds import scan_for_labels
+    from pumit.io.dicom.gdcm_process import GdcmProcess, cannot_decode
+    from pumit.io.labels.label_source import read_labels
+    from pumit.volume import Volume
+    from pumit.wire.arrays import unpack_array
+
+    def declined(self: GdcmProcess, ds) -> None:
+        raise cannot_decode(ds.file_meta.TransferSyntaxUID)
+
+    # Starting a process for each input would leave no time; what happens in it ends nothing here.
+    GdcmProcess.submit = declined  # type: ignore[method-assign]
+    GdcmProcess.start = lambda self: None  # type: ignore[method-assign]
+    file = scratch / f"input{SUFFIXES.get(target, '.bin')}"
+    if target == "wire":
+
+        def unpack(data: bytes) -> None:
+            unpack_array(data, max_bytes=1 << 24, axes=(3, 4))
+
+        return unpack
+    if target == "codestream":
+        return decode_frame
+    if target in ("seg", "rtstruct", "labels"):
+        volume = scan_for_labels(seeds)
+
+        def read_label(data: bytes) -> None:
+            file.write_bytes(data)
+            read_labels(file, volume)
+
+        return read_label
+
+    def read(data: bytes) -> None:
+        file.write_bytes(data)
+        Volume.read(file)
+
+    return read
+
+
+def any_reader(folder: Path) -> Callable[[bytes], None]:
+    """All functions under test in one; the first byte of the input chooses."""
+    readers = [reader(target, folder / "seeds", folder) for target in TARGETS]
+
+    def read(data: bytes) -> None:
+        if data:
+            readers[data[0] % len(readers)](data[1:])
+
+    return read
+
+
+def decode_frame(data: bytes) -> None:
+    """Decode a compressed frame as pydicom would, with a header of the size that it states."""
+    from compressed_frames import compressed
+    from fuzz_seeds import PIXELS
+    from generated_scans import dicom_slice
+    from pumit.io.dicom.codestream import read_codestream
+    from pumit.io.dicom.decoding import stored_frames
+    from pumit.io.dicom.gdcm_process import GdcmProcess
+    from pumit.io.parser_errors import parsing
+    from pydicom.uid import JPEG2000Lossless, JPEGBaseline8Bit, JPEGLSLossless, RLELossless
+
+    ds, syntax = dicom_slice(PIXELS, None), RLELossless
+    with suppress(ValueError, LookupError, struct.error):
+        found = read_codestream(data)
+        if found.rows * found.columns > 1 << 22:
+            return
+        is_jpeg = data[:2] == b"\xff\xd8"
+        syntax = JPEG2000Lossless
+        if is_jpeg:
+            syntax = JPEGLSLossless if b"\xff\xf7" in data else JPEGBaseline8Bit
+        ds.Rows, ds.Columns, ds.SamplesPerPixel = found.rows, found.columns, found.samples
+        ds.BitsAllocated = 8 if found.bits <= 8 else 16
+        ds.BitsStored, ds.HighBit = ds.BitsAllocated, ds.BitsAllocated - 1
+        if found.samples == 3:
+            ds.PhotometricInterpretation, ds.PlanarConfiguration = "RGB", 0
+    with parsing("DICOM pixel data"), GdcmProcess() as gdcm:
+        list(stored_frames([compressed(ds, [data], syntax)], gdcm))
+
+
+def fuzz(target: str, folder: Path, seconds: int) -> None:
+    """Fuzz one target in this process; what it finds is written into the folder."""
+    import atheris
+
+    begun = time.monotonic()
+    with atheris.instrument_imports(include=["pumit", "pydicom"]):
+        import pumit.io
+        import pumit.wire
+
+        for package in (pumit.io, pumit.wire):
+            for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+                if not module.name.endswith("_child"):
+                    importlib.import_module(module.name)
+        run = any_reader(folder) if target == TOGETHER else reader(target, folder / "seeds", folder)
+    seconds = max(seconds - int(time.monotonic() - begun), 1)
+    from pumit.errors import PumitError
+
+    known: set[str] = set()
+
+    def one(data: bytes) -> None:
+        begun = time.process_time()
+        try:
+            run(data)
+        except PumitError as error:
+            if "\n" in str(error):
+                note(folder, target, data, "a message of several lines", known)
+        except (Exception, RecursionError) as error:
+            frames = traceback.extract_tb(error.__traceback__)
+            own = [f for f in frames if "/pumit/" in f.filename] or frames
+            place = f"{Path(own[-1].filename).name}:{own[-1].lineno}"
+            note(folder, target, data, f"{type(error).__name__} at {place}", known)
+        if time.process_time() - begun > SLOW_S:
+            note(folder, target, data, "slow", known)
+
+    corpus = folder / "corpus" / target
+    corpus.mkdir(parents=True, exist_ok=True)
+    arguments = [f"-max_total_time={seconds}", f"-timeout={LONGEST_S}", "-print_final_stats=1"]
+    arguments += [f"-rss_limit_mb={MEMORY_MIB}", f"-max_len={LONGEST_INPUT}", "-len_control=0"]
+    arguments += [f"-artifact_prefix={folder}/found/{target}-"]
+    atheris.Setup([sys.argv[0], *arguments, str(corpus), str(folder / "seeds" / target)], one)
+    atheris.Fuzz()
+
+
+def read_seeds(folder: Path) -> None:
+    """Read the seeds once: in each target there is one that can be read.
+
+    Raises:
+        AssertionError: If there is none.
+    """
+    from fuzz_seeds import write_seeds
+    from pumit.errors import PumitError
+
+    write_seeds(folder / "seeds")
+    for target in TARGETS:
+        run, count = reader(target, folder / "seeds", folder), 0
+        for seed in sorted((folder / "seeds" / target).iterdir()):
+            with suppress(PumitError):
+                run(seed.read_bytes())
+                count += 1
+        assert count, target
+
+
+def note(folder: Path, target: str, data: bytes, what: str, known: set[str]) -> None:
+    """Keep an input that shows something new."""
+    if what in known:
+        return
+    known.add(what)
+    name = hashlib.sha256(data).hexdigest()[:12]
+    (folder / "found" / f"{target}-{name}.bin").write_bytes(data)
+    (folder / "found" / f"{target}-{name}.txt").write_text(what + "\n")
+
+
+def fuzz_apart(target: str, folder: Path, seconds: float) -> Outcome:
+    """Fuzz one target in processes; one that an input ends is followed by the next."""
+    (folder / "seeds" / target).mkdir(exist_ok=True)
+    for number, name in enumerate(TARGETS if target == TOGETHER else ()):
+        for seed in (folder / "seeds" / name).iterdir():
+            together = folder / "seeds" / TOGETHER / f"{name}-{seed.name}"
+            together.write_bytes(bytes([number]) + seed.read_bytes())
+    outcome, end = Outcome(), time.monotonic() + seconds
+    while (left := int(end - time.monotonic())) > 0:
+        command = [sys.executable, __file__, "--one", target, "--folder", str(folder)]
+        begun = time.monotonic()
+        done = subprocess.run(
+            [*command, "--seconds", str(left)],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+        outcome.seconds += time.monotonic() - begun
+        text = done.stderr
+        counts = re.findall(r"^#(\d+)\s.*?cov: (\d+)", text, re.M)
+        runs = re.search(r"stat::number_of_executed_units:\s*(\d+)", text)
+        outcome.runs += int(runs[1]) if runs else int(counts[-1][0]) if counts else 0
+        outcome.edges = max([outcome.edges, *(int(edges) for _, edges in counts)])
+        if done.returncode == 0:
+            break
+        last = [line for line in text.splitlines() if "ERROR" in line or "SUMMARY" in line]
+        outcome.ends.append(f"status {done.returncode}: {(last or text.splitlines()[-3:])[-1:]}")
+        if len(outcome.ends) > 5:
+            break
+    outcome.inputs = sum(1 for _ in (folder / "corpus" / target).glob("*"))
+    return outcome
+
+
+def main() -> int:
+    """Fuzz, and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=600, help="time for all targets together")
+    parser.add_argument("--targets", nargs="+", choices=TARGETS, default=list(TARGETS))
+    parser.add_argument("--folder", type=Path, help="folder for seeds, corpus and findings")
+    parser.add_argument(
+        "--together", action="store_true", help="all targets in one process, for a short time"
+    )
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.one:  # before anything is imported that should be instrumented
+        fuzz(arguments.one, arguments.folder, int(arguments.seconds))
+        return 0
+    from fuzz_seeds import write_seeds
+
+    targets = [TOGETHER] if arguments.together else arguments.targets
+    with tempfile.TemporaryDirectory(prefix="pumit-fuzz-") as temporary:
+        folder = arguments.folder or Path(temporary)
+        (folder / "found").mkdir(parents=True, exist_ok=True)
+        write_seeds(folder / "seeds")
+        rows = {
+            target: fuzz_apart(target, folder, arguments.seconds / len(targets))
+            for target in targets
+        }
+        found = sorted((folder / "found").glob("*"))
+        print("target       seconds      runs   edges  inputs")
+        for target, row in rows.items():
+            print(f"{target:12}{row.seconds:8.0f}{row.runs:10}{row.edges:8}{row.inputs:8}")
+        for file in found:
+            what = file.read_text().strip() if file.suffix == ".txt" else f"{file.stat().st_size} B"
+            print(f"found {file.name}: {what}")
+        for target, row in rows.items():
+            for end in row.ends:
+                print(f"{target} ended: {end}")
+        total = {"seconds": round(sum(r.seconds for r in rows.values()))}
+        total |= {"runs": sum(r.runs for r in rows.values()), "findings": len(found)}
+        print(json.dumps(total))
+    return 1 if found or any(row.ends for row in rows.values()) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,264 @@
+"""No DICOM file ends the program, or takes memory and time that its pixels do not need."""
+
+from __future__ import annotations
+
+import io
+import os
+import struct
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+from compressed_frames import RAMP, compressed, jpeg_lossless
+from generated_scans import Array, along_normal, dicom_slice
+from PIL import Image
+from pumit.errors import VolumeError
+from pumit.io.dicom import gdcm_process
+from pumit.io.dicom.codestream import read_codestream
+from pumit.io.dicom.gdcm_process import GdcmProcess
+from pumit.volume import Volume
+from pydicom import dcmread
+from pydicom.encaps import generate_frames
+from pydicom.uid import (
+    MPEG2MPML,
+    DeflatedExplicitVRLittleEndian,
+    JPEG2000Lossless,
+    JPEGBaseline8Bit,
+    JPEGLosslessSV1,
+    JPEGLSLossless,
+    RLELossless,
+)
+
+READ = """
+import resource, sys
+from pathlib import Path
+from pumit.errors import VolumeError
+from pumit.volume import Volume
+try:
+    Volume.read(Path(sys.argv[1]))
+except VolumeError as error:
+    print(error)
+print(max(resource.getrusage(who).ru_maxrss for who in (-1, 0)) // 1024)
+"""
+BYTES = (RAMP // 4).astype(np.uint8)
+SIZE = struct.pack(">2I", RAMP.shape[1], RAMP.shape[0])  # as JPEG 2000 writes it
+
+
+def saved(folder: Path, frame: bytes, syntax: str, pixels: Array = RAMP, **more: int) -> Path:
+    ds = compressed(dicom_slice(pixels, None, intercept=0.0, **more), [frame], syntax)
+    ds.save_as(folder / "a.dcm", enforce_file_format=True)
+    return folder / "a.dcm"
+
+
+def jpeg_2000(pixels: Array = RAMP, **options: object) -> bytes:
+    stream = io.BytesIO()
+    Image.fromarray(pixels).save(stream, format="JPEG2000", no_jp2=True, **options)
+    return stream.getvalue()
+
+
+def jpeg(pixels: Array = BYTES, **options: object) -> bytes:
+    stream = io.BytesIO()
+    Image.fromarray(pixels).save(stream, format="JPEG", quality=95, **options)
+    return stream.getvalue()
+
+
+def encoded(syntax: str) -> bytes:
+    ds = dicom_slice(RAMP, None)
+    ds.compress(syntax, generate_instance_uid=False)
+    return next(generate_frames(ds.PixelData, number_of_frames=1))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="measures with a POSIX call")
+@pytest.mark.parametrize("kind", ["run lengths", "size", "size in header too"])
+def test_hostile_pixels_are_one_sentence_and_little_memory(tmp_path: Path, kind: str) -> None:
+    """Files of a kilobyte ended the program, or took gigabytes."""
+    huge = struct.pack(">2I", 60_000, 60_000)
+    frame, syntax, more = jpeg_2000().replace(SIZE, huge), JPEG2000Lossless, {}
+    if kind == "run lengths":
+        frame, syntax = bytes(128), RLELossless
+    elif kind == "size in header too":
+        more = {"Rows": 60_000, "Columns": 60_000}
+    done = subprocess.run(
+        [sys.executable, "-c", READ, str(saved(tmp_path, frame, syntax, **more))],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    message, mebibytes = done.stdout.splitlines()
+    assert "damaged" in message
+    assert int(mebibytes) < 800
+
+
+@pytest.mark.parametrize(
+    ("frame", "syntax", "pixels"),
+    [
+        (jpeg_2000(RAMP[:-1]), JPEG2000Lossless, RAMP),
+        (jpeg(BYTES[:, 1:]), JPEGBaseline8Bit, BYTES),
+        (jpeg(np.repeat(BYTES[..., None], 3, -1)), JPEGBaseline8Bit, BYTES),
+        (encoded(JPEGLSLossless), JPEGLSLossless, RAMP[1:]),
+        (encoded(JPEGLSLossless), JPEGLSLossless, BYTES),
+    ],
+)
+def test_size_of_compressed_pixels_is_that_of_the_header(
+    tmp_path: Path, frame: bytes, syntax: str, pixels: Array
+) -> None:
+    with pytest.raises(VolumeError, match=r"announces .* compressed pixels are .* damaged"):
+        Volume.read(saved(tmp_path, frame, syntax, pixels))
+
+
+@pytest.mark.parametrize(
+    ("frame", "syntax"),
+    [
+        (encoded(RLELossless)[:64], RLELossless),
+        (struct.pack("<16I", 2, 64, 63, *[0] * 13) + bytes(500), RLELossless),
+        (struct.pack("<16I", 2, 64, 9999, *[0] * 13) + bytes(500), RLELossless),
+        (b"\xff\xd8\xff\xd9", JPEGBaseline8Bit),
+        (b"\xff\xd8" + b"\xff" * 50, JPEGLSLossless),
+        (jpeg_2000()[:30], JPEG2000Lossless),
+        (jpeg_2000().replace(SIZE, bytes(8)), JPEG2000Lossless),
+        (b"\0\0\1\xb3" + bytes(60), MPEG2MPML),
+        (b"\0\0", JPEGLosslessSV1),
+    ],
+)
+def test_damaged_beginnings_are_refused_before_they_are_decoded(
+    tmp_path: Path, frame: bytes, syntax: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(GdcmProcess, "start", None)
+    with pytest.raises(VolumeError, match=r"cannot be decoded here, or they are damaged"):
+        Volume.read(saved(tmp_path, frame, syntax))
+
+
+def test_series_that_announces_far_more_than_its_files_hold_is_refused(tmp_path: Path) -> None:
+    for k, position in enumerate(along_normal(3)):
+        ds = dicom_slice(RAMP, position, number=k + 1, Rows=9000, Columns=9000)
+        compressed(ds, [jpeg_2000()], JPEG2000Lossless)
+        ds.save_as(tmp_path / f"{k}.dcm", enforce_file_format=True)
+    with pytest.raises(VolumeError, match=r"series announces 0.5 GiB .* damaged"):
+        Volume.read(tmp_path)
+
+
+def test_deflated_bomb_is_refused(tmp_path: Path) -> None:
+    ds = dicom_slice(RAMP, None)
+    ds.file_meta.TransferSyntaxUID = DeflatedExplicitVRLittleEndian
+    ds.save_as(tmp_path / "a.dcm", enforce_file_format=True)
+    assert Volume.read(tmp_path / "a.dcm").shape == (1, *RAMP.shape)
+    header = (tmp_path / "a.dcm").read_bytes()
+    start = header[: header.index(b"1.2.840.10008.1.2.1.99") + 22]
+    start = header[: 144 + int.from_bytes(header[140:144], "little")]
+    pack = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    zeros = [pack.compress(bytes(1 << 24)) for _ in range(20)]
+    (tmp_path / "b.dcm").write_bytes(start + b"".join(zeros) + pack.flush())
+    with pytest.raises(VolumeError, match=r"deflated DICOM file unpacks to more than .* damaged"):
+        Volume.read(tmp_path / "b.dcm")
+
+
+@pytest.mark.parametrize(
+    ("frame", "is_ordinary"),
+    [
+        (jpeg_2000(), True),
+        (jpeg_2000(codeblock_size=(4, 4)), False),
+        (jpeg_2000(tile_size=(2, 2)), False),
+        (jpeg_2000(precinct_size=(8, 8), codeblock_size=(8, 8)), False),
+        (jpeg(), True),
+        (jpeg(progressive=True), False),
+        (encoded(JPEGLSLossless), True),
+    ],
+)
+def test_what_no_scanner_would_write_is_decoded_apart(frame: bytes, is_ordinary: bool) -> None:
+    found = read_codestream(frame)
+    assert (found.rows, found.columns) == RAMP.shape
+    assert found.is_ordinary == is_ordinary
+
+
+def test_what_is_decoded_apart_has_the_same_pixels(tmp_path: Path) -> None:
+    frame = jpeg_2000(codeblock_size=(4, 4), irreversible=False)
+    np.testing.assert_array_equal(
+        Volume.read(saved(tmp_path, frame, JPEG2000Lossless)).array[0], RAMP
+    )
+
+
+def submitted(folder: Path, frame: bytes, syntax: str, process: GdcmProcess) -> GdcmProcess:
+    process.submit(dcmread(saved(folder, frame, syntax)))
+    return process
+
+
+def test_fault_of_the_decoder_ends_its_process_only(tmp_path: Path) -> None:
+    with (
+        GdcmProcess() as process,
+        pytest.raises(VolumeError, match=r"RLE Lossless.* ended the program that decodes them"),
+    ):
+        submitted(tmp_path, bytes(128), RLELossless, process).result()
+
+
+def test_decoder_that_takes_too_much_memory_is_ended(tmp_path: Path) -> None:
+    frame = jpeg_2000().replace(SIZE, struct.pack(">2I", 60_000, 60_000))
+    with GdcmProcess() as process:
+        submitted(tmp_path, frame, JPEG2000Lossless, process)
+        with pytest.raises(VolumeError, match=r"(more than \d+ MiB|cannot be decoded|ended the)"):
+            process.result()
+
+
+TAKES = """
+import time
+print("{}", flush=True)
+input()
+%s
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize(
+    ("takes", "message"),
+    [("while True: pass", "more than 0 s"), ("held = b'x' * (1 << 28)", "more than 64 MiB")],
+)
+def test_decoder_is_watched_on_every_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, takes: str, message: str
+) -> None:
+    """Where the system does not limit it, as on Windows."""
+    monkeypatch.setattr(gdcm_process, "_OWN_SECONDS", 0.3)
+    monkeypatch.setattr(gdcm_process, "_PATIENCE", 1000)
+    monkeypatch.setattr(gdcm_process, "_OWN_BYTES", 64 << 20)
+    command = [sys.executable, "-c", TAKES % takes]
+    with GdcmProcess(command) as process:
+        submitted(tmp_path, jpeg_lossless(RAMP, tmp_path), JPEGLosslessSV1, process)
+        with pytest.raises(VolumeError, match=message):
+            process.result()
+        child = process._process
+    assert child is not None
+    assert not psutil.pid_exists(child.pid)
+
+
+def test_decoder_that_cannot_be_started_is_one_sentence(tmp_path: Path) -> None:
+    frame = jpeg_lossless(RAMP, tmp_path)
+    with (
+        GdcmProcess(["/nowhere/python"]) as process,
+        pytest.raises(VolumeError, match="cannot be started; decompress"),
+    ):
+        submitted(tmp_path, frame, JPEGLosslessSV1, process)
+
+
+def test_one_process_decodes_a_whole_series(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = []
+    popen = subprocess.Popen
+    monkeypatch.setattr(
+        gdcm_process.subprocess, "Popen", lambda *a, **k: begun.append(popen(*a, **k)) or begun[-1]
+    )
+    series = tmp_path / "series"
+    series.mkdir()
+    for k, position in enumerate(along_normal(12)):
+        ds = dicom_slice(RAMP, position, number=k + 1, intercept=0.0)
+        compressed(ds, [jpeg_lossless(RAMP + k, tmp_path)], JPEGLosslessSV1)
+        ds.save_as(series / f"{k}.dcm", enforce_file_format=True)
+    volume = Volume.read(series)
+    for k in range(12):
+        np.testing.assert_array_equal(volume.array[k], RAMP + k)
+    assert len(begun) == 1
+    assert not psutil.pid_exists(begun[0].pid)
