@@ -42,8 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-o",
         "--output",
         type=Path,
-        help="OUT.(nii.gz|nrrd|seg.nrrd|mha|dcm); for several images a folder, which also gets "
-        "report.csv; for a classifier OUT.(csv|json), or nothing",
+        help="OUT.(nii.gz|nrrd|seg.nrrd|mha|dcm|labelmap.dcm|rtstruct.dcm); for several images a "
+        "folder, which also gets report.csv; for a classifier OUT.(csv|json), or nothing",
     )
     parser.add_argument(
         "--find", metavar="NAME", help="segment one structure by its name, such as left kidney"

@@ -52,7 +52,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--name", help="name of the segment; default: the terminology's")
     parser.add_argument(
-        "-o", "--output", type=Path, required=True, help="OUT.(nii.gz|nrrd|seg.nrrd|mha|dcm)"
+        "-o",
+        "--output",
+        type=Path,
+        required=True,
+        help="OUT.(nii.gz|nrrd|seg.nrrd|mha|dcm|labelmap.dcm|rtstruct.dcm): label map, Slicer's "
+        "segmentation, DICOM-SEG, DICOM-SEG of type LABELMAP, RTSTRUCT",
     )
     parser.add_argument("--picture", type=Path, help="also write a PNG of the result")
     parser.add_argument(

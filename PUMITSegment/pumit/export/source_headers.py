@@ -1,4 +1,4 @@
-"""Headers of a source series, completed so that a DICOM-SEG can reference them."""
+"""Headers of a source series, completed so that a DICOM-SEG or RTSTRUCT can reference them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pumit.file_image import DicomSource
 
 logger = logging.getLogger(__name__)
 
-# Required in every DICOM-SEG, though possibly empty; de-identified files often lack them.
+# Required in every object, though possibly empty; de-identified files often lack them.
 _MAY_BE_EMPTY = (
     "PatientID",
     "PatientName",
@@ -43,7 +43,7 @@ def read_headers(source: DicomSource | None) -> list[Dataset]:
     """
     if source is None or not source.files:
         raise ExportError(
-            "A DICOM-SEG references a DICOM series, and this image has none; "
+            "DICOM-SEG and RTSTRUCT reference a DICOM series, and this image has none; "
             "write .seg.nrrd or .nii.gz instead, or open the DICOM folder of the scan."
         )
     headers = []
@@ -53,7 +53,7 @@ def read_headers(source: DicomSource | None) -> list[Dataset]:
         except (OSError, InvalidDicomError):
             raise ExportError(
                 "A file of the source DICOM series is gone or damaged; "
-                "open the scan again, then write the DICOM-SEG."
+                "open the scan again, then write the result."
             ) from None
     _refuse_unreferable(headers)
     for keyword in ("StudyInstanceUID", "SeriesInstanceUID", "SOPInstanceUID", "SOPClassUID"):
@@ -69,13 +69,13 @@ def _refuse_unreferable(headers: Sequence[Dataset]) -> None:
     """Refuse slices that no object can name."""
     if "MOSAIC" in (headers[0].get("ImageType") or ()):
         raise ExportError(
-            "A DICOM-SEG cannot refer to the slices of a mosaic, which are tiles of one picture; "
+            "No DICOM object can refer to the slices of a mosaic, which are tiles of one picture; "
             "write .seg.nrrd instead."
         )
     names = [str(header.get("SOPInstanceUID")) for header in headers]
     if len(set(names)) < len(names):
         raise ExportError(
-            "Several images of the source series have the same SOPInstanceUID, so a DICOM-SEG "
+            "Several images of the source series have the same SOPInstanceUID, so a DICOM object "
             "cannot refer to one of them; write .seg.nrrd instead."
         )
 
@@ -97,7 +97,7 @@ def name_true_class(seg: Dataset, uid: str) -> None:
 
 
 def complete_headers(headers: Sequence[Dataset], frames: Sequence[SourceFrame]) -> None:
-    """Fill in memory what the DICOM-SEG copies from its source; no file changes.
+    """Fill in memory what the result copies from its source; no file changes.
 
     Text becomes Unicode, missing patient and study attributes become empty, orientations that
     differ by rounding become one, and the slice spacing becomes that of the slices' positions:
@@ -112,7 +112,7 @@ def complete_headers(headers: Sequence[Dataset], frames: Sequence[SourceFrame]) 
     if frames[0].geometry is None:
         return
     if "FrameOfReferenceUID" not in first:
-        logger.warning("The source series has no frame of reference; the DICOM-SEG gets its own.")
+        logger.warning("The source series has no frame of reference; the result gets its own.")
         uid = generate_uid()
         for header in headers:
             header.FrameOfReferenceUID = uid
