@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from scipy import ndimage
 from skimage.measure import find_contours
@@ -27,24 +29,34 @@ def keyhole_contours(mask: Mask) -> list[Floats]:
     Source:
         Keyholes: DICOM PS3.3 C.8.8.6.3.
     """
-    pieces, _ = ndimage.label(mask)
     contours = []
+    for outer, holes in _pieces(mask):
+        # A hole's channel leads to the left, where only the outline and earlier holes are.
+        for hole in sorted(holes, key=lambda ring: ring[:, 1].min()):
+            outer = _joined(outer, hole)
+        contours.append(_without_straight_corners(outer))
+    return contours
+
+
+def outer_contours(mask: Mask) -> list[Floats]:
+    """Outline each connected piece of a mask without its holes; otherwise as `keyhole_contours`."""
+    return [_without_straight_corners(outer) for outer, _ in _pieces(mask)]
+
+
+def _pieces(mask: Mask) -> Iterator[tuple[Floats, list[Floats]]]:
+    """Outline and holes of each piece; holes run in the other direction."""
+    pieces, _ = ndimage.label(mask)
     for number, box in enumerate(ndimage.find_objects(pieces), start=1):
         piece = np.pad(pieces[box] == number, 1).astype(np.float64)
         offset = np.array([side.start - 1 for side in box])
         # Closed, each (N + 1, 2); a piece is 4-connected, its background 8-connected.
-        rings = [ring[:-1] for ring in find_contours(piece, 0.5, fully_connected="low")]
-        outer = max(rings, key=lambda ring: abs(signed_area(ring)))
-        # A hole's channel leads to the left, where only the outline and earlier holes are.
-        holes = sorted((r for r in rings if r is not outer), key=lambda ring: ring[:, 1].min())
-        for hole in holes:
-            outer = _joined(outer, hole)
-        contours.append(_without_straight_corners(outer) + offset)
-    return contours
+        rings = [r[:-1] + offset for r in find_contours(piece, 0.5, fully_connected="low")]
+        rings.sort(key=lambda ring: -abs(_signed_area(ring)))
+        yield rings[0], rings[1:]
 
 
-def signed_area(ring: Floats) -> float:
-    """Area of a polygon, (N, 2); its sign is the direction in which it is drawn."""
+def _signed_area(ring: Floats) -> float:
+    """Area of a polygon, (N, 2); its sign tells the direction in which it is drawn."""
     following = np.roll(ring, -1, axis=0)
     return float((ring[:, 0] * following[:, 1] - ring[:, 1] * following[:, 0]).sum() / 2)
 
