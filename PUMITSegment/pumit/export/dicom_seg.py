@@ -17,8 +17,14 @@ from pydicom.uid import generate_uid
 import pumit
 from pumit.errors import ExportError
 from pumit.export.layers import label_type
-from pumit.export.source_frames import SourceFrame, mask_on_frames, source_frames
-from pumit.export.source_headers import complete_headers, name_true_class, read_headers
+from pumit.export.source_frames import SourceFrame, mask_on_frames
+from pumit.export.source_headers import (
+    complete_headers,
+    frames_of,
+    name_true_class,
+    name_true_frame,
+    read_headers,
+)
 from pumit.segmentation import Algorithm, CodedConcept, Segment, Segmentation
 from pumit.system.atomic import atomic_path
 
@@ -39,8 +45,8 @@ def write_dicom_seg(
     """Write a DICOM-SEG on the frames of the source series.
 
     In a BINARY object every segment has its own frames, so segments may overlap. A LABELMAP object
-    (DICOM 2024c) has one frame per slice and is small and fast with many segments; fewer programs
-    read it. Slices may lie in any order. Where the volume is not on the frames' own grid (a tilted
+    (DICOM 2024c) has one frame per slice, however many segments there are; fewer programs read it.
+    Slices may lie in any order. Where the volume is not on the frames' own grid (a tilted
     or unevenly spaced series was resampled), each pixel of a frame takes the nearest voxel of the
     mask.
 
@@ -60,12 +66,14 @@ def write_dicom_seg(
         warnings.simplefilter("ignore")
         source = segmentation.volume.source
         headers = read_headers(source)
-        frames = source_frames(headers, source.frames if source else ())
+        frames = frames_of(headers, source)
         source_class = str(headers[0].SOPClassUID)
         complete_headers(headers, frames)
         pixels, first = _stack(segmentation, frames, may_overlap=kind == "BINARY")
         seg = _build(segmentation, headers, frames[first : first + len(pixels)], pixels, kind)
-        name_true_class(seg, source_class)
+        name_true_class(seg, headers[0].SOPClassUID, source_class)
+        if frames[0].geometry is None and frames[0].number is not None:
+            name_true_frame(seg, frames[0].number)
         seg.SeriesDescription, seg.SeriesNumber = series_description, series_number
         with atomic_path(Path(path)) as temporary:
             seg.save_as(temporary)

@@ -63,18 +63,21 @@ class SourceFrame:
 
 
 def source_frames(
-    datasets: Sequence[Dataset], placed: Sequence[PlacedFrame] = ()
+    datasets: Sequence[Dataset], placed: Sequence[PlacedFrame] = (), *, only: int | None = None
 ) -> list[SourceFrame]:
     """List the frames of single-frame files, or of one multi-frame file, in file order.
 
     Args:
         datasets: Headers.
         placed: Frames of a multi-frame file whose header states but one position.
+        only: Number of the one frame that the image is, in a file of frames without places.
 
     Raises:
         ExportError: If a header lacks its size or has an unusable geometry.
     """
     first = datasets[0]
+    if only is not None:
+        return [SourceFrame(int(first.Rows), int(first.Columns), None, only)]
     is_older = "PerFrameFunctionalGroupsSequence" not in first
     if is_older and not placed and "ImagePositionPatient" in first and _has_frames(first):
         raise ExportError(

@@ -10,11 +10,11 @@ from pydicom import dcmread
 from pydicom.dataelem import DataElement
 from pydicom.dataset import Dataset
 from pydicom.errors import InvalidDicomError
-from pydicom.uid import EnhancedCTImageStorage, generate_uid
+from pydicom.uid import EnhancedCTImageStorage, SecondaryCaptureImageStorage, generate_uid
 from pydicom.valuerep import DSfloat
 
 from pumit.errors import ExportError
-from pumit.export.source_frames import SourceFrame, slice_spacing_mm
+from pumit.export.source_frames import SourceFrame, slice_spacing_mm, source_frames
 from pumit.file_image import DicomSource
 
 logger = logging.getLogger(__name__)
@@ -30,6 +30,12 @@ _MAY_BE_EMPTY = (
     "StudyDate",
     "StudyTime",
     "ReferringPhysicianName",
+)
+_OF_SEVERAL_FRAMES = (
+    "NumberOfFrames",
+    "FrameOfReferenceUID",
+    "SharedFunctionalGroupsSequence",
+    "PerFrameFunctionalGroupsSequence",
 )
 # Cosines of one series that differ by less are one orientation, rounded differently.
 COSINE_TOLERANCE = 1e-2
@@ -80,20 +86,41 @@ def _refuse_unreferable(headers: Sequence[Dataset]) -> None:
         )
 
 
-def name_true_class(seg: Dataset, uid: str) -> None:
+def name_true_class(seg: Dataset, told: str, uid: str) -> None:
     """Let references to source images state the class that their files have.
 
     Args:
         seg: Object that refers to them.
+        told: Class that `complete_headers` left in their headers.
         uid: Class of the files.
     """
 
     def correct(_: Dataset, element: DataElement) -> None:
-        if element.keyword == "ReferencedSOPClassUID" and element.value == EnhancedCTImageStorage:
+        if element.keyword == "ReferencedSOPClassUID" and element.value == told:
             element.value = uid
 
-    if uid != EnhancedCTImageStorage:
+    if uid != told:
         seg.walk(correct)
+
+
+def name_true_frame(seg: Dataset, number: int) -> None:
+    """Let references to a source image that was told as single state the frame that it is.
+
+    Args:
+        seg: Object that refers to it.
+        number: Number of the frame in its file, from 1 on.
+    """
+    for group in seg.PerFrameFunctionalGroupsSequence:
+        for derivation in group.get("DerivationImageSequence", ()):
+            for item in derivation.SourceImageSequence:
+                item.ReferencedFrameNumber = number
+
+
+def frames_of(headers: Sequence[Dataset], source: DicomSource | None) -> list[SourceFrame]:
+    """List the frames that a volume was read from, as `source_frames` does."""
+    if source is None:
+        return source_frames(headers)
+    return source_frames(headers, source.frames, only=source.frame)
 
 
 def complete_headers(headers: Sequence[Dataset], frames: Sequence[SourceFrame]) -> None:
@@ -110,6 +137,11 @@ def complete_headers(headers: Sequence[Dataset], frames: Sequence[SourceFrame]) 
             setattr(first, keyword, "")
     _to_unicode(first)
     if frames[0].geometry is None:
+        # An image without a place: alone, whatever else its file may hold or its class may demand;
+        # `name_true_class` and `name_true_frame` undo that in what refers to it.
+        first.SOPClassUID = SecondaryCaptureImageStorage
+        for keyword in _OF_SEVERAL_FRAMES:
+            first.pop(keyword, None)
         return
     if "FrameOfReferenceUID" not in first:
         logger.warning("The source series has no frame of reference; the result gets its own.")
