@@ -165,6 +165,6 @@ def formatTexts() -> dict[Format, str]:
         Format.SEG_NRRD: _("Slicer segmentation (.seg.nrrd)"),
         Format.NIFTI: _("Label map, NIfTI (.nii.gz)"),
         Format.NRRD: _("Label map, NRRD (.nrrd)"),
-        Format.RT_STRUCT: _("Contours, RTSTRUCT (.rtstruct.dcm)"),
-        Format.DICOM_LABELMAP: _("DICOM-SEG of type LABELMAP (.labelmap.dcm)"),
+        Format.RT_STRUCT: _("RTSTRUCT (.rtstruct.dcm)"),
+        Format.DICOM_LABELMAP: _("DICOM LABELMAP (.labelmap.dcm)"),
     }
