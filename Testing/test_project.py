@@ -160,7 +160,8 @@ def test_licence_is_the_whole_apache_licence(repository: Path, project: dict) ->
     # The text that apache.org publishes.
     published = "cfc7749b96f63bd31c3c42b5c471bf756814053e847c10f3eb003417bc523d30"
     assert hashlib.sha256(text).hexdigest() == published
-    assert project["project"]["license"] == "Apache-2.0"
+    assert (repository / "LICENSES" / "Apache-2.0.txt").read_bytes() == text
+    assert project["project"]["license"] == "Apache-2.0 AND CC-BY-NC-SA-4.0"
 
 
 def test_continuous_integration_calls_the_readmes_test_command(repository: Path) -> None:

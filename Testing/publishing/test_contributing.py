@@ -17,8 +17,9 @@ from pumit.models.model_file import FORMAT as MODEL_FORMAT
 from pumit.wire.protocol import NNINTERACTIVE_VERSION, PREFIX, VERSION_HEADER
 
 WORKFLOWS = ".github/workflows/tests.yml"
-AUDIT = ".github/workflows/audit.yml"
-NIGHTLY = ".github/workflows/nightly.yml"
+OTHER_WORKFLOWS = [
+    f".github/workflows/{name}.yml" for name in ("audit", "nightly", "release", "scorecard")
+]
 GITLAB = ".gitlab-ci.yml"
 TEMPLATES = ".github/ISSUE_TEMPLATE"
 
@@ -26,7 +27,7 @@ TEMPLATES = ".github/ISSUE_TEMPLATE"
 @pytest.mark.parametrize(
     ("schema", "files"),
     [
-        ("github-workflows", [WORKFLOWS, AUDIT, NIGHTLY]),
+        ("github-workflows", [WORKFLOWS, *OTHER_WORKFLOWS]),
         ("gitlab-ci", [GITLAB]),
         ("github-issue-forms", [f"{TEMPLATES}/fault.yml", f"{TEMPLATES}/wish.yml"]),
         ("github-issue-config", [f"{TEMPLATES}/config.yml"]),

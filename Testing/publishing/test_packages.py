@@ -21,6 +21,7 @@ from packaging.specifiers import SpecifierSet
 from tracked_files import tracked_files
 
 MIB = 1 << 20
+SOURCES = ("PUMITSegment", "README.md", "LICENSE", "LICENSES", "REUSE.toml", "pyproject.toml")
 _BUILD = "import sys; from setuptools import build_meta as b; print(b.build_{kind}(sys.argv[1]))"
 
 
@@ -32,7 +33,7 @@ def sources(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("sources")
     for file in tracked_files(repository):
         name = file.relative_to(repository)
-        if name.parts[0] in ("PUMITSegment", "README.md", "LICENSE", "pyproject.toml"):
+        if name.parts[0] in SOURCES:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, folder / name)
     return folder

@@ -87,7 +87,7 @@ def findProblems(
         segmentationNode: Segmentation to export, or None.
         volumeNode: The volume that was segmented, or None.
         choice: The user's choices.
-        addToDatabase: Whether a DICOM-SEG shall go into Slicer's database too.
+        addToDatabase: Whether a DICOM file shall go into Slicer's database too.
         database: Slicer's DICOM database; None for that of the application.
     """
     # Once: to see that a segment is empty takes a look at every voxel.
@@ -97,7 +97,7 @@ def findProblems(
         *_segment_problems(segmentationNode, IDs, choice),
         *_volume_problems(segmentationNode, IDs, volumeNode, choice),
     ]
-    if choice.format is Format.DICOM_SEG:
+    if choice.format.isDicom:
         problems += _dicom_problems(volumeNode, database)
         if addToDatabase and database is None and openDatabase() is None:
             problems.append(
@@ -216,7 +216,16 @@ def _segment_problems(segmentationNode, IDs: list[str], choice: ExportChoice) ->
             Repair.ASSIGN_TERM,
             uncoded,
         )
-    if choice.format.isLabelMap and len(_images(segmentationNode, IDs)) > 1:
+    isShared = len(_images(segmentationNode, IDs)) > 1
+    if choice.format is Format.DICOM_LABELMAP and isShared:
+        yield _warn(
+            _(
+                "A DICOM-SEG of type LABELMAP holds one segment for each voxel: where segments "
+                "overlap, it is not written; DICOM-SEG of type BINARY and .seg.nrrd keep both."
+            ),
+            Repair.CHOOSE_FORMAT,
+        )
+    if choice.format.isLabelMap and isShared:
         yield _warn(
             _(
                 "A label map holds one label for each voxel: where segments overlap, the lower one "
@@ -227,7 +236,7 @@ def _segment_problems(segmentationNode, IDs: list[str], choice: ExportChoice) ->
 
 
 def _name_problems(named: dict[str, object], format_: Format) -> Iterator[Problem]:
-    isDicom = format_ is Format.DICOM_SEG
+    isDicom = format_.isDicom
     report = _stop if isDicom else _warn
     for name, count in Counter(s.GetName() for s in named.values()).items():
         if count > 1:
@@ -337,7 +346,7 @@ def _isInside(box: Box, whole: Box) -> bool:
 def _dicom_problems(volumeNode, database) -> Iterator[Problem]:
     if importlib.util.find_spec("highdicom") is None:
         yield _stop(
-            _("The DICOM-SEG writer is not installed; install it in the section Compute."),
+            _("The DICOM writer is not installed; install it in the section Compute."),
             Repair.INSTALL,
         )
     if volumeNode is None:
@@ -346,7 +355,7 @@ def _dicom_problems(volumeNode, database) -> Iterator[Problem]:
     if not found.isFromDicom:
         yield _stop(
             _(
-                "The volume does not come from DICOM, and a DICOM-SEG refers to DICOM images; "
+                "The volume does not come from DICOM, and a DICOM file refers to DICOM images; "
                 "write .seg.nrrd, or load the scan from DICOM."
             ),
             Repair.CHOOSE_FORMAT,

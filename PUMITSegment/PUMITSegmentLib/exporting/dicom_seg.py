@@ -1,4 +1,4 @@
-"""DICOM-SEG in which each segment says what made it."""
+"""DICOM-SEG in which each segment says what made it, and RTSTRUCT."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ def writeDicomSeg(
     provenances: Sequence[Provenance],
     path: Path,
     seriesDescription: str,
+    *,
+    kind: str = "BINARY",
 ) -> None:
     """Write a DICOM-SEG; from any thread.
 
@@ -27,23 +29,37 @@ def writeDicomSeg(
         provenances: Provenance of each segment.
         path: File to write.
         seriesDescription: Description of the new series; cut where it is too long.
+        kind: Type of the object, BINARY or LABELMAP.
 
     Raises:
-        ExportError: If the source cannot be referenced, or the file cannot be written.
+        ExportError: If segments of a LABELMAP overlap, the source cannot be referenced, or the file
+            cannot be written.
     """
     # highdicom takes a second to import.
     from pumit.export.dicom_seg import write_dicom_seg
 
-    description = "".join(c for c in seriesDescription if c.isprintable() and c != "\\")
-    # Characters are what the standard counts, but validators count bytes.
-    description = description.encode("utf-8", "replace")[:_LONGEST].decode("utf-8", "ignore")
-    description = description.strip() or "PUMIT segmentation"
+    description = _description(seriesDescription)
     algorithm = segmentation.algorithm
     same = Provenance(algorithm.kind, algorithm.name, algorithm.version)
     with atomic_path(path) as temporary:
-        write_dicom_seg(segmentation, temporary, series_description=description)
+        write_dicom_seg(segmentation, temporary, kind=kind, series_description=description)
         if any((m.type, m.name) != (same.type, same.name) for m in provenances):
             _distinguish(temporary, provenances)
+
+
+def writeRtStruct(segmentation: Segmentation, path: Path, seriesDescription: str) -> None:
+    """Write an RTSTRUCT; from any thread. Arguments and errors are those of `writeDicomSeg`."""
+    from pumit.export.rt_struct import write_rt_struct
+
+    write_rt_struct(segmentation, path, series_description=_description(seriesDescription))
+
+
+def _description(text: str) -> str:
+    """The text as far as DICOM takes it."""
+    description = "".join(c for c in text if c.isprintable() and c != "\\")
+    # Characters are what the standard counts, but validators count bytes.
+    description = description.encode("utf-8", "replace")[:_LONGEST].decode("utf-8", "ignore")
+    return description.strip() or "PUMIT segmentation"
 
 
 def _distinguish(path: Path, provenances: Sequence[Provenance]) -> None:
@@ -51,7 +67,9 @@ def _distinguish(path: Path, provenances: Sequence[Provenance]) -> None:
     from pydicom import dcmread
 
     dataset = dcmread(path)
-    for item, provenance in zip(dataset.SegmentSequence, provenances, strict=True):
+    # A LABELMAP describes its background, too.
+    items = [item for item in dataset.SegmentSequence if item.SegmentNumber]
+    for item, provenance in zip(items, provenances, strict=True):
         item.SegmentAlgorithmType = provenance.type
         if provenance.type == "MANUAL":
             for keyword in ("SegmentAlgorithmName", "SegmentationAlgorithmIdentificationSequence"):

@@ -79,13 +79,20 @@ class Format(enum.Enum):
     """Format of an exported file; the value is the ending of its name."""
 
     DICOM_SEG = ".dcm"
+    DICOM_LABELMAP = ".labelmap.dcm"
+    RT_STRUCT = ".rtstruct.dcm"
     SEG_NRRD = ".seg.nrrd"
     NIFTI = ".nii.gz"
     NRRD = ".nrrd"
 
     @property
+    def isDicom(self) -> bool:
+        """Whether the file refers to the images of a DICOM series."""
+        return self.value.endswith(".dcm")
+
+    @property
     def isLabelMap(self) -> bool:
-        """Whether a voxel holds one label, so that overlaps are lost."""
+        """Whether a voxel holds one label, and the names are in a table beside."""
         return self in (Format.NIFTI, Format.NRRD)
 
 
@@ -207,7 +214,7 @@ def collect(segmentationNode, volumeNode, choice: ExportChoice, database=None) -
     isPlaced = choice.format is not Format.SEG_NRRD
     layers = copyLayers(segmentationNode, IDs, volumeNode if isPlaced else None)
     files: tuple[Path, ...] = ()
-    if choice.format is Format.DICOM_SEG:
+    if choice.format.isDicom:
         files = findDicomFiles(volumeNode, database).paths
     if not isPlaced:
         _harden(segmentationNode, {id(layer): layer for layer, _label in layers}.values())
@@ -271,13 +278,17 @@ def write(collected: Collected, isCancelled: Callable[[], bool] = lambda: False)
             path,
         )
         return Exported(format_, path)
-    if format_ is Format.DICOM_SEG:
-        from PUMITSegmentLib.exporting.dicom_seg import writeDicomSeg
+    if format_.isDicom:
+        from PUMITSegmentLib.exporting.dicom_seg import writeDicomSeg, writeRtStruct
 
         volume = withSource(collected.volume, collected.dicomFiles)
         segmentation = _segmentation(collected, volume, isCancelled)
+        if format_ is Format.RT_STRUCT:
+            writeRtStruct(segmentation, path, collected.seriesDescription)
+            return Exported(format_, path)
         made = [segment.provenance for segment in collected.segments]
-        writeDicomSeg(segmentation, made, path, collected.seriesDescription)
+        kind = "LABELMAP" if format_ is Format.DICOM_LABELMAP else "BINARY"
+        writeDicomSeg(segmentation, made, path, collected.seriesDescription, kind=kind)
         return Exported(format_, path)
     segmentation = _segmentation(collected, collected.volume, isCancelled)
     rows = [(s.name, s.segment.GetColor(), s.entry) for s in collected.segments]

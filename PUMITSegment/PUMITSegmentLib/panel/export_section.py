@@ -70,14 +70,14 @@ class ExportSection:
         if ui.exportSection.collapsed:
             return
         choice = self.choice
-        isDicom = choice.format is Format.DICOM_SEG
+        isDicom = choice.format.isDicom
         node = logic.segmentationNode
         ui.exportNameEdit.placeholderText = node.GetName() if node is not None else ""
         ui.exportDatabaseCheckBox.enabled = isDicom
         ui.exportDatabaseCheckBox.toolTip = (
             _("Also import the written file into {database}").format(database=databaseName())
             if isDicom
-            else _("Only DICOM files can be in the DICOM database; choose DICOM-SEG")
+            else _("Only DICOM files can be in the DICOM database; choose DICOM-SEG or RTSTRUCT")
         )
         problems = findProblems(
             logic.segmentationNode,
@@ -108,7 +108,7 @@ class ExportSection:
 
     def _onExport(self) -> None:
         logic, choice = self._logic, self.choice
-        isAdded = choice.format is Format.DICOM_SEG and self._ui.exportDatabaseCheckBox.checked
+        isAdded = choice.format.isDicom and self._ui.exportDatabaseCheckBox.checked
         slicer.app.userSettings().setValue(_FOLDER_KEY, str(choice.folder))
         try:
             collected = collect(logic.segmentationNode, logic.volumeNode, choice)
@@ -165,4 +165,6 @@ def formatTexts() -> dict[Format, str]:
         Format.SEG_NRRD: _("Slicer segmentation (.seg.nrrd)"),
         Format.NIFTI: _("Label map, NIfTI (.nii.gz)"),
         Format.NRRD: _("Label map, NRRD (.nrrd)"),
+        Format.RT_STRUCT: _("RTSTRUCT (.rtstruct.dcm)"),
+        Format.DICOM_LABELMAP: _("DICOM LABELMAP (.labelmap.dcm)"),
     }

@@ -7,7 +7,7 @@ from dataclasses import replace
 import ctk
 from pumit.errors import PumitError
 from PUMITSlicerLib.computing.compute import ComputeState
-from PUMITSlicerLib.computing.dependencies import TORCH
+from PUMITSlicerLib.computing.dependencies import TORCH, known_faults
 from PUMITSlicerLib.computing.settings import ComputeMode
 from PUMITSlicerLib.installing.installation import InstallationPlan, Installer, has_torch_extension
 from slicer.i18n import tr as _
@@ -89,7 +89,7 @@ class InstallSection:
             text = "\n".join([plan.explanation, *plan.problems])
         ui.setupFrame.visible = isMissing and not isRunning
         ui.setupLabel.text = _("Before the first segment: {what}").format(what=text)
-        ui.installLabel.text = text
+        ui.installLabel.text = "\n".join([text, *known_faults()])
         canInstall = plan is not None and plan.isPossible and not isRunning
         why = _("Install the missing packages into Slicer's Python")
         if not canInstall:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from PUMITSlicerLib.computing.settings import ComputeMode
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
+    from packaging.specifiers import SpecifierSet
 
 RESOURCES = Path(__file__).resolve().parents[2] / "Resources"
 TORCH = "torch"
@@ -32,6 +34,9 @@ BUNDLED = {
     "pillow": "PIL",
     "vtk": "vtk",
 }
+# From which version on Slicer's own will do: older than what is required elsewhere, since it must
+# not be replaced. Between the two faults are known, which the panel tells.
+OLDEST_BUNDLED = {"simpleitk": ">=2.4", "pydicom": ">=3.0", "requests": ">=2.31", "pillow": ">=10"}
 # Sizes to download with what each brings along, MB.
 _MEGABYTES = {
     TORCH: 250,
@@ -113,12 +118,43 @@ def missing(
         version = version_of(requirement.name)
         # Slicer's own, of which nobody knows the version, is taken as it is.
         isThere = version == "0" and _canonical(requirement.name) in BUNDLED
-        isThere = isThere or (
-            version is not None and requirement.specifier.contains(version, prereleases=True)
-        )
+        specifier = requirement.specifier
+        if version is not None:
+            specifier = _specifiers().get(_canonical(requirement.name), specifier)
+        isThere = isThere or (version is not None and specifier.contains(version, prereleases=True))
         if not isThere:
-            needs.append(Need(requirement.name, str(requirement.specifier), version))
+            needs.append(Need(requirement.name, str(specifier), version))
     return needs
+
+
+def known_faults(version_of: VersionOf | None = None) -> list[str]:
+    """A sentence for each package that Slicer itself brings in a version with known faults."""
+    version_of = version_of or _loaded_version
+    sentences = []
+    for requirement in _read("requirements.txt"):
+        version = version_of(requirement.name)
+        isJudged = _canonical(requirement.name) in OLDEST_BUNDLED and version not in (None, "0")
+        if isJudged and not requirement.specifier.contains(version, prereleases=True):
+            sentences.append(
+                _(
+                    "This Slicer brings {name} {installed}, in which faults are known ({specifier} "
+                    "has them repaired): open no files of strangers, or use a newer Slicer."
+                ).format(name=requirement.name, installed=version, specifier=requirement.specifier)
+            )
+    return sentences
+
+
+def _loaded_version(name: str) -> str | None:
+    """As `installed_version`; of what Slicer brings without saying, that of the loaded module."""
+    version = installed_version(name)
+    module = sys.modules.get(BUNDLED.get(_canonical(name), ""))
+    return getattr(module, "__version__", version) if version == "0" else version
+
+
+def _specifiers() -> dict[str, SpecifierSet]:
+    from packaging.specifiers import SpecifierSet
+
+    return {name: SpecifierSet(text) for name, text in OLDEST_BUNDLED.items()}
 
 
 def why_not_installed(

@@ -71,7 +71,7 @@ def predict_many(
         try:
             todo = []
             for task in tasks:
-                if task.target.exists() and not again:
+                if task.is_done and not again:
                     _report_outcome(Outcome(task.scan.name, "was there"), report, on_outcome)
                 else:
                     todo.append(task)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal
 
-from pumit.errors import CheckpointError, DiskFullError, PumitError
+from pumit.errors import CheckpointError, DiskFullError, ExportError, PumitError
+from pumit.export.companions import Companions
 from pumit.io.scans import Scan, suffix_of
 from pumit.system.out_of_memory import is_out_of_memory
 
@@ -69,6 +71,12 @@ class ScanTask:
     target: Path
     settings: BatchSettings
     again: bool = False
+    companions: Companions = field(default_factory=Companions)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the result is there with all that is written beside it."""
+        return self.companions.are_there(self.target)
 
 
 @dataclass(frozen=True)
@@ -99,7 +107,7 @@ def predict_scan(task: ScanTask, progress: Progress | None = None) -> Outcome:
     gave it out was started again, is done once.
     """
     name = task.scan.name
-    if not task.again and task.target.exists():
+    if not task.again and task.is_done:
         return Outcome(name, "was there")
     started = time.monotonic()
     try:
@@ -140,12 +148,51 @@ def _predicted(task: ScanTask, progress: Progress) -> Outcome:
         write_labels(found.labels, volume, target)
     else:
         write_segmentation(Segmentation(volume, segments_of(found), algorithm), target)
+    if task.companions != Companions():
+        _write_companions(task, volume, found, algorithm)
     classes = []
     for number, label in enumerate(found.classes, start=1):
         voxels = int(np.count_nonzero(found.mask(number)))
         if voxels:
             classes.append({"label": number, "name": label.name, "voxels": voxels})
     return Outcome(scan.name, "done", "", algorithm.name, tuple(classes))
+
+
+def _write_companions(
+    task: ScanTask, volume: Volume, found: LabelMap, algorithm: Algorithm
+) -> None:
+    from pumit.export.classes import segments_of
+    from pumit.models.checkpoint import read_recipe
+    from pumit.models.index import find_model
+
+    settings = task.settings
+    try:
+        segments = segments_of(found)
+    except ExportError:  # a label map without any label is a result, too
+        segments = ()
+    model = settings.model or settings.structure_model or algorithm.name.removeprefix("PUMIT ")
+    # Paths may hold names.
+    told = {key: value for key, value in asdict(settings).items() if "model" not in key}
+    task.companions.write(
+        task.target,
+        volume,
+        segments,
+        algorithm,
+        channel=settings.channel,
+        weights_sha256=read_recipe(find_model(model))[1] if task.companions.has_manifest else "",
+        device=_device(settings.device),
+        options=told,
+        image=task.scan.path,
+    )
+
+
+def _device(device: str) -> str:
+    """The device that "auto" means; without PyTorch all is computed on processors."""
+    if "torch" not in sys.modules:
+        return "cpu"
+    from pumit.inference.loading import pick_device
+
+    return str(pick_device(device))
 
 
 def predictor_for(settings: BatchSettings) -> Answerer:

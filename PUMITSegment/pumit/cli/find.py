@@ -75,6 +75,9 @@ def find_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation, dic
 
     from pumit.export.classes import segments_of
     from pumit.export.terminology import concept_for
+    from pumit.inference.loading import pick_device
+    from pumit.models.checkpoint import read_recipe
+    from pumit.models.index import find_model
     from pumit.segmentation import Algorithm, Segmentation
     from pumit.volume import Volume
 
@@ -95,6 +98,8 @@ def find_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation, dic
         "estimated_iou": None,
         "model": found.model,
         "model_version": found.version,
+        "weights_sha256": read_recipe(find_model(args.find_model or found.model))[1],
+        "device": str(pick_device(args.device)),
         "licence": found.licence,
         "remarks": list(found.remarks),
         "output": args.output.name,

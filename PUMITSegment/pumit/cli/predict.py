@@ -17,6 +17,7 @@ from pumit.batch.run import Runner, check_targets, in_this_process, predict_many
 from pumit.batch.task import BatchSettings, Corners, Outcome, ScanTask, predict_scan, predictor_for
 from pumit.cli.classify import classify_images
 from pumit.cli.segment import check_target, parse_numbers, ras_to_lps
+from pumit.cli.shared.companion_files import add_companion_arguments, companions_of
 from pumit.cli.shared.progress import Steps, progress_bar
 from pumit.errors import ExportError, PumitError, VolumeError
 from pumit.io.scans import LIST_SUFFIX, Scan, find_scans, suffix_of
@@ -42,8 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-o",
         "--output",
         type=Path,
-        help="OUT.(nii.gz|nrrd|seg.nrrd|mha|dcm); for several images a folder, which also gets "
-        "report.csv; for a classifier OUT.(csv|json), or nothing",
+        help="OUT.(nii.gz|nrrd|seg.nrrd|mha|dcm|labelmap.dcm|rtstruct.dcm); for several images a "
+        "folder, which also gets report.csv; for a classifier OUT.(csv|json), or nothing",
     )
     parser.add_argument(
         "--find", metavar="NAME", help="segment one structure by its name, such as left kidney"
@@ -76,6 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format", default=".nii.gz", help="file format of results in a folder (%(default)s)"
     )
+    add_companion_arguments(parser)
     parser.add_argument(
         "--box", metavar="R,A,S,R,A,S", help="segment only between these corners, mm"
     )
@@ -113,7 +115,7 @@ def tasks_of(args: argparse.Namespace, settings: BatchSettings) -> list[ScanTask
     is_one_file = len(scans) == 1 and scans[0].path in args.images and not args.output.is_dir()
     if is_one_file and suffix_of(args.output, SUFFIXES):
         check_target(args.output)
-        return [ScanTask(scans[0], args.output, settings, again=True)]
+        return [ScanTask(scans[0], args.output, settings, True, companions_of(args))]
     if suffix_of(args.output, SUFFIXES) and not args.output.is_dir():
         raise ExportError(
             f"There are {len(scans)} images, but the output {args.output.name!r} is one file; "
@@ -130,9 +132,8 @@ def tasks_of(args: argparse.Namespace, settings: BatchSettings) -> list[ScanTask
     for scan in scans:
         if Path(scan.name).is_absolute() or ".." in Path(scan.name).parts:
             raise ExportError(f"The name {scan.name!r} leads out of the output folder; change it.")
-        tasks.append(
-            ScanTask(scan, args.output / f"{scan.name}{suffix}", settings, again=args.again)
-        )
+        target = args.output / f"{scan.name}{suffix}"
+        tasks.append(ScanTask(scan, target, settings, args.again, companions_of(args)))
     check_targets(tasks)
     return tasks
 

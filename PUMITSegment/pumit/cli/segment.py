@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pumit.cli.find import add_find_arguments, find_image, find_in, meaning_of
+from pumit.cli.shared.companion_files import add_companion_arguments, companions_of
 from pumit.cli.shared.progress import Steps, progress_bar
 from pumit.errors import ExportError, PromptError
 from pumit.prompts import BoxPrompt, PointPrompt, Prompt
@@ -60,8 +61,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--name", help="name of the segment; default: the terminology's")
     parser.add_argument(
-        "-o", "--output", type=Path, required=True, help="OUT.(nii.gz|nrrd|seg.nrrd|mha|dcm)"
+        "-o",
+        "--output",
+        type=Path,
+        required=True,
+        help="OUT.(nii.gz|nrrd|seg.nrrd|mha|dcm|labelmap.dcm|rtstruct.dcm): label map, Slicer's "
+        "segmentation, DICOM-SEG, DICOM-SEG of type LABELMAP, RTSTRUCT",
     )
+    add_companion_arguments(parser)
     parser.add_argument("--picture", type=Path, help="also write a PNG of the result")
     parser.add_argument(
         "--check-here", action="store_true", help="also list places where the mask may be wrong"
@@ -209,6 +216,7 @@ def segment_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation, 
         "answers": session.answer_count(),
         "model": segmenter.name,
         "model_version": segmenter.version,
+        "weights_sha256": segmenter.sha256,
         "device": segmenter.device,
         "output": args.output.name,
     }
@@ -243,6 +251,29 @@ def algorithm_of(segmenter: Segmenter) -> Any:
     return Algorithm(f"PUMIT {segmenter.name}", segmenter.version, "SEMIAUTOMATIC")
 
 
+def write_companions(
+    args: argparse.Namespace, segmentation: Segmentation, facts: dict[str, Any]
+) -> None:
+    """Write statistics and manifest beside the result, where they are requested."""
+    companions = companions_of(args)
+    # A name and a path may be a patient's.
+    options = {key: getattr(args, key) for key in ("point", "negative", "box", "find")}
+    if args.prompts:
+        from pumit.models.index import file_sha256
+
+        options["prompts_sha256"] = file_sha256(args.prompts)
+    companions.write(
+        args.output,
+        segmentation.volume,
+        segmentation.segments,
+        segmentation.algorithm,
+        weights_sha256=facts["weights_sha256"],
+        device=facts["device"],
+        options=options,
+        image=args.image,
+    )
+
+
 def run(args: argparse.Namespace) -> int:
     """Run `pumit segment`."""
     from pumit.export.write import write_segmentation
@@ -251,6 +282,7 @@ def run(args: argparse.Namespace) -> int:
         segmentation, facts = segment_image(args, step)
         step("Writing", 0.95)
         write_segmentation(segmentation, args.output)
+        write_companions(args, segmentation, facts)
         if args.picture:
             from pumit.report.picture import write_picture
 

@@ -1,1 +1,1 @@
-"""Results as files: DICOM-SEG, segmentation NRRD, label maps and pictures."""
+"""Results as files: DICOM-SEG, RTSTRUCT, segmentation NRRD, label maps and tables."""

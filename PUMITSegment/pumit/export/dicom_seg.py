@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, Literal
 
 import highdicom as hd
 import numpy as np
@@ -15,58 +16,72 @@ from pydicom.uid import generate_uid
 
 import pumit
 from pumit.errors import ExportError
-from pumit.export.source_frames import SourceFrame, mask_on_frames, source_frames
-from pumit.export.source_headers import complete_headers, name_true_class, read_headers
+from pumit.export.layers import label_type
+from pumit.export.source_frames import SourceFrame, mask_on_frames
+from pumit.export.source_headers import (
+    complete_headers,
+    frames_of,
+    name_true_class,
+    name_true_frame,
+    read_headers,
+)
 from pumit.segmentation import Algorithm, CodedConcept, Segment, Segmentation
 from pumit.system.atomic import atomic_path
 
 MANUFACTURER = "PUMIT"
 # Series of one study are distinguished by number; scanners count from 1.
 SERIES_NUMBER = 1000
+SegKind = Literal["BINARY", "LABELMAP"]
 
 
 def write_dicom_seg(
     segmentation: Segmentation,
     path: str | Path,
     *,
+    kind: SegKind = "BINARY",
     series_description: str = "PUMIT segmentation",
     series_number: int = SERIES_NUMBER,
 ) -> None:
-    """Write a BINARY DICOM-SEG on the frames of the source series.
+    """Write a DICOM-SEG on the frames of the source series.
 
-    Every segment keeps its own frames, so segments may overlap. Slices may lie in any order.
-    Where the volume is not on the frames' own grid (a tilted or unevenly spaced series was
-    resampled), each pixel of a frame takes the nearest voxel of the mask.
+    In a BINARY object every segment has its own frames, so segments may overlap. A LABELMAP object
+    (DICOM 2024c) has one frame per slice, however many segments there are; fewer programs read it.
+    Slices may lie in any order. Where the volume is not on the frames' own grid (a tilted
+    or unevenly spaced series was resampled), each pixel of a frame takes the nearest voxel of the
+    mask.
 
     Args:
         segmentation: Segments of a volume that was read from DICOM.
         path: File to write, usually `.dcm`.
+        kind: Type of the object; a LABELMAP holds one segment per voxel.
         series_description: Description of the new series, at most 64 characters.
         series_number: Number of the new series in the study.
 
     Raises:
         ExportError: If the volume has no DICOM source, a source file is gone or unusable, no
-            segment meets a frame, or the file cannot be written.
+            segment meets a frame, segments of a LABELMAP overlap, or the file cannot be written.
     """
     # pydicom and highdicom quote odd values in warnings, patient names among them.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         source = segmentation.volume.source
         headers = read_headers(source)
-        frames = source_frames(headers, source.frames if source else ())
+        frames = frames_of(headers, source)
         source_class = str(headers[0].SOPClassUID)
         complete_headers(headers, frames)
-        pixels, first = _stack(segmentation, frames)
-        seg = _build(segmentation, headers, frames[first : first + len(pixels)], pixels)
-        name_true_class(seg, source_class)
+        pixels, first = _stack(segmentation, frames, may_overlap=kind == "BINARY")
+        seg = _build(segmentation, headers, frames[first : first + len(pixels)], pixels, kind)
+        name_true_class(seg, headers[0].SOPClassUID, source_class)
+        if frames[0].geometry is None and frames[0].number is not None:
+            name_true_frame(seg, frames[0].number)
         seg.SeriesDescription, seg.SeriesNumber = series_description, series_number
         with atomic_path(Path(path)) as temporary:
             seg.save_as(temporary)
 
 
 def _stack(
-    segmentation: Segmentation, frames: Sequence[SourceFrame]
-) -> tuple[npt.NDArray[np.uint8], int]:
+    segmentation: Segmentation, frames: Sequence[SourceFrame], *, may_overlap: bool
+) -> tuple[npt.NDArray[np.unsignedinteger[Any]], int]:
     """Pixels of the frames between the first and the last with a segment.
 
     Returns:
@@ -81,11 +96,18 @@ def _stack(
     used = np.flatnonzero(np.any([m.any(axis=(1, 2)) for m in masks], axis=0))
     # Only these frames: highdicom adds up all segments in 64 bits to look for overlap.
     first, stop = int(used[0]), int(used[-1]) + 1
-    labels = np.zeros(masks[0][first:stop].shape, dtype=np.uint8)
-    disjoint = len(masks) < np.iinfo(np.uint8).max
+    labels = np.zeros(masks[0][first:stop].shape, dtype=label_type(len(masks)))
+    disjoint = not may_overlap or len(masks) < np.iinfo(np.uint8).max
     for number, mask in enumerate(masks, start=1):
         part = mask[first:stop]
-        if not disjoint or labels[part].any():
+        met = int(labels[part].max(initial=0))
+        if met and not may_overlap:
+            both = (segmentation.segments[n - 1].name for n in (met, number))
+            raise ExportError(
+                f"Segments {' and '.join(map(repr, both))} overlap, and a DICOM-SEG of type "
+                "LABELMAP holds one segment per voxel; write type BINARY (.dcm) or .seg.nrrd."
+            )
+        if met or not disjoint:
             return np.stack([m[first:stop] for m in masks], axis=-1).astype(np.uint8), first
         labels[part] = number
     return labels, first
@@ -95,7 +117,8 @@ def _build(
     segmentation: Segmentation,
     headers: list[Dataset],
     frames: Sequence[SourceFrame],
-    pixels: npt.NDArray[np.uint8],
+    pixels: npt.NDArray[np.unsignedinteger[Any]],
+    kind: SegKind,
 ) -> hd.seg.Segmentation:
     algorithm = segmentation.algorithm
     positions = [
@@ -107,7 +130,7 @@ def _build(
         return hd.seg.Segmentation(
             source_images=headers,
             pixel_array=pixels,
-            segmentation_type=hd.seg.SegmentationTypeValues.BINARY,
+            segmentation_type=hd.seg.SegmentationTypeValues[kind],
             segment_descriptions=[
                 _description(number, segment, algorithm)
                 for number, segment in enumerate(segmentation.segments, start=1)
@@ -118,7 +141,7 @@ def _build(
             instance_number=1,
             manufacturer=MANUFACTURER,
             manufacturer_model_name=algorithm.name,
-            software_versions=[f"{MANUFACTURER} {pumit.__version__}", _versioned(algorithm)],
+            software_versions=[f"{MANUFACTURER} {pumit.__version__}", versioned(algorithm)],
             device_serial_number=pumit.__version__,
             content_description=f"{len(segmentation.segments)} segments by {algorithm.name}"[:64],
             # Orientation and spacing come from the headers.
@@ -132,14 +155,15 @@ def _build(
         ) from error
 
 
-def _versioned(algorithm: Algorithm) -> str:
-    """The algorithm's name with its version, at most 64 characters."""
+def versioned(algorithm: Algorithm) -> str:
+    """Name of an algorithm with its version, at most 64 characters."""
     if algorithm.version in algorithm.name:
         return algorithm.name
     return f"{algorithm.name[: 63 - len(algorithm.version)]} {algorithm.version}"[:64].strip()
 
 
-def _code(concept: CodedConcept) -> hd.sr.CodedConcept:
+def coded(concept: CodedConcept) -> hd.sr.CodedConcept:
+    """A term as DICOM objects hold it."""
     return hd.sr.CodedConcept(concept.value, concept.scheme, concept.meaning)
 
 
@@ -148,8 +172,8 @@ def _description(number: int, segment: Segment, algorithm: Algorithm) -> hd.seg.
     description = hd.seg.SegmentDescription(
         segment_number=number,
         segment_label=segment.name,
-        segmented_property_category=_code(segment.category),
-        segmented_property_type=_code(segment.type),
+        segmented_property_category=coded(segment.category),
+        segmented_property_type=coded(segment.type),
         algorithm_type=algorithm.kind,
         algorithm_identification=hd.AlgorithmIdentificationSequence(
             name=algorithm.name,
@@ -157,7 +181,7 @@ def _description(number: int, segment: Segment, algorithm: Algorithm) -> hd.seg.
             version=algorithm.version,
             source=MANUFACTURER,
         ),
-        anatomic_regions=[_code(region)] if region else None,
+        anatomic_regions=[coded(region)] if region else None,
         display_color=hd.color.CIELabColor.from_rgb(
             *(round(255 * part) for part in segment.color_rgb)
         ),
@@ -165,8 +189,8 @@ def _description(number: int, segment: Segment, algorithm: Algorithm) -> hd.seg.
     # highdicom has no argument for modifiers.
     if segment.type_modifier:
         item = description.SegmentedPropertyTypeCodeSequence[0]
-        item.SegmentedPropertyTypeModifierCodeSequence = [_code(segment.type_modifier)]
+        item.SegmentedPropertyTypeModifierCodeSequence = [coded(segment.type_modifier)]
     if segment.region_modifier:
         item = description.AnatomicRegionSequence[0]
-        item.AnatomicRegionModifierSequence = [_code(segment.region_modifier)]
+        item.AnatomicRegionModifierSequence = [coded(segment.region_modifier)]
     return description

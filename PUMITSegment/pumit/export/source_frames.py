@@ -36,37 +36,48 @@ class FrameGeometry:
     column_lps: Floats
     pixel_spacing_mm: tuple[float, float]
 
-    def to_lps(self, row: float, column: float) -> Floats:
-        """LPS mm of the centre of a pixel."""
+    def to_lps(self, row: npt.ArrayLike, column: npt.ArrayLike) -> Floats:
+        """LPS mm of the centre of a pixel, or of several whose indices are (N, 1) each."""
         offset = (
-            column * self.pixel_spacing_mm[1] * self.row_lps
-            + row * self.pixel_spacing_mm[0] * self.column_lps
+            np.asarray(column) * self.pixel_spacing_mm[1] * self.row_lps
+            + np.asarray(row) * self.pixel_spacing_mm[0] * self.column_lps
         )
         return np.asarray(np.asarray(self.position_lps) + offset)
 
 
 @dataclass(frozen=True)
 class SourceFrame:
-    """One frame of a series; a projection image has no geometry."""
+    """One frame of a series.
+
+    Attributes:
+        rows: Its height, pixels.
+        columns: Its width, pixels.
+        geometry: Its place; None of a projection image.
+        number: Its number in a multi-frame file, from 1 on; None where each file is a frame.
+    """
 
     rows: int
     columns: int
     geometry: FrameGeometry | None
+    number: int | None = None
 
 
 def source_frames(
-    datasets: Sequence[Dataset], placed: Sequence[PlacedFrame] = ()
+    datasets: Sequence[Dataset], placed: Sequence[PlacedFrame] = (), *, only: int | None = None
 ) -> list[SourceFrame]:
     """List the frames of single-frame files, or of one multi-frame file, in file order.
 
     Args:
         datasets: Headers.
         placed: Frames of a multi-frame file whose header states but one position.
+        only: Number of the one frame that the image is, in a file of frames without places.
 
     Raises:
         ExportError: If a header lacks its size or has an unusable geometry.
     """
     first = datasets[0]
+    if only is not None:
+        return [SourceFrame(int(first.Rows), int(first.Columns), None, only)]
     is_older = "PerFrameFunctionalGroupsSequence" not in first
     if is_older and not placed and "ImagePositionPatient" in first and _has_frames(first):
         raise ExportError(
@@ -75,21 +86,21 @@ def source_frames(
         )
     if not is_older and len(datasets) > 1:
         raise ExportError(
-            "The source DICOM series is in several multi-frame files, to which no DICOM-SEG can "
+            "The source DICOM series is in several multi-frame files, to which no DICOM object can "
             "refer together; write .seg.nrrd instead."
         )
     try:
         if is_older:
             size = int(first.Rows), int(first.Columns)
             if placed:
-                return [SourceFrame(*size, _placed(frame)) for frame in placed]
+                return [SourceFrame(*size, _placed(f), n) for n, f in enumerate(placed, start=1)]
             return [SourceFrame(int(d.Rows), int(d.Columns), _single(d)) for d in datasets]
         shared = first.SharedFunctionalGroupsSequence[0]
         geometries = [_of_group(frame, shared) for frame in first.PerFrameFunctionalGroupsSequence]
         # Frames may also run over time or echoes; the segment lies on each place once.
         places = {geometry.position_lps: geometry for geometry in reversed(geometries)}
-        unique = [g for g in geometries if places[g.position_lps] is g]
-        return [SourceFrame(int(first.Rows), int(first.Columns), g) for g in unique]
+        unique = [(n, g) for n, g in enumerate(geometries, 1) if places[g.position_lps] is g]
+        return [SourceFrame(int(first.Rows), int(first.Columns), g, n) for n, g in unique]
     except (AttributeError, KeyError, IndexError, TypeError, ValueError):
         raise ExportError(
             "A header of the source DICOM series has no usable size, position or orientation; "

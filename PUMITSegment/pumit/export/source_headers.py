@@ -1,4 +1,4 @@
-"""Headers of a source series, completed so that a DICOM-SEG can reference them."""
+"""Headers of a source series, completed so that a DICOM-SEG or RTSTRUCT can reference them."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from pydicom import dcmread
 from pydicom.dataelem import DataElement
 from pydicom.dataset import Dataset
 from pydicom.errors import InvalidDicomError
-from pydicom.uid import EnhancedCTImageStorage, generate_uid
+from pydicom.uid import EnhancedCTImageStorage, SecondaryCaptureImageStorage, generate_uid
 from pydicom.valuerep import DSfloat
 
 from pumit.errors import ExportError
-from pumit.export.source_frames import SourceFrame, slice_spacing_mm
+from pumit.export.source_frames import SourceFrame, slice_spacing_mm, source_frames
 from pumit.file_image import DicomSource
 
 logger = logging.getLogger(__name__)
 
-# Required in every DICOM-SEG, though possibly empty; de-identified files often lack them.
+# Required in every object, though possibly empty; de-identified files often lack them.
 _MAY_BE_EMPTY = (
     "PatientID",
     "PatientName",
@@ -30,6 +30,12 @@ _MAY_BE_EMPTY = (
     "StudyDate",
     "StudyTime",
     "ReferringPhysicianName",
+)
+_OF_SEVERAL_FRAMES = (
+    "NumberOfFrames",
+    "FrameOfReferenceUID",
+    "SharedFunctionalGroupsSequence",
+    "PerFrameFunctionalGroupsSequence",
 )
 # Cosines of one series that differ by less are one orientation, rounded differently.
 COSINE_TOLERANCE = 1e-2
@@ -43,7 +49,7 @@ def read_headers(source: DicomSource | None) -> list[Dataset]:
     """
     if source is None or not source.files:
         raise ExportError(
-            "A DICOM-SEG references a DICOM series, and this image has none; "
+            "DICOM-SEG and RTSTRUCT reference a DICOM series, and this image has none; "
             "write .seg.nrrd or .nii.gz instead, or open the DICOM folder of the scan."
         )
     headers = []
@@ -53,7 +59,7 @@ def read_headers(source: DicomSource | None) -> list[Dataset]:
         except (OSError, InvalidDicomError):
             raise ExportError(
                 "A file of the source DICOM series is gone or damaged; "
-                "open the scan again, then write the DICOM-SEG."
+                "open the scan again, then write the result."
             ) from None
     _refuse_unreferable(headers)
     for keyword in ("StudyInstanceUID", "SeriesInstanceUID", "SOPInstanceUID", "SOPClassUID"):
@@ -69,35 +75,56 @@ def _refuse_unreferable(headers: Sequence[Dataset]) -> None:
     """Refuse slices that no object can name."""
     if "MOSAIC" in (headers[0].get("ImageType") or ()):
         raise ExportError(
-            "A DICOM-SEG cannot refer to the slices of a mosaic, which are tiles of one picture; "
+            "No DICOM object can refer to the slices of a mosaic, which are tiles of one picture; "
             "write .seg.nrrd instead."
         )
     names = [str(header.get("SOPInstanceUID")) for header in headers]
     if len(set(names)) < len(names):
         raise ExportError(
-            "Several images of the source series have the same SOPInstanceUID, so a DICOM-SEG "
+            "Several images of the source series have the same SOPInstanceUID, so a DICOM object "
             "cannot refer to one of them; write .seg.nrrd instead."
         )
 
 
-def name_true_class(seg: Dataset, uid: str) -> None:
+def name_true_class(seg: Dataset, told: str, uid: str) -> None:
     """Let references to source images state the class that their files have.
 
     Args:
         seg: Object that refers to them.
+        told: Class that `complete_headers` left in their headers.
         uid: Class of the files.
     """
 
     def correct(_: Dataset, element: DataElement) -> None:
-        if element.keyword == "ReferencedSOPClassUID" and element.value == EnhancedCTImageStorage:
+        if element.keyword == "ReferencedSOPClassUID" and element.value == told:
             element.value = uid
 
-    if uid != EnhancedCTImageStorage:
+    if uid != told:
         seg.walk(correct)
 
 
+def name_true_frame(seg: Dataset, number: int) -> None:
+    """Let references to a source image that was told as single state the frame that it is.
+
+    Args:
+        seg: Object that refers to it.
+        number: Number of the frame in its file, from 1 on.
+    """
+    for group in seg.PerFrameFunctionalGroupsSequence:
+        for derivation in group.get("DerivationImageSequence", ()):
+            for item in derivation.SourceImageSequence:
+                item.ReferencedFrameNumber = number
+
+
+def frames_of(headers: Sequence[Dataset], source: DicomSource | None) -> list[SourceFrame]:
+    """List the frames that a volume was read from, as `source_frames` does."""
+    if source is None:
+        return source_frames(headers)
+    return source_frames(headers, source.frames, only=source.frame)
+
+
 def complete_headers(headers: Sequence[Dataset], frames: Sequence[SourceFrame]) -> None:
-    """Fill in memory what the DICOM-SEG copies from its source; no file changes.
+    """Fill in memory what the result copies from its source; no file changes.
 
     Text becomes Unicode, missing patient and study attributes become empty, orientations that
     differ by rounding become one, and the slice spacing becomes that of the slices' positions:
@@ -110,9 +137,14 @@ def complete_headers(headers: Sequence[Dataset], frames: Sequence[SourceFrame]) 
             setattr(first, keyword, "")
     _to_unicode(first)
     if frames[0].geometry is None:
+        # An image without a place: alone, whatever else its file may hold or its class may demand;
+        # `name_true_class` and `name_true_frame` undo that in what refers to it.
+        first.SOPClassUID = SecondaryCaptureImageStorage
+        for keyword in _OF_SEVERAL_FRAMES:
+            first.pop(keyword, None)
         return
     if "FrameOfReferenceUID" not in first:
-        logger.warning("The source series has no frame of reference; the DICOM-SEG gets its own.")
+        logger.warning("The source series has no frame of reference; the result gets its own.")
         uid = generate_uid()
         for header in headers:
             header.FrameOfReferenceUID = uid

@@ -11,7 +11,10 @@ from pumit.segmentation import Segmentation
 
 SEG_NRRD_SUFFIX = ".seg.nrrd"
 DICOM_SUFFIX = ".dcm"
-SUFFIXES = (*LABELMAP_SUFFIXES, SEG_NRRD_SUFFIX, DICOM_SUFFIX)
+DICOM_LABELMAP_SUFFIX = ".labelmap.dcm"
+RT_STRUCT_SUFFIX = ".rtstruct.dcm"
+DICOM_SUFFIXES = (DICOM_LABELMAP_SUFFIX, RT_STRUCT_SUFFIX, DICOM_SUFFIX)
+SUFFIXES = (*LABELMAP_SUFFIXES, SEG_NRRD_SUFFIX, *DICOM_SUFFIXES)
 
 
 def check_suffix(path: str | Path) -> None:
@@ -31,8 +34,9 @@ def write_segmentation(
 
     Args:
         segmentation: Segments to write.
-        path: `.dcm` for DICOM-SEG, `.seg.nrrd` for Slicer, `.nii.gz`, `.nii`, `.nrrd` or
-            `.mha` for a label map.
+        path: `.dcm` for DICOM-SEG, `.labelmap.dcm` for one of type LABELMAP, `.rtstruct.dcm` for
+            an RTSTRUCT, `.seg.nrrd` for Slicer, `.nii.gz`, `.nii`, `.nrrd` or `.mha` for a label
+            map.
         overlap: Rule of a label map where segments overlap; see `write_labelmap`.
 
     Raises:
@@ -41,11 +45,16 @@ def write_segmentation(
     """
     check_suffix(path)
     name = Path(path).name.lower()
-    if name.endswith(DICOM_SUFFIX):
-        # highdicom takes a second to import, and the other formats do without it.
+    # highdicom takes a second to import, and the other formats do without it.
+    if name.endswith(RT_STRUCT_SUFFIX):
+        from pumit.export.rt_struct import write_rt_struct
+
+        write_rt_struct(segmentation, path)
+    elif name.endswith(DICOM_SUFFIX):
         from pumit.export.dicom_seg import write_dicom_seg
 
-        write_dicom_seg(segmentation, path)
+        is_label_map = name.endswith(DICOM_LABELMAP_SUFFIX)
+        write_dicom_seg(segmentation, path, kind="LABELMAP" if is_label_map else "BINARY")
     elif name.endswith(SEG_NRRD_SUFFIX):
         write_seg_nrrd(segmentation, path)
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from export_checks import OBLIQUE, dciodvfy
+from export_checks import OBLIQUE, assert_same_masks, dciodvfy
 from export_scene import (
     SHAPE,
     assert_dicom_holds,
@@ -14,6 +14,8 @@ from export_scene import (
     segmentation_of,
 )
 from pumit.errors import ExportError
+from pumit.io.labels.label_source import read_labels
+from pumit.segmentation import Segment
 from pydicom import dcmread
 
 
@@ -52,6 +54,33 @@ def test_each_segment_says_what_made_it(tmp_path, scene, loaded, database):
         None,
         "pumit default 0.1.0",
     ]
+
+
+def test_contours_and_label_maps_hold_the_same_voxels(tmp_path, scene, loaded, database, series):
+    first, second = blobs(SHAPE)
+    masks = {"by model": first, "by hand": second & ~first}
+    node = segmentation_of(scene, loaded, masks, **{"by hand": "MANUAL"})
+    for format_, name in (("RT_STRUCT", "rtstruct"), ("DICOM_LABELMAP", "labelmap")):
+        written = export(node, loaded, format_, tmp_path / "out", database)
+        assert written.path.name == f"My segments.{name}.dcm"
+        found = read_labels(written.path, series)
+        assert_same_masks(
+            {s.name: found.mask(s) for s in found.segments},
+            tuple(Segment(name, mask) for name, mask in masks.items()),
+        )
+    items = dcmread(written.path).SegmentSequence
+    kinds = {i.SegmentLabel: i.SegmentAlgorithmType for i in items}
+    assert (kinds["by model"], kinds["by hand"]) == ("SEMIAUTOMATIC", "MANUAL")
+
+
+def test_overlap_is_kept_by_contours_and_refused_by_label_maps(
+    tmp_path, kidneys, loaded, database, series
+):
+    written = export(kidneys, loaded, "RT_STRUCT", tmp_path / "out", database)
+    found = read_labels(written.path, series)
+    assert np.logical_and(*(found.mask(s) for s in found.segments)).any()
+    with pytest.raises(ExportError, match="overlap"):
+        export(kidneys, loaded, "DICOM_LABELMAP", tmp_path / "out", database)
 
 
 def shift_by_voxels(volume_node, ijk: tuple[int, int, int]) -> np.ndarray:

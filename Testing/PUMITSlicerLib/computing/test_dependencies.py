@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 from packaging.requirements import Requirement
@@ -77,6 +78,27 @@ def test_what_slicer_brings_too_old_is_said_and_not_replaced():
     (sentence,) = too_old(needs)
     assert all(word in sentence for word in ("pydicom 2.4.4", ">=3.0", "newer Slicer"))
     assert why_not_installed(LOCAL, having(pydicom="2.4.4", torch=None)) == sentence
+
+
+def test_what_slicer_brings_with_known_faults_will_do_and_is_named():
+    version_of = having(SimpleITK="2.5.0", pillow="11.3.0", rich="14")
+    assert missing(LOCAL, version_of) == []
+    first, second = dependencies.known_faults(version_of)
+    assert all(word in first for word in ("SimpleITK 2.5.0", ">=2.5.7", "newer Slicer"))
+    assert "pillow 11.3.0" in second
+    assert dependencies.known_faults(having()) == []
+    # Where it is not there at all, the repaired one is installed.
+    assert missing(LOCAL, having(pillow=None)) == [Need("pillow", ">=12.3")]
+
+
+def test_the_version_of_a_loaded_module_is_judged_where_pip_knows_none(monkeypatch):
+    def absent(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", absent)
+    monkeypatch.setitem(sys.modules, "SimpleITK", SimpleNamespace(__version__="2.5.0"))
+    monkeypatch.setattr(dependencies.importlib.util, "find_spec", lambda name: object())
+    assert "SimpleITK 2.5.0" in dependencies.known_faults()[0]
 
 
 def test_what_slicer_brings_without_an_entry_for_pip_is_there(monkeypatch):

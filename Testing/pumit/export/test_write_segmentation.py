@@ -153,7 +153,7 @@ def test_full_target_keeps_the_former_result_and_leaves_nothing_else(tmp_path, s
     assert target.read_bytes() == b"former result"
 
 
-@pytest.mark.parametrize("suffix", [s for s in SUFFIXES if s != ".dcm"])
+@pytest.mark.parametrize("suffix", [s for s in SUFFIXES if not s.endswith(".dcm")])
 def test_upper_case_suffix_is_understood(tmp_path, suffix):
     written = tmp_path / f"OUT{suffix.upper()}"
     write_segmentation(disjoint(a_volume()), written)

@@ -1,15 +1,18 @@
-"""Zips are read like folders, stay while they are needed, and cannot do harm."""
+"""Zips and single files are read like folders, and cannot do harm."""
 
 from __future__ import annotations
 
 import errno
 import gc
+import io
+import struct
 import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
-from generated_scans import along_normal, write_stack
+import SimpleITK
+from generated_scans import along_normal, dicom_slice, write_stack
 from pumit.errors import AmbiguousSeriesError, VolumeError
 from pumit.io.dicom import files as dicom_files
 from pumit.volume import Volume
@@ -147,3 +150,30 @@ def test_encrypted_zip_is_refused(tmp_path: Path) -> None:
         start += 4
     path.write_bytes(content)
     refused(path, "encrypted")
+
+
+@pytest.mark.parametrize("vr", [b"ZZ", b"OB", b"UN"])
+@pytest.mark.parametrize("has_image", [False, True], ids=["bare", "image"])
+def test_gdcm_never_sees_a_header_that_states_too_long_a_length(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vr: bytes, has_image: bool
+) -> None:
+    """GDCM takes 4 GB for such a file of a few bytes (CVE-2026-3650)."""
+
+    def never(*_arguments: object) -> None:
+        raise AssertionError("GDCM would read the file")
+
+    for name in ("ReadImage", "ImageFileReader", "ImageSeriesReader"):
+        monkeypatch.setattr(SimpleITK, name, never)
+    lying = struct.pack("<HH2sHI", 2, 0x102, vr, 0, 0xF0000000)
+    group, rest = b"", b"abcdefgh"
+    if has_image:
+        buffer = io.BytesIO()
+        dicom_slice(np.zeros((6, 8), np.uint16), (0, 0, 0)).save_as(
+            buffer, enforce_file_format=True
+        )
+        end = 144 + struct.unpack("<I", buffer.getvalue()[140:144])[0]
+        group, rest = buffer.getvalue()[144:end], buffer.getvalue()[end:]
+    meta = struct.pack("<HH2sHI", 2, 0, b"UL", 4, len(group) + len(lying))
+    path = tmp_path / "a.dcm"
+    path.write_bytes(b"\0" * 128 + b"DICM" + meta + group + lying + rest)
+    refused(path, "damaged")

@@ -1,0 +1,189 @@
+"""Segments as a DICOM RT Structure Set: contours on the slices of the series."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+import highdicom as hd
+import numpy as np
+from pydicom.dataelem import RawDataElement
+from pydicom.dataset import Dataset
+from pydicom.tag import Tag
+from pydicom.uid import ImplicitVRLittleEndian, RTStructureSetStorage, generate_uid
+
+import pumit
+from pumit.errors import ExportError
+from pumit.export.dicom_seg import MANUFACTURER, SERIES_NUMBER, coded, versioned
+from pumit.export.mask_contours import keyhole_contours
+from pumit.export.source_frames import SourceFrame, mask_on_frames
+from pumit.export.source_headers import complete_headers, frames_of, read_headers
+from pumit.geometry import Floats
+from pumit.segmentation import Mask, Segment, Segmentation
+from pumit.system.atomic import atomic_path
+
+# Retired, and still what refers to a study there.
+_STUDY_CLASS = "1.2.840.10008.3.1.2.3.1"
+_LABEL_LENGTH = 16
+_CONTOUR_DATA = Tag("ContourData")
+# Names by which radiotherapy tells a target from an organ.
+_TARGETS = ("GTV", "CTV", "PTV")
+
+
+def write_rt_struct(
+    segmentation: Segmentation,
+    path: str | Path,
+    *,
+    series_description: str = "PUMIT structures",
+    series_number: int = SERIES_NUMBER,
+) -> None:
+    """Write an RTSTRUCT with closed planar contours on the frames of the source series.
+
+    Segments may overlap. A hole is part of the contour around it, by a keyhole; pieces that do not
+    touch are contours of their own. Filled at the centres of pixels, contours give the mask back.
+
+    Args:
+        segmentation: Segments of a volume that was read from DICOM.
+        path: File to write, usually `.rtstruct.dcm`.
+        series_description: Description of the new series, at most 64 characters.
+        series_number: Number of the new series in the study.
+
+    Raises:
+        ExportError: If the volume has no DICOM source with places, a source file is gone or
+            unusable, a segment meets no frame, or the file cannot be written.
+    """
+    # pydicom and highdicom quote odd values in warnings, patient names among them.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        source = segmentation.volume.source
+        headers = read_headers(source)
+        source_class = str(headers[0].SOPClassUID)
+        frames = frames_of(headers, source)
+        if any(frame.geometry is None for frame in frames):
+            raise ExportError(
+                "An RTSTRUCT needs images with a place, and this picture has none; "
+                "write .dcm (DICOM-SEG) instead."
+            )
+        complete_headers(headers, frames)
+        struct = _structure_set(segmentation, headers[0])
+        images = [_image(_header_of(headers, n), f, source_class) for n, f in enumerate(frames)]
+        _refer(struct, headers[0], images)
+        for number, segment in enumerate(segmentation.segments, start=1):
+            mask = mask_on_frames(segmentation.volume, segment.mask, frames)
+            if not mask.any():
+                raise ExportError(f"Segment {segment.name!r} meets no frame of the source series.")
+            _add_region(struct, number, segment, _contours(mask, frames, images))
+        struct.SeriesDescription, struct.SeriesNumber = series_description, series_number
+        with atomic_path(Path(path)) as temporary:
+            struct.save_as(temporary)
+
+
+def _header_of(headers: Sequence[Dataset], frame: int) -> Dataset:
+    return headers[frame if len(headers) > 1 else 0]
+
+
+def _structure_set(segmentation: Segmentation, header: Dataset) -> hd.SOPClass:
+    algorithm, now = segmentation.algorithm, datetime.now()
+    struct = hd.SOPClass(
+        study_instance_uid=header.StudyInstanceUID,
+        series_instance_uid=generate_uid(),
+        series_number=SERIES_NUMBER,
+        sop_instance_uid=generate_uid(),
+        sop_class_uid=RTStructureSetStorage,
+        instance_number=1,
+        modality="RTSTRUCT",
+        manufacturer=MANUFACTURER,
+        manufacturer_model_name=algorithm.name,
+        software_versions=[f"{MANUFACTURER} {pumit.__version__}", versioned(algorithm)],
+        device_serial_number=pumit.__version__,
+        # Long contours do not fit into the lengths of explicit encodings.
+        transfer_syntax_uid=ImplicitVRLittleEndian,
+        specific_character_set="ISO_IR 192",
+    )
+    struct.copy_patient_and_study_information(header)
+    struct.OperatorsName = ""
+    struct.StructureSetLabel = MANUFACTURER
+    struct.StructureSetName = algorithm.name
+    struct.StructureSetDate = now.strftime("%Y%m%d")
+    struct.StructureSetTime = now.strftime("%H%M%S")
+    struct.ApprovalStatus = "UNAPPROVED"
+    struct.FrameOfReferenceUID = header.FrameOfReferenceUID
+    struct.PositionReferenceIndicator = header.get("PositionReferenceIndicator", "")
+    struct.StructureSetROISequence = []
+    struct.ROIContourSequence = []
+    struct.RTROIObservationsSequence = []
+    return struct
+
+
+def _image(header: Dataset, frame: SourceFrame, source_class: str) -> Dataset:
+    """Reference to the image of a frame."""
+    item = Dataset()
+    item.ReferencedSOPClassUID = source_class
+    item.ReferencedSOPInstanceUID = header.SOPInstanceUID
+    if frame.number is not None:
+        item.ReferencedFrameNumber = frame.number
+    return item
+
+
+def _refer(struct: Dataset, header: Dataset, images: Sequence[Dataset]) -> None:
+    series, study, frame_of_reference = Dataset(), Dataset(), Dataset()
+    series.SeriesInstanceUID = header.SeriesInstanceUID
+    # A multi-frame image is named once.
+    named = {str(image.ReferencedSOPInstanceUID): Dataset() for image in images}
+    for uid, item in named.items():
+        item.ReferencedSOPClassUID = images[0].ReferencedSOPClassUID
+        item.ReferencedSOPInstanceUID = uid
+    series.ContourImageSequence = list(named.values())
+    study.ReferencedSOPClassUID = _STUDY_CLASS
+    study.ReferencedSOPInstanceUID = header.StudyInstanceUID
+    study.RTReferencedSeriesSequence = [series]
+    frame_of_reference.FrameOfReferenceUID = header.FrameOfReferenceUID
+    frame_of_reference.RTReferencedStudySequence = [study]
+    struct.ReferencedFrameOfReferenceSequence = [frame_of_reference]
+
+
+def _add_region(struct: Dataset, number: int, segment: Segment, contours: list[Dataset]) -> None:
+    region, drawn, observed = Dataset(), Dataset(), Dataset()
+    region.ROINumber = number
+    region.ReferencedFrameOfReferenceUID = struct.FrameOfReferenceUID
+    region.ROIName = segment.name
+    region.ROIGenerationAlgorithm = "AUTOMATIC"
+    drawn.ROIDisplayColor = [round(255 * part) for part in segment.color_rgb]
+    drawn.ContourSequence = contours
+    drawn.ReferencedROINumber = number
+    observed.ObservationNumber = observed.ReferencedROINumber = number
+    observed.ROIObservationLabel = segment.name[:_LABEL_LENGTH].strip()
+    observed.RTROIIdentificationCodeSequence = [coded(segment.type)]
+    kind = segment.name[:3].upper()
+    observed.RTROIInterpretedType = kind if kind in _TARGETS else ""
+    observed.ROIInterpreter = ""
+    struct.StructureSetROISequence.append(region)
+    struct.ROIContourSequence.append(drawn)
+    struct.RTROIObservationsSequence.append(observed)
+
+
+def _contours(
+    mask: Mask, frames: Sequence[SourceFrame], images: Sequence[Dataset]
+) -> list[Dataset]:
+    items: list[Dataset] = []
+    for k in np.flatnonzero(mask.any(axis=(1, 2))).tolist():
+        geometry = frames[k].geometry
+        assert geometry is not None
+        for corners in keyhole_contours(mask[k]):
+            item = Dataset()
+            item.ContourNumber = len(items) + 1
+            item.ContourImageSequence = [images[k]]
+            item.ContourGeometricType = "CLOSED_PLANAR"
+            item.NumberOfContourPoints = len(corners)
+            item[_CONTOUR_DATA] = _numbers(geometry.to_lps(corners[:, :1], corners[:, 1:]))
+            items.append(item)
+    return items
+
+
+def _numbers(points_lps: Floats) -> RawDataElement:
+    """Coordinates, a ten-thousandth of a millimetre fine, as text; pydicom's numbers take long."""
+    text = "\\".join(f"{v:.4f}" for v in points_lps.ravel()).encode()
+    text += b" " * (len(text) % 2)
+    return RawDataElement(_CONTOUR_DATA, "DS", len(text), text, 0, True, True)

@@ -1,0 +1,246 @@
+"""Figures of segments: size, intensities, place and diameters, as CSV or JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import ndimage
+from scipy.spatial import ConvexHull
+from scipy.spatial.distance import pdist, squareform
+
+from pumit.errors import ExportError
+from pumit.export.mask_contours import outer_contours
+from pumit.geometry import Floats, Triple
+from pumit.segmentation import Mask, Segment
+from pumit.system.atomic import atomic_path
+from pumit.volume import Volume
+
+_LPS_TO_RAS = np.array([-1.0, -1.0, 1.0])
+
+
+@dataclass(frozen=True)
+class SegmentStatistics:
+    """Figures of one segment; positions are right-anterior-superior, as Slicer shows them.
+
+    Attributes:
+        name: Name of the segment.
+        code: Coded type, such as SCT:10200004.
+        voxels: Number of voxels.
+        volume_mm3: Volume; None in a 2D image, as is the next.
+        volume_ml: The same in millilitres.
+        mean: Mean intensity, in the units of the scan.
+        standard_deviation: Spread of the intensities, of the whole population.
+        median: Median intensity.
+        first_quartile: A quarter of the voxels is darker.
+        third_quartile: A quarter of the voxels is brighter.
+        interquartile_range: Distance of the quartiles.
+        minimum: Smallest intensity.
+        maximum: Largest intensity.
+        box_lower_ras_mm: Lower corner of the box around its voxels, their borders included.
+        box_upper_ras_mm: Upper corner.
+        centroid_ras_mm: Mean position of its voxels.
+        long_axis_mm: Longest diameter of one connected piece within one slice.
+        perpendicular_mm: Longest chord of the same piece and slice perpendicular to it.
+        long_axis_slice: Slice where they are, from 1 on.
+        long_axis_from_ras_mm: One end of the longest diameter.
+        long_axis_to_ras_mm: Its other end.
+    """
+
+    name: str
+    code: str
+    voxels: int
+    volume_mm3: float | None
+    volume_ml: float | None
+    mean: float
+    standard_deviation: float
+    median: float
+    first_quartile: float
+    third_quartile: float
+    interquartile_range: float
+    minimum: float
+    maximum: float
+    box_lower_ras_mm: Triple
+    box_upper_ras_mm: Triple
+    centroid_ras_mm: Triple
+    long_axis_mm: float
+    perpendicular_mm: float
+    long_axis_slice: int
+    long_axis_from_ras_mm: Triple
+    long_axis_to_ras_mm: Triple
+
+
+def segment_statistics(
+    volume: Volume, segments: Sequence[Segment], *, channel: int = 0
+) -> list[SegmentStatistics]:
+    """Measure segments.
+
+    Diameters are measured in the slices of the volume, along its first axis, between the borders
+    of voxels as `find_contours` draws them, half-way between centres inside and outside.
+
+    Args:
+        volume: The scan.
+        segments: Segments on its grid, in any number; they may overlap.
+        channel: Channel whose intensities are measured, of a scan with several.
+
+    Raises:
+        ExportError: If the scan does not have the channel.
+    """
+    if not 0 <= channel < volume.channels:
+        raise ExportError(f"The scan has {volume.channels} channels, so none is {channel}.")
+    array = volume.array if volume.array.ndim == 3 else volume.array[channel]
+    return [_statistics(volume, array, segment) for segment in segments]
+
+
+def write_statistics(statistics: Sequence[SegmentStatistics], path: str | Path) -> None:
+    """Write one row per segment as `.csv`, or one object per segment as `.json`.
+
+    Positions are three columns in a table, `..._r_mm`, `..._a_mm` and `..._s_mm`, and lists of
+    three numbers in JSON.
+
+    Raises:
+        ExportError: If the suffix is another one, or the file cannot be written.
+    """
+    target = Path(path)
+    suffix = target.suffix.lower()
+    if suffix not in (".csv", ".json"):
+        raise ExportError(f"Statistics are written as .csv or .json, got {target.suffix!r}.")
+    rows = [asdict(each) for each in statistics]
+    text = json.dumps(rows, indent=1) + "\n" if suffix == ".json" else _table(rows)
+    with atomic_path(target) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="")
+
+
+def _table(rows: Sequence[dict[str, Any]]) -> str:
+    columns = [name for f in fields(SegmentStatistics) for name in _columns(f.name)]
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(columns)
+    for row in rows:
+        values: list[Any] = []
+        for value in row.values():
+            values += value if isinstance(value, tuple) else ["" if value is None else value]
+        table.writerow(values)
+    return text.getvalue()
+
+
+def _columns(name: str) -> list[str]:
+    if not name.endswith("_ras_mm"):
+        return [name]
+    return [f"{name.removesuffix('_ras_mm')}_{axis}_mm" for axis in "ras"]
+
+
+def _statistics(volume: Volume, array: Any, segment: Segment) -> SegmentStatistics:
+    box = ndimage.find_objects(segment.mask.view(np.uint8))[0]
+    mask = segment.mask[box]
+    values = array[box][mask].astype(np.float64)
+    start = np.array([side.start for side in box])
+    lower, upper = _bounds_lps(volume, mask, start)
+    first, third = (float(v) for v in np.percentile(values, (25, 75)))
+    centroid = volume.index_to_world(start + np.array(ndimage.center_of_mass(mask)))
+    axis = _long_axis(mask, volume.spacing_mm[1:])
+    ends = volume.index_to_world(np.column_stack([np.full(2, axis.slice), axis.ends]) + start)
+    voxel_mm3 = float(np.prod(volume.spacing_mm))
+    mm3 = None if volume.is_planar else len(values) * voxel_mm3
+    corners = np.sort([lower * _LPS_TO_RAS, upper * _LPS_TO_RAS], axis=0)
+    return SegmentStatistics(
+        segment.name,
+        f"{segment.type.scheme}:{segment.type.value}",
+        len(values),
+        _rounded(mm3),
+        _rounded(None if mm3 is None else mm3 / 1000),
+        _rounded(values.mean()),
+        _rounded(values.std()),
+        _rounded(np.median(values)),
+        _rounded(first),
+        _rounded(third),
+        _rounded(third - first),
+        _rounded(values.min()),
+        _rounded(values.max()),
+        _triple(corners[0]),
+        _triple(corners[1]),
+        _triple(centroid * _LPS_TO_RAS),
+        _rounded(axis.long_mm),
+        _rounded(axis.perpendicular_mm),
+        int(axis.slice + start[0]) + 1,
+        _triple(ends[0] * _LPS_TO_RAS),
+        _triple(ends[1] * _LPS_TO_RAS),
+    )
+
+
+def _rounded(value: Any) -> Any:
+    """A number that a table can hold: ten digits, and never -0.0."""
+    return None if value is None else float(f"{float(value):.10g}") + 0.0
+
+
+def _triple(values: Floats) -> Triple:
+    x, y, z = (float(v) + 0.0 for v in np.round(values, 4))
+    return (x, y, z)
+
+
+def _bounds_lps(volume: Volume, mask: Mask, start: Floats) -> tuple[Floats, Floats]:
+    """Smallest and largest coordinates of the voxels of a mask, borders included."""
+    # Along a row of voxels coordinates only grow or only fall: its ends are enough.
+    rows = np.argwhere(mask.any(axis=2))
+    lines = mask[tuple(rows.T)]
+    last = mask.shape[2] - 1
+    ends = (lines.argmax(axis=1), last - lines[:, ::-1].argmax(axis=1))
+    index = np.concatenate([np.column_stack([rows, end]) for end in ends]) + start
+    places = volume.index_to_world(index)
+    # A 2D image has no thickness.
+    steps = np.array([0.0 if volume.is_planar else volume.spacing_mm[0], *volume.spacing_mm[1:]])
+    half = np.abs(volume.direction) @ (steps[::-1] / 2)
+    return places.min(axis=0) - half, places.max(axis=0) + half
+
+
+@dataclass(frozen=True, eq=False)
+class _LongAxis:
+    slice: int
+    ends: Floats  # (2, 2), index (h, w)
+    long_mm: float
+    perpendicular_mm: float
+
+
+def _long_axis(mask: Mask, spacing_mm: tuple[float, ...]) -> _LongAxis:
+    """The longest diameter of a piece in a slice, and the longest chord across it."""
+    spacing = np.asarray(spacing_mm)
+    best: tuple[float, int, Floats, Floats] | None = None
+    for k in np.flatnonzero(mask.any(axis=(1, 2))).tolist():
+        for outline in outer_contours(mask[k]):
+            corners = outline * spacing
+            extent = float(np.linalg.norm(np.ptp(corners, axis=0)))
+            if best is not None and extent <= best[0]:
+                continue
+            hull = corners[ConvexHull(corners).vertices]
+            apart = squareform(pdist(hull))
+            a, b = np.unravel_index(int(apart.argmax()), apart.shape)
+            if best is None or apart[a, b] > best[0]:
+                best = (float(apart[a, b]), k, hull[[a, b]], corners)
+    assert best is not None
+    long_mm, k, ends, corners = best
+    along = (ends[1] - ends[0]) / long_mm
+    return _LongAxis(k, ends / spacing, long_mm, _widest_chord(corners, along))
+
+
+def _widest_chord(corners: Floats, along: Floats) -> float:
+    """Longest chord of a polygon, (N, 2), perpendicular to a direction."""
+    place = corners @ along
+    height = corners @ np.array([-along[1], along[0]])
+    next_place, next_height = np.roll(place, -1), np.roll(height, -1)
+    # Between two corners the length of a chord changes evenly: it is longest beside a corner.
+    reach = float(np.ptp(place)) * 1e-9
+    longest = 0.0
+    for at in np.concatenate([place - reach, place + reach]):
+        crosses = np.flatnonzero((place > at) != (next_place > at))
+        share = (at - place[crosses]) / (next_place[crosses] - place[crosses])
+        met = np.sort(height[crosses] + share * (next_height[crosses] - height[crosses]))
+        # Inside from the first to the second crossing, from the third to the fourth ...
+        if len(met):
+            longest = max(longest, float((met[1::2] - met[::2]).max()))
+    return longest
