@@ -264,8 +264,8 @@ class Segmentation:
         object.__setattr__(self, "segments", segments)
 
 
-# What to tell a person of an answer.
-Quality = Literal["good", "check", "check well"]
+# What to tell a person of an answer, the best word first.
+Quality = Literal["good", "check", "check carefully", "unreliable"]
 QUALITIES: tuple[Quality, ...] = get_args(Quality)
 
 

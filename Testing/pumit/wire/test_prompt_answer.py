@@ -30,3 +30,8 @@ def test_a_word_that_is_absent_or_unknown_is_none(monkeypatch: pytest.MonkeyPatc
         lambda meta, *a, **k: pack({k: v for k, v in meta.items() if k != "quality"}, *a, **k),
     )
     assert unpack_answer(pack_answer(ANSWER), (1, 3, 3)).quality is None
+
+
+def test_the_word_of_an_older_server_is_todays() -> None:
+    old = pack_answer(replace(ANSWER, quality="check well"))  # type: ignore[arg-type]
+    assert unpack_answer(old, (1, 3, 3)).quality == "check carefully"
