@@ -17,6 +17,7 @@ from slicer.i18n import tr as _
 from PUMITSegmentLib.prompts.geometry import boxCornersWorld
 from PUMITSegmentLib.segments.prepared_mask import PreparedMask
 from PUMITSegmentLib.segments.provenance import AlgorithmType, byModel, setProvenance
+from PUMITSegmentLib.segments.rating import NOT_CHECKED, NOT_RATED, Rating, rate
 from PUMITSegmentLib.segments.writer import OverwriteMode, SegmentWriter
 
 
@@ -127,6 +128,7 @@ def addStructures(
     """
     segmentation = segmentationNode.GetSegmentation()
     made: AlgorithmType = "SEMIAUTOMATIC" if isPrompted else "AUTOMATIC"
+    word = NOT_RATED if isPrompted else NOT_CHECKED
     provenance = byModel(made, f"PUMIT {found.model}", found.version)
     added: list[str] = []
     try:
@@ -140,10 +142,12 @@ def addStructures(
                 segment.SetTerminology(structure.terminology)
             setProvenance(segment, provenance)
             writer.write(segmentationNode, added[-1], structure.mask, volumeNode, overwrite)
+            rate(segment, Rating(word))
         if found.overlap and overwrite is not OverwriteMode.NONE:
             # Only what was there before may be hit: a region gets back what a later one took.
             for segmentID, structure in zip(added, found.structures, strict=True):
                 writer.write(segmentationNode, segmentID, structure.mask, volumeNode)
+                rate(segmentation.GetSegment(segmentID), Rating(word))
     except PumitError:
         for segmentID in added:
             segmentation.RemoveSegment(segmentID)

@@ -77,7 +77,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         self._requests = MaskRequests(
             *(parts.compute, parts.background, self.status),
             makeQuery=lambda segmentID: queryOf(self.working, segmentID),
-            onMask=lambda *answer: reactions.onMask(*answer),
+            onMask=lambda delivery: reactions.onMask(delivery),
             prepare=Answer.of,
             asked=lambda: self.guard.asked(),
         )
@@ -197,7 +197,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         # Who is giving prompts goes on with that segment.
         if added and not (self.isPlacing or self.isComputing):
             self.selectSegment(added[0])
-        self.status.done(found.sentence())
+        self.status.note(found.sentence())
         self.onSessionChanged()
 
     def takeResult(self, segmentationNode, volumeNode) -> None:
@@ -348,7 +348,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
             if segmentID in segmentIDs(self.segmentationNode):
                 self.selectSegment(segmentID)
             name = name or segmentName(self.segmentationNode, segmentID)
-            self.status.done(text.format(step=stepInWords(changes), name=name))
+            self.status.note(text.format(step=stepInWords(changes), name=name))
             if self.parameters.updateAutomatically:
                 for segmentID in unanswered:
                     if self.promptCount(segmentID):

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import qt
+from PUMITSlicerLib.status import Activity
 from PUMITSlicerLib.term_search import TermSearch
 from PUMITSlicerLib.terms import assignTerm, hasCode
 from slicer.i18n import tr as _
+
+from PUMITSegmentLib.segments.rating import ratingOf
 
 # Longest text that a sentence repeats.
 _MOST_SHOWN = 40
@@ -70,7 +73,15 @@ class TermEdit:
         node = self._logic.segmentationNode
         assignTerm(node, self._logic.segmentID, found[0])
         self._edit.text = found[0].name
-        self._logic.status.done(_("The segment is coded as {name}.").format(name=found[0].name))
+        segment = node.GetSegmentation().GetSegment(self._logic.segmentID)
+        rating = ratingOf(segment)
+        words = _("Named {name} (SNOMED CT).")
+        if rating is not None:
+            words = _("Named {name} (SNOMED CT); its segment: {rating}.")
+        self._logic.status.result(
+            rating.activity if rating is not None else Activity.NOTE,
+            words.format(name=found[0].name, rating=rating.inWords() if rating else ""),
+        )
 
 
 def _meaning(segment) -> str:
