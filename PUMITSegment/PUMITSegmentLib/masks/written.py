@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pumit.too_large import may_be_too_large
 from PUMITSlicerLib.status import Choice
 from slicer.i18n import tr as _
 
@@ -80,7 +79,7 @@ class WrittenAnswers:
 
     def _sayRating(self, delivery: Delivery, name: str, rating: Rating) -> None:
         spacing_mm = self._logic.volumeNode.GetSpacing()[::-1]
-        if may_be_too_large(delivery.query.prompts, delivery.answer, spacing_mm):
+        if delivery.answer.may_be_too_large(delivery.query.prompts, spacing_mm):
             words = _("{name}: {word}. {hint}")
             hint = tooLargeInWords()
             word = rating.inWords()

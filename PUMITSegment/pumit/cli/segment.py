@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
@@ -59,6 +60,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--check-here", action="store_true", help="also list places where the mask may be wrong"
     )
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
+
+
+TOO_LARGE = "This may be more than you meant: draw a box, or give more points."
 
 
 def parse_numbers(text: str, count: int, what: str) -> list[float]:
@@ -180,7 +184,10 @@ def segment_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation, 
         terminology = terminology if args.terminology else meaning_of(found)
     for prompt in prompts:
         session.add_prompt(prompt)
-    mask = session.predict(progress=lambda share: step("Segmenting", 0.4 + 0.5 * share))
+    answer = session.answer(
+        session.prompts(), progress=lambda share: step("Segmenting", 0.4 + 0.5 * share)
+    )
+    mask = answer.mask
     if not mask.any():
         raise PromptError("The model finds nothing there; move the point or draw a box.")
     name = args.name or terminology.name
@@ -191,7 +198,9 @@ def segment_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation, 
         "segment": name,
         "voxels": int(mask.sum()),
         "volume_ml": None if volume.is_planar else round(int(mask.sum()) * voxel_ml, 3),
-        "estimated_iou": round(session.estimated_iou(), 3),
+        "estimated_iou": None if answer.estimated_iou is None else round(answer.estimated_iou, 3),
+        "quality": answer.quality,
+        "remarks": [TOO_LARGE] if answer.may_be_too_large(prompts, volume.spacing_mm) else [],
         "model": segmenter.name,
         "model_version": segmenter.version,
         "device": segmenter.device,
@@ -254,7 +263,11 @@ def run(args: argparse.Namespace) -> int:
         trust = f"estimated IoU {facts['estimated_iou']}"
         if facts["estimated_iou"] is None:
             trust = f"found by {facts['model']}"
+        if facts.get("quality"):
+            trust = f"{facts['quality']}, {trust}"
         print(f"{facts['segment']}: {size}, {trust} -> {args.output}")
+        if facts.get("quality"):
+            sys.stderr.writelines(f"{remark}\n" for remark in facts["remarks"])
         for place in facts.get("check_here", []):
             position = ",".join(f"{v:g}" for v in place["point_ras"])
             print(f"check {position}: {place['error_share']:.0%} of the voxels around may be wrong")
