@@ -63,11 +63,11 @@ def test_where_none_knows_it_the_nearest_names_are_reported() -> None:
     with pytest.raises(StructureError) as caught:
         usable_candidates("left kidny", [ABDOMEN])
     assert "left kidney (abdomen-ct)" in str(caught.value)
-    assert str(caught.value).endswith("A click on it always works.")
+    assert str(caught.value).endswith("Click on it instead.")
 
 
 def test_a_known_structure_that_no_model_knows_is_said_plainly() -> None:
-    with pytest.raises(StructureError, match=r"'pancreas'\. A click"):
+    with pytest.raises(StructureError, match=r"'pancreas'\. Click on it"):
         usable_candidates("pancreas", [ABDOMEN])
 
 
