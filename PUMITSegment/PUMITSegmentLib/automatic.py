@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from pumit.client.remote_models import AutomaticAnswer
 from pumit.errors import PumitError
 from pumit.geometry import Floats
-from pumit.segmentation import LabelMap
+from pumit.segmentation import ClassLabel, LabelMap
 from PUMITSlicerLib.labelmap_grid import Box
 from PUMITSlicerLib.mrml import VolumeFrame
 from PUMITSlicerLib.terms import uniqueName
@@ -67,9 +68,26 @@ class FoundStructures:
         names = ", ".join(structure.name for structure in self.structures[:6])
         if len(self.structures) > 6:
             names += ", ..."
-        return _("{model} found {count} structures: {names}").format(
-            model=self.model, count=len(self.structures), names=names
+        count = len(self.structures)
+        words = (
+            _("1 structure found, not checked: {names}")
+            if count == 1
+            else _("{count} structures found, not checked: {names}")
         )
+        return words.format(count=count, names=names)
+
+
+def joined(label: ClassLabel, parts: Sequence[FoundClass]) -> FoundClass:
+    """One structure of several classes, or of one, under another name."""
+    box = parts[0].mask.box
+    for part in parts[1:]:
+        box = box.united(part.mask.box)
+    voxels = np.zeros(box.shape, dtype=np.uint8)
+    for part in parts:
+        voxels[part.mask.box.within(box)] |= part.mask.voxels
+    color = label.color_rgb or parts[0].color
+    mask = PreparedMask(parts[0].mask.shape, box, voxels)
+    return FoundClass(label.name, label.terminology, color, mask, int(voxels.sum()))
 
 
 def prepareStructures(answer: AutomaticAnswer) -> FoundStructures:

@@ -30,6 +30,7 @@ from PUMITSegmentLib.scene.reactions import SessionReactions
 from PUMITSegmentLib.scene.session import SceneSession
 from PUMITSegmentLib.scene.view_guard import ViewGuard
 from PUMITSegmentLib.scene.write_permission import WritePermission, whyNotWritten
+from PUMITSegmentLib.segments.at_place import showSegment
 from PUMITSegmentLib.segments.packed_mask import PackedMask
 from PUMITSegmentLib.segments.segment_list import (
     followingID,
@@ -197,6 +198,8 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         # Who is giving prompts goes on with that segment.
         if added and not (self.isPlacing or self.isComputing):
             self.selectSegment(added[0])
+        if added:
+            showSegment(working.node, added[0])
         self.status.note(found.sentence())
         self.onSessionChanged()
 

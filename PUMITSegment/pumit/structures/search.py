@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -172,6 +173,13 @@ def _nobody(requested: RequestedStructure, cards: Sequence[ModelCard], model: st
     neighbours = ", ".join(f"{name} ({models[name]})" if name in models else name for name in near)
     hint = f"; near it: {neighbours}" if neighbours else ""
     return f"{nobody} {requested.text!r}{hint}. {A_CLICK_WORKS}"
+
+
+def near_names(message: str) -> list[str]:
+    """The names that a refusal of `known_candidates` gives as near, without their models."""
+    found = re.search(r"; near it: (.*?)\. ", f"{message} ")
+    names = re.findall(r"([^,()]+) \([^()]+\)", found.group(1)) if found else []
+    return [name.strip() for name in names]
 
 
 def _known_in_part(requested: RequestedStructure, known: Sequence[KnownStructure]) -> str:
