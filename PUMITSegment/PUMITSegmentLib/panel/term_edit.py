@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import qt
-from PUMITSlicerLib.status import Activity
+from PUMITSlicerLib.status import Activity, Choice
 from PUMITSlicerLib.term_search import TermSearch
 from PUMITSlicerLib.terms import assignTerm, hasCode
 from slicer.i18n import tr as _
@@ -61,11 +61,18 @@ class TermEdit:
     def _assign(self, text: str) -> None:
         if not text.strip() or not self._logic.segmentID:
             return
-        found = self._search.search(text, limit=1)
+        found = self._search.search(text, limit=2)
+        if found and not self._search.isSure(text):
+            choices = [
+                Choice(term.name, lambda term=term: self._assign(term.name)) for term in found
+            ]
+            words = _("{text} is not in the list of structures. Did you mean this?")
+            self._logic.status.ask(words.format(text=text[:_MOST_SHOWN]), *choices)
+            return
         if not found:
             shown = text if len(text) <= _MOST_SHOWN else text[:_MOST_SHOWN] + "…"
             self._logic.status.problem(
-                _("No coded term is called {text}; try a shorter word.").format(text=shown)
+                _("{text} is not in the list of structures; try a shorter word.").format(text=shown)
             )
             return
         if not self._logic.guard.allows(lambda: self._assign(text)):

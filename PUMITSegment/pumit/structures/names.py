@@ -79,7 +79,7 @@ def requested_structure(text: str) -> RequestedStructure:
         return RequestedStructure(named, words_of(named), () if meaning is None else (meaning,))
     group = GROUPS.get(" ".join(words))
     names = group or (" ".join(words),)
-    meanings = tuple(m for m in map(_meaning_of_name, names) if m is not None)
+    meanings = tuple(m for m in map(meaning_of_name, names) if m is not None)
     return RequestedStructure(tidied, words, meanings if len(meanings) == len(names) else ())
 
 
@@ -88,7 +88,7 @@ def parts_of(text: str) -> list[str]:
 
     A text that is one name for several, such as "kidneys", stays one.
     """
-    if "~" in text or _meaning_of_name(" ".join(words_of(text))) is not None:
+    if "~" in text or meaning_of_name(" ".join(words_of(text))) is not None:
         return [text.strip()] if text.strip() else []
     parts = (part.strip() for part in re.split(r"[,;/+&]|\band\b", text, flags=re.IGNORECASE))
     found = [part for part in parts if part]
@@ -134,8 +134,8 @@ def nearest_names(
     return [*close, *more][:count]
 
 
-def _meaning_of_name(name: str) -> SegmentTerminology | None:
-    """The coded meaning of a name, in the plural too; None where there is none."""
+def meaning_of_name(name: str) -> SegmentTerminology | None:
+    """The coded meaning of a name, in the plural and in other spellings; None where none is."""
     for candidate in (name, name.removesuffix("s"), re.sub(r"ies$", "y", name)):
         if candidate and (meaning := _concept(candidate)) is not None:
             return meaning

@@ -119,6 +119,9 @@ def test_a_double_click_in_the_table_jumps_to_the_segment(daily: Daily) -> None:
         ("GTV", "Gross tumor volume"),
         ("peripheral zone", "Peripheral zone"),
         ("vertebra L3", "L3 vertebra"),
+        ("gall bladder", "Gallbladder"),
+        ("kidneys", "Kidney"),
+        ("L kidney", "Left kidney"),
     ],
 )
 def test_a_structure_is_found_by_what_people_type(daily: Daily, typed: str, name: str) -> None:
@@ -129,6 +132,18 @@ def test_a_structure_is_found_by_what_people_type(daily: Daily, typed: str, name
     QtTest.QTest.keyClick(daily.ui.termEdit, QtCore.Qt.Key_Return)
     assert name in daily.status
     assert "Named" in daily.status
+
+
+def test_a_typo_gives_names_to_press(daily: Daily) -> None:
+    from Qt import QtCore, QtTest
+
+    daily.ui.termEdit.selectAll()
+    QtTest.QTest.keyClicks(daily.ui.termEdit, "galbladder")
+    QtTest.QTest.keyClick(daily.ui.termEdit, QtCore.Qt.Key_Return)
+    assert daily.status == "galbladder is not in the list of structures. Did you mean this?"
+    assert "allbladder" in daily.ui.firstChoiceButton.text
+    daily.press(daily.ui.firstChoiceButton)
+    assert "Named Gallbladder" in daily.status
 
 
 def test_a_structure_that_has_no_code_is_said(daily: Daily) -> None:

@@ -14,7 +14,7 @@ from pumit.errors import (
     UnfamiliarScan,
     UnknownModality,
 )
-from pumit.structures.names import EVERYTHING, parts_of
+from pumit.structures.names import EVERYTHING, nearest_names, parts_of
 from pumit.structures.search import near_names
 from PUMITSlicerLib.computing.compute import ComputeState
 from PUMITSlicerLib.computing.connection import answers_prompts_only, is_nninteractive
@@ -58,6 +58,9 @@ class FindSection:
         self._completer = qt.QCompleter()
         self._completer.setModel(self._suggestions)
         self._completer.setCaseSensitivity(qt.Qt.CaseInsensitive)
+        # Names that come near a typo hold no part of it.
+        self._completer.setCompletionMode(qt.QCompleter.UnfilteredPopupCompletion)
+        ui.structureEdit.connect("textEdited(QString)", self._suggest)
         ui.structureEdit.setCompleter(self._completer)
         self._classNames: list[str] = []
         ui.structureEdit.connect("returnPressed()", self._onFind)
@@ -77,7 +80,13 @@ class FindSection:
         classNames = sorted({n for m in models if m["kind"] == "automatic" for n in m["classes"]})
         if classNames != self._classNames:
             self._classNames = classNames
-            self._suggestions.setStringList(classNames)
+            self._suggest(self._ui.structureEdit.text)
+
+    def _suggest(self, text: str) -> None:
+        """Offer what models know that holds what is typed, or comes near it."""
+        held = [name for name in self._classNames if text.strip().lower() in name.lower()]
+        near = [] if held else nearest_names(text, self._classNames, only_these=True)
+        self._suggestions.setStringList(held or near)
 
     def close(self) -> None:
         """Add nothing more."""
