@@ -24,7 +24,7 @@ def bound_of(dices: list[float], said: list[float], scans: int = 10) -> float:
     return fit.good_bound(rows_of(dices, scans), np.array(said))
 
 
-@pytest.mark.parametrize(("right", "wrong"), [(18, 0), (37, 1), (56, 2)])
+@pytest.mark.parametrize(("right", "wrong"), [(32, 0), (64, 1), (96, 2)])
 def test_few_answers_without_a_mistake_are_not_enough(right: int, wrong: int) -> None:
     dices = [0.9] * right + [0.5] * wrong
     assert bound_of(dices, [0.9] * len(dices)) == fit.NEVER
@@ -58,7 +58,7 @@ def drawn(seed: int, scans: int) -> list[Row]:
 
 
 def test_good_is_rarely_false_on_scans_that_chose_nothing() -> None:
-    """Over many fits together at most one in twenty; a bound by eye keeps nothing like it."""
+    """Over many fits together as rarely as promised; a bound by eye keeps nothing like it."""
     said_good = said_false = 0
     for seed in range(6):
         rows, others = drawn(seed, 30), drawn(seed + 100, 60)
@@ -75,11 +75,34 @@ def test_words_by_other_scans_use_no_scan_for_its_own_bound(
 ) -> None:
     rows, seen = drawn(0, 12), []
 
-    def noted(given: list[Row], said: object) -> float:
+    def noted(given: list[Row], said: object) -> dict[str, float]:
         seen.append({row.scan for row in given})
-        return 0.0
+        return {"good": 0.0}
 
-    monkeypatch.setattr(fit, "good_bound", noted)
-    assert fit.words_by_other_scans(rows).all()
+    monkeypatch.setattr(fit, "bounds", noted)
+    assert set(fit.words_by_other_scans(rows)) == {"good"}
     assert all(len(scans) == 10 for scans in seen)
     assert len(set.intersection(*seen)) == 0
+
+
+def test_each_word_keeps_its_promise_and_the_lower_ones_say_less() -> None:
+    rows = [row for seed in range(3) for row in drawn(seed, 30)]
+    said = fit.by_other_scans(rows)
+    limits = fit.bounds(rows, said)
+    assert list(limits) == ["good", "check", "carefully"]
+    assert limits["good"] > limits["check"] > limits["carefully"]
+    upper = fit.NEVER
+    for word, bound in limits.items():
+        own = (said >= bound) & (said < upper)
+        least, most_false = fit.PROMISES[word]
+        assert (fit.truth(rows)[own] < least).mean() <= most_false
+        upper = bound
+
+
+def test_a_kind_is_judged_by_what_was_fitted_to_others() -> None:
+    kinds = ("ct_a", "ct_b", "mr_a", "mr_b", "pet_a")
+    rows = [Row(f"{kind}{i}", PLAIN, 0.9) for kind in kinds for i in range(3)]
+    assert fit.kind_of("mr_acdc_patient001_frame01") == "mr_acdc_patient"
+    for others, own in fit._folds(rows):
+        held = {fit.kind_of(row.scan) for row, is_own in zip(rows, own, strict=True) if is_own}
+        assert held.isdisjoint(fit.kind_of(row.scan) for row in others)

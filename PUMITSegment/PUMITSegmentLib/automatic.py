@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from pumit.client.remote_models import AutomaticAnswer
 from pumit.errors import PumitError
 from pumit.geometry import Floats
-from pumit.segmentation import LabelMap
+from pumit.segmentation import ClassLabel, LabelMap
 from PUMITSlicerLib.labelmap_grid import Box
 from PUMITSlicerLib.mrml import VolumeFrame
 from PUMITSlicerLib.terms import uniqueName
@@ -17,6 +18,7 @@ from slicer.i18n import tr as _
 from PUMITSegmentLib.prompts.geometry import boxCornersWorld
 from PUMITSegmentLib.segments.prepared_mask import PreparedMask
 from PUMITSegmentLib.segments.provenance import AlgorithmType, byModel, setProvenance
+from PUMITSegmentLib.segments.rating import NOT_CHECKED, NOT_RATED, Rating, rate
 from PUMITSegmentLib.segments.writer import OverwriteMode, SegmentWriter
 
 
@@ -66,9 +68,26 @@ class FoundStructures:
         names = ", ".join(structure.name for structure in self.structures[:6])
         if len(self.structures) > 6:
             names += ", ..."
-        return _("{model} found {count} structures: {names}").format(
-            model=self.model, count=len(self.structures), names=names
+        count = len(self.structures)
+        words = (
+            _("1 structure found, not checked: {names}")
+            if count == 1
+            else _("{count} structures found, not checked: {names}")
         )
+        return words.format(count=count, names=names)
+
+
+def joined(label: ClassLabel, parts: Sequence[FoundClass]) -> FoundClass:
+    """One structure of several classes, or of one, under another name."""
+    box = parts[0].mask.box
+    for part in parts[1:]:
+        box = box.united(part.mask.box)
+    voxels = np.zeros(box.shape, dtype=np.uint8)
+    for part in parts:
+        voxels[part.mask.box.within(box)] |= part.mask.voxels
+    color = label.color_rgb or parts[0].color
+    mask = PreparedMask(parts[0].mask.shape, box, voxels)
+    return FoundClass(label.name, label.terminology, color, mask, int(voxels.sum()))
 
 
 def prepareStructures(answer: AutomaticAnswer) -> FoundStructures:
@@ -127,6 +146,7 @@ def addStructures(
     """
     segmentation = segmentationNode.GetSegmentation()
     made: AlgorithmType = "SEMIAUTOMATIC" if isPrompted else "AUTOMATIC"
+    word = NOT_RATED if isPrompted else NOT_CHECKED
     provenance = byModel(made, f"PUMIT {found.model}", found.version)
     added: list[str] = []
     try:
@@ -140,10 +160,12 @@ def addStructures(
                 segment.SetTerminology(structure.terminology)
             setProvenance(segment, provenance)
             writer.write(segmentationNode, added[-1], structure.mask, volumeNode, overwrite)
+            rate(segment, Rating(word))
         if found.overlap and overwrite is not OverwriteMode.NONE:
             # Only what was there before may be hit: a region gets back what a later one took.
             for segmentID, structure in zip(added, found.structures, strict=True):
                 writer.write(segmentationNode, segmentID, structure.mask, volumeNode)
+                rate(segmentation.GetSegment(segmentID), Rating(word))
     except PumitError:
         for segmentID in added:
             segmentation.RemoveSegment(segmentID)

@@ -30,6 +30,7 @@ from PUMITSegmentLib.scene.reactions import SessionReactions
 from PUMITSegmentLib.scene.session import SceneSession
 from PUMITSegmentLib.scene.view_guard import ViewGuard
 from PUMITSegmentLib.scene.write_permission import WritePermission, whyNotWritten
+from PUMITSegmentLib.segments.at_place import showSegment
 from PUMITSegmentLib.segments.packed_mask import PackedMask
 from PUMITSegmentLib.segments.segment_list import (
     followingID,
@@ -77,7 +78,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         self._requests = MaskRequests(
             *(parts.compute, parts.background, self.status),
             makeQuery=lambda segmentID: queryOf(self.working, segmentID),
-            onMask=lambda *answer: reactions.onMask(*answer),
+            onMask=lambda delivery: reactions.onMask(delivery),
             prepare=Answer.of,
             asked=lambda: self.guard.asked(),
         )
@@ -197,7 +198,9 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         # Who is giving prompts goes on with that segment.
         if added and not (self.isPlacing or self.isComputing):
             self.selectSegment(added[0])
-        self.status.done(found.sentence())
+        if added:
+            showSegment(working.node, added[0])
+        self.status.note(found.sentence())
         self.onSessionChanged()
 
     def takeResult(self, segmentationNode, volumeNode) -> None:
@@ -369,7 +372,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
             if segmentID in segmentIDs(self.segmentationNode):
                 self.selectSegment(segmentID)
             name = name or segmentName(self.segmentationNode, segmentID)
-            self.status.done(text.format(step=stepInWords(changes), name=name))
+            self.status.note(text.format(step=stepInWords(changes), name=name))
             if self.parameters.updateAutomatically:
                 for segmentID in unanswered:
                     if self.promptCount(segmentID):

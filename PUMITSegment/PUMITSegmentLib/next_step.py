@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from slicer.i18n import tr as _
 
-from PUMITSegmentLib.masks.answer import Answer
-from PUMITSegmentLib.masks.working_segmentation import WorkingSegmentation
 from PUMITSegmentLib.prompts.kinds import PromptKind
 from PUMITSegmentLib.segments.editable_area import EditableArea
-from PUMITSegmentLib.segments.segment_list import segmentIDs, segmentName
+from PUMITSegmentLib.segments.rating import ratingOf
+from PUMITSegmentLib.segments.segment_list import segmentName
 from PUMITSegmentLib.segments.writer import noVoxels
 
 
@@ -30,7 +29,10 @@ def nextStepInWords(logic) -> str:
                 "{name}: set the depth of the box. In another view, click where the box ends, or "
                 "drag from one end to the other."
             )
-    return words.format(name=segmentName(logic.segmentationNode, logic.segmentID))
+    name = segmentName(logic.segmentationNode, logic.segmentID)
+    segment = logic.segmentationNode.GetSegmentation().GetSegment(logic.segmentID)
+    rating = ratingOf(segment) if segment is not None else None
+    return words.format(name=name if rating is None else f"{name} ({rating.inWords()})")
 
 
 def _placing() -> dict[PromptKind, str]:
@@ -70,31 +72,18 @@ def exclusionInWords(segmentationNode, segmentID: str, isFilled: bool) -> str:
     return words.format(name=segmentName(segmentationNode, segmentID))
 
 
-def isCrowded(working: WorkingSegmentation, segmentID: str, answer: Answer) -> bool:
-    """Whether other segments have some of an answer."""
-    found = answer.packed.mask()
-    others = [each for each in segmentIDs(working.node) if each != segmentID]
-    return any(bool((found & working.mask(each)).any()) for each in others)
-
-
-def whyEmpty(segmentationNode, segmentID: str, isFound: bool, *, isStopped: bool) -> str:
-    """One sentence on a segment that is empty after an answer.
+def whyEmpty(segmentationNode, segmentID: str, isFound: bool) -> str:
+    """One sentence on a segment that is empty after an answer, though no other segment has it.
 
     Args:
         segmentationNode: The segmentation.
         segmentID: The segment.
         isFound: Whether the answer itself holds something.
-        isStopped: Whether it stops at other segments.
     """
     if not isFound:
         words = _("{name}: nothing was found there; move the prompt, or add another one.")
     elif not EditableArea.ofSegmentEditor(segmentationNode).isEverything:
         words = _("{name} is empty: the Segment Editor's masking allows nothing of what was found.")
-    elif isStopped:
-        words = _(
-            "{name} is empty: what was found belongs to other segments. Under "
-            '"Other segments", allow overlap or overwrite them, then press Update.'
-        )
     else:
         words = _(
             "{name} is empty: the voxels of this segmentation are too large for what was found; "

@@ -104,9 +104,13 @@ class StatusBoard:
         """Say what was done, without praise."""
         self._show(Status(Activity.NOTE, text))
 
-    def caution(self, text: str) -> None:
-        """Show a result that should be checked."""
-        self._show(Status(Activity.CAUTION, text))
+    def caution(self, text: str, *choices: Choice) -> None:
+        """Show a result that should be checked, with buttons for what may be better."""
+        self._show(Status(Activity.CAUTION, text, choices=choices))
+
+    def result(self, activity: Activity, text: str) -> None:
+        """Show a result that is good, known to be doubtful, or neither."""
+        self._show(Status(activity, text))
 
     def problem(self, text: str) -> None:
         """Say what is wrong and what to do."""

@@ -10,7 +10,7 @@ from PUMITSlicerLib.status import Activity, Status
 # Work that ends sooner shows no progress bar: it would only flicker.
 _SHOW_PROGRESS_AFTER_MS = 700
 # Dark enough on light panels, light enough on dark ones.
-_COLOURS = {
+COLOURS = {
     Activity.PROBLEM: "#c75000",
     Activity.CAUTION: "#c75000",
     Activity.DONE: "#1f8f4e",
@@ -49,7 +49,7 @@ class StatusLine:
         """Show one status."""
         label = self._ui.statusLabel
         label.text = status.text
-        colour = _COLOURS.get(status.activity)
+        colour = COLOURS.get(status.activity)
         label.setStyleSheet(f"color: {colour};" if colour else "")
         # A label that wraps takes its height from an earlier text otherwise.
         lines = max(label.heightForWidth(label.width), 2 * label.fontMetrics().lineSpacing())

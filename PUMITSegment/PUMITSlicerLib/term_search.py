@@ -23,6 +23,7 @@ from pumit.export.terminology import (
     serialize_terminology,
 )
 from pumit.segmentation import TISSUE
+from pumit.structures.names import meaning_of_name, nearest_names, words_of
 
 # Offered before anything is typed, as `concept_for` understands them.
 COMMON_NAMES = (
@@ -95,7 +96,20 @@ class TermSearch:
             meaning = meaningOf(composed.entry)
             if all(meaningOf(term.entry) != meaning for term in terms):
                 terms.insert(0, composed)
-        return terms[:limit]
+        return terms[:limit] or self._near(text)[:limit]
+
+    def isSure(self, text: str) -> bool:
+        """Whether what `search` finds holds what was typed, and does not only come near it."""
+        words = _words(text)
+        isHeld = any(_rank(indexed, words) is not None for indexed in self._all())
+        return isHeld or self._composed(text) is not None
+
+    def _near(self, text: str) -> list[Term]:
+        """Terms whose names come near to what was typed."""
+        names = {" ".join(name): i.term for i in self._all() for name in i.names}
+        near = nearest_names(text, names, only_these=True)
+        spelt = {" ".join(words_of(name)): term for name, term in names.items()}
+        return list(dict.fromkeys(spelt[name] for name in near if name in spelt))
 
     def named(self, name: str) -> Term | None:
         """The term of exactly this name, in any case, or None."""
@@ -107,9 +121,10 @@ class TermSearch:
 
     def _composed(self, name: str) -> Term | None:
         """A term of `pumit`'s own table, a lesion in an organ among them."""
-        try:
-            meaning = concept_for(" ".join(_words(name)))
-        except ExportError:
+        meaning = meaning_of_name(" ".join(_words(name)))
+        if meaning is None:
+            meaning = meaning_of_name(" ".join(words_of(name)))
+        if meaning is None:
             return None
         typed = " ".join(_words(name))
         is_short = len(typed) < _SHORTEST_NAME or any(letter.isdigit() for letter in typed)

@@ -40,6 +40,14 @@ class OtherModality(StructureError):
     """A structure that only models have that were trained on another modality than the scan's."""
 
 
+class UnknownModality(StructureError):
+    """A structure that models of several modalities have, in a scan that does not say its own."""
+
+
+class UnfamiliarScan(StructureError):
+    """A scan that looks like none that the program knows, so that a model may well be wrong."""
+
+
 class CheckpointError(PumitError):
     """A checkpoint that is damaged, of another network, or not a safetensors file."""
 

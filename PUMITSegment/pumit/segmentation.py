@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -10,6 +11,7 @@ import numpy.typing as npt
 
 from pumit.errors import ExportError, VolumeError
 from pumit.geometry import Triple
+from pumit.prompts import PointPrompt, Prompt
 from pumit.volume import Volume
 
 Mask = npt.NDArray[np.bool_]
@@ -264,8 +266,10 @@ class Segmentation:
         object.__setattr__(self, "segments", segments)
 
 
-# What to tell a person of an answer.
-Quality = Literal["good", "check", "check well"]
+# What to tell a person of an answer, the best word first.
+Quality = Literal["good", "check", "check carefully", "unreliable"]
+# What few structures exceed that one click asks for; and the same as a share of a small scan.
+_LARGE_ML, _LARGE_SHARE = 100.0, 0.2
 QUALITIES: tuple[Quality, ...] = get_args(Quality)
 
 
@@ -319,3 +323,17 @@ class PromptAnswer:
     places: tuple[UncertainRegion, ...] = ()
     quality: Quality | None = None
     choice: AnswerChoice = AnswerChoice()
+
+    def may_be_too_large(self, prompts: Sequence[Prompt], spacing_mm: Sequence[float]) -> bool:
+        """Whether it is a doubtful and large answer to a first click, as small structures get.
+
+        Args:
+            prompts: The prompts that it answers.
+            spacing_mm: Spacing of the scan, (D, H, W).
+        """
+        is_first = len(prompts) == 1 and isinstance(prompts[0], PointPrompt)
+        if not is_first or self.quality not in ("check carefully", "unreliable"):
+            return False
+        voxels = int(np.count_nonzero(self.mask))
+        volume_ml = voxels * float(np.prod(spacing_mm)) / 1000
+        return volume_ml >= _LARGE_ML or voxels >= _LARGE_SHARE * self.mask.size

@@ -45,6 +45,29 @@ class _PendingRequest:
     requestedAt: float = field(default_factory=time.monotonic)
 
 
+@dataclass(frozen=True, eq=False)
+class Delivery:
+    """An answer that arrived, to be written and spoken of.
+
+    Attributes:
+        segmentID: The segment.
+        prepared: Result of `prepare`.
+        asked: What `asked` gave when it was requested.
+        query: The question.
+        answer: The answer; its mask before what the user excluded for certain.
+        seconds: Time since it was requested.
+        isMaskKept: Whether it started from the mask of another frame, since no click found it.
+    """
+
+    segmentID: str
+    prepared: Any
+    asked: Any
+    query: MaskQuery
+    answer: PromptAnswer
+    seconds: float
+    isMaskKept: bool = False
+
+
 @dataclass
 class _Opened:
     """An open session and the key of its scan."""
@@ -86,8 +109,7 @@ class MaskRequests:
         background: Threads for work that takes time.
         status: Status board of the panel.
         makeQuery: Function of a segment ID that gives its question; None where there is none.
-        onMask: Callback on the GUI thread with the segment ID, the result of `prepare` and what
-            `asked` gave.
+        onMask: Callback on the GUI thread that writes an answer, and says what became of it.
         prepare: Function on a thread that brings a mask, and which answer it is, into the form
             that is written.
         asked: Function that tells, when a mask is requested, what for.
@@ -100,7 +122,7 @@ class MaskRequests:
         status: StatusBoard,
         *,
         makeQuery: Callable[[str], MaskQuery | None],
-        onMask: Callable[[str, Any, Any], None],
+        onMask: Callable[[Delivery], None],
         prepare: Callable[[Mask, AnswerChoice], Any],
         asked: Callable[[], Any] = lambda: None,
     ) -> None:
@@ -331,31 +353,14 @@ class MaskRequests:
             if pending.onPlaces is not None:
                 pending.onPlaces([place for place in answer.places if query.isAllowed(place)])
             else:
-                self._reportQuality(request, answer)
-                self._onMask(pending.segmentID, prepared, pending.asked)
+                self._onMask(
+                    Delivery(
+                        *(pending.segmentID, prepared, pending.asked, query, answer),
+                        time.monotonic() - pending.requestedAt,
+                        request.isMaskKept,
+                    )
+                )
         self._start()
-
-    def _reportQuality(self, request: _RunningRequest, answer: PromptAnswer) -> None:
-        """Say that a segment is updated, and in a word how good it is where that is known."""
-        name, pending = request.query.name, request.pending
-        if request.isMaskKept:
-            words = _("{name}: started from the last frame's mask, since no click finds it; check.")
-            self._status.caution(words.format(name=name))
-            return
-        show, words = {
-            "good": (self._status.done, _("{name}: good (updated in {seconds:.1f} s).")),
-            "check": (self._status.note, _("{name}: check (updated in {seconds:.1f} s).")),
-            "check well": (
-                self._status.caution,
-                _("{name}: check well (updated in {seconds:.1f} s)."),
-            ),
-        }.get(answer.quality or "", (self._status.note, _("{name}: updated in {seconds:.1f} s.")))
-        words = words.format(name=name, seconds=time.monotonic() - pending.requestedAt)
-        number, count = answer.choice.number, answer.choice.count
-        if count > 1:
-            shown = _("Answer {number} of {count} (O: another).")
-            words = f"{words} {shown.format(number=number, count=count)}"
-        show(words)
 
     def _fail(self, request: _RunningRequest, error: Exception) -> None:
         if isinstance(error, _Lost):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 from pumit.prompts import AnswerPrompt
-from pumit.segmentation import AnswerChoice
+from pumit.segmentation import AnswerChoice, Quality
 from PUMITSlicerLib.label_layers import isEmptySegment
 from PUMITSlicerLib.mrml import VolumeFrame
 
@@ -22,6 +22,7 @@ from PUMITSegmentLib.segments.editable_area import editingAnywhere
 from PUMITSegmentLib.segments.packed_mask import PackedMask
 from PUMITSegmentLib.segments.prepared_mask import unpacked
 from PUMITSegmentLib.segments.provenance import byModel, editedByHand, setProvenance
+from PUMITSegmentLib.segments.rating import Rating, rate, restoreRating
 from PUMITSegmentLib.segments.segment_list import segmentIDs
 from PUMITSegmentLib.segments.writer import OverwriteMode, SegmentWriter
 
@@ -146,6 +147,7 @@ class WorkingSegmentation:
             packed = self._read(segmentID)
         if packed != known:
             editedByHand(self._segment(segmentID))
+            rate(self._segment(segmentID), None)
             if packed.box is not None:
                 self.prompts.setMaskPrior(segmentID, packed.mask(), self.volumeNode)
             self._record({segmentID: self._state(segmentID, packed)})
@@ -155,19 +157,26 @@ class WorkingSegmentation:
             self._history.amend(segmentID, self._state(segmentID, packed))
 
     def answer(
-        self, segmentID: str, answer: Answer, overwrite: OverwriteMode, model: dict[str, str]
-    ) -> bool:
-        """Write the mask that answers a segment's present prompts.
+        self,
+        segmentID: str,
+        answer: Answer,
+        overwrite: OverwriteMode,
+        model: dict[str, str],
+        quality: Quality | None = None,
+    ) -> float:
+        """Write the mask that answers a segment's present prompts, and rate what was written.
 
         Args:
             segmentID: The segment.
             answer: The mask.
             overwrite: Rule for other segments under it.
             model: Name and version of the model that made it.
+            quality: The word on the whole answer; None where it is not known.
 
         Returns:
-            Whether the segment holds something now. It may not though the mask does: where the
-            user allows no change, or in voxels much larger than the scan's.
+            Share of the mask that the segment holds now, 0 to 1; 0 of an empty mask. Other
+            segments have the rest, or the user allows no change there, or the voxels of the
+            segmentation are larger than the scan's.
         """
         isWhole = self._writer.write(
             self.node, segmentID, answer.prepared, self.volumeNode, overwrite
@@ -178,6 +187,13 @@ class WorkingSegmentation:
         )
         # What was restricted or resampled has to be read back.
         packed = answer.packed if isWhole else self._read(segmentID)
+        kept = float(answer.packed.box is not None) if isWhole else _share(packed, answer.packed)
+        isFilled = packed.box is not None and not isEmptySegment(self.node, segmentID)
+        rate(
+            self._segment(segmentID),
+            Rating.ofAnswer(quality, kept) if isFilled else None,
+            int(np.count_nonzero(answer.prepared.voxels)) if isWhole else None,
+        )
         if packed.box is not None and (snapshot := self.prompts.snapshot(segmentID)).isContinued:
             # Clicks correct what was found here, and not what was in the frame before.
             origin = {"isContinued": True, "isClicked": snapshot.isOneClick}
@@ -194,7 +210,15 @@ class WorkingSegmentation:
                 # The step that placed the prompt is also the one that took from others.
                 self._history.undo()
             self._record({segmentID: state, **others})
-        return packed.box is not None and not isEmptySegment(self.node, segmentID)
+        return kept if isFilled else 0.0
+
+    def holders(self, segmentID: str, answer: Answer) -> dict[str, float]:
+        """Shares of an answer, 0 to 1, that other segments hold, the largest first."""
+        found = answer.packed.mask()
+        count = max(np.count_nonzero(found), 1)
+        others = [each for each in segmentIDs(self.node) if each != segmentID]
+        held = {each: np.count_nonzero(found & self.mask(each)) / count for each in others}
+        return {i: share for i, share in sorted(held.items(), key=lambda e: -e[1]) if share}
 
     def chooseAnother(self, segmentID: str) -> bool:
         """Choose the next answer to a segment's prompts as a step; False where there is one."""
@@ -255,6 +279,7 @@ class WorkingSegmentation:
 
     def empty(self, segmentID: str) -> None:
         """Erase a segment whose last prompt was removed; part of the same step."""
+        rate(self._segment(segmentID), None)
         self._restoreMask(segmentID, emptyMask(self.volumeNode))
         self._history.amend(segmentID, self._state(segmentID, emptyMask(self.volumeNode)))
 
@@ -360,6 +385,7 @@ class WorkingSegmentation:
             self.prompts.restore(segmentID, state.prompts)
             if state.mask is not None:
                 self._restoreMask(segmentID, state.mask)
+                restoreRating(self._segment(segmentID), state.appearance.rating)
             self._dirtySegments.discard(segmentID)
         return [i for i, state in states.items() if state in self._unanswered]
 
@@ -409,3 +435,9 @@ class WorkingSegmentation:
         # Masking that was set since then must not keep a step from being undone.
         with editingAnywhere():
             self._writer.write(self.node, segmentID, unpacked(packed), self.volumeNode)
+
+
+def _share(written: PackedMask, answer: PackedMask) -> float:
+    """Share of an answer that was written, 0 to 1."""
+    found = answer.mask()
+    return float(np.count_nonzero(found & written.mask()) / max(np.count_nonzero(found), 1))

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import qt
+from PUMITSlicerLib.status import Activity, Choice
 from PUMITSlicerLib.term_search import TermSearch
 from PUMITSlicerLib.terms import assignTerm, hasCode
 from slicer.i18n import tr as _
+
+from PUMITSegmentLib.segments.rating import ratingOf
 
 # Longest text that a sentence repeats.
 _MOST_SHOWN = 40
@@ -58,11 +61,18 @@ class TermEdit:
     def _assign(self, text: str) -> None:
         if not text.strip() or not self._logic.segmentID:
             return
-        found = self._search.search(text, limit=1)
+        found = self._search.search(text, limit=2)
+        if found and not self._search.isSure(text):
+            choices = [
+                Choice(term.name, lambda term=term: self._assign(term.name)) for term in found
+            ]
+            words = _("{text} is not in the list of structures. Did you mean this?")
+            self._logic.status.ask(words.format(text=text[:_MOST_SHOWN]), *choices)
+            return
         if not found:
             shown = text if len(text) <= _MOST_SHOWN else text[:_MOST_SHOWN] + "…"
             self._logic.status.problem(
-                _("No coded term is called {text}; try a shorter word.").format(text=shown)
+                _("{text} is not in the list of structures; try a shorter word.").format(text=shown)
             )
             return
         if not self._logic.guard.allows(lambda: self._assign(text)):
@@ -70,7 +80,15 @@ class TermEdit:
         node = self._logic.segmentationNode
         assignTerm(node, self._logic.segmentID, found[0])
         self._edit.text = found[0].name
-        self._logic.status.done(_("The segment is coded as {name}.").format(name=found[0].name))
+        segment = node.GetSegmentation().GetSegment(self._logic.segmentID)
+        rating = ratingOf(segment)
+        words = _("Named {name} (SNOMED CT).")
+        if rating is not None:
+            words = _("Named {name} (SNOMED CT); its segment: {rating}.")
+        self._logic.status.result(
+            rating.activity if rating is not None else Activity.NOTE,
+            words.format(name=found[0].name, rating=rating.inWords() if rating else ""),
+        )
 
 
 def _meaning(segment) -> str:

@@ -9,16 +9,14 @@ from PUMITSlicerLib.mrml import VolumeFrame
 from PUMITSlicerLib.status import Activity
 from slicer.i18n import tr as _
 
-from PUMITSegmentLib.next_step import exclusionInWords, isCrowded, whyEmpty
+from PUMITSegmentLib.masks.written import WrittenAnswers
+from PUMITSegmentLib.next_step import exclusionInWords
 from PUMITSegmentLib.prompts.outside_image import promptsOutsideImage, refusalText
 from PUMITSegmentLib.scene.write_permission import whyNotWritten
-from PUMITSegmentLib.segments.writer import OverwriteMode
 
 if TYPE_CHECKING:
-    from PUMITSegmentLib.masks.answer import Answer
-    from PUMITSegmentLib.masks.requests import MaskRequests
+    from PUMITSegmentLib.masks.requests import Delivery, MaskRequests
     from PUMITSegmentLib.parameters import SegmentParameters
-    from PUMITSegmentLib.scene.view_guard import Asked
 
 
 class SessionReactions:
@@ -32,6 +30,7 @@ class SessionReactions:
     def __init__(self, logic, requests: MaskRequests) -> None:
         self._logic = logic
         self._requests = requests
+        self._written = WrittenAnswers(logic)
         # How many prompts of each segment lay outside the image when it was last checked.
         self._outsideCounts: dict[tuple[str, str], int] = {}
 
@@ -84,7 +83,7 @@ class SessionReactions:
                 logic.status.problem(whyNotWritten(working.node, volumeNode))
             elif isOnlyExcluded and logic.parameters.updateAutomatically:
                 isFilled = working.exclude(segmentID)
-                logic.status.done(exclusionInWords(working.node, segmentID, isFilled))
+                logic.status.note(exclusionInWords(working.node, segmentID, isFilled))
             elif not working.promptCount(segmentID):
                 self._requests.forget(segmentID)
                 working.empty(segmentID)
@@ -95,25 +94,13 @@ class SessionReactions:
                 logic.status.waiting(_("Press Update to compute the segment."))
         self.onSessionChanged()
 
-    def onMask(self, segmentID: str, answer: Answer, asked: Asked) -> None:
+    def onMask(self, delivery: Delivery) -> None:
         """Write an answer where it was asked, and say what became of it."""
         logic = self._logic
-        if not logic.guard.allowsAnswer(asked, lambda: self._requests.request(segmentID)):
-            self.onSessionChanged()
-            return
-        model = (logic.compute.capabilities or {}).get("model") or {}
-        with logic.showingErrors():
-            working = logic.working
-            overwrite, before = logic.parameters.overwriteMode, working.present(segmentID)
-            isFilled = working.answer(segmentID, answer, overwrite, model)
-            if not isFilled:
-                isFound = answer.packed.box is not None
-                isStopped = overwrite is OverwriteMode.STOP
-                isStopped = isStopped and isCrowded(working, segmentID, answer)
-                words = whyEmpty(working.node, segmentID, isFound, isStopped=isStopped)
-                logic.status.waiting(words)
-            for listener in logic.onAnswered:
-                listener(before, working.present(segmentID))
+        if logic.guard.allowsAnswer(
+            delivery.asked, lambda: self._requests.request(delivery.segmentID)
+        ):
+            self._written.write(delivery)
         self.onSessionChanged()
 
     def _refuseOutside(self, segmentID: str) -> bool:

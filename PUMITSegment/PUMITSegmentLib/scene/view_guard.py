@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from PUMITSlicerLib.status import Choice
+from PUMITSlicerLib.status import Activity, Choice
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.scene.same_patient import Kinship, nameWithPatient, vouch
@@ -88,7 +88,7 @@ class ViewGuard:
             return
         if obstacle(logic.volumeNode) is not None:
             self.allows()
-        elif logic.status.current.choices:
+        elif logic.status.current.choices and logic.status.current.activity is Activity.PROBLEM:
             logic.showNextStep()
 
     def _viewNow(self):

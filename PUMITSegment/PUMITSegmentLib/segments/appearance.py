@@ -1,4 +1,4 @@
-"""What restores a removed segment together with its mask: name, colour, coded term, provenance."""
+"""What restores a removed segment together with its mask: name, colour, term, origin, rating."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import slicer
 import vtk
 
-from PUMITSegmentLib.segments.provenance import Provenance, provenanceOf, setProvenance
+from PUMITSegmentLib.segments.provenance import Provenance, provenanceOf, setProvenance, tagOf
+from PUMITSegmentLib.segments.rating import RATING_TAG
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,7 @@ class Appearance:
         color: Red, green and blue, 0 to 1.
         terminology: Slicer's terminology entry.
         provenance: Its provenance.
+        rating: The tag of the word on what it held; empty for none.
     """
 
     place: int
@@ -27,6 +29,7 @@ class Appearance:
     color: tuple[float, ...]
     terminology: str
     provenance: Provenance
+    rating: str = ""
 
     @staticmethod
     def of(segmentationNode, segmentID: str) -> Appearance:
@@ -41,6 +44,7 @@ class Appearance:
             tuple(segment.GetColor()),
             str(terminology),
             provenanceOf(segment),
+            tagOf(segment, RATING_TAG),
         )
 
     def addTo(self, segmentationNode, segmentID: str) -> None:

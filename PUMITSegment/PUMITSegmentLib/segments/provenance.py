@@ -63,7 +63,7 @@ def setProvenance(segment, provenance: Provenance) -> None:
 
 def provenanceOf(segment) -> Provenance:
     """Read what made a segment from its tags."""
-    type_, name, version = (_tag(segment, tag) for tag in (TYPE_TAG, NAME_TAG, VERSION_TAG))
+    type_, name, version = (tagOf(segment, tag) for tag in (TYPE_TAG, NAME_TAG, VERSION_TAG))
     if type_ not in ("AUTOMATIC", "SEMIAUTOMATIC"):
         return Provenance()
     # The tag of the version is ours alone; the name used to lack ours.
@@ -85,7 +85,8 @@ def _signed(modelName: str) -> str:
     return modelName if isSigned else f"{_PROGRAM} {modelName}".strip()[:_LONGEST]
 
 
-def _tag(segment, name: str) -> str:
+def tagOf(segment, name: str) -> str:
+    """The value of a segment's tag; empty where it has none."""
     value = vtk.mutable("")
     return str(value) if segment.GetTag(name, value) else ""
 

@@ -2,55 +2,102 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from PUMITSlicerLib.labelmap_grid import imageGrid
 from PUMITSlicerLib.mrml import orientedImageArray
 
 from PUMITSegmentLib.segments.occupied import BINARY_LABELMAP
 
-_MM3_PER_ML = 1000.0
+_MM3_PER_ML, _MM2_PER_CM2 = 1000.0, 100.0
+# What Slicer's readers write where a file states no pixel size.
+_NO_PIXEL_SIZE = (1.0, 1.0)
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How large a segment is.
+
+    Attributes:
+        voxels: Number of voxels.
+        voxel_ml: Volume of one, mL.
+    """
+
+    voxels: int
+    voxel_ml: float
+
+    @property
+    def ml(self) -> float:
+        """Volume, mL."""
+        return self.voxels * self.voxel_ml
 
 
 class SegmentVolumes:
-    """Volumes of segments in mL, from their voxels."""
+    """Volumes of segments, from their voxels."""
 
     def __init__(self) -> None:
-        self._cache: dict[tuple[int, int, int], float] = {}
+        self._cache: dict[tuple[int, int, int], int] = {}
 
-    def of(self, segmentationNode) -> dict[str, float]:
-        """Volumes by segment ID, mL; a segment without voxels of its own kind has 0."""
+    def of(self, segmentationNode) -> dict[str, Extent]:
+        """Extents by segment ID; a segment without voxels of its own kind has none."""
         if segmentationNode is None:
             return {}
         segmentation = segmentationNode.GetSegmentation()
-        volumes, cache = {}, {}
+        extents, cache = {}, {}
         for segmentID in segmentation.GetSegmentIDs():
             segment = segmentation.GetSegment(segmentID)
             image = segment.GetRepresentation(BINARY_LABELMAP)
             if image is None:
-                volumes[segmentID] = 0.0
+                extents[segmentID] = Extent(0, 0.0)
                 continue
             scalars = image.GetPointData().GetScalars()
-            label = segment.GetLabelValue()
             changed = scalars.GetMTime() if scalars is not None else 0
-            key = (hash(image), max(changed, image.GetMTime()), label)
-            volume_ml = self._cache.get(key)
-            cache[key] = _volume(image, label) if volume_ml is None else volume_ml
-            volumes[segmentID] = cache[key]
+            key = (hash(image), max(changed, image.GetMTime()), segment.GetLabelValue())
+            known = self._cache.get(key)
+            cache[key] = voxelCount(segment) if known is None else known
+            voxel_ml = abs(np.linalg.det(imageGrid(image)[:3, :3])) / _MM3_PER_ML
+            extents[segmentID] = Extent(cache[key], float(voxel_ml))
         self._cache = cache
-        return volumes
+        return extents
+
+
+def voxelCount(segment) -> int:
+    """Number of voxels of a segment, in its own grid."""
+    image = segment.GetRepresentation(BINARY_LABELMAP)
+    if image is None or min(image.GetDimensions()) <= 0:
+        return 0
+    if image.GetPointData().GetScalars() is None:
+        return 0
+    return int(np.count_nonzero(orientedImageArray(image) == segment.GetLabelValue()))
+
+
+def sizeInWords(extent: Extent, volumeNode) -> str:
+    """How large a segment is, as one writes it down: "3.4 mL", of a picture "12.6 cm²".
+
+    Args:
+        extent: The segment's extent.
+        volumeNode: Its scan, or None. An image of one slice has no depth, and one without a pixel
+            size of its own, such as a photograph, nothing that could be measured: empty then.
+    """
+    if volumeNode is None or volumeNode.GetImageData() is None:
+        return volumeInWords(extent.ml)
+    if volumeNode.GetImageData().GetDimensions()[2] > 1:
+        return volumeInWords(extent.ml)
+    *pixel_mm, slice_mm = volumeNode.GetSpacing()
+    if tuple(pixel_mm) == _NO_PIXEL_SIZE:
+        return ""
+    return _inWords(extent.ml * _MM3_PER_ML / slice_mm / _MM2_PER_CM2, "cm²")
 
 
 def volumeInWords(volume_ml: float) -> str:
     """A volume as one writes it down, such as "3.4 mL"."""
-    if volume_ml == 0:
-        return "0 mL"
-    if volume_ml < 0.1:
-        return f"{volume_ml:.3f} mL"
-    return f"{volume_ml:.1f} mL" if volume_ml < 100 else f"{volume_ml:,.0f} mL"
+    return _inWords(volume_ml, "mL")
 
 
-def _volume(image, label: int) -> float:
-    if min(image.GetDimensions()) <= 0 or image.GetPointData().GetScalars() is None:
-        return 0.0
-    count = np.count_nonzero(orientedImageArray(image) == label)
-    return float(count * abs(np.linalg.det(imageGrid(image)[:3, :3])) / _MM3_PER_ML)
+def _inWords(size: float, unit: str) -> str:
+    if size == 0:
+        return f"0 {unit}"
+    if size < 0.1:
+        return f"{size:.3f} {unit}"
+    return f"{size:.1f} {unit}" if size < 100 else f"{size:,.0f} {unit}"

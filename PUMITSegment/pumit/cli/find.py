@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pumit.cli.shared.progress import Steps
@@ -21,8 +22,8 @@ def add_find_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--find",
         metavar="NAME",
-        help="segment a structure by its name (left kidney, kidneys, SCT:10200004), or everything; "
-        "points and boxes given with it correct the result",
+        help="segment structures by their names (left kidney; liver, spleen; kidneys; "
+        "SCT:10200004), or everything; points and boxes given with one correct the result",
     )
     parser.add_argument(
         "--find-model",
@@ -30,42 +31,75 @@ def add_find_arguments(parser: argparse.ArgumentParser) -> None:
         help="automatic model for --find; default: the best one that knows the structure",
     )
     parser.add_argument(
-        "--anyway", action="store_true", help="also use a model trained on another modality"
+        "--modality",
+        choices=("CT", "MR", "PT"),
+        default="",
+        help="for --find, what made the scan, where its file does not say",
+    )
+    parser.add_argument(
+        "--anyway",
+        action="store_true",
+        help="also use a model trained on another modality, or on a scan like none that is known",
     )
 
 
-def find_in(volume: Volume, args: argparse.Namespace, step: Steps) -> FoundStructure:
+def find_in(
+    volume: Volume, args: argparse.Namespace, step: Steps, structure: str = ""
+) -> FoundStructure:
     """Find the structure that `--find` names; prints model and remarks on standard error first.
+
+    Args:
+        volume: The scan.
+        args: The command's arguments.
+        step: Progress of the command.
+        structure: One of several that `--find` names; all of it where empty.
 
     Raises:
         PromptError: If the model sees none.
     """
+    from pumit.errors import OtherModality, UnfamiliarScan, UnknownModality
     from pumit.models.consent import require_consent
     from pumit.structures.find import find_structure
+
+    structure = structure or args.find
 
     def report(search: Search) -> None:
         for remark in search.remarks:
             sys.stderr.write(f"{search.candidate.card.name}: {remark}\n")
 
     require_consent(args.find_model)
-    found = find_structure(
-        volume,
-        args.find,
-        model=args.find_model,
-        device=args.device,
-        anyway=args.anyway,
-        on_search=report,
-        progress=lambda share: step(f"Looking for {args.find}", 0.3 + 0.5 * share),
-    )
+    try:
+        found = find_structure(
+            volume,
+            structure,
+            model=args.find_model,
+            modality=args.modality,
+            device=args.device,
+            anyway=args.anyway,
+            on_search=report,
+            progress=lambda share: step(f"Looking for {structure}", 0.3 + 0.5 * share),
+        )
+    except UnknownModality as error:
+        raise UnknownModality(
+            f"{error} Add --modality, or name a model with --find-model."
+        ) from None
+    except (UnfamiliarScan, OtherModality) as error:
+        raise type(error)(
+            f"{error} Nothing is written; add --anyway to look all the same."
+        ) from None
     if not found.mask.any():
-        raise PromptError(found.remarks[-1] if found.remarks else f"There is no {args.find}.")
+        raise PromptError(found.remarks[-1] if found.remarks else f"There is no {structure}.")
     return found
 
 
 def meaning_of(found: FoundStructure) -> SegmentTerminology:
-    """What was found, in codes."""
+    """What was found, in codes; of both sides together that of the pair."""
     from pumit.export.classes import class_terminology
+    from pumit.structures.names import requested_structure
 
+    named = requested_structure(found.name).meanings
+    if len(found.found.classes) > 1 and len(named) == 1:
+        return named[0]
     return class_terminology(found.found.classes)[0]
 
 
@@ -79,17 +113,21 @@ def find_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation, dic
     from pumit.models.checkpoint import read_recipe
     from pumit.models.index import find_model
     from pumit.segmentation import Algorithm, Segmentation
+    from pumit.structures.names import parts_of
     from pumit.volume import Volume
 
     step("Reading the scan", 0.05)
     volume = Volume.read(args.image, series=args.series)
-    found = find_in(volume, args, step)
-    segments = segments_of(found.found)
+    parts = [find_in(volume, args, step, name) for name in parts_of(args.find)]
+    found = parts[0]
+    if len({part.model for part in parts}) > 1:
+        found = replace(found, model=" and ".join(dict.fromkeys(part.model for part in parts)))
+    segments = tuple(segment for part in parts for segment in segments_of(part.found))
     if len(segments) == 1:
         meaning = concept_for(args.terminology) if args.terminology else meaning_of(found)
         segments = (meaning.segment(args.name or segments[0].name, segments[0].mask),)
     algorithm = Algorithm(f"PUMIT {found.model}", found.version, "AUTOMATIC")
-    voxels = int(found.mask.sum())
+    voxels = int(np.logical_or.reduce([part.mask for part in parts]).sum())
     ml = round(voxels * float(np.prod(volume.spacing_mm)) / 1000, 3)
     facts: dict[str, Any] = {
         "segment": ", ".join(segment.name for segment in segments),
@@ -101,7 +139,7 @@ def find_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation, dic
         "weights_sha256": read_recipe(find_model(args.find_model or found.model))[1],
         "device": str(pick_device(args.device)),
         "licence": found.licence,
-        "remarks": list(found.remarks),
+        "remarks": list(dict.fromkeys(remark for part in parts for remark in part.remarks)),
         "output": args.output.name,
     }
     return Segmentation(volume, segments, algorithm), facts

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
@@ -74,6 +75,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--check-here", action="store_true", help="also list places where the mask may be wrong"
     )
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
+
+
+TOO_LARGE = "This may be more than you meant: draw a box, or give more points."
 
 
 def parse_numbers(text: str, count: int, what: str) -> list[float]:
@@ -197,10 +201,13 @@ def segment_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation, 
         terminology = terminology if args.terminology else meaning_of(found)
     for prompt in prompts:
         session.add_prompt(prompt)
-    mask = session.predict(progress=lambda share: step("Segmenting", 0.4 + 0.5 * share))
+    answer = session.answer(
+        session.prompts(), progress=lambda share: step("Segmenting", 0.4 + 0.5 * share)
+    )
     if args.answer != 1:
         session.choose_answer(args.answer)
-        mask = session.predict()
+        answer = session.answer(session.prompts())
+    mask = answer.mask
     if not mask.any():
         raise PromptError("The model finds nothing there; move the point or draw a box.")
     name = args.name or terminology.name
@@ -211,9 +218,11 @@ def segment_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation, 
         "segment": name,
         "voxels": int(mask.sum()),
         "volume_ml": None if volume.is_planar else round(int(mask.sum()) * voxel_ml, 3),
-        "estimated_iou": round(session.estimated_iou(), 3),
-        "answer": args.answer,
-        "answers": session.answer_count(),
+        "estimated_iou": None if answer.estimated_iou is None else round(answer.estimated_iou, 3),
+        "quality": answer.quality,
+        "remarks": [TOO_LARGE] if answer.may_be_too_large(prompts, volume.spacing_mm) else [],
+        "answer": answer.choice.number,
+        "answers": answer.choice.count,
         "model": segmenter.name,
         "model_version": segmenter.version,
         "weights_sha256": segmenter.sha256,
@@ -301,9 +310,13 @@ def run(args: argparse.Namespace) -> int:
         trust = f"estimated IoU {facts['estimated_iou']}"
         if facts["estimated_iou"] is None:
             trust = f"found by {facts['model']}"
+        if facts.get("quality"):
+            trust = f"{facts['quality']}, {trust}"
         if facts.get("answers", 1) > 1:
             trust += f", answer {facts['answer']} of {facts['answers']}"
         print(f"{facts['segment']}: {size}, {trust} -> {args.output}")
+        if facts.get("quality"):
+            sys.stderr.writelines(f"{remark}\n" for remark in facts["remarks"])
         for place in facts.get("check_here", []):
             position = ",".join(f"{v:g}" for v in place["point_ras"])
             print(f"check {position}: {place['error_share']:.0%} of the voxels around may be wrong")

@@ -76,13 +76,15 @@ class StructureMethods(ABC):
         *,
         model: str | None = None,
         modality: str = "",
+        anyway: bool = False,
         cancelled: Callable[[], bool] | None = None,
     ) -> SearchFacts:
         """The model that would segment a structure, before it runs.
 
         Arguments and errors are those of `find_structure`.
         """
-        body = {"structure": structure, "model": model, "modality": modality, "only_check": True}
+        body: dict[str, Any] = {"structure": structure, "model": model, "modality": modality}
+        body |= {"anyway": anyway, "only_check": True}
         meta, _ = unpack_bundle(
             self._request_search(body, cancelled, None), max_bytes=_MOST_FACT_BYTES
         )

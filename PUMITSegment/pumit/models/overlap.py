@@ -61,12 +61,14 @@ class OverlapModel:
     Attributes:
         weights: Weights of the features, by name; their sum is the logit of the Dice to expect.
         good: Overlap from which on an answer is called good.
-        check: Overlap from which on it is called one to check, below one to check well.
+        check: Overlap from which on it is called one to check.
+        carefully: Overlap from which on it is one to check carefully; below it is unreliable.
     """
 
     weights: Mapping[str, float]
     good: float
     check: float
+    carefully: float
 
     def expected_dice(self, evidence: Evidence) -> float:
         """The Dice with the truth to expect, 0 to 1."""
@@ -78,7 +80,9 @@ class OverlapModel:
         """The word for an expected Dice."""
         if expected_dice >= self.good:
             return "good"
-        return "check" if expected_dice >= self.check else "check well"
+        if expected_dice >= self.check:
+            return "check"
+        return "check carefully" if expected_dice >= self.carefully else "unreliable"
 
 
 @cache
@@ -96,6 +100,7 @@ def overlap_models() -> Mapping[str, OverlapModel]:
                 {str(name): float(weight) for name, weight in row["weights"].items()},
                 float(row["good"]),
                 float(row["check"]),
+                float(row["carefully"]),
             )
             for sha256, row in rows.items()
         }

@@ -5,17 +5,28 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from pumit.errors import OtherModality, PumitError, StructureError
-from pumit.export.terminology import SegmentTerminology, serialize_terminology
+from pumit.errors import (
+    OtherModality,
+    PumitError,
+    StructureError,
+    UnfamiliarScan,
+    UnknownModality,
+)
 from pumit.models.card import ModelCard, installed_models
 from pumit.segmentation import ClassLabel, LabelMap, Mask
 from pumit.structures.names import RequestedStructure
-from pumit.structures.search import A_CLICK_WORKS, Candidate, usable_candidates
+from pumit.structures.search import (
+    A_CLICK_WORKS,
+    Candidate,
+    accepted,
+    known_candidates,
+    labelled,
+)
 from pumit.volume import Volume
 
 if TYPE_CHECKING:
@@ -25,11 +36,13 @@ logger = logging.getLogger(__name__)
 
 # Below this no other modality than CT has its air.
 _HOUNSFIELD_AIR = -500.0
+# Without air, as in a crop: fat and soft tissue, and the shares of voxels that both have at least.
+_HOUNSFIELD_FAT, _HOUNSFIELD_SOFT, _LEAST_SHARES = (-150.0, -30.0), (0.0, 150.0), (0.02, 0.1)
 _WORDS = {"CT": "CT", "MR": "MR", "PT": "PET", "US": "ultrasound"}
 
 
 def modality_of_scan(volume: Volume) -> str:
-    """What made a scan, as DICOM writes it: by its header, else CT by its air; else empty."""
+    """What made a scan, as DICOM writes it: by its header, else CT by its units; or empty."""
     if volume.source is not None and volume.source.files:
         from pumit.io.dicom.files import first_value, read_header
 
@@ -41,8 +54,20 @@ def modality_of_scan(volume: Volume) -> str:
             modality = ""
         if modality:
             return modality.upper()
-    is_signed = volume.array.dtype.kind in "if"
-    return "CT" if is_signed and float(volume.array.min()) <= _HOUNSFIELD_AIR else ""
+    return "CT" if _is_hounsfield(volume.array) else ""
+
+
+def _is_hounsfield(array: npt.NDArray[Any]) -> bool:
+    """Whether intensities are Hounsfield units: air, or fat and soft tissue where CT has them."""
+    if array.dtype.kind not in "if":
+        return False
+    if float(array.min()) <= _HOUNSFIELD_AIR:
+        return True
+    shares = [
+        np.count_nonzero((array >= low) & (array <= high)) / array.size
+        for low, high in (_HOUNSFIELD_FAT, _HOUNSFIELD_SOFT)
+    ]
+    return all(share >= least for share, least in zip(shares, _LEAST_SHARES, strict=True))
 
 
 def other_modality(card: ModelCard, modality: str) -> str:
@@ -90,8 +115,9 @@ class FoundStructure:
 
     Attributes:
         name: Requested name.
-        found: Segmentation on the volume's grid: one class of all that belongs to the structure,
-            or of everything each class that the model knows.
+        found: Segmentation on the volume's grid: a class of all that belongs to the structure, one
+            for each side or member where several were asked for, or of everything each class that
+            the model knows.
         model: The model's name.
         version: The model's own version.
         licence: The licence of its weights.
@@ -178,6 +204,7 @@ def find_structure(
     structure: str,
     *,
     model: str | None = None,
+    modality: str = "",
     device: str = "auto",
     channel: int = 0,
     roi_corners_lps: Corners | None = None,
@@ -193,10 +220,12 @@ def find_structure(
         structure: A name (`left kidney`), a group (`kidneys`), a code (`SCT:64033007`), Slicer's
             terminology entry, or `everything` that the model knows.
         model: An automatic model of the index; the best that knows it where None.
+        modality: "CT", "MR" or "PT", where the scan's header does not say.
         device: "auto", "cpu", "cuda", "cuda:1" or "mps".
         channel: Channel to use, where the volume has others than the model.
         roi_corners_lps: Eight corners of a region to look in, LPS mm; the scan where None.
-        anyway: Whether to run a model that learnt from another modality.
+        anyway: Whether to run a model that learnt from another modality, or on a scan that is
+            like none that is known.
         on_search: Callback for the search, before it runs: its model and remarks.
         cancelled: Asked before each window; True stops.
         progress: Callback for the finished share, 0 to 1.
@@ -211,8 +240,9 @@ def find_structure(
     """
     models = InstalledModels(device)
     search = plan_search(
-        volume, structure, installed_models(), models, model=model, channel=channel, anyway=anyway
-    )
+        volume, structure, installed_models(), models, model=model, modality=modality,
+        channel=channel, anyway=anyway,
+    )  # fmt: skip
     if on_search is not None:
         on_search(search)
     return run_search(
@@ -246,33 +276,41 @@ def plan_search(
             scan is is not judged then.
 
     Raises:
+        ConsentNeeded: If the one that suits has a licence to which nobody has agreed.
         OtherModality: If those that know it learnt from another modality.
+        UnknownModality: If nothing tells which of them the scan is like.
+        UnfamiliarScan: If it is like none that is known.
         StructureError: If none knows it.
     """
-    requested, candidates = usable_candidates(structure, cards, model=model)
+    requested, candidates = known_candidates(structure, cards, model=model)
     seen = modality or modality_of_scan(volume)
     against = [other_modality(candidate.card, seen) for candidate in candidates]
     suited = [c for c, reason in zip(candidates, against, strict=True) if not reason]
     if not suited and not anyway:
         raise OtherModality(
-            f"{'; '.join(against)}: it would likely be wrong. Ask for it anyway, or click on the "
-            "structure: that always works."
+            f"{'; '.join(against)}: it would likely be wrong. Click on the structure instead."
         )
     kept = suited or candidates
-    learnt = {c.card.modality for c in kept}
-    if not seen and model is None and "CT" in learnt and len(learnt) > 1:
-        # No header tells, and a CT in Hounsfield units would have air: models of CT come last.
-        kept = sorted(kept, key=lambda c: c.card.modality == "CT")
+    learnt = sorted({c.card.modality for c in kept})
+    if not (seen or model or anyway) and "" not in learnt:
+        trained = ", ".join(f"{c.card.name} learnt from {_word(c.card.modality)}" for c in kept)
+        raise UnknownModality(
+            f"Nothing in the file says what made this scan. {trained}: is it "
+            f"{' or '.join(map(_word, learnt))}?"
+        )
+    kept = accepted(requested, kept)
     if requested.is_everything and len(kept) > 1 and model is None:
         names = ", ".join(candidate.card.name for candidate in kept)
         raise StructureError(f"Several models can find everything; choose one of {names}.")
     odd = "" if anyway else unfamiliar(volume, models.tokenizer, channel=channel)
-    remarks = [] if suited else [f"{against[0]}."]
-    others = tuple(c.card.name for c in kept[1:])
-    if not seen and len(learnt) > 1:
-        trained = ", ".join(f"{c.card.name} with {c.card.modality or 'unknown'}" for c in kept)
-        remarks.append(f"The modality of the scan is unknown; models were trained: {trained}.")
-    return Search(requested, kept[0], others, (*remarks, *([odd] if odd else [])))
+    if odd:
+        raise UnfamiliarScan(f"{odd} {kept[0].card.name} may well be wrong here.")
+    remarks = () if suited else (f"{against[0]}.",)
+    return Search(requested, kept[0], tuple(c.card.name for c in kept[1:]), remarks)
+
+
+def _word(modality: str) -> str:
+    return _WORDS.get(modality, modality)
 
 
 def run_search(
@@ -301,27 +339,30 @@ def run_search(
 
     card = candidate.card
     if requested.is_everything:
-        answer = segment(roi_corners_lps, _FINE_OVERLAP, 0.0, 1.0)
-        found = LabelMap(answer.labels, _coded(answer.classes), answer.regions)
+        every = segment(roi_corners_lps, _FINE_OVERLAP, 0.0, 1.0)
+        found = LabelMap(every.labels, _coded(every.classes), every.regions)
         return FoundStructure(
             requested.text, found, card.name, card.version, card.licence, search.remarks
         )
     # 1. A quick look at all of it, 2. a closer one at where something was.
     corners, start = roi_corners_lps, 0.0
-    mask = np.zeros(volume.shape, dtype=bool)
+    segments = candidate.segments(requested.text)
+    answer: LabelMap | None = None
     if corners is None:
-        mask = _together(segment(None, _COARSE_OVERLAP, 0.0, _FIRST_SHARE), candidate.labels)
-        corners, start = _around(mask, volume), _FIRST_SHARE
-    if roi_corners_lps is not None or mask.any():
-        mask = _together(segment(corners, _FINE_OVERLAP, start, 1.0), candidate.labels)
+        answer = segment(None, _COARSE_OVERLAP, 0.0, _FIRST_SHARE)
+        corners, start = _around(_together(answer, candidate.labels), volume), _FIRST_SHARE
+    if roi_corners_lps is not None or (answer and _together(answer, candidate.labels).any()):
+        answer = segment(corners, _FINE_OVERLAP, start, 1.0)
     elif progress is not None:
         progress(1.0)
+    assert answer is not None
+    labels = np.zeros(volume.shape, dtype=np.uint8)
+    for number, (_label, parts) in enumerate(segments, start=1):
+        labels[_together(answer, parts)] = number
     remarks = search.remarks
-    if not mask.any():
-        remarks = (*remarks, f"{card.name} sees no {requested.text} here. {A_CLICK_WORKS}")
-    name = f"{requested.text[:1].upper()}{requested.text[1:]}"
-    label = _labelled(name, candidate.meaning)
-    found = LabelMap(mask.astype(np.uint8), (label,))
+    if not labels.any():
+        remarks = (*remarks, f"No {requested.text} found. {A_CLICK_WORKS}")
+    found = LabelMap(labels, tuple(label for label, _parts in segments))
     return FoundStructure(requested.text, found, card.name, card.version, card.licence, remarks)
 
 
@@ -349,15 +390,11 @@ def _around(mask: npt.NDArray[np.bool_], volume: Volume) -> Corners | None:
     return corners
 
 
-def _labelled(name: str, meaning: SegmentTerminology) -> ClassLabel:
-    return ClassLabel(name[:64], serialize_terminology(meaning), meaning.color_rgb)
-
-
 def _coded(classes: tuple[ClassLabel, ...]) -> tuple[ClassLabel, ...]:
     from pumit.export.classes import class_terminology
 
     meanings = class_terminology(classes)
     return tuple(
-        replace(_labelled(label.name, meaning), name=label.name)
+        replace(labelled(label.name, meaning), name=label.name)
         for label, meaning in zip(classes, meanings, strict=True)
     )

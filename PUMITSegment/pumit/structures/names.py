@@ -6,6 +6,7 @@ import difflib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 
 from pumit.errors import ExportError, StructureError
 from pumit.export.terminology import SegmentTerminology, concept_for, known_names
@@ -78,8 +79,28 @@ def requested_structure(text: str) -> RequestedStructure:
         return RequestedStructure(named, words_of(named), () if meaning is None else (meaning,))
     group = GROUPS.get(" ".join(words))
     names = group or (" ".join(words),)
-    meanings = tuple(m for m in map(_meaning_of_name, names) if m is not None)
+    meanings = tuple(m for m in map(meaning_of_name, names) if m is not None)
     return RequestedStructure(tidied, words, meanings if len(meanings) == len(names) else ())
+
+
+def parts_of(text: str) -> list[str]:
+    """The structures that a text names: several between commas, or by "and"; each as it is typed.
+
+    A text that is one name for several, such as "kidneys", stays one.
+    """
+    if "~" in text or meaning_of_name(" ".join(words_of(text))) is not None:
+        return [text.strip()] if text.strip() else []
+    parts = (part.strip() for part in re.split(r"[,;/+&]|\band\b", text, flags=re.IGNORECASE))
+    found = [part for part in parts if part]
+    # "kidney, left" is one name, as books write it.
+    if any(set(words_of(part)) <= _SIDES for part in found):
+        return [text.strip()]
+    return list(dict.fromkeys(found))
+
+
+def compact(words: Iterable[str]) -> str:
+    """Words without spaces, by which `gall bladder` and `gallbladder` are the same."""
+    return "".join(words)
 
 
 def words_of(name: str) -> tuple[str, ...]:
@@ -95,21 +116,42 @@ def meaning_key(meaning: SegmentTerminology) -> tuple[str, ...]:
     return tuple(f"{p.scheme}:{p.value}" if p else "" for p in parts)
 
 
-def nearest_names(text: str, names: Iterable[str], count: int = 4) -> list[str]:
-    """Those of the names, and of the terminology's, that come nearest to a text."""
+def nearest_names(
+    text: str, names: Iterable[str], count: int = 4, *, only_these: bool = False
+) -> list[str]:
+    """Those of the names, and of the terminology's, that come nearest to a text.
+
+    Args:
+        text: What was typed.
+        names: Names that come first.
+        count: The most to give.
+        only_these: Whether the terminology's own names are left out.
+    """
     own = list(dict.fromkeys(" ".join(words_of(name)) for name in names))
     close = difflib.get_close_matches(" ".join(words_of(text)), own, n=count, cutoff=_CLOSE)
-    rest = [name for name in known_names() if name not in own]
+    rest = [] if only_these else [name for name in known_names() if name not in own]
     more = difflib.get_close_matches(text.lower(), rest, n=count, cutoff=_CLOSE)
     return [*close, *more][:count]
 
 
-def _meaning_of_name(name: str) -> SegmentTerminology | None:
-    """The coded meaning of a name, in the plural too; None where there is none."""
+def meaning_of_name(name: str) -> SegmentTerminology | None:
+    """The coded meaning of a name, in the plural and in other spellings; None where none is."""
     for candidate in (name, name.removesuffix("s"), re.sub(r"ies$", "y", name)):
         if candidate and (meaning := _concept(candidate)) is not None:
             return meaning
+        # Without spaces: gall bladder; and with one: bile duct for bileduct.
+        spelt = _by_letters().get(compact(candidate.split()))
+        if spelt and (meaning := _concept(spelt)) is not None:
+            return meaning
     return None
+
+
+@cache
+def _by_letters() -> dict[str, str]:
+    """The terminology's names by their letters alone, sides before them."""
+    names = {compact(name.split()): name for name in known_names()}
+    sided = {f"{s}{key}": f"{s} {name}" for key, name in names.items() for s in sorted(_SIDES)}
+    return {**sided, **names}
 
 
 def _concept(text: str) -> SegmentTerminology | None:

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from pumit.errors import ConsentNeeded, StructureError
 from pumit.export.classes import class_terminology
-from pumit.export.terminology import SegmentTerminology
+from pumit.export.terminology import SegmentTerminology, serialize_terminology
 from pumit.models.card import ModelCard
-from pumit.segmentation import TISSUE
+from pumit.segmentation import TISSUE, ClassLabel
 from pumit.structures.names import (
     RequestedStructure,
+    compact,
     meaning_key,
     nearest_names,
     requested_structure,
     words_of,
 )
 
-A_CLICK_WORKS = "A click on it always works."
+A_CLICK_WORKS = "Click on it instead."
 _SIDE_CODES = {"7771000": "left", "24028007": "right"}
+
+
+def labelled(name: str, meaning: SegmentTerminology) -> ClassLabel:
+    """A segment's name, written with a capital, its code and colour."""
+    title = f"{name[:1].upper()}{name[1:]}"[:64]
+    return ClassLabel(title, serialize_terminology(meaning), meaning.color_rgb)
 
 
 @dataclass(frozen=True)
@@ -35,6 +43,25 @@ class Candidate:
     card: ModelCard
     labels: tuple[int, ...]
     meaning: SegmentTerminology
+
+    def segments(self, name: str) -> list[tuple[ClassLabel, tuple[int, ...]]]:
+        """The segments that a report wants of it, each with the classes that make it up.
+
+        Both sides of a pair are two, and so are the members of a group; parts of one are one.
+
+        Args:
+            name: What was asked for.
+        """
+        classes = [self.card.classes[label - 1] for label in self.labels]
+        meanings = class_terminology(classes)
+        keys = [meaning_key(meaning) for meaning in meanings]
+        are_apart = len(set(keys)) == len(keys) > 1 and all(m.type != TISSUE for m in meanings)
+        if not are_apart:
+            return [(labelled(name, self.meaning), self.labels)]
+        return [
+            (labelled(label.name, meaning), (number,))
+            for number, label, meaning in zip(self.labels, classes, meanings, strict=True)
+        ]
 
 
 @dataclass(frozen=True)
@@ -87,13 +114,39 @@ def usable_candidates(
 ) -> tuple[RequestedStructure, list[Candidate]]:
     """What a text asks for, and the models that may be used to find it, the best first.
 
+    Arguments and errors are those of `known_candidates` and `accepted`.
+    """
+    requested, candidates = known_candidates(text, cards, model=model)
+    return requested, accepted(requested, candidates)
+
+
+def accepted(requested: RequestedStructure, candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Those of the candidates, at least one, to whose licence the user has agreed.
+
+    Raises:
+        ConsentNeeded: If there is none; it names the best of them.
+    """
+    usable = [candidate for candidate in candidates if candidate.card.is_accepted]
+    if usable:
+        return usable
+    best = candidates[0].card
+    raise ConsentNeeded(
+        f"{best.name} would find {requested.text!r}, but nobody has agreed to the licence "
+        f"{best.licence}: `pumit models accept {best.name}`. {A_CLICK_WORKS}"
+    )
+
+
+def known_candidates(
+    text: str, cards: Sequence[ModelCard], *, model: str | None = None
+) -> tuple[RequestedStructure, list[Candidate]]:
+    """What a text asks for, and the models that know it, the best first.
+
     Args:
         text: Text as `requested_structure` reads it.
         cards: All installed models.
         model: Only this one; any where None.
 
     Raises:
-        ConsentNeeded: If those that know it have a licence to which nobody has agreed.
         StructureError: If none knows it; with the nearest names that one knows.
     """
     requested = requested_structure(text)
@@ -102,15 +155,8 @@ def usable_candidates(
         names = ", ".join(card.name for card in _automatic(cards)) or "none is installed"
         raise StructureError(f"There is no automatic model {model!r}; known: {names}.")
     candidates = candidates_for(requested, considered)
-    usable = [candidate for candidate in candidates if candidate.card.is_accepted]
-    if usable:
-        return requested, usable
     if candidates:
-        names = " or ".join(f"`pumit models accept {c.card.name}`" for c in candidates)
-        raise ConsentNeeded(
-            f"{_listed(candidates)} would find {requested.text!r}, but nobody has agreed to the "
-            f"licence {candidates[0].card.licence}: {names}. {A_CLICK_WORKS}"
-        )
+        return requested, candidates
     raise StructureError(_nobody(requested, considered, model))
 
 
@@ -118,7 +164,7 @@ def _nobody(requested: RequestedStructure, cards: Sequence[ModelCard], model: st
     """Why no model is chosen, with the nearest names."""
     if requested.is_everything:
         return f"No automatic model is installed; train one, or import it. {A_CLICK_WORKS}"
-    nobody = "No installed model knows" if model is None else f"The model {model} does not know"
+    nobody = "No model here finds" if model is None else f"The model {model} does not find"
     known = known_structures(cards)
     if partly := _known_in_part(requested, known):
         return f"{nobody} {requested.text!r} as such; {partly}. {A_CLICK_WORKS}"
@@ -127,6 +173,13 @@ def _nobody(requested: RequestedStructure, cards: Sequence[ModelCard], model: st
     neighbours = ", ".join(f"{name} ({models[name]})" if name in models else name for name in near)
     hint = f"; near it: {neighbours}" if neighbours else ""
     return f"{nobody} {requested.text!r}{hint}. {A_CLICK_WORKS}"
+
+
+def near_names(message: str) -> list[str]:
+    """The names that a refusal of `known_candidates` gives as near, without their models."""
+    found = re.search(r"; near it: (.*?)\. ", f"{message} ")
+    names = re.findall(r"([^,()]+) \([^()]+\)", found.group(1)) if found else []
+    return [name.strip() for name in names]
 
 
 def _known_in_part(requested: RequestedStructure, known: Sequence[KnownStructure]) -> str:
@@ -142,7 +195,8 @@ def _labels_of(requested: RequestedStructure, card: ModelCard) -> tuple[int, ...
     if requested.is_everything:
         return tuple(numbers)
     # 1. The model's own name for it.
-    by_name = tuple(n for n in numbers if words_of(card.classes[n - 1].name) == requested.words)
+    letters = compact(requested.words)
+    by_name = tuple(n for n in numbers if compact(words_of(card.classes[n - 1].name)) == letters)
     if by_name:
         return by_name
     # 2. Its code, whatever it is called; of a group each member.
@@ -168,7 +222,3 @@ def _sideless(key: tuple[str, ...]) -> tuple[str, ...]:
 
 def _automatic(cards: Iterable[ModelCard]) -> list[ModelCard]:
     return [card for card in cards if card.kind == "automatic"]
-
-
-def _listed(candidates: Sequence[Candidate]) -> str:
-    return " or ".join(candidate.card.name for candidate in candidates)

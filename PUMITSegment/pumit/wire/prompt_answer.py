@@ -10,7 +10,7 @@ import numpy as np
 
 from pumit.errors import PromptError, ServiceError
 from pumit.prompts import PointPrompt
-from pumit.segmentation import QUALITIES, AnswerChoice, PromptAnswer, UncertainRegion
+from pumit.segmentation import QUALITIES, AnswerChoice, PromptAnswer, Quality, UncertainRegion
 from pumit.wire.arrays import Codec
 from pumit.wire.bundle import pack_bundle, unpack_bundle
 from pumit.wire.masks import packed_bits, unpacked_bits
@@ -63,8 +63,7 @@ def unpack_answer(body: bytes, shape: tuple[int, int, int]) -> PromptAnswer:
                 )
                 for row in meta["places"]
             ),
-            # A word of a newer server that is not known here is no word.
-            next((word for word in QUALITIES if word == meta.get("quality")), None),
+            _quality(meta.get("quality")),
             # An older server has one answer.
             AnswerChoice(**{k: int(v) for k, v in meta.get("choice", {}).items()}),
         )
@@ -72,3 +71,10 @@ def unpack_answer(body: bytes, shape: tuple[int, int, int]) -> PromptAnswer:
         raise
     except (KeyError, TypeError, ValueError, PromptError) as error:
         raise ServiceError(f"The server's answer cannot be read: {error}.") from None
+
+
+def _quality(word: object) -> Quality | None:
+    """The word of a server; that of version 0.2 in today's, and none that is not known here."""
+    if word == "check well":
+        return "check carefully"
+    return next((known for known in QUALITIES if known == word), None)

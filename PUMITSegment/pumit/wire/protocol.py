@@ -84,6 +84,8 @@ _ERRORS: dict[str, type[errors.PumitError]] = {
         errors.StructureError,
         errors.ConsentNeeded,
         errors.OtherModality,
+        errors.UnknownModality,
+        errors.UnfamiliarScan,
         errors.CheckpointError,
         errors.ExportError,
         errors.ServiceError,

@@ -28,7 +28,7 @@ class MadeRequests:
         self.requests = MaskRequests(
             *(self.worker, self.worker, self.status),
             makeQuery=self.makeQuery,
-            onMask=lambda segmentID, mask, asked: self.written.append(segmentID),
+            onMask=lambda delivery: self.written.append(delivery.segmentID),
             prepare=lambda mask, _choice: mask,
         )
 
@@ -44,28 +44,12 @@ def made() -> MadeRequests:
     return MadeRequests()
 
 
-def test_an_answer_is_written_and_said(made: MadeRequests) -> None:
+def test_an_answer_is_written(made: MadeRequests) -> None:
     made.requests.request("liver")
     assert made.status.isWorking
     made.worker.requests[-1].answer()
     assert made.written == ["liver"]
-    assert "Liver" in made.status.current.text
     assert made.requests.running is None
-
-
-def test_a_word_is_said_only_where_it_is_known_and_green_only_when_good(made: MadeRequests) -> None:
-    from PUMITSlicerLib.status import Activity
-
-    for quality, words, activity in (
-        ("good", "good (updated in 0.0 s).", Activity.DONE),
-        ("check", "check (updated in 0.0 s).", Activity.NOTE),
-        ("check well", "check well (updated in 0.0 s).", Activity.CAUTION),
-        (None, "Liver: updated in 0.0 s.", Activity.NOTE),
-    ):
-        made.requests.request("liver")
-        made.worker.requests[-1].answer(dice=0.83, quality=quality)
-        assert made.status.current.text.endswith(words)
-        assert made.status.current.activity is activity
 
 
 def test_an_overtaken_answer_is_never_written(made: MadeRequests) -> None:

@@ -119,6 +119,9 @@ def test_a_double_click_in_the_table_jumps_to_the_segment(daily: Daily) -> None:
         ("GTV", "Gross tumor volume"),
         ("peripheral zone", "Peripheral zone"),
         ("vertebra L3", "L3 vertebra"),
+        ("gall bladder", "Gallbladder"),
+        ("kidneys", "Kidney"),
+        ("L kidney", "Left kidney"),
     ],
 )
 def test_a_structure_is_found_by_what_people_type(daily: Daily, typed: str, name: str) -> None:
@@ -128,7 +131,19 @@ def test_a_structure_is_found_by_what_people_type(daily: Daily, typed: str, name
     QtTest.QTest.keyClicks(daily.ui.termEdit, typed)
     QtTest.QTest.keyClick(daily.ui.termEdit, QtCore.Qt.Key_Return)
     assert name in daily.status
-    assert "coded as" in daily.status
+    assert "Named" in daily.status
+
+
+def test_a_typo_gives_names_to_press(daily: Daily) -> None:
+    from Qt import QtCore, QtTest
+
+    daily.ui.termEdit.selectAll()
+    QtTest.QTest.keyClicks(daily.ui.termEdit, "galbladder")
+    QtTest.QTest.keyClick(daily.ui.termEdit, QtCore.Qt.Key_Return)
+    assert daily.status == "galbladder is not in the list of structures. Did you mean this?"
+    assert "allbladder" in daily.ui.firstChoiceButton.text
+    daily.press(daily.ui.firstChoiceButton)
+    assert "Named Gallbladder" in daily.status
 
 
 def test_a_structure_that_has_no_code_is_said(daily: Daily) -> None:
@@ -156,18 +171,22 @@ def volumesInTable(daily: Daily) -> dict[str, str]:
 
 def test_volumes_are_shown_and_follow_the_segments(daily: Daily) -> None:
     daily.panel.displayRow.showVolumes()
-    assert volumesInTable(daily) == {"Liver": "0.3 mL"}  # 7 x 7 x 7 voxels of 1 mm
+    assert volumesInTable(daily) == {"Liver": "0.3 mL  not rated"}  # 7 x 7 x 7 voxels of 1 mm
     daily.addSpleen()
     daily.panel.displayRow.showVolumes()
-    assert volumesInTable(daily) == {"Liver": "0.3 mL", "Spleen": "0.1 mL"}
+    assert volumesInTable(daily) == {"Liver": "0.3 mL  not rated", "Spleen": "0.1 mL  not rated"}
     daily.logic.removeSegment(daily.liver)
     # Before anything is counted again: no row has the volume of another.
-    assert volumesInTable(daily) == {"Spleen": "0.1 mL"}
+    assert volumesInTable(daily) == {"Spleen": "0.1 mL  not rated"}
     daily.press(daily.ui.undoButton)
     daily.logic.newSegment("Kidney")
     assert volumesInTable(daily)["Kidney"] == ""
     daily.panel.displayRow.showVolumes()
-    assert volumesInTable(daily) == {"Liver": "0.3 mL", "Spleen": "0.1 mL", "Kidney": "0 mL"}
+    assert volumesInTable(daily) == {
+        "Liver": "0.3 mL  not rated",
+        "Spleen": "0.1 mL  not rated",
+        "Kidney": "0 mL",
+    }
 
 
 def test_a_double_click_on_a_volume_jumps_to_its_segment(daily: Daily) -> None:

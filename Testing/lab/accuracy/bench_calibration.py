@@ -5,11 +5,11 @@ Run by hand, on cases that no word may be measured on later, and then on others:
     python Testing/lab/accuracy/bench_calibration.py CASE... --measure CASE... -o diagram.png
 
 fits the weights of `models/overlap.yaml` to the answers after 1 to 5 clicks of the simulated user
-on the first cases, chooses the bound of the word "good" (`calibration_fit.py`), and prints what
-belongs there; tells by cross-validation over scans, of weights and bound alike, and of the cases to
-measure, which are never fitted, how often "good" is said of less than Dice 0.75. A case is a folder
-with `image.nii.gz` and `label.nii.gz`. `--answers FILE` keeps the answers, so that a second run
-asks only what is new. Nothing here is a test.
+on the first cases, chooses the bounds of the words (`calibration_fit.py`), and prints what belongs
+there; tells by cross-validation over kinds of scans, of weights and bounds alike, and of the cases
+to measure, which are never fitted, what each word is said of. A case is a folder with
+`image.nii.gz` and `label.nii.gz`. `--answers FILE` keeps the answers, so that a second run asks
+only what is new, and `fit_words.py` needs no model. Nothing here is a test.
 """
 
 from __future__ import annotations
@@ -20,27 +20,22 @@ from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 from calibration_fit import (
-    CHECK,
-    GOOD_DICE,
     Floats,
     Row,
     by_other_scans,
     expected,
     features,
-    fitted,
-    good_bound,
     truth,
     words_by_other_scans,
 )
+from fit_words import print_entry, read_answers, report, words
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from pumit.evaluation.metrics import dice
 from pumit.evaluation.simulated_user import read_case, simulate_clicks, targets_of
 from pumit.inference.interactive.segmenter import Segmenter, load_segmenter
 from pumit.inference.interactive.session import InteractiveSession
-from pumit.models.overlap import Evidence
 
 CLICKS, TARGETS = 5, 3
 
@@ -59,26 +54,11 @@ def answers(segmenter: Segmenter, case: Path) -> list[Row]:
     return rows
 
 
-def report(title: str, said: Floats, true: Floats, good: npt.NDArray[np.bool_]) -> None:
-    parts = np.array_split(np.argsort(said), 8)
-    ece = sum(len(part) * abs(said[part].mean() - true[part].mean()) for part in parts) / len(said)
-    print(f"{title}: {len(said)} answers, r {np.corrcoef(said, true)[0, 1]:.2f}, ECE {ece:.3f}")
-    print(f"  good {good.sum()}, of these below {GOOD_DICE}: {(true[good] < GOOD_DICE).sum()}")
-    low = said < CHECK
-    print(
-        f"  check well {low.sum()}, of these {GOOD_DICE} or more: {(true[low] >= GOOD_DICE).sum()}"
-    )
-
-
 def kept(path: Path | None, segmenter: Segmenter, cases: list[Path]) -> list[Row]:
     """The answers to some cases, from the file where it has them of these weights."""
     rows: dict[str, list[Row]] = {}
     if path and path.is_file():
-        for line in path.read_text(encoding="utf-8").splitlines():
-            record = json.loads(line)
-            if record["weights"] == segmenter.sha256:
-                found = [Row(record["scan"], Evidence(**e), d) for e, d in record["answers"]]
-                rows[record["scan"]] = found
+        rows = read_answers(path).get(segmenter.sha256, {})
     for case in cases:
         if case.name in rows:
             continue
@@ -91,7 +71,7 @@ def kept(path: Path | None, segmenter: Segmenter, cases: list[Path]) -> list[Row
     return [row for case in cases for row in rows[case.name]]
 
 
-def draw(said: Floats, true: Floats, bound: float, path: Path) -> None:
+def draw(said: Floats, true: Floats, limits: dict[str, float], path: Path) -> None:
     """The reliability diagram: each answer, and means in tenths of what was expected."""
     figure = Figure(figsize=(4.6, 4.4), dpi=110)
     FigureCanvasAgg(figure)
@@ -102,7 +82,7 @@ def draw(said: Floats, true: Floats, bound: float, path: Path) -> None:
     often = [t for t in np.unique(tenth) if (tenth == t).sum() >= 3]
     means = [(said[tenth == t].mean(), true[tenth == t].mean()) for t in often]
     axes.plot(*zip(*means, strict=True), "o-", color="#c75000", label="mean of a tenth")
-    for edge in (CHECK, bound):
+    for edge in limits.values():
         axes.axvline(edge, color="0.4", ls=":", lw=1)
     axes.set(xlabel="Dice expected", ylabel="Dice", xlim=(0, 1), ylim=(0, 1))
     axes.legend(fontsize=8, loc="upper left")
@@ -122,19 +102,14 @@ def main() -> None:
     args = parser.parse_args()
     segmenter = load_segmenter(args.model, device="cpu")
     rows = kept(args.answers, segmenter, args.cases)
-    weights, said = fitted(rows), by_other_scans(rows)
-    bound, scans = good_bound(rows, said), len({row.scan for row in rows})
-    print(f"{segmenter.sha256}:\n  weights:")
-    for name, value in zip(rows[0].evidence.features(), weights, strict=True):
-        print(f"    {name}: {value:.4f}")
-    print(f"  good: {bound}\n  check: {CHECK}\n  answers: {len(rows)}\n  scans: {scans}")
-    report("other scans of these", said, truth(rows), words_by_other_scans(rows))
+    weights, limits = print_entry(segmenter.sha256, rows)
+    report("other kinds of these", by_other_scans(rows), truth(rows), words_by_other_scans(rows))
     measured = kept(args.answers, segmenter, args.measure)
     if measured:
         said = expected(features(measured), weights)
-        report("never fitted", said, truth(measured), said >= bound)
+        report("never fitted", said, truth(measured), words(said, limits))
         if args.output:
-            draw(said, truth(measured), bound, args.output)
+            draw(said, truth(measured), limits, args.output)
 
 
 if __name__ == "__main__":

@@ -1,15 +1,16 @@
 """Weights and bounds by which an answer gets its word, fitted to answers whose Dice is known.
 
-"Good" is meant for Dice 0.75 or more, and of the answers called good at most 5 % may have less. So
-its bound is not chosen by eye: it is the lowest one above which so few answers have less, by
-weights fitted to other scans, and with one mistake more than was found, which the next answer may
-be. That is the correction of Angelopoulos et al., Conformal Risk Control, ICLR 2024, for the
-answers called good. It takes at least 19 answers without a mistake, 39 with one among them, of
-several scans; where there are fewer, nothing is called good.
+Each word promises a Dice (`PROMISES`), and of the answers that get it only so many may have less.
+So its bound is not chosen by eye: it is the lowest one above which so few answers have less, by
+weights fitted to other kinds of scans, and with one mistake more than was found, which the next
+answer may be. That is the correction of Angelopoulos et al., Conformal Risk Control, ICLR 2024, for
+the answers that get the word. "Good" takes at least 33 answers without a mistake, 66 with one among
+them, of several scans; where there are fewer, nothing is called good.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass
 
@@ -19,10 +20,14 @@ from pumit.models.overlap import Evidence
 from scipy.optimize import minimize
 
 FOLDS = 6
-CHECK = 0.65  # of the expected Dice: below it, check well
-GOOD_DICE = 0.75  # that an answer called good should have
-MOST_FALSE = 0.05  # of the answers called good
-LEAST_SCANS = 5  # that they are of
+# The Dice that a word promises, and the most answers of that word that may have less, best first.
+PROMISES = {"good": (0.75, 0.03), "check": (0.6, 0.15), "carefully": (0.4, 0.25)}
+GOOD_DICE, MOST_FALSE = PROMISES["good"]
+# The least Dice to expect of a word: bad answers are rare, and would hide at the low end of a word
+# that many fair ones get.
+FLOORS = {"good": 0.75, "check": 0.7, "carefully": 0.5}
+LEAST_SCANS = 5  # that the answers of a word are of
+LEAST_KINDS = 4  # that tell how the words do on a kind that nothing was fitted to
 NEVER = 1.01  # a bound that no answer reaches
 RIDGE = 0.002
 Floats = npt.NDArray[np.float64]
@@ -35,6 +40,11 @@ class Row:
     scan: str
     evidence: Evidence
     dice: float
+
+
+def kind_of(scan: str) -> str:
+    """The kind of a scan: its name up to the first number, `ct_sts` of `ct_sts001`."""
+    return re.split(r"[\W_]*\d", scan, maxsplit=1)[0]
 
 
 def features(rows: list[Row]) -> Floats:
@@ -76,40 +86,56 @@ def by_other_scans(rows: list[Row]) -> Floats:
 
 
 def good_bound(rows: list[Row], said: Floats) -> float:
-    """The lowest expected Dice from which on "good" may be said.
+    """The lowest expected Dice from which on "good" may be said; see `bounds`."""
+    return bounds(rows, said)["good"]
+
+
+def bounds(rows: list[Row], said: Floats) -> dict[str, float]:
+    """The lowest expected Dice from which on each word may be said, best word first.
 
     Args:
         rows: Answers whose Dice is known.
         said: The Dice that was expected of each by weights fitted to other scans, (N,).
 
     Returns:
-        The bound, in hundredths; `NEVER` where no bound keeps what "good" promises.
+        Bounds in hundredths; of "good" `NEVER`, of another word that of the better one, where no
+        bound keeps what the word promises.
     """
-    scans, is_false = np.array([row.scan for row in rows]), truth(rows) < GOOD_DICE
-    for hundredths in range(round(100 * CHECK), 100):
-        bound = hundredths / 100
-        good = said >= bound
-        is_rare = is_false[good].sum() + 1 <= MOST_FALSE * (good.sum() + 1)
-        if is_rare and len(set(scans[good])) >= LEAST_SCANS:
-            return bound
-    return NEVER
+    scans, true = np.array([row.scan for row in rows]), truth(rows)
+    found: dict[str, float] = {}
+    upper = NEVER
+    for word, (least, most_false) in PROMISES.items():
+        for hundredths in range(round(100 * FLOORS[word]), round(100 * min(upper, 1.0))):
+            bound = hundredths / 100
+            own = (said >= bound) & (said < upper)
+            is_rare = (true[own] < least).sum() + 1 <= most_false * (own.sum() + 1)
+            if is_rare and len(set(scans[own])) >= LEAST_SCANS:
+                upper = bound
+                break
+        found[word] = upper
+    return found
 
 
-def words_by_other_scans(rows: list[Row]) -> npt.NDArray[np.bool_]:
-    """Which answers are called good by weights and a bound that are both of other scans, (N,)."""
-    out = np.zeros(len(rows), dtype=bool)
+def words_by_other_scans(rows: list[Row]) -> list[str]:
+    """The word of each answer by weights and bounds that are both of other scans, (N,)."""
+    out = np.full(len(rows), "unreliable", dtype=object)
     for others, own in _folds(rows):
-        bound = good_bound(others, by_other_scans(others))
-        out[own] = expected(features(rows)[own], fitted(others)) >= bound
-    return out
+        limits = bounds(others, by_other_scans(others))
+        said = expected(features(rows)[own], fitted(others))
+        given = np.full(len(said), "unreliable", dtype=object)
+        for word, bound in reversed(limits.items()):
+            given[said >= bound] = word
+        out[own] = given
+    return list(out)
 
 
 def _folds(rows: list[Row]) -> list[tuple[list[Row], npt.NDArray[np.bool_]]]:
-    """For each fold the rows of other scans, and which rows are its own."""
-    scans = sorted({row.scan for row in rows})
+    """For each fold the rows of other kinds of scans, or other scans, and which are its own."""
+    of = kind_of if len({kind_of(row.scan) for row in rows}) >= LEAST_KINDS else str
+    scans = sorted({of(row.scan) for row in rows})
     folds = []
     for fold in range(min(FOLDS, len(scans))):
-        own = np.array([row.scan in scans[fold::FOLDS] for row in rows])
+        own = np.array([of(row.scan) in scans[fold::FOLDS] for row in rows])
         others = [row for row, is_own in zip(rows, own, strict=True) if not is_own]
         folds.append((others, own))
     return folds

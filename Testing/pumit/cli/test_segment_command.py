@@ -403,3 +403,29 @@ def test_a_point_outside_is_named_as_it_was_typed(refused: Any, scan: Path, tmp_
     right, upper = SimpleITK.ReadImage(str(scan)).TransformIndexToPhysicalPoint((0, 0, 0))[::2]
     assert f"{-right:.4g}" in message
     assert f"{upper:.4g}" in message
+
+
+def test_a_first_point_that_finds_a_great_deal_says_so(
+    run: Any,
+    scan: Path,
+    inside: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    bright: None,
+    bright_segmenter: Segmenter,
+) -> None:
+    from pumit.inference.interactive import session as session_module
+    from pumit.models.overlap import OverlapModel
+
+    doubtful = {bright_segmenter.sha256: OverlapModel({"constant": -3.0}, 0.88, 0.7, 0.5)}
+    monkeypatch.setattr(session_module, "overlap_models", lambda: doubtful)
+    monkeypatch.setattr("pumit.segmentation._LARGE_ML", 0.01)
+    out = tmp_path / "out.nrrd"
+    ran = run("segment", scan, "--point", inside, "-o", out)
+    assert "unreliable, estimated IoU" in ran.out
+    assert ran.err == ("This may be more than you meant: draw a box, or give more points.\n")
+    ran = run("segment", scan, "--point", inside, "-o", out, "--json")
+    printed = json.loads(ran.out)
+    assert (printed["quality"], len(printed["remarks"])) == ("unreliable", 1)
+    more = run("segment", scan, "--point", inside, "--negative", "0,0,0", "-o", out)
+    assert "more than you meant" not in more.err

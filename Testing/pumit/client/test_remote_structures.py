@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 from fake_engine import FakeEngine
 from pumit.client.remote_session import RemoteSession
-from pumit.errors import ConsentNeeded, OtherModality, StructureError
+from pumit.errors import (
+    ConsentNeeded,
+    OtherModality,
+    StructureError,
+    UnfamiliarScan,
+    UnknownModality,
+)
 from pumit.volume import Volume
 
 
@@ -35,9 +41,10 @@ def test_everything_keeps_its_classes(session: RemoteSession, volume: Volume) ->
 
 
 def test_what_will_run_is_reported_before_it_runs(session: RemoteSession) -> None:
-    facts = session.check_structure("liver", modality="MR")
+    with pytest.raises(UnfamiliarScan, match="odd"):
+        session.check_structure("liver", modality="MR")
+    facts = session.check_structure("liver", modality="MR", anyway=True)
     assert facts.model == "organs"
-    assert "Unfamiliar" in facts.remarks[0]
     assert not session.find_structure(
         "liver", model="organs", modality="MR", anyway=True
     ).facts.remarks
@@ -48,6 +55,8 @@ def test_refusals_keep_their_kind(session: RemoteSession) -> None:
         session.find_structure("livr")
     with pytest.raises(OtherModality, match="ultrasound"):
         session.check_structure("liver", modality="US")
+    with pytest.raises(UnknownModality, match="CT or MR"):
+        session.check_structure("spot")
     with pytest.raises(ConsentNeeded, match="accept"):
         session.find_structure("closed")
     assert session.find_structure("spot", model="organs").found.classes[0].name == "spot"

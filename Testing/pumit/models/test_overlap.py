@@ -17,7 +17,7 @@ POOR = Evidence(estimate=0.3, doubt=0.9, voxels=900, width=3.0, agreement=0.5)
 
 
 def test_the_expected_dice_is_the_logistic_of_weighed_evidence() -> None:
-    model = OverlapModel({"constant": 0.5, "estimate": 1.0}, 0.8, 0.6)
+    model = OverlapModel({"constant": 0.5, "estimate": 1.0}, 0.8, 0.6, 0.4)
     half = replace(GOOD, estimate=0.5)
     assert model.expected_dice(half) == pytest.approx(1 / (1 + 2.718281828**-0.5))
     assert model.expected_dice(GOOD) > model.expected_dice(half)
@@ -25,10 +25,13 @@ def test_the_expected_dice_is_the_logistic_of_weighed_evidence() -> None:
 
 @pytest.mark.parametrize(
     ("dice", "word"),
-    [(1.0, "good"), (0.8, "good"), (0.79, "check"), (0.6, "check"), (0.59, "check well")],
+    [
+        *((1.0, "good"), (0.8, "good"), (0.79, "check"), (0.6, "check")),
+        *((0.59, "check carefully"), (0.4, "check carefully"), (0.39, "unreliable")),
+    ],
 )
-def test_three_words(dice: float, word: str) -> None:
-    assert OverlapModel({}, 0.8, 0.6).quality(dice) == word
+def test_four_words(dice: float, word: str) -> None:
+    assert OverlapModel({}, 0.8, 0.6, 0.4).quality(dice) == word
 
 
 def test_evidence_is_finite_whatever_the_answer() -> None:
@@ -42,14 +45,19 @@ def test_evidence_is_finite_whatever_the_answer() -> None:
 
 def test_the_weights_that_ship_were_measured() -> None:
     model = overlap_models()[load_checkpoint(find_model("default")).sha256]
-    assert model.check < model.good < 1
+    assert model.carefully < model.check < model.good < 1
     assert model.quality(model.expected_dice(GOOD)) == "good"
-    assert model.quality(model.expected_dice(POOR)) == "check well"
+    assert model.quality(model.expected_dice(POOR)) == "unreliable"
 
 
 def test_a_damaged_file_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(overlap, "package_folder", lambda: tmp_path)
-    for text in ("[", "a: 3", "a: {weights: {x: y}, good: 1, check: 0}"):
+    for text in (
+        "[",
+        "a: 3",
+        "a: {weights: {x: y}, good: 1, check: 0, carefully: 0}",
+        "a: {weights: {}, good: 1}",
+    ):
         (tmp_path / overlap.OVERLAP_FILE).write_text(text)
         overlap_models.cache_clear()
         with pytest.raises(CheckpointError, match="damaged"):

@@ -10,7 +10,13 @@ import numpy as np
 import pumit
 import pytest
 from own_models import ABDOMEN, KIDNEYS, RESTRICTED, add_model, ship_model, two_balls
-from pumit.errors import CheckpointError, StructureError
+from pumit.errors import (
+    CheckpointError,
+    ConsentNeeded,
+    StructureError,
+    UnfamiliarScan,
+    UnknownModality,
+)
 from pumit.export.dicom_series import write_dicom_series
 from pumit.inference.automatic.segmentation import load_automatic
 from pumit.inference.interactive.session import InteractiveSession
@@ -42,10 +48,13 @@ def test_one_call_finds_a_structure(tmp_path: Path) -> None:
     assert shares[-1] == 1.0
 
 
-def test_a_group_is_one_mask(tmp_path: Path) -> None:
+def test_both_sides_are_two_segments(tmp_path: Path) -> None:
+    """Friction 8: a report needs two, and "kidneys" gave one."""
     add_model(tmp_path / "w", "organs", KIDNEYS)
     found = find_structure(two_balls(), "kidneys", device="cpu")
-    assert len(found.found.classes) == 1
+    assert [label.name for label in found.found.classes] == ["Left kidney", "Right kidney"]
+    assert found.found.mask(1)[5, 15, 15]
+    assert found.found.mask(2)[10, 42, 44]
     assert found.mask[5, 15, 15]
     assert found.mask[10, 42, 44]
 
@@ -106,47 +115,63 @@ def test_what_is_not_there_is_said(tmp_path: Path) -> None:
     dark = replace(two_balls(), array=two_balls().array / 10)
     found = find_structure(dark, "left kidney", device="cpu")
     assert not found.mask.any()
-    assert "sees no left kidney" in found.remarks[-1]
+    assert "No left kidney found" in found.remarks[-1]
 
 
 def test_a_model_of_another_modality_is_reported_before_it_runs(tmp_path: Path) -> None:
-    add_model(tmp_path / "w", "organs-mr", KIDNEYS)
+    add_model(tmp_path / "w", "organs-mr", ABDOMEN)
     series = tmp_path / "series"
     volume = two_balls()
     write_dicom_series(replace(volume, array=volume.array.astype(np.int16)), series, patient_id="X")
     scan = Volume.read(series)
     with pytest.raises(StructureError, match=r"organs-mr .* MR, .* CT"):
-        find_structure(scan, "left kidney", device="cpu")
+        find_structure(scan, "my own thing", device="cpu")
     searches: list[Search] = []
     found = find_structure(
-        scan, "left kidney", device="cpu", anyway=True, on_search=searches.append
+        scan, "my own thing", device="cpu", anyway=True, on_search=searches.append
     )
     assert found.mask.any()
     assert "learnt from MR" in searches[0].sentence
-    add_model(tmp_path / "w", "organs-ct", KIDNEYS)  # registered, it takes part at once
-    assert find_structure(scan, "left kidney", device="cpu").model == "organs-ct"
+    add_model(tmp_path / "w", "organs-ct", ABDOMEN)  # registered, it takes part at once
+    assert find_structure(scan, "my own thing", device="cpu").model == "organs-ct"
 
 
-def test_without_a_header_a_scan_without_air_is_taken_for_no_ct(tmp_path: Path) -> None:
+def test_without_a_header_it_is_asked_which_model_suits(tmp_path: Path) -> None:
+    """F12: of a CT in NIfTI with other units the model of MR wrote 328 mL beside the spleen."""
     for name in ("organs-ct", "organs-mr"):
         add_model(tmp_path / "w", name, KIDNEYS)
-    searches: list[Search] = []
-    bright = two_balls()
-    assert bright.array.min() > -500
-    found = find_structure(bright, "left kidney", device="cpu", on_search=searches.append)
-    assert found.model == "organs-mr"
-    assert "organs-ct with CT" in searches[0].sentence
-    assert find_structure(bright, "left kidney", model="organs-ct", device="cpu").model == (
-        "organs-ct"
-    )
-    array = bright.array.astype(np.float32)
-    array[0, 0, 0] = -1000
-    assert find_structure(replace(bright, array=array), "left kidney", device="cpu").model == (
+    volume = two_balls()
+    assert volume.array.min() > -500
+    with pytest.raises(UnknownModality, match=r"organs-mr learnt from MR.* is it CT or MR\?"):
+        find_structure(volume, "left kidney", device="cpu")
+    for modality in ("CT", "MR"):
+        found = find_structure(volume, "left kidney", modality=modality, device="cpu")
+        assert found.model == f"organs-{modality.lower()}"
+    assert find_structure(volume, "left kidney", model="organs-ct", device="cpu").model == (
         "organs-ct"
     )
 
 
-def test_an_odd_scan_is_reported_before_the_model_runs(
+def hounsfield(low: float) -> Volume:
+    """A crop of a body: fat, soft tissue, and some voxels of a lowest value."""
+    array = np.random.default_rng(0).normal(40, 15, (16, 60, 60)).astype(np.float32)
+    array[:, :10] = -100
+    array[0, 0, 0] = low
+    return Volume(array, (2.0, 1.0, 1.0))
+
+
+@pytest.mark.parametrize("low", [-1000.0, -140.0])
+def test_hounsfield_units_tell_a_ct_with_air_or_without(low: float) -> None:
+    assert finding.modality_of_scan(hounsfield(low)) == "CT"
+
+
+@pytest.mark.parametrize("offset", [200.0, 1024.0])
+def test_other_units_tell_nothing(offset: float) -> None:
+    volume = hounsfield(-140.0)
+    assert finding.modality_of_scan(replace(volume, array=volume.array + offset)) == ""
+
+
+def test_on_an_odd_scan_no_model_runs_without_a_word(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add_model(tmp_path / "w", "organs", KIDNEYS)
@@ -155,19 +180,29 @@ def test_an_odd_scan_is_reported_before_the_model_runs(
     from known_networks import know_networks
 
     know_networks(monkeypatch)
-    searches: list[Search] = []
     noise = np.random.default_rng(0).normal(50, 30, (16, 60, 60)).astype(np.float32)
-    find_structure(
-        Volume(noise, (2.0, 1.0, 1.0)), "left kidney", device="cpu", on_search=searches.append
-    )
-    assert "nfamiliar (" in searches[0].sentence
+    with pytest.raises(UnfamiliarScan, match=r"nfamiliar \(.* organs may well be wrong here"):
+        find_structure(Volume(noise, (2.0, 1.0, 1.0)), "left kidney", device="cpu")
+    volume = Volume(noise, (2.0, 1.0, 1.0))
+    assert find_structure(volume, "left kidney", device="cpu", anyway=True).model == "organs"
 
 
 def test_a_licence_is_requested_everywhere(tmp_path: Path, own_index: Path) -> None:
     ship_model(own_index, "organs-ct", KIDNEYS, RESTRICTED)
     with pytest.raises(StructureError, match="pumit models accept organs-ct"):
-        find_structure(two_balls(), "left kidney", device="cpu")
+        find_structure(two_balls(), "left kidney", model="organs-ct", device="cpu")
     with pytest.raises(CheckpointError, match="pumit models accept organs-ct"):
         load_automatic("organs-ct", "cpu")
     accept("organs-ct")
-    assert find_structure(two_balls(), "left kidney", device="cpu").licence == RESTRICTED
+    found = find_structure(two_balls(), "left kidney", model="organs-ct", device="cpu")
+    assert found.licence == RESTRICTED
+
+
+def test_consent_is_asked_for_the_model_that_suits_the_scan_alone(own_index: Path) -> None:
+    """F12: after "No" for the model of CT there was a second question, for that of MR."""
+    for name in ("organs-ct", "organs-mr"):
+        ship_model(own_index, name, ABDOMEN, RESTRICTED)
+    with pytest.raises(ConsentNeeded) as caught:
+        find_structure(two_balls(), "my own thing", modality="MR", device="cpu")
+    assert "organs-mr" in str(caught.value)
+    assert "organs-ct" not in str(caught.value)

@@ -63,7 +63,10 @@ def test_a_point_corrects_what_was_found(
 
 @pytest.mark.parametrize(
     ("name", "printed"),
-    [("left kidny", "left kidney (organs)"), ("pancreas", "A click on it always works")],
+    [
+        ("left kidny", "left kidney (organs)"),
+        ("uvula", "No model here finds 'uvula'. Click on it instead."),
+    ],
 )
 def test_what_nobody_knows_is_said_in_one_line(
     scan: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], name: str, printed: str
@@ -91,3 +94,40 @@ def test_every_structure_is_listed_with_its_model_and_licence(
     assert main(["models", "structures", "organs", "--json"]) == 0
     rows = json.loads(capfd.readouterr().out)
     assert [row["name"] for row in rows] == ["Leber", "my own thing"]
+
+
+def test_several_names_are_several_segments(scan: Path, tmp_path: Path) -> None:
+    add_model(tmp_path / "w", "organs", KIDNEYS)
+    out = tmp_path / "both.seg.nrrd"
+    assert main(["segment", str(scan), "--find", "right kidney and L kidney", "-o", str(out)]) == 0
+    header = out.read_bytes()[:4000].decode("latin-1")
+    assert header.index("Name:=Right kidney") < header.index("Name:=L kidney")
+
+
+def test_a_scan_that_does_not_say_what_it_is_gets_no_model_by_guess(
+    scan: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("organs-ct", "organs-mr"):
+        add_model(tmp_path / "w", name, KIDNEYS)
+    out = tmp_path / "out.nii.gz"
+    arguments = ["segment", str(scan), "--find", "left kidney", "-o", str(out)]
+    assert main(arguments) == 2
+    error = capfd.readouterr().err
+    assert error.count("\n") == 1
+    assert "is it CT or MR? Add --modality" in error
+    assert not out.exists()
+    assert main([*arguments, "--modality", "CT", "--json"]) == 0
+    assert json.loads(capfd.readouterr().out)["model"] == "organs-ct"
+
+
+def test_nothing_unfamiliar_is_written_without_a_word(
+    scan: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_model(tmp_path / "w", "organs", KIDNEYS)
+    monkeypatch.setattr(finding, "unfamiliar", lambda *_a, **_k: "Unfamiliar (3 %): it is noise.")
+    out = tmp_path / "out.nii.gz"
+    arguments = ["segment", str(scan), "--find", "left kidney", "-o", str(out)]
+    assert main(arguments) == 2
+    assert "add --anyway" in capfd.readouterr().err
+    assert not out.exists()
+    assert main([*arguments, "--anyway"]) == 0

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 from pumit.errors import StructureError
 from pumit.export.terminology import concept_for, serialize_terminology
-from pumit.structures.names import meaning_key, nearest_names, requested_structure, words_of
+from pumit.structures.names import (
+    meaning_key,
+    nearest_names,
+    parts_of,
+    requested_structure,
+    words_of,
+)
 
 
 def keys(text: str) -> list[tuple[str, ...]]:
@@ -20,6 +26,8 @@ def keys(text: str) -> list[tuple[str, ...]]:
         ("L kidney", "left kidney"),
         ("the_left_kidney", "left kidney"),
         ("IVC", "inferior vena cava"),
+        ("gall bladder", "gallbladder"),
+        ("Left adrenalgland", "left adrenal gland"),
         ("Oesophagus", "esophagus"),
         ("kidneys", "kidney"),
         ("both kidneys", "kidney"),
@@ -58,3 +66,18 @@ def test_the_names_that_models_know_come_first() -> None:
     assert nearest_names("left kidny", ["Left kidney", "Spleen"])[0] == "left kidney"
     assert nearest_names("splene", ["Liver"]) == ["spleen"]
     assert nearest_names("qqqq", ["Liver"]) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("liver and spleen", ["liver", "spleen"]),
+        ("liver, spleen; IVC", ["liver", "spleen", "IVC"]),
+        ("kidney, left", ["kidney, left"]),
+        ("kidneys", ["kidneys"]),
+        ("liver, liver", ["liver"]),
+        ("", []),
+    ],
+)
+def test_several_structures_may_be_named_at_once(text: str, parts: list[str]) -> None:
+    assert parts_of(text) == parts

@@ -7,7 +7,12 @@ from pumit.errors import StructureError
 from pumit.models.card import ModelCard
 from pumit.segmentation import ClassLabel
 from pumit.structures.names import requested_structure
-from pumit.structures.search import candidates_for, known_structures, usable_candidates
+from pumit.structures.search import (
+    candidates_for,
+    known_structures,
+    near_names,
+    usable_candidates,
+)
 
 
 def card(name: str, *classes: str, **facts: object) -> ModelCard:
@@ -63,11 +68,18 @@ def test_where_none_knows_it_the_nearest_names_are_reported() -> None:
     with pytest.raises(StructureError) as caught:
         usable_candidates("left kidny", [ABDOMEN])
     assert "left kidney (abdomen-ct)" in str(caught.value)
-    assert str(caught.value).endswith("A click on it always works.")
+    assert str(caught.value).endswith("Click on it instead.")
+
+
+def test_near_names_are_read_back_without_their_models() -> None:
+    with pytest.raises(StructureError) as caught:
+        usable_candidates("left kidny", [ABDOMEN])
+    assert near_names(str(caught.value))[0] == "left kidney"
+    assert near_names("No model here finds 'uvula'. Click on it instead.") == []
 
 
 def test_a_known_structure_that_no_model_knows_is_said_plainly() -> None:
-    with pytest.raises(StructureError, match=r"'pancreas'\. A click"):
+    with pytest.raises(StructureError, match=r"'pancreas'\. Click on it"):
         usable_candidates("pancreas", [ABDOMEN])
 
 

@@ -45,3 +45,8 @@ def test_the_number_of_the_answer_travels() -> None:
 def test_a_server_that_knows_no_other_answers_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
     without_keys(monkeypatch, "choice")
     assert unpack_answer(pack_answer(ANSWER), (1, 3, 3)).choice == AnswerChoice(1, 1)
+
+
+def test_the_word_of_an_older_server_is_todays() -> None:
+    old = pack_answer(replace(ANSWER, quality="check well"))  # type: ignore[arg-type]
+    assert unpack_answer(old, (1, 3, 3)).quality == "check carefully"

@@ -15,7 +15,7 @@ from PUMITSlicerLib.computing.connection import answers_prompts_only, is_nninter
 from slicer.i18n import tr as _
 from slicer.util import VTKObservationMixin
 
-from PUMITSegmentLib.finding import findStructure, requestConsent
+from PUMITSegmentLib.finding import requestConsent
 from PUMITSegmentLib.many_prompts import answerAll, promptedIDs, queriesOf
 from PUMITSegmentLib.many_scans import BatchItem, BatchRun, ScanRequest, targetOf
 from PUMITSegmentLib.panel.question import confirm
@@ -227,7 +227,15 @@ class BatchSection(VTKObservationMixin):
         if structure:
 
             def find(item, session, modality, isCancelled, progress):
-                return findStructure(session, structure, modality, None, isCancelled, progress)
+                facts = session.check_structure(structure, modality=modality, cancelled=isCancelled)
+                return session.find_structure(
+                    structure,
+                    model=facts.model,
+                    modality=modality,
+                    anyway=True,
+                    cancelled=isCancelled,
+                    progress=progress,
+                )
 
             return find
         model = self._logic.parameters.automaticModel if self._logic.parameters else ""

@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+from typing import Any
+
 import qt
-from pumit.errors import ConsentNeeded, OtherModality, PumitError
+from pumit.errors import (
+    ConsentNeeded,
+    OtherModality,
+    PumitError,
+    StructureError,
+    UnfamiliarScan,
+    UnknownModality,
+)
+from pumit.structures.names import EVERYTHING, nearest_names, parts_of
+from pumit.structures.search import near_names
 from PUMITSlicerLib.computing.compute import ComputeState
 from PUMITSlicerLib.computing.connection import answers_prompts_only, is_nninteractive
 from PUMITSlicerLib.computing.settings import ComputeMode
+from PUMITSlicerLib.mrml import volumeKey
+from PUMITSlicerLib.status import Choice
 from slicer.i18n import tr as _
 
-from PUMITSegmentLib.automatic import prepareStructures, regionCorners
-from PUMITSegmentLib.finding import closedModels, findStructure, modalityOf, requestConsent
+from PUMITSegmentLib.automatic import FoundStructures, regionCorners
+from PUMITSegmentLib.finding import (
+    FoundBefore,
+    closedModels,
+    findEverything,
+    modalityOf,
+    requestConsent,
+    setModality,
+)
 from PUMITSegmentLib.panel.question import confirm
 from PUMITSegmentLib.parameters import nodeOf
 from PUMITSegmentLib.session_work import SessionWork
@@ -28,10 +49,18 @@ class FindSection:
         self._ui = ui
         self._logic = logic
         self._work = SessionWork(logic, self.refresh)
+        self._before = FoundBefore()
+        self._wanted: list[str] = []
+        self._found: list = []
+        self._missing: list[str] = []
+        self._remarks: list[str] = []
         self._suggestions = qt.QStringListModel()
         self._completer = qt.QCompleter()
         self._completer.setModel(self._suggestions)
         self._completer.setCaseSensitivity(qt.Qt.CaseInsensitive)
+        # Names that come near a typo hold no part of it.
+        self._completer.setCompletionMode(qt.QCompleter.UnfilteredPopupCompletion)
+        ui.structureEdit.connect("textEdited(QString)", self._suggest)
         ui.structureEdit.setCompleter(self._completer)
         self._classNames: list[str] = []
         ui.structureEdit.connect("returnPressed()", self._onFind)
@@ -51,7 +80,13 @@ class FindSection:
         classNames = sorted({n for m in models if m["kind"] == "automatic" for n in m["classes"]})
         if classNames != self._classNames:
             self._classNames = classNames
-            self._suggestions.setStringList(classNames)
+            self._suggest(self._ui.structureEdit.text)
+
+    def _suggest(self, text: str) -> None:
+        """Offer what models know that holds what is typed, or comes near it."""
+        held = [name for name in self._classNames if text.strip().lower() in name.lower()]
+        near = [] if held else nearest_names(text, self._classNames, only_these=True)
+        self._suggestions.setStringList(held or near)
 
     def close(self) -> None:
         """Add nothing more."""
@@ -75,75 +110,148 @@ class FindSection:
 
     def _onFind(self) -> None:
         if not self._whyNot():
-            self._find(skipsCheck=False)
+            self._wanted, self._found, self._missing = parts_of(self._ui.structureEdit.text), [], []
+            self._findNext()
 
-    def _find(self, *, skipsCheck: bool) -> None:
-        logic, structure = self._logic, self._ui.structureEdit.text.strip()
-        region, modality = nodeOf(logic.parameters, "automaticRegion"), modalityOf(logic.volumeNode)
+    def _findNext(self, *, isAnyway: bool = False) -> None:
+        """Look for what is wanted, one after another, and say at the end what was found."""
+        while self._wanted:
+            key, corners = self._place()
+            if key is None:
+                return
+            for answer in self._before.answers(key):
+                picked = answer.pick(self._wanted[0])
+                if picked is not None:
+                    self._add(picked)
+                    break
+            else:
+                self._search(key, corners, isAnyway=isAnyway)
+                return
+        self._report()
+
+    def _place(self) -> tuple[Hashable, Any]:
+        """What is searched, as a key, and corners of its region; no key where one is unusable."""
+        logic = self._logic
+        region = nodeOf(logic.parameters, "automaticRegion")
         try:
             corners = regionCorners(region, logic.volumeNode) if region is not None else None
         except PumitError as error:
             logic.status.problem(str(error))
-            return
-        remarks: list[str] = []
+            return None, None
+        server = (logic.compute.settings.mode, logic.compute.generation)
+        shape = None if corners is None else corners.tobytes()
+        return (volumeKey(logic.volumeNode), shape, server), corners
+
+    def _search(self, key: Hashable, corners, *, isAnyway: bool) -> None:
+        logic, structure = self._logic, self._wanted[0]
+        modality = modalityOf(logic.volumeNode)
+        model = None
+        if structure.lower() == EVERYTHING and logic.parameters is not None:
+            model = logic.parameters.automaticModel or None
 
         def request(session, isCancelled, progress):
             def onFacts(facts) -> None:
-                remarks.extend(facts.remarks)
-                text = _("{model} looks for {structure}.").format(
+                text = _("Looking for {structure} ({model})...").format(
                     model=facts.model, structure=facts.structure
                 )
                 logic.background.post(self._work.showText, " ".join([text, *facts.remarks]))
 
             try:
-                answer = findStructure(
-                    *(session, structure, modality, corners, isCancelled, progress),
-                    skipsCheck=skipsCheck,
+                return findEverything(
+                    *(session, structure, model, modality, corners, isCancelled, progress),
+                    isAnyway=isAnyway,
                     onFacts=onFacts,
                 )
-            except (ConsentNeeded, OtherModality) as question:
+            except StructureError as question:
                 return question
-            return prepareStructures(answer), [*remarks, *answer.facts.remarks]
+
+        def onAnswer(answer) -> None:
+            if isinstance(answer, StructureError):
+                self._ask(answer)
+                return
+            whole, facts = answer
+            self._remarks = list(facts.remarks)
+            self._before.keep(key, whole)
+            if whole.pick(structure) is None:
+                self._missing.append(structure)
+                self._wanted.pop(0)
+            self._findNext()
 
         text = _("Looking for {structure}...").format(structure=structure)
-        self._work.start(text, request, self._onAnswer)
+        self._work.start(text, request, onAnswer)
 
-    def _onAnswer(self, answer) -> None:
-        if isinstance(answer, ConsentNeeded):
-            self._requestConsent(answer)
-        elif isinstance(answer, OtherModality):
-            question = _("{reason}\n\nUse it anyway?").format(reason=answer)
-            if confirm(question):
-                self._find(skipsCheck=True)
-            else:
-                self._logic.status.problem(str(answer))
+    def _add(self, picked: FoundStructures) -> None:
+        """Write what was found of the first of what is wanted."""
+        self._wanted.pop(0)
+        self._missing += picked.missing
+        if picked.structures:
+            self._logic.addFound(picked)
+            self._found += picked.structures
+
+    def _report(self) -> None:
+        """Say what was found and what was not."""
+        status, sentences = self._logic.status, []
+        if self._found:
+            names = ", ".join(each.name for each in self._found)
+            sentences.append(_("{names}: found, not checked.").format(names=names))
+        if self._missing:
+            names = _(" and no ").join(name[:1].lower() + name[1:] for name in self._missing)
+            sentences.append(_("No {names} found. Click on it instead.").format(names=names))
+        text = " ".join([*sentences, *self._remarks])
+        if self._found:
+            status.note(text)
         else:
-            found, remarks = answer
-            if not found.structures:
-                self._logic.status.problem(remarks[-1] if remarks else found.sentence())
-                return
-            self._logic.addFound(found)
-            if remarks:
-                self._logic.status.done(" ".join([found.sentence(), *remarks]))
+            status.problem(text)
+
+    def _ask(self, question: StructureError) -> None:
+        """Say why nothing is looked for yet, with a button for each way on."""
+        logic, node, structure = self._logic, self._logic.volumeNode, self._wanted[0]
+
+        def isSay(modality: str) -> Choice:
+            def act() -> None:
+                setModality(node, modality)
+                self._findNext()
+
+            words = {"CT": _("It is CT"), "MR": _("It is MR")}
+            return Choice(words[modality], act)
+
+        def instead(name: str) -> Choice:
+            def act() -> None:
+                self._wanted[:1] = [name]
+                self._findNext()
+
+            return Choice(_("Find {name}").format(name=name), act)
+
+        if isinstance(question, ConsentNeeded):
+            self._requestConsent(question)
+        elif isinstance(question, UnknownModality):
+            logic.status.ask(str(question), isSay("CT"), isSay("MR"))
+        elif isinstance(question, OtherModality | UnfamiliarScan):
+            again = Choice(_("Look anyway"), lambda: self._findNext(isAnyway=True))
+            logic.status.ask(str(question), again)
+        elif names := near_names(str(question)):
+            words = _("No model here finds {name}. Did you mean this? Else click on it.")
+            choices = [instead(name) for name in names]
+            logic.status.ask(words.format(name=structure), *choices)
+        else:
+            logic.status.problem(str(question))
 
     def _requestConsent(self, error: ConsentNeeded) -> None:
         """Ask for the licence of a model of this computer; a server's operator agrees there."""
-        logic = self._logic
+        logic, structure = self._logic, self._wanted[0]
         if logic.compute.settings.mode is not ComputeMode.LOCAL:
-            logic.status.problem(str(error))
+            words = _("This server has no model for {name} that may be used. Click on it instead.")
+            logic.status.problem(words.format(name=structure))
             return
 
         def confirmLicences(available) -> None:
             named = [model for model in closedModels(available) if model.name in str(error)]
-            try:
+            with logic.showingErrors():
                 if any(requestConsent(model.name, model.licence, confirm) for model in named):
-                    self._find(skipsCheck=False)
+                    self._findNext()
                     return
-            except PumitError as problem:
-                error_text = str(problem)
-            else:
-                error_text = str(error)
-            logic.status.problem(error_text)
+                words = _("{name} was not looked for: the licence was not agreed to.")
+                logic.status.problem(words.format(name=structure))
 
         logic.compute.listAvailable(
             confirmLicences, lambda problem: logic.status.problem(str(problem))

@@ -56,47 +56,127 @@ def test_a_structure_is_found_and_clicks_correct_it(panel: ServedPanel) -> None:
     panel.press(panel.ui.undoButton)
 
 
-def test_what_nobody_knows_is_said_with_what_comes_near(panel: ServedPanel) -> None:
+def addSpot(panel: ServedPanel) -> None:
+    """Let the scan have a spot, which the model knows next to the liver."""
+    import slicer
+
+    array = slicer.util.arrayFromVolume(panel.volumeNode).copy()
+    array[5:9, 5:9, 5:9] = 400
+    slicer.util.updateVolumeFromArray(panel.volumeNode, array)
+    panel.process()
+
+
+def choices(panel: ServedPanel) -> list[str]:
+    return [choice.text for choice in panel.logic.status.current.choices]
+
+
+def searches(panel: ServedPanel, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Models that run, from now on."""
+    from fake_engine import FakeEngine
+
+    ran: list[str] = []
+    whole = FakeEngine.run_search
+
+    def watched(self: Any, session: Any, search: Any, **options: Any) -> Any:
+        ran.append(search.candidate.card.name)
+        return whole(self, session, search, **options)
+
+    monkeypatch.setattr(FakeEngine, "run_search", watched)
+    return ran
+
+
+def test_a_suggestion_is_pressed_and_not_typed(panel: ServedPanel) -> None:
+    """F13: "near it: gallbladder (abdomen-ct)" had to be typed."""
     find(panel, "livr")
-    panel.wait(lambda: "near it: liver" in panel.ui.statusLabel.text)
-    assert "click" in panel.ui.statusLabel.text
+    panel.wait(lambda: choices(panel))
+    assert "livr" in panel.ui.statusLabel.text
+    assert choices(panel) == ["Find liver"]
     assert panel.logic.segmentationNode is None
+    panel.press(panel.ui.firstChoiceButton)
+    panel.wait(lambda: panel.segmentNames() == ["Liver"])
 
 
-def test_an_odd_scan_is_said_before_and_after(panel: ServedPanel) -> None:
-    setModality(panel, "MR")
-    texts: list[str] = []
-    panel.logic.status.listeners.append(lambda status: texts.append(status.text))
-    find(panel, "liver")
-    panel.wait(lambda: panel.segmentNames())
-    before = [text for text in texts if "looks for liver" in text]
-    assert "Unfamiliar" in before[0]
-    assert "Unfamiliar" in panel.ui.statusLabel.text
-
-
-@pytest.mark.parametrize("isAnyway", [False, True])
-def test_a_model_of_another_modality_is_requested_about(
-    panel: ServedPanel, monkeypatch: pytest.MonkeyPatch, isAnyway: bool
+def test_the_second_structure_of_a_model_takes_no_run(
+    panel: ServedPanel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from PUMITSegmentLib.panel.automatic import find_section
-
-    questions: list[str] = []
-    monkeypatch.setattr(
-        find_section, "confirm", lambda question: questions.append(question) or isAnyway
-    )
-    setModality(panel, "US")
+    """Friction 1: 25 s for the spleen, then 25 s for the pancreas, of one model on one scan."""
+    addSpot(panel)
+    ran = searches(panel, monkeypatch)
+    setModality(panel, "CT")
     find(panel, "liver")
-    panel.wait(lambda: questions)
-    assert "ultrasound" in questions[0]
-    if isAnyway:
-        panel.wait(lambda: panel.segmentNames())
-    else:
-        assert "ultrasound" in panel.ui.statusLabel.text
-        assert panel.logic.segmentationNode is None
+    panel.wait(lambda: panel.segmentNames() == ["Liver"])
+    find(panel, "spot")
+    assert panel.segmentNames() == ["Liver", "Spot"]  # at once
+    assert ran == ["organs"]
+    panel.editByHand(panel.logic.segmentID, panel.mask(panel.logic.segmentID))
+    other = panel.addScan("Another")
+    panel.ui.sourceVolumeSelector.setCurrentNode(other)
+    panel.process()
+    find(panel, "liver")
+    panel.wait(lambda: panel.segmentNames() == ["Liver"])
+    assert ran == ["organs", "organs"]
 
 
-def test_a_licence_is_requested_before_a_model_looks(
-    panel: ServedPanel, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+def test_several_structures_are_found_at_once(panel: ServedPanel) -> None:
+    addSpot(panel)
+    setModality(panel, "CT")
+    find(panel, "spot and liver")
+    panel.wait(lambda: panel.segmentNames() == ["Spot", "Liver"])
+    assert panel.ui.statusLabel.text == "Spot, Liver: found, not checked."
+
+
+def test_what_was_found_is_not_checked_and_not_green(panel: ServedPanel) -> None:
+    """F10 (d): a spleen of Dice 0.76 was "found" in green."""
+    from PUMITSegmentLib.segments.rating import ratingOf
+    from PUMITSlicerLib.status import Activity
+
+    find(panel, "liver")
+    panel.wait(lambda: panel.segmentNames() == ["Liver"])
+    assert panel.logic.status.current.activity is Activity.NOTE
+    segment = panel.logic.segmentationNode.GetSegmentation().GetSegment(panel.logic.segmentID)
+    rating = ratingOf(segment)
+    assert rating is not None
+    assert rating.inWords() == "not checked"
+
+
+def test_the_views_go_to_what_was_found(panel: ServedPanel, sliceView: Any) -> None:
+    view = sliceView("Red", "Axial")
+    view.show(panel.volumeNode)
+    view.sliceNode.JumpSliceByOffsetting(0, 0, 1)
+    find(panel, "liver")
+    panel.wait(lambda: panel.segmentNames() == ["Liver"])
+    middle = panel.logic.segmentationNode.GetSegmentCenterRAS(panel.logic.segmentID)
+    assert view.sliceNode.GetSliceOffset() == pytest.approx(middle[2], abs=0.6)
+
+
+def test_a_scan_that_does_not_say_what_it_is_is_asked_about_once(panel: ServedPanel) -> None:
+    addSpot(panel)
+    find(panel, "spot")
+    panel.wait(lambda: choices(panel))
+    assert choices(panel) == ["It is CT", "It is MR"]
+    assert panel.logic.segmentationNode is None
+    panel.press(panel.ui.firstChoiceButton)
+    panel.wait(lambda: panel.segmentNames() == ["Spot"])
+    assert panel.volumeNode.GetAttribute("PUMIT.Modality") == "CT"
+
+
+@pytest.mark.parametrize(("modality", "word"), [("MR", "Unfamiliar"), ("US", "ultrasound")])
+def test_nothing_is_written_on_an_odd_scan_without_a_press(
+    panel: ServedPanel, modality: str, word: str
+) -> None:
+    setModality(panel, modality)
+    find(panel, "liver")
+    panel.wait(lambda: choices(panel))
+    assert word in panel.ui.statusLabel.text
+    assert choices(panel) == ["Look anyway"]
+    assert panel.logic.segmentationNode is None
+    panel.press(panel.ui.firstChoiceButton)
+    panel.wait(lambda: panel.segmentNames() == ["Liver"])
+
+
+@pytest.mark.parametrize("isAgreed", [True, False])
+def test_a_licence_is_requested_once_before_a_model_looks(
+    panel: ServedPanel, monkeypatch: pytest.MonkeyPatch, tmp_path: Any, isAgreed: bool
 ) -> None:
     from pumit.system.consent import has_consent
     from PUMITSegmentLib.panel.automatic import find_section
@@ -110,8 +190,15 @@ def test_a_licence_is_requested_before_a_model_looks(
     )
     questions: list[str] = []
     monkeypatch.setattr(
-        find_section, "confirm", lambda question: bool(questions.append(question)) or True
+        find_section, "confirm", lambda question: bool(questions.append(question)) or isAgreed
     )
     find(panel, "closed")
-    panel.wait(lambda: has_consent("closed-model", licence))
+    panel.wait(lambda: questions)
     assert licence in questions[0]
+    assert has_consent("closed-model", licence) == isAgreed
+    if not isAgreed:  # F12: it was asked again, then answered with shell commands
+        panel.process()
+        assert len(questions) == 1
+        assert panel.ui.statusLabel.text == (
+            "closed was not looked for: the licence was not agreed to."
+        )

@@ -16,7 +16,7 @@ from pumit.volume import Volume
 @pytest.fixture
 def measured(bright_segmenter: Segmenter, monkeypatch: pytest.MonkeyPatch) -> Segmenter:
     """A model that finds what is bright, and of whose answers something is known."""
-    known = {bright_segmenter.sha256: OverlapModel({"constant": 2.0}, 0.85, 0.6)}
+    known = {bright_segmenter.sha256: OverlapModel({"constant": 2.0}, 0.85, 0.6, 0.4)}
     monkeypatch.setattr(session_module, "overlap_models", lambda: known)
     return bright_segmenter
 

@@ -77,7 +77,9 @@ def test_an_empty_map_is_refused(tmp_path: Path) -> None:
 def test_a_wide_scene_shows_classes_as_the_map_lies(shells: Path) -> None:
     maps = LabelMaps([shells])
     assert maps.draw(0, SIZE, torch.Generator().manual_seed(2), is_wide=True) is None
-    assert maps.number_classes(5) == [("other: shells (label maps)", label) for label in (0, 2, 7, 300)]
+    assert maps.number_classes(5) == [
+        ("other: shells (label maps)", label) for label in (0, 2, 7, 300)
+    ]
     generator = torch.Generator().manual_seed(2)
     scenes = [maps.draw(da0, SIZE, generator, is_wide=True) for da0 in range(6)]
     for scene in scenes:

@@ -1,0 +1,240 @@
+"""The word on a segment is of what was written, stays with it, and is green only when good."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from daily_panel import A, Daily
+from scripted_worker import SHAPE, box
+
+BLOCK = box((2, 2, 2), (18, 20, 24))
+# Nearly all of it lies in the block.
+VENTRICLE = box((8, 8, 8), (14, 14, 14)) | box((18, 8, 8), (19, 11, 11))
+
+
+def words(daily: Daily) -> dict[str, str]:
+    """What stands beside each segment's name in the table."""
+    from Qt import QtCore
+
+    daily.panel.displayRow.showVolumes()
+    table = daily.ui.segmentsTable
+    header = table.tableWidget().model().headerData
+    segmentation = daily.logic.segmentationNode.GetSegmentation()
+    return {
+        segmentation.GetSegment(each).GetName(): header(row, QtCore.Qt.Vertical)
+        for row, each in enumerate(table.displayedSegmentIDs())
+    }
+
+
+def colour(daily: Daily, row: int) -> str:
+    from Qt import QtCore
+
+    daily.panel.displayRow.showVolumes()
+    model = daily.ui.segmentsTable.tableWidget().model()
+    return str(model.headerData(row, QtCore.Qt.Vertical, QtCore.Qt.ForegroundRole).color().name())
+
+
+def isGreen(daily: Daily) -> bool:
+    from PUMITSlicerLib.status import Activity
+
+    return daily.logic.status.current.activity is Activity.DONE
+
+
+def click(daily: Daily, mask: np.ndarray, quality: Any, place: Any = (10, 10, 10)) -> None:
+    daily.view.clickAt(place)
+    daily.worker.requests[-1].answer(mask, dice=0.9, quality=quality)
+    daily.process()
+
+
+@pytest.mark.parametrize(
+    ("quality", "word", "colourOfWord"),
+    [
+        ("good", "good", "#1f8f4e"),
+        ("check", "please check", ""),
+        ("check carefully", "check carefully", "#c75000"),
+        ("unreliable", "unreliable", "#c75000"),
+        (None, "not rated", ""),
+    ],
+)
+def test_each_word_is_said_and_stands_in_the_table(
+    daily: Daily, quality: Any, word: str, colourOfWord: str
+) -> None:
+    click(daily, A, quality)
+    assert daily.status.startswith(f"Liver: {word} (updated in ")
+    assert words(daily)["Liver"] == f"0.343 mL  {word}".replace("0.343", "0.3")
+    assert isGreen(daily) == (quality == "good")
+    if colourOfWord:
+        assert colour(daily, 0) == colourOfWord
+
+
+def test_a_segment_that_neighbours_left_little_of_is_not_called_good(daily: Daily) -> None:
+    """F9: a block painted on purpose lies over the ventricle; 2 % of it were called good."""
+    daily.editByHand(daily.liver, BLOCK)
+    ventricle = daily.logic.newSegment("Ventricle")
+    click(daily, VENTRICLE, "good")
+    assert daily.status == "Ventricle: Liver keeps 96 % of it."
+    assert not isGreen(daily)
+    assert "4 % kept" in words(daily)["Ventricle"]
+    buttons = (daily.ui.firstChoiceButton, daily.ui.secondChoiceButton)
+    assert [button.text for button in buttons] == ["Take it", "Overlap"]
+    daily.press(daily.ui.secondChoiceButton)
+    assert np.array_equal(daily.logic.maskOf(ventricle), VENTRICLE)
+    assert np.array_equal(daily.logic.maskOf(daily.liver), BLOCK)
+    assert daily.status.startswith("Ventricle: good")
+    assert "good" in words(daily)["Ventricle"]
+    assert not daily.ui.firstChoiceButton.isVisible()
+
+
+def test_what_a_neighbour_keeps_can_be_taken_from_it_and_given_back(daily: Daily) -> None:
+    daily.editByHand(daily.liver, BLOCK)
+    ventricle = daily.logic.newSegment("Ventricle")
+    click(daily, VENTRICLE, "good")
+    daily.press(daily.ui.firstChoiceButton)
+    assert np.array_equal(daily.logic.maskOf(ventricle), VENTRICLE)
+    assert not (daily.logic.maskOf(daily.liver) & VENTRICLE).any()
+    daily.press(daily.ui.undoButton)
+    assert np.array_equal(daily.logic.maskOf(daily.liver), BLOCK)
+
+
+def test_a_lesion_in_an_organ_is_one_press_away(daily: Daily) -> None:
+    daily.editByHand(daily.liver, BLOCK)
+    lesion = daily.logic.newSegment("Metastasis")
+    click(daily, box((8, 8, 8), (14, 14, 14)), "good")
+    assert daily.status == "Metastasis is empty: Liver has 100 % of what was found."
+    daily.press(daily.ui.secondChoiceButton)
+    assert daily.logic.maskOf(lesion).sum() == 216
+
+
+def test_a_button_writes_nothing_over_an_edit_made_since(daily: Daily) -> None:
+    daily.editByHand(daily.liver, BLOCK)
+    ventricle = daily.logic.newSegment("Ventricle")
+    click(daily, VENTRICLE, "good")
+    mine = box((18, 0, 0), (20, 3, 3))
+    daily.editByHand(ventricle, mine)
+    daily.press(daily.ui.secondChoiceButton)
+    assert np.array_equal(daily.logic.maskOf(ventricle), mine)
+
+
+def test_good_of_less_than_nine_tenths_is_to_be_checked(daily: Daily) -> None:
+    from PUMITSegmentLib.segments.rating import Rating
+
+    assert Rating.ofAnswer("good", 0.95).word == "good"
+    assert Rating.ofAnswer("good", 0.8).word == "check"
+    assert Rating.ofAnswer("good", 0.49).word == "partly"
+    assert Rating.ofAnswer(None, 0.2).word == "partly"
+
+
+def test_what_the_editable_area_takes_counts_too(daily: Daily) -> None:
+    import slicer
+    from PUMITSegmentLib.segments.editable_area import segmentEditorNode
+
+    node = segmentEditorNode()
+    node.SetMaskMode(slicer.vtkMRMLSegmentationNode.EditAllowedOutsideAllSegments)
+    daily.editByHand(daily.liver, BLOCK)
+    from PUMITSegmentLib.segments.writer import OverwriteMode
+
+    daily.logic.parameters.overwriteMode = OverwriteMode.NONE
+    daily.logic.newSegment("Ventricle")
+    click(daily, VENTRICLE, "good")
+    assert "masking allows 4 % of what was found" in daily.status
+    assert not isGreen(daily)
+    assert "4 % kept" in words(daily)["Ventricle"]
+
+
+def test_naming_a_segment_keeps_its_word_and_is_not_green(daily: Daily) -> None:
+    """F10: "check well" gave way to a green "The segment is coded as Aorta."."""
+    from Qt import QtCore, QtTest
+
+    click(daily, A, "check carefully")
+    daily.ui.termEdit.selectAll()
+    QtTest.QTest.keyClicks(daily.ui.termEdit, "aorta")
+    QtTest.QTest.keyClick(daily.ui.termEdit, QtCore.Qt.Key_Return)
+    assert daily.status == "Named Aorta (SNOMED CT); its segment: check carefully."
+    assert not isGreen(daily)
+    assert "check carefully" in words(daily)["Liver"]
+
+
+def test_choosing_a_segment_again_says_its_word(daily: Daily) -> None:
+    click(daily, A, "check")
+    daily.addSpleen()
+    daily.logic.selectSegment(daily.liver)
+    assert "Liver (please check)" in daily.status
+
+
+def test_a_box_is_not_rated_and_says_so(daily: Daily) -> None:
+    click(daily, A, None)
+    assert "not rated" in words(daily)["Liver"]
+
+
+def test_an_edit_by_hand_takes_the_word_away(daily: Daily) -> None:
+    click(daily, A, "good")
+    assert "good" in words(daily)["Liver"]
+    daily.editByHand(daily.liver, BLOCK)
+    daily.process()
+    assert "good" not in words(daily)["Liver"]
+    daily.press(daily.ui.undoButton)  # of the edit
+    assert "good" in words(daily)["Liver"]
+
+
+def test_undo_brings_back_the_word_of_before(daily: Daily) -> None:
+    click(daily, A, "good")
+    click(daily, BLOCK, "unreliable", (12, 12, 10))
+    daily.press(daily.ui.undoButton)
+    assert "good" in words(daily)["Liver"]
+    daily.press(daily.ui.redoButton)
+    assert "unreliable" in words(daily)["Liver"]
+    assert not isGreen(daily)
+
+
+def test_the_word_is_saved_with_the_segment(daily: Daily, tmp_path: Path) -> None:
+    import slicer
+    from PUMITSegmentLib.segments.rating import ratingOf
+
+    click(daily, A, "check carefully")
+    path = str(tmp_path / "kept.seg.nrrd")
+    assert slicer.util.saveNode(daily.logic.segmentationNode, path)
+    node = slicer.util.loadSegmentation(path)
+    segment = node.GetSegmentation().GetNthSegment(0)
+    rating = ratingOf(segment)
+    assert rating is not None
+    assert rating.word == "check carefully"
+
+
+def test_a_first_click_that_finds_a_great_deal_says_so(daily: Daily) -> None:
+    """F8: one click at an adrenal gland gave a litre, and no way out."""
+    daily.logic.newSegment("Adrenal gland")
+    found = np.ones(SHAPE, dtype=bool)
+    daily.logic.removeSegment(daily.liver)
+    click(daily, found, "unreliable")
+    assert daily.status == (
+        "Adrenal gland: unreliable. This may be more than you meant: draw a box or a stroke."
+    )
+    click(daily, found, "unreliable", (12, 12, 10))
+    assert "more than you meant" not in daily.status
+
+
+@pytest.mark.parametrize(
+    ("spacing", "text"),
+    [((0.5, 0.5, 1.0), "0.090 cm²  not rated"), ((1.0, 1.0, 1.0), "not rated")],
+)
+def test_a_picture_has_no_millilitres(
+    panel: Any, sliceView: Any, spacing: tuple[float, float, float], text: str
+) -> None:
+    """F11: 24.6 mL of a photograph of skin."""
+    import slicer
+
+    panel.volumeNode = slicer.util.addVolumeFromArray(np.zeros((1, 24, 28), np.uint8))
+    panel.volumeNode.SetSpacing(*spacing)
+    panel.process()
+    view = sliceView("Red", "Axial")
+    view.show(panel.volumeNode)
+    panel.logic.newSegment("Naevus")
+    panel.press(panel.ui.pointButton)
+    view.clickAt((6 * spacing[0], 8 * spacing[1], 0))
+    mask = np.zeros((1, 24, 28), bool)
+    mask[0, 5:11, 5:11] = True
+    panel.worker.requests[-1].answer(mask)
+    assert words(panel)["Naevus"] == text
