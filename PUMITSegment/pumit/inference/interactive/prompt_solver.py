@@ -388,7 +388,7 @@ class PromptSolver:
         logits, iou = self._decoded(view.field, prompts, prior)
         # One click or one box may mean several structures: each answer is a candidate.
         is_ambiguous = prior is None and len(prompts.points) + (prompts.box is not None) == 1
-        # Further masks that are computed for it are offered as other answers alone.
+        # Further masks that are computed for it are only offered as other answers.
         further: list[tuple[Floats, Floats]] = []
 
         def first_mask(found: tuple[Floats, Floats]) -> tuple[Floats, Floats]:

@@ -25,7 +25,7 @@ class FieldAnswer:
         logits: Logits (D, H, W), or None.
         score: Trust in the answer.
         iou: The model's estimate of its IoU.
-        spare: Further answers that are offered as others alone.
+        spare: Further answers that are only offered as others.
     """
 
     field: Field

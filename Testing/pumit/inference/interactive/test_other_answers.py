@@ -89,7 +89,7 @@ def test_answers_differ_and_are_at_most_four(tiny_segmenter: Segmenter, kind: st
     session.add_prompt(first_prompts(volume)[kind])
     masks = masks_of(session)
     assert 1 <= len(masks) <= MOST_ANSWERS
-    # The shown answer alone is refined after it was compared.
+    # Only the shown answer is refined after it was compared.
     for a, b in combinations(masks[1:], 2):
         assert dice(a, b) < DISTINCT + SAMPLED
 
