@@ -2,8 +2,8 @@
 
     python scripts/release.py dist
 
-The wheel is built from the tracked files of the last commit alone, with its time, so that everyone
-gets the same bytes from the same commit and version of setuptools. The list of parts (SBOM) names
+The wheel is built from nothing but the tracked files of the last commit, with its time, so that all
+get the same bytes from the same commit and version of setuptools. The list of parts (SBOM) names
 the packages of this environment that users install, with versions and licences, what SimpleITK
 holds inside, and each model with its licence and checksum.
 """

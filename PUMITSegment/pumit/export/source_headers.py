@@ -137,7 +137,7 @@ def complete_headers(headers: Sequence[Dataset], frames: Sequence[SourceFrame]) 
             setattr(first, keyword, "")
     _to_unicode(first)
     if frames[0].geometry is None:
-        # An image without a place: alone, whatever else its file may hold or its class may demand;
+        # An image without a place: a single one, whatever its file may hold or its class demand;
         # `name_true_class` and `name_true_frame` undo that in what refers to it.
         first.SOPClassUID = SecondaryCaptureImageStorage
         for keyword in _OF_SEVERAL_FRAMES:
