@@ -29,7 +29,7 @@ class SegmentSection:
         table = ui.segmentsTable
         table.setSelectionMode(qt.QAbstractItemView.SingleSelection)
         table.opacityColumnVisible = False
-        table.statusColumnVisible = False
+        table.statusColumnVisible = True  # where a person says that a segment is reviewed
         rows = table.tableWidget()
         rows.connect("doubleClicked(QModelIndex)", self._jump)
         rows.verticalHeader().connect("sectionDoubleClicked(int)", self._jump)
