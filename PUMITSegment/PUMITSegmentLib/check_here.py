@@ -81,7 +81,7 @@ class CheckHere:
         frame = VolumeFrame(logic.volumeNode)
         (ras,) = frame.lpsToWorld([self._places[number].point_lps]).tolist()
         self.mark.show(ras)
-        words = _("{name}: check here, place {number} of {count}. Click where it is wrong.")
+        words = _("{name}: doubtful place {number} of {count}. Click where it is wrong.")
         logic.status.waiting(
             words.format(
                 name=segmentName(logic.segmentationNode, logic.segmentID),

@@ -21,7 +21,7 @@ def nextStepInWords(logic) -> str:
         return _("Load a scan, or choose one.")
     if not logic.segmentID:
         return _("Add a segment, or choose Point to start one.")
-    words = _("{name}: choose Point or another prompt, then click in a slice view.")
+    words = _("{name}: pick a tool, such as Point, then click in a slice view.")
     if logic.placed is not None:
         words = _placing()[logic.placed.kind]
         if logic.working.prompts.isDepthNext:

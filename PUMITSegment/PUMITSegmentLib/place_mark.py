@@ -32,7 +32,7 @@ class PlaceMark:
         node = self.node or self._made()
         modified = node.StartModify()
         node.RemoveAllControlPoints()
-        node.AddControlPointWorld(vtk.vtkVector3d(*ras), _("Check here"))
+        node.AddControlPointWorld(vtk.vtkVector3d(*ras), _("Look here"))
         node.EndModify(modified)
         for sliceNode in slicer.util.getNodesByClass("vtkMRMLSliceNode"):
             # A view that shows the place already is not moved more than it needs.
@@ -50,7 +50,7 @@ class PlaceMark:
     def _made(self):
         with keepingPlaceTarget(slicer.mrmlScene):
             node = slicer.vtkMRMLMarkupsFiducialNode()
-            node.SetName(_("Check here"))
+            node.SetName(_("Look here"))
             node.SetHideFromEditors(True)
             node.SetSaveWithScene(False)
             node.SetUndoEnabled(False)

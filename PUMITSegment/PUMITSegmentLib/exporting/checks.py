@@ -193,9 +193,11 @@ def _segment_problems(segmentationNode, IDs: list[str], choice: ExportChoice) ->
     empty = tuple(ID for ID in chosen if ID not in IDs)
     if not IDs:
         yield _stop(
-            _("{names} is empty; segment something in it, or remove it.").format(
-                names=_namesOf(segmentation, empty)
-            ),
+            (
+                _("{names} is empty; segment something in it, or remove it.")
+                if len(empty) == 1
+                else _("{names} are empty; segment something in them, or remove them.")
+            ).format(names=_namesOf(segmentation, empty)),
             segmentIDs=empty,
         )
         return
@@ -210,9 +212,11 @@ def _segment_problems(segmentationNode, IDs: list[str], choice: ExportChoice) ->
     uncoded = tuple(ID for ID in IDs if not hasCode(named[ID]))
     if uncoded:
         yield _warn(
-            _("{names} has no coded term; choose one, or it is exported as tissue.").format(
-                names=_quoted([named[ID].GetName() for ID in uncoded])
-            ),
+            (
+                _("{names} has no coded term; choose one, or it is exported as tissue.")
+                if len(uncoded) == 1
+                else _("{names} have no coded term; choose one, or they are exported as tissue.")
+            ).format(names=_quoted([named[ID].GetName() for ID in uncoded])),
             Repair.ASSIGN_TERM,
             uncoded,
         )

@@ -245,7 +245,7 @@ class MaskRequests:
                 continue
             request = self._current = _RunningRequest(pending, query)
             isReady = self._compute.state is ComputeState.READY
-            self._report(request, _("computing") if isReady else _("Starting the worker"))
+            self._report(request, _("computing") if isReady else _("Getting ready"))
             self._ensureReady(request)
 
     def _report(self, request: _RunningRequest, doing: str, fraction: float | None = None) -> None:
@@ -373,7 +373,7 @@ class MaskRequests:
             isWanted = not (request.isOpeningOnly or request.isCancelled.is_set())
             if isWanted and not request.wasRepeated:
                 request.wasRepeated = True
-                self._report(request, _("Restarting the worker"))
+                self._report(request, _("Getting ready again"))
                 self._ensureReady(request)
                 return
         if request.isOpeningOnly and not request.isCancelled.is_set():

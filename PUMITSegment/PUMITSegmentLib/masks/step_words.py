@@ -31,7 +31,7 @@ def stepInWords(changes: Changes) -> str:
     if old == new:
         return _("change of the segment")
     if old and not new:
-        return _("reset") if sum(map(_count, old.values())) > 1 else _("removal of a prompt")
+        return _("clearing") if sum(map(_count, old.values())) > 1 else _("removal of a prompt")
     for key, node in new.items():
         if key not in old or _count(node) > _count(old[key]):
             return _inWords(node)

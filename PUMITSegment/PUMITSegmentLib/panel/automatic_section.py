@@ -49,10 +49,10 @@ class AutomaticSection:
             model for model in serverModels if model.get("kind") in ("automatic", "promptable")
         ]
         # Those made for it first; the one that is made for prompts looks for what stands out.
-        models.sort(key=lambda model: model.get("kind") == "promptable")
-        # Those of this computer that wait for their licence to be agreed to come last.
+        # Those of this computer whose licence waits to be agreed to come after these.
         listed = {model["name"] for model in models}
         models += [model for model in self._closed if models and model["name"] not in listed]
+        models.sort(key=lambda model: model.get("kind") == "promptable")
         if models != self._models:
             self._models = models
             self._fill()

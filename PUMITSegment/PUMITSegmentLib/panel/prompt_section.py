@@ -130,8 +130,8 @@ class PromptSection:
 def overwriteTexts() -> dict[OverwriteMode, str]:
     """What each overwrite mode does, in words."""
     return {
-        OverwriteMode.STOP: _("Stop at other segments"),
-        OverwriteMode.NONE: _("Allow overlap"),
+        OverwriteMode.STOP: _("Keep off other segments"),
+        OverwriteMode.NONE: _("May overlap"),
         OverwriteMode.VISIBLE: _("Overwrite visible segments"),
         OverwriteMode.ALL: _("Overwrite all segments"),
     }

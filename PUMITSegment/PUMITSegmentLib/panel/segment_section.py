@@ -11,6 +11,9 @@ from PUMITSegmentLib.panel.term_edit import TermEdit
 from PUMITSegmentLib.segments.as_voxels import labelMapNodes, segmentationFromLabelMap
 from PUMITSegmentLib.segments.at_place import showSegment
 
+# Height of the table: of its frame, of three rows, and of about ten.
+_FRAME_PX, _LEAST_PX, _MOST_PX = 4, 104, 330
+
 
 class SegmentSection:
     """New, removed and selected segments; names, colours and terms are the table's own.
@@ -29,7 +32,7 @@ class SegmentSection:
         table = ui.segmentsTable
         table.setSelectionMode(qt.QAbstractItemView.SingleSelection)
         table.opacityColumnVisible = False
-        table.statusColumnVisible = False
+        table.statusColumnVisible = True  # where a person says that a segment is reviewed
         rows = table.tableWidget()
         rows.connect("doubleClicked(QModelIndex)", self._jump)
         rows.verticalHeader().connect("sectionDoubleClicked(int)", self._jump)
@@ -64,6 +67,7 @@ class SegmentSection:
                     ui.segmentsTable.clearSelection()
         finally:
             self._isShowing = False
+        self._fitHeight()
         self._termEdit.refresh()
         for button in (ui.editByHandButton, ui.cleanUpButton):
             button.enabled = bool(logic.segmentID) and logic.volumeNode is not None
@@ -79,6 +83,12 @@ class SegmentSection:
             if logic.segmentID
             else _("Select the segment to remove first")
         )
+
+    def _fitHeight(self) -> None:
+        """Let the table show its rows, as far as there is room for the other sections."""
+        rows = self._ui.segmentsTable.tableWidget()
+        needed = rows.verticalHeader().length() + rows.horizontalHeader().height + _FRAME_PX
+        self._ui.segmentsTable.setMinimumHeight(min(max(needed, _LEAST_PX), _MOST_PX))
 
     def close(self) -> None:
         """Let go of the scene."""

@@ -43,7 +43,7 @@ def helpText() -> str:
             "Where the segment is too small, click there; where it is too large, choose Outside "
             "and click there."
         ),
-        _("Check here shows the places where the border is least certain, one after the other."),
+        _("Doubtful places shows where the border is least certain, one after the other."),
         _("Drag a prompt to move it, or hover over it and press Delete to remove it."),
         _("Edit by hand in the Segment Editor if you like: the next prompt starts from that."),
         _("Export the result in section 7."),

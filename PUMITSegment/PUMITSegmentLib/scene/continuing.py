@@ -126,7 +126,11 @@ class Continuing:
         first, number = run
         if number >= frame.count:
             self._run = None
-            words = _("Frames {first} to {last} are segmented; look at each.")
+            words = (
+                _("Frame {last} is segmented; look at it.")
+                if first + 1 == frame.count
+                else _("Frames {first} to {last} are segmented; look at each.")
+            )
             self._logic.status.note(words.format(first=first + 1, last=frame.count))
             return
         self._isMoving = True

@@ -299,7 +299,7 @@ class Compute:
         generation = self.generation
         attempt = self._attempt = _Attempt()
         if settings.mode is ComputeMode.LOCAL:
-            self._become(ComputeState.STARTING, _("Starting the worker on this machine."))
+            self._become(ComputeState.STARTING, _("Getting ready."))
         else:
             self._become(ComputeState.STARTING, _("Connecting to the server."))
         # Before the worker: it is heard of by threads that listen.

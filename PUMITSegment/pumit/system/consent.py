@@ -62,9 +62,9 @@ def terms_of(model: str, licence: str) -> str:
     page = LICENCE_PAGES.get(licence)
     where = f" ({page})" if page else ""
     return (
-        f"The model {model} learnt from scans for non-commercial use, and its licence is "
-        f"{licence}{where}. Use it for research and teaching only, name its source, and share "
-        "what you make from it under the same licence."
+        f"The model {model} was trained on research data: not for patient care or commercial use. "
+        f"Its licence is {licence}{where}: name its source, and share what you make from it under "
+        "the same licence."
     )
 
 

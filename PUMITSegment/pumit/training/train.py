@@ -107,7 +107,7 @@ def finetune(
         if run.is_first:
             # What is pre-trained is there for further trainings.
             write_result(reporter, output, best, registers=run.recipe.register_)
-            reporter.finish(f"Finished. The model is {best.name}.")
+            reporter.finish(f"Finished. The model {best.stem!r} can be used now.")
         if dist.is_initialized():
             dist.destroy_process_group()
     return best

@@ -117,7 +117,7 @@ def rowCells(row: CaseRow) -> tuple[Cell, ...]:
     shown = {
         CaseState.EXCLUDED: _("left out"),
         CaseState.UNCHECKED: _("not read yet"),
-        CaseState.GOOD: _("good"),
+        CaseState.GOOD: _("ready"),
     }
     remark = shown.get(row.state) or " ".join(remarks)
     picture = str(row.thumbnail) if row.thumbnail is not None else ""

@@ -45,7 +45,7 @@ class ClassList:
         self._buttons: list[_ColorButton] = []
         self._colors: list[Color] = []
         table = ui.classTable
-        headers = ["", _("Class"), _("Values"), _("Aliases"), _("Code"), _("In cases")]
+        headers = ["", _("Class"), _("Label numbers"), _("Also called"), _("Code"), _("In cases")]
         self._cells = TableCells(table, headers)
         self._cells.setWidths(_WIDTHS, (_NAME,))
         table.setWordWrap(False)  # a name is elided in its middle, not after its first word

@@ -117,7 +117,8 @@ class LearnSection:
         ui, planning = self._ui, self._logic.planning
         estimate = planning.estimate
         lines = [estimate.sentence] if estimate is not None else []
-        if not planning.isUpToDate and estimate is not None:
+        # A run that was started has its plan, whatever is chosen for the next one.
+        if not (planning.isUpToDate or planning.isStarted) and estimate is not None:
             lines = [_("Cases or choices changed since; plan again.")]
         lines += [_("Note: {text}").format(text=text) for text in planning.warnings]
         if planning.isPlanning:
@@ -188,9 +189,9 @@ def goalText(goal: Goal) -> str:
 def partTexts() -> dict[ClickPart, str]:
     """Names of the parts of the promptable network."""
     return {
-        ClickPart.DECODER: _("Decoder only (fastest)"),
+        ClickPart.DECODER: _("Quick: the last layers"),
         ClickPart.ADAPTERS: _("Decoder and adapters"),
-        ClickPart.ALL: _("All weights (slowest)"),
+        ClickPart.ALL: _("Thorough: all of it"),
     }
 
 

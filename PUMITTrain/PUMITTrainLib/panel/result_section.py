@@ -116,7 +116,7 @@ class ResultSection:
         ui, results = self._ui, self._logic.results
         why = "" if results.model else _("There is a model when a run is finished")
         if not results.model and self._bestStep is not None:
-            why = _("Wait for the end of the run, or press Finish now in section 3")
+            why = _("Wait for the end of the run, or press Stop here in section 3")
         if results.isBusy:
             why = _("A model is being written or read; wait a moment")
         for button, tooltip in (
@@ -164,19 +164,25 @@ def resultInWords(
     if not model and bestStep is not None:
         return _(
             "The best model so far is that of step {step}. It appears here when the run is "
-            "finished; Finish now in section 3 ends it with this model."
+            "finished; Stop here in section 3 ends it with this model."
         ).format(step=bestStep)
     if not model and not means:
         return _("The model appears here when the run is finished.")
     if MEAN not in means:
         return _("The model {name} is ready.").format(name=model)
     classes = ", ".join(f"{name} {score:.2f}" for name, score in means.items() if name != MEAN)
-    text = _("Dice {mean} on the cases kept back ({classes}).")
+    text = _("Agreement (Dice) {mean} on the test patients ({classes}).")
     for step, before in first:
         text = (
-            _("Dice {mean} on the cases kept back ({classes}); after {step} steps it was {before}.")
+            _(
+                "Agreement (Dice) {mean} on the test patients ({classes}); after {step} "
+                "steps it was {before}."
+            )
             if step
-            else _("Dice {mean} on the cases kept back ({classes}); {before} before the training.")
+            else _(
+                "Agreement (Dice) {mean} on the test patients ({classes}); {before} before "
+                "the training."
+            )
         )
         text = text.replace("{step}", str(step)).replace("{before}", f"{before:.2f}")
     return text.format(mean=f"{means[MEAN]:.2f}", classes=classes)
@@ -185,7 +191,7 @@ def resultInWords(
 def captionOf(score) -> str:
     """Which case a picture shows, how good it is there, and what its lines are."""
     dice = ", ".join(f"{name} {value:.2f}" for name, value in score.dice.items())
-    words = _("{case}, kept back: Dice {dice}. Dashed: labels; solid: model.")
+    words = _("{case}, test patient: Dice {dice}. Dashed: labels; solid: model.")
     return words.format(case=score.case, dice=dice)
 
 

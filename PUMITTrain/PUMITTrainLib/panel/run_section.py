@@ -131,10 +131,10 @@ class RunSection:
         button.visible = view is not None and view.state is not RunState.FINISHED
         button.enabled = view is not None and view.canFinish
         if view is None or view.bestStep is None:
-            button.text = _("Finish now")
+            button.text = _("Stop here")
             button.toolTip = _("The run has no validated model that it could be finished with")
             return
-        button.text = _("Finish now with step {step}").format(step=view.bestStep)
+        button.text = _("Stop here, keep step {step}").format(step=view.bestStep)
         button.toolTip = (
             _("End the training with the best model so far, that of step {step}; it can be used")
             if view.canFinish
@@ -176,7 +176,7 @@ class RunSection:
         self._overlay.show(newest.path if newest is not None else None)
         ui.overlayCaptionLabel.visible = newest is not None
         if newest is not None:
-            words = _("{case}, kept back, after step {step}. Dashed: labels; solid: model.")
+            words = _("{case}, test patient, after step {step}. Dashed: labels; solid: model.")
             ui.overlayCaptionLabel.text = words.format(case=newest.case, step=newest.step)
 
     def _showLog(self) -> None:

@@ -27,7 +27,7 @@ def helpText() -> str:
         _("Look at the table: what is red cannot be used, what is amber should be checked."),
         _("Choose what to learn and for how long; Plan says what it takes before it starts."),
         _("Press Start. Slicer can be used, and closed, meanwhile; the run is found again."),
-        _("Watch the Dice of the cases kept back: when it stops rising, nothing is gained."),
+        _("Watch the Dice of the test patients: when it stops rising, nothing is gained."),
         _("Press Use it in PUMIT Segment, or Export for another computer."),
     ]
     items = "".join(f"<li>{escape(step)}</li>" for step in steps)

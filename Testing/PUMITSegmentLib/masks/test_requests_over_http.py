@@ -72,7 +72,7 @@ def test_prompts_are_answered_by_a_mask_on_the_volumes_grid(requester):
     mask = requester.answer([FIRST], segment="Segment_1")
     np.testing.assert_array_equal(mask, ball((4, 10, 10)))
     texts = [text for text, _fraction in requester.progress]
-    assert texts[0] == "Starting the worker"
+    assert texts[0] == "Getting ready"
     assert "Opening the scan" in texts
     assert texts[-1] == "Segmenting"
 
@@ -304,7 +304,7 @@ def test_a_worker_killed_while_it_computes_is_replaced_and_repeated(local_reques
     )
     os.kill(workers.made[0].pid, signal.SIGKILL)
     progress = local_requester.progress
-    assert wait_for(local_requester.background, lambda: ("Restarting the worker", None) in progress)
+    assert wait_for(local_requester.background, lambda: ("Getting ready again", None) in progress)
     again = len(progress)
     assert wait_for(
         local_requester.background, lambda: any(fraction for _text, fraction in progress[again:])

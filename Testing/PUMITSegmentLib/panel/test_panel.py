@@ -181,7 +181,7 @@ def test_check_here_is_a_button_for_segments_with_prompts(panel: Panel) -> None:
     panel.press(panel.ui.checkHereButton)
     places = (UncertainRegion((-5.0, -8.0, 9.0), 0.4, 2.0, None),)
     panel.worker.requests[-1].answer(A, places)
-    assert "check here" in panel.ui.statusLabel.text
+    assert "doubtful place" in panel.ui.statusLabel.text
     panel.press(panel.ui.undoButton)
     assert panel.logic.checkHere.mark.node is None
 
@@ -191,7 +191,7 @@ def test_the_overwrite_mode_is_remembered_in_the_scene(panel: Panel) -> None:
 
     panel.load()
     assert panel.logic.parameters.overwriteMode is OverwriteMode.STOP
-    assert panel.ui.overwriteSelector.currentText == "Stop at other segments"
+    assert panel.ui.overwriteSelector.currentText == "Keep off other segments"
     panel.ui.overwriteSelector.currentIndex = 3
     assert panel.logic.parameters.overwriteMode is OverwriteMode.ALL
 

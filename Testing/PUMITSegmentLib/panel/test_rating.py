@@ -238,3 +238,12 @@ def test_a_picture_has_no_millilitres(
     mask[0, 5:11, 5:11] = True
     panel.worker.requests[-1].answer(mask)
     assert words(panel)["Naevus"] == text
+
+
+def test_the_table_uses_the_room_that_there_is(daily: Daily) -> None:
+    """Friction 4: three rows of nineteen segments were shown."""
+    before = daily.ui.segmentsTable.minimumHeight
+    for _number in range(19):
+        daily.logic.newSegment()
+    daily.process()
+    assert daily.ui.segmentsTable.minimumHeight >= 3 * before

@@ -198,7 +198,7 @@ def test_a_cell_that_is_edited_stays_open_while_other_cases_are_read(shown: Show
     assert table.findChildren(QtWidgets.QLineEdit)
     addRows(shown, goodRow("one"), goodRow("two"))
     assert table.findChildren(QtWidgets.QLineEdit)
-    assert table.item(1, REMARKS).text() == "good"
+    assert table.item(1, REMARKS).text() == "ready"
 
 
 def test_selected_cases_are_removed(shown: ShownPanel) -> None:

@@ -59,7 +59,7 @@ def test_a_run_fits(module: TrainModule, screenshots: Path) -> None:
     ]
     lines = "".join(json.dumps(record) + "\n" for record in records)
     (folder / "log.jsonl").write_text(lines, encoding="utf-8")
-    sentence = "Step 30 of 40: loss 0.52, mean Dice 0.60 on the cases that were kept back."
+    sentence = "Step 30 of 40: loss 0.52, mean Dice 0.60 on the test patients."
     writeRun(module, folder, step=30, seconds=4000.0, left_seconds=3600.0, sentence=sentence)
     check(module, screenshots / "train_run.png", "runSection")
 

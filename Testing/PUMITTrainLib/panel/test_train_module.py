@@ -20,7 +20,7 @@ def test_from_the_scene_to_a_training_that_runs(module: TrainModule) -> None:
     assert ui.casesSection.text == "1. Cases: none yet"
     addToTable(module)
     assert ui.casesSection.text == "1. Cases: 2 to train on"
-    assert module.cell(ui.caseTable, 0, REMARKS).text() == "good"
+    assert module.cell(ui.caseTable, 0, REMARKS).text() == "ready"
     assert module.cell(ui.classTable, 0, 1).text() == "liver"
     module.press(ui.planButton)
     module.settle()

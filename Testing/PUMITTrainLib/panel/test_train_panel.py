@@ -39,7 +39,7 @@ def fill(shown: ShownPanel, tmp_path: Path) -> None:
     logic.planning.recipeText = "name: liver\nschedule:\n  steps: 400\n"
     logic.planning.recipeProblem = SimpleNamespace(line=2, sentence="'shedule' is no key.")
     logic.planning.isEdited = True
-    sentence = "Step 250 of 1000; Dice of the cases that are kept back is 0.71."
+    sentence = "Step 250 of 1000; Dice of the test patients is 0.71."
     logic.runs.show(runView(tmp_path / "liver-mr", sentence=sentence))
     logic.runs.curves.loss = [(step, 2.0 - step / 300) for step in range(250)]
     points = [(50 * i, 0.1 * i) for i in range(6)]

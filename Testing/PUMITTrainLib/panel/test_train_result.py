@@ -91,7 +91,7 @@ def test_a_picture_has_a_caption_and_opens_in_full_size(
     caption = shown.ui.worstCaptionLabel
     assert caption.isVisible()
     assert caption.text == (
-        "case_07, kept back: Dice liver 0.80, tumour 0.31. Dashed: labels; solid: model."
+        "case_07, test patient: Dice liver 0.80, tumour 0.31. Dashed: labels; solid: model."
     )
     assert "full size" in shown.ui.worstLabel.toolTip
     shown.press(shown.ui.worstLabel)

@@ -200,7 +200,7 @@ def test_the_newest_picture_of_a_kept_back_case_is_shown(ready: ShownPanel, tmp_
         ready.logic.runs.curves.overlays.append(overlay)
         ready.refresh()
         caption = ready.ui.overlayCaptionLabel.text
-        assert caption.startswith(f"case_{step}, kept back, after step {step}.")
+        assert caption.startswith(f"case_{step}, test patient, after step {step}.")
         assert "Dashed: labels" in caption  # as words: the picture's own are too small to read
     assert ready.ui.overlayLabel.isVisible()
     assert ready.ui.overlayLabel.pixmap.width() < 380

@@ -33,7 +33,7 @@ def test_a_case_left_out_of_one_folder_stays_in_another(
     assert column(module, table, CASE) == [
         *("case_001", "folder1-case_002", "folder2-case_001", "folder2-case_002"),
     ]
-    assert column(module, table, REMARKS) == ["left out", "good", "good", "good"]
+    assert column(module, table, REMARKS) == ["left out", "ready", "ready", "ready"]
     assert module.logic.cases.config()["folders"] == [
         {"folder": str(first), "leave_out": ["case_001"]},
         {"folder": str(second)},
@@ -42,7 +42,7 @@ def test_a_case_left_out_of_one_folder_stays_in_another(
     module.press(module.ui.checkCasesButton)
     module.settle()
     answerFound(module)
-    assert column(module, module.ui.caseTable, REMARKS) == ["left out", "good", "good", "good"]
+    assert column(module, module.ui.caseTable, REMARKS) == ["left out", "ready", "ready", "ready"]
 
 
 def test_a_case_that_is_removed_is_gone_until_its_folder_is_added_again(

@@ -153,10 +153,8 @@ def grid_difference(part: Volume, image: Volume) -> str:
     first = 1 if image.is_planar or part.is_planar else 0
     voxels = float(np.maximum(far, near)[first:].max())
     difference = ", ".join(words) or "rounded differently"
-    return (
-        f"lies off the image's grid by {voxels:.1f} voxels ({difference}); resample it onto the "
-        "image"
-    )
+    far_off = f" by {voxels:.1f} voxels" if voxels >= ROUNDING_VOXELS else ""
+    return f"lies off the image's grid{far_off} ({difference}); resample it onto the image"
 
 
 def _times(numbers: Any) -> str:

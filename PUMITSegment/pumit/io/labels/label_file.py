@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from pumit.geometry import Triple
 from pumit.io.parser_errors import muted_stderr, parsing
 from pumit.volume import Volume
 
+# Doubt of labels that no person has reviewed: no truth to validate on.
+UNREVIEWED = "made by a model, not reviewed"
 SMALL_NUMBERS = 1 << 16  # label values below it are looked up in a table
 
 
@@ -29,6 +32,7 @@ class LabelledSegment:
         name: Its name; empty where the file names none.
         terminology: Meaning as Slicer's terminology entry; empty where the file does not say.
         color_rgb: Display colour, each part in 0..1.
+        is_unreviewed: Whether the file says that a model made it, and nobody that it is right.
     """
 
     value: int
@@ -36,6 +40,7 @@ class LabelledSegment:
     name: str = ""
     terminology: str = ""
     color_rgb: Triple | None = None
+    is_unreviewed: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +95,12 @@ def read_label_file(path: Path) -> LabelFile:
         segments = tuple(LabelledSegment(int(v)) for v in distinct_values(volume.array) if v > 0)
     if any(segment.layer >= volume.channels for segment in segments):
         raise VolumeError("The file names a segment on a layer that it lacks; export it again.")
-    return LabelFile(volume, segments)
+    return LabelFile(volume, segments, unreviewed_doubts(segments))
+
+
+def unreviewed_doubts(segments: Sequence[LabelledSegment]) -> tuple[str, ...]:
+    """The doubt of labels of which some are a model's own work."""
+    return (UNREVIEWED,) if any(segment.is_unreviewed for segment in segments) else ()
 
 
 def _read_volume(path: Path) -> Volume:
@@ -145,7 +155,11 @@ def named_segments(path: Path) -> tuple[LabelledSegment, ...]:
         pairs = dict(tag.partition(":")[::2] for tag in tags)
         color = _color(header.get(f"Segment{i}_Color", ""))
         terms = pairs.get("TerminologyEntry", pairs.get("Terminology", ""))
-        found.append(LabelledSegment(int(value), int(layer), name, terms, color))
+        is_automatic = pairs.get("DICOM.SegmentAlgorithmType") == "AUTOMATIC"
+        is_open = pairs.get("Segmentation.Status") != "completed"
+        found.append(
+            LabelledSegment(int(value), int(layer), name, terms, color, is_automatic and is_open)
+        )
     return tuple(found)
 
 

@@ -20,7 +20,12 @@ from pumit.io.dicom.decoding import frames_one_by_one, is_deflated
 from pumit.io.dicom.files import DicomFile, first_value
 from pumit.io.dicom.slices import DicomSlice, slices_of
 from pumit.io.labels.grid_match import Placement, overlap_of, place
-from pumit.io.labels.label_file import LabelFile, LabelledSegment, distinct_values
+from pumit.io.labels.label_file import (
+    LabelFile,
+    LabelledSegment,
+    distinct_values,
+    unreviewed_doubts,
+)
 from pumit.io.labels.label_layers import LabelLayers
 from pumit.io.parser_errors import parsing
 from pumit.volume import Volume
@@ -73,7 +78,8 @@ def read_dicom_seg(paths: Sequence[Path], image: Volume) -> LabelFile:
         else:
             placed, missing, lost = _add_segments(parts, kind, frames, layers, segments)
         volume = replace(image, array=layers.array(), source=None)
-    doubts = [f"DICOM-SEG: {lost} voxels lie outside of the image"] if lost else []
+    doubts = list(unreviewed_doubts(segments))
+    doubts += [f"DICOM-SEG: {lost} voxels lie outside of the image"] if lost else []
     off = max((f.placement for f in frames), key=lambda p: p.error_voxels).doubt if frames else ""
     if off:
         doubts.append(f"DICOM-SEG: {off}")
@@ -94,9 +100,9 @@ def segments_of(seg: Dataset) -> list[LabelledSegment]:
         name = " ".join(str(first_value(item, "SegmentLabel") or "").split())
         name = name or f"Segment {value}"
         terms = terminology_of(item)
-        found.append(
-            LabelledSegment(value, 0, name, terms, color_of(item, "RecommendedDisplayCIELabValue"))
-        )
+        color = color_of(item, "RecommendedDisplayCIELabValue")
+        is_automatic = str(first_value(item, "SegmentAlgorithmType") or "") == "AUTOMATIC"
+        found.append(LabelledSegment(value, 0, name, terms, color, is_automatic))
     return found
 
 

@@ -106,7 +106,7 @@ def cases_of_folder(
     if folder.is_file() and folder.suffix.lower() == ".zip":
         return _found(*zip_cases([folder]), "a DICOM zip")
     if not folder.is_dir():
-        raise PumitError(f"There is no folder {folder.name!r}; correct data.folder.")
+        raise PumitError(f"There is no folder {folder.name!r}; move it back, or add it again.")
     if patterns is not None:
         return _of_pairs(pair_files(folder, *patterns, repeats_single=repeats_single), folder)
     if (folder / "dataset.json").is_file():

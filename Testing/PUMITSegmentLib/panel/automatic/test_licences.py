@@ -47,7 +47,7 @@ def test_one_run_asks_first(
     panel.press(panel.ui.automaticButton)
     assert len(questions) == 1
     assert LICENCE in questions[0]
-    assert "non-commercial" in questions[0]
+    assert "not for patient care" in questions[0]
     assert has_consent("closed-model", LICENCE) is isAgreed
     if not isAgreed:
         assert panel.logic.segmentationNode is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from PIL import Image
 from pumit.errors import VolumeError
 from pumit.export.seg_nrrd import write_seg_nrrd
 from pumit.io.labels.grid_match import same_grid
-from pumit.io.labels.label_file import read_label_file
+from pumit.io.labels.label_file import UNREVIEWED, read_label_file
 from pumit.segmentation import Algorithm, Segment, Segmentation
 from pumit.volume import Volume
 
@@ -104,3 +105,25 @@ def test_pictures_without_classes_are_refused(
 ) -> None:
     with pytest.raises(VolumeError, match=reason):
         read_label_file(a_picture(tmp_path / name, kind))
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "doubts"),
+    [
+        ("AUTOMATIC", "inprogress", (UNREVIEWED,)),
+        ("AUTOMATIC", "completed", ()),
+        ("SEMIAUTOMATIC", "inprogress", ()),
+    ],
+)
+def test_labels_that_a_model_made_are_doubted_until_someone_reviews_them(
+    tmp_path: Path, kind: Literal["AUTOMATIC", "SEMIAUTOMATIC"], status: str, doubts: tuple[str]
+) -> None:
+    """F5: the model's own output was called good."""
+    volume = Volume(np.zeros((4, 5, 6)), (3.0, 1.0, 1.0))
+    segment = Segment("kidney", np.ones((4, 5, 6), dtype=bool))
+    path = tmp_path / "a.seg.nrrd"
+    write_seg_nrrd(Segmentation(volume, (segment,), Algorithm("a", "1", kind)), path)
+    content = path.read_bytes()
+    assert b"Segmentation.Status:inprogress" in content
+    path.write_bytes(content.replace(b"Status:inprogress", f"Status:{status}".encode()))
+    assert read_label_file(path).doubts == doubts

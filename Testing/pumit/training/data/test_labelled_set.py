@@ -16,6 +16,7 @@ from pumit.training.recipes.labelled import LabelledData
 from pumit.training.recipes.model import read_model
 
 CLASSES = {"ball": 1, "box": 2}
+GONE = "There is no folder 'gone'; move it back, or add it again"
 
 
 def find(root: Path, /, **data: Any) -> LabelledSet:
@@ -96,7 +97,9 @@ def test_what_a_folder_leaves_out_is_nothing_to_another(tmp_path: Path) -> None:
 def test_a_folder_that_fails_hides_no_other(tmp_path: Path) -> None:
     rows = [*two_sites(tmp_path), {"folder": "gone"}]
     found = find_cases(LabelledData(folders=rows, classes=CLASSES), lambda text: tmp_path / text)
-    assert [str(p) for p in found.problems] == ["There is no folder 'gone'; correct data.folder"]
+    assert [str(p) for p in found.problems] == [
+        "There is no folder 'gone'; move it back, or add it again"
+    ]
     assert len(found.data.cases) == 4
     assert found.origins["folder2-case_1"] == ("b/site", "case_1")
 
