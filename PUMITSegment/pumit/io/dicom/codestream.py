@@ -18,9 +18,10 @@ from pumit.io.expansion import is_absurd
 
 _JPEG, _JPEG_2000 = b"\xff\xd8", b"\xff\x4f\xff\x51"
 _JP2 = b"\x00\x00\x00\x0cjP  "
-# Start of frame, but for the tables 0xC4, 0xC8 and 0xCC between them; 0xF7 is JPEG-LS.
-_FRAMES = {*range(0xC0, 0xD0), 0xF7} - {0xC4, 0xC8, 0xCC}
-_SEQUENTIAL, _ORDINARY_FRAMES = {0xC0, 0xC1}, {0xC0, 0xC1, 0xF7}
+# Start of frame, but for the tables 0xC4, 0xC8 and 0xCC between them.
+_JPEG_LS, _END = 0xF7, b"\xff\xd9"
+_FRAMES = {*range(0xC0, 0xD0), _JPEG_LS} - {0xC4, 0xC8, 0xCC}
+_SEQUENTIAL, _ORDINARY_FRAMES = {0xC0, 0xC1}, {0xC0, 0xC1, _JPEG_LS}
 _MOST_SCANS = 4
 _SOT, _SOD, _EOC = 0xFF90, 0xFF93, 0xFFD9
 _SIZ, _COD, _COC, _POC, _PPM, _PPT = 0xFF51, 0xFF52, 0xFF53, 0xFF5F, 0xFF60, 0xFF61
@@ -126,7 +127,10 @@ def _jpeg(data: bytes) -> Codestream:
     bits, rows, columns, samples = struct.unpack_from(">BHHB", data, at + 4)
     # Each scan goes over the whole picture, and needs few bytes for that.
     has_few_scans = kind not in _SEQUENTIAL or data.count(b"\xff\xda") <= _MOST_SCANS
-    return Codestream(rows, columns, samples, bits, kind in _ORDINARY_FRAMES and has_few_scans)
+    # Where a frame is cut short and padded, CharLS looks for bits for seconds.
+    is_whole = kind != _JPEG_LS or data.rstrip(b"\0").endswith(_END)
+    is_ordinary = kind in _ORDINARY_FRAMES and has_few_scans and is_whole
+    return Codestream(rows, columns, samples, bits, is_ordinary)
 
 
 def _content_of_jp2(data: bytes) -> int:

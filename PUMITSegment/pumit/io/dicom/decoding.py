@@ -6,7 +6,8 @@ Every decoder gives the same: what is made of the values is one step for all (`p
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import pydicom
@@ -26,7 +27,11 @@ from pumit.io.parser_errors import parser_errors
 DEFLATED_FRAMES = UID("1.2.840.10008.1.2.8.1")
 
 
-def stored_frames(files: Iterable[FileDataset], gdcm: GdcmProcess) -> Iterator[Array]:
+def stored_frames(
+    files: Iterable[FileDataset],
+    gdcm: GdcmProcess,
+    finish: Callable[[Array, FileDataset], Array] = lambda array, ds: array,
+) -> Iterator[Array]:
     """Decode all frames of each file, one file at a time.
 
     pydicom's decoders come first. What they do not know, and what no scanner would write so, goes
@@ -35,6 +40,7 @@ def stored_frames(files: Iterable[FileDataset], gdcm: GdcmProcess) -> Iterator[A
     Args:
         files: The whole objects.
         gdcm: That process.
+        finish: Function of the frames and their object, for what is yielded.
 
     Yields:
         (F, H, W), or (F, H, W, 3) in RGB. Floating-point pixels are intensities already, integers
@@ -45,28 +51,35 @@ def stored_frames(files: Iterable[FileDataset], gdcm: GdcmProcess) -> Iterator[A
             decodes their compression.
     """
     unknown: set[UID] = set()  # to pydicom
+    waiting: deque[FileDataset] = deque()  # at GDCM
     for ds in files:
         _check_size(ds)
-        syntax = ds.file_meta.TransferSyntaxUID
-        is_for_gdcm = syntax in unknown or not _is_for_pydicom(ds)
+        is_for_gdcm = ds.file_meta.TransferSyntaxUID in unknown or not _is_for_pydicom(ds)
         if is_for_gdcm:
             gdcm.submit(ds)
+            waiting.append(ds)
         # Files before this one, which were decoded while it was read.
-        while gdcm.is_full if is_for_gdcm else gdcm.is_busy:
-            yield gdcm.result()
-        if is_for_gdcm:
-            continue
-        try:
-            array = np.stack(list(_deflated_frames(ds))) if is_deflated(syntax) else _all(ds)
-        except parser_errors():
-            if is_deflated(syntax) or not syntax.is_compressed:
-                raise
-            gdcm.submit(ds)
-            array = gdcm.result()
-            unknown.add(syntax)
-        yield array
-    while gdcm.is_busy:
-        yield gdcm.result()
+        while gdcm.is_full if is_for_gdcm else waiting:
+            yield finish(gdcm.result(), waiting.popleft())
+        if not is_for_gdcm:
+            yield finish(_first_by_pydicom(ds, gdcm, unknown), ds)
+    while waiting:
+        yield finish(gdcm.result(), waiting.popleft())
+
+
+def _first_by_pydicom(ds: FileDataset, gdcm: GdcmProcess, unknown: set[UID]) -> Array:
+    syntax = ds.file_meta.TransferSyntaxUID
+    if is_deflated(syntax):
+        return np.stack(list(_deflated_frames(ds)))
+    try:
+        return _all(ds)
+    except parser_errors():
+        if not syntax.is_compressed:
+            raise
+    gdcm.submit(ds)
+    array = gdcm.result()
+    unknown.add(syntax)
+    return array
 
 
 def _all(ds: FileDataset) -> Array:

@@ -131,11 +131,11 @@ def read_header(path: Path) -> DicomFile:
     Raises:
         VolumeError: If the file is no DICOM object or damaged.
     """
-    with parsing("DICOM file"):
-        check_deflated(path)
+    with parsing("DICOM file"), path.open("rb") as stream:
+        check_deflated(stream)
         # Files without a preamble exist, so what the file holds decides.
         header = pydicom.dcmread(
-            path, stop_before_pixels=True, specific_tags=list(_TAGS), force=True
+            stream, stop_before_pixels=True, specific_tags=list(_TAGS), force=True
         )
         if not first_value(header, "SOPClassUID") and not _is_directory(header):
             raise VolumeError(
@@ -144,18 +144,17 @@ def read_header(path: Path) -> DicomFile:
         return DicomFile(path, header)
 
 
-def check_deflated(path: Path) -> None:
+def check_deflated(stream: BinaryIO) -> None:
     """Refuse a deflated object that unpacks to far more than it holds; pydicom unpacks all at once.
+
+    Args:
+        stream: A file, at its beginning; it is there again afterwards.
 
     Raises:
         VolumeError: If it does.
     """
-    size = path.stat().st_size
-    if size * MAX_DEFLATE_RATIO < SUSPICIOUS_BYTES:
-        return
-    with path.open("rb") as stream:
-        if not _is_deflated(stream):
-            return
+    size = os.fstat(stream.fileno()).st_size
+    if size * MAX_DEFLATE_RATIO >= SUSPICIOUS_BYTES and _is_deflated(stream):
         unpacked, inflate = 0, zlib.decompressobj(-zlib.MAX_WBITS)
         while packed := inflate.unconsumed_tail or stream.read(1 << 16):
             unpacked += len(inflate.decompress(packed, 1 << 20))
@@ -164,6 +163,7 @@ def check_deflated(path: Path) -> None:
                     f"A deflated DICOM file unpacks to more than {unpacked >> 20} MiB, too much "
                     "for what it holds: it is damaged; export it again."
                 )
+    stream.seek(0)
 
 
 def _is_deflated(stream: BinaryIO) -> bool:

@@ -120,11 +120,6 @@ class GdcmProcess:
             self._folder.cleanup()
 
     @property
-    def is_busy(self) -> bool:
-        """Whether there is a result that was not asked for yet."""
-        return bool(self._jobs)
-
-    @property
     def is_full(self) -> bool:
         """Whether results should be asked for before another file is submitted."""
         return len(self._jobs) > 1 and sum(job.size for job in self._jobs) > _AHEAD_BYTES

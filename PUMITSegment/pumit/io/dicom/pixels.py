@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import groupby, tee
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +44,9 @@ def read_pixels(slices: Sequence[DicomSlice], gdcm: GdcmProcess) -> Array:
         _check_size(array, slices)
         of_file = [(path, list(own)) for path, own in groupby(slices, lambda s: s.file.path)]
         index = 0
-        decoded = _decode([path for path, _ in of_file], gdcm)
-        for frames, (_, own) in zip(decoded, of_file, strict=True):
+        decoded = _decode((path for path, _ in of_file), gdcm)
+        for _, own in of_file:
+            frames = next(decoded)
             for s in own:
                 frame = _frame(frames, s, s.frame)
                 if frame.shape != shape[1:]:
@@ -141,20 +142,23 @@ def _rescaled(stored: Array, s: DicomSlice) -> Array:
     return np.asarray(stored * np.float64(s.slope) + s.intercept)
 
 
-def _decode(paths: Sequence[Path], gdcm: GdcmProcess) -> Iterator[Array]:
+def _decode(paths: Iterable[Path], gdcm: GdcmProcess) -> Iterator[Array]:
     """All frames of each file: (F, H, W), or (F, H, W, 3) in RGB.
 
     Stored values as any decoder gives them, or what a table of the header makes of them.
     Floating-point frames are intensities already, integers are stored values.
     """
-    objects, again = tee(pydicom.dcmread(path, force=True) for path in paths)
-    for array, ds in zip(stored_frames(objects, gdcm), again, strict=True):
-        if ds.get("PhotometricInterpretation") == "PALETTE COLOR":
-            array = _palette(array, ds)
-        elif ds.get("ModalityLUTSequence"):
-            array = np.asarray(apply_modality_lut(array, ds)).astype(np.float32)
-        ds.pop("PixelData", None)  # no longer needed, and as large as what it was decoded to
-        yield array
+    objects = (pydicom.dcmread(path, force=True) for path in paths)
+    return stored_frames(objects, gdcm, _with_tables)
+
+
+def _with_tables(array: Array, ds: FileDataset) -> Array:
+    if ds.get("PhotometricInterpretation") == "PALETTE COLOR":
+        array = _palette(array, ds)
+    elif ds.get("ModalityLUTSequence"):
+        array = np.asarray(apply_modality_lut(array, ds)).astype(np.float32)
+    ds.pop("PixelData", None)  # no longer needed, and as large as what it was decoded to
+    return array
 
 
 def _palette(indices: Array, ds: FileDataset) -> Array:

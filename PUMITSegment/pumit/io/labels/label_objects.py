@@ -152,9 +152,9 @@ def read_label_object(path: Path) -> LabelObject | None:
     Raises:
         VolumeError: If it is damaged.
     """
-    with parsing("DICOM file"):
-        check_deflated(path)
-        header = pydicom.dcmread(path, stop_before_pixels=True, force=True)
+    with parsing("DICOM file"), path.open("rb") as stream:
+        check_deflated(stream)
+        header = pydicom.dcmread(stream, stop_before_pixels=True, force=True)
         kind = KINDS.get(str(first_value(header, "SOPClassUID") or ""))
         if kind is None:
             return None
