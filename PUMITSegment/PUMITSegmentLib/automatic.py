@@ -70,11 +70,11 @@ class FoundStructures:
             names += ", ..."
         count = len(self.structures)
         words = (
-            _("1 structure found, not checked: {names}")
+            _("1 structure found by {model}, not checked: {names}")
             if count == 1
-            else _("{count} structures found, not checked: {names}")
+            else _("{count} structures found by {model}, not checked: {names}")
         )
-        return words.format(count=count, names=names)
+        return words.format(count=count, model=self.model, names=names)
 
 
 def joined(label: ClassLabel, parts: Sequence[FoundClass]) -> FoundClass:

@@ -17,6 +17,7 @@ from PUMITSegmentLib.automatic import FoundStructures, joined, prepareStructures
 
 Progress = Callable[[float], None]
 _MODALITY = "PUMIT.Modality"
+_MODALITIES = {"ct": "CT", "mr": "MR", "pet": "PET", "us": "US"}
 
 
 def modalityOf(volumeNode) -> str:
@@ -151,6 +152,14 @@ def requestConsent(model: str, licence: str, confirm: Callable[[str], bool]) -> 
 
 
 def labelOf(model: dict[str, Any]) -> str:
-    """A model's name, with its licence where that forbids something."""
-    licence = str(model.get("licence", ""))
-    return f"{model['name']} ({licence})" if is_restricted(licence) else str(model["name"])
+    """A model as people call it, with its licence where that forbids something.
+
+    "Abdomen, CT: 13 structures" is what is called abdomen-ct elsewhere.
+    """
+    name, licence = str(model["name"]), str(model.get("licence", ""))
+    region, _dash, modality = name.rpartition("-")
+    if region and modality in _MODALITIES:
+        name = f"{region[:1].upper()}{region[1:]}, {_MODALITIES[modality]}"
+        if count := len(model.get("classes", ())):
+            name = _("{name}: {count} structures").format(name=name, count=count)
+    return f"{name} ({licence})" if is_restricted(licence) else name

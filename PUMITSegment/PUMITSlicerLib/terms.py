@@ -9,7 +9,7 @@ from PUMITSlicerLib.term_search import Term, TermSearch, isGeneric
 Color = tuple[float, float, float]
 
 # Colours closer than this, as the largest difference of a part in 0..1, look the same on a scan.
-_ALIKE = 0.12
+_ALIKE = 0.2
 # How far a colour that is taken is turned round the colour circle, and how often.
 _HUE_STEP = 0.13
 _HUE_STEPS = 12

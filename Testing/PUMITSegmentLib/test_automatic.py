@@ -38,7 +38,7 @@ def test_an_answer_is_divided_into_the_classes_that_occur(w) -> None:
         mask[structure.mask.box.slices] = structure.mask.voxels
         np.testing.assert_array_equal(mask, answer.found.labels == value)
         assert structure.voxels == mask.sum()
-    assert "organs found 2 structures: Liver, A" in found.sentence()
+    assert "2 structures found by organs, not checked: Liver, A" in found.sentence()
 
 
 def test_nothing_found_says_so_and_adds_nothing(w, writer) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from PUMITSlicerLib.status import Choice
@@ -30,14 +31,22 @@ class WrittenAnswers:
     def __init__(self, logic) -> None:
         self._logic = logic
 
-    def write(self, delivery: Delivery, overwrite: OverwriteMode | None = None) -> None:
-        """Write an answer, and say how good what was written is.
+    def write(
+        self,
+        delivery: Delivery,
+        again: Callable[[], None],
+        overwrite: OverwriteMode | None = None,
+    ) -> None:
+        """Write an answer where it was asked, and say how good what was written is.
 
         Args:
             delivery: The answer.
+            again: Callback that does it once the scan is shown.
             overwrite: Rule for other segments; that of the panel where None.
         """
         logic = self._logic
+        if not logic.guard.allowsAnswer(delivery.asked, again):
+            return
         model = (logic.compute.capabilities or {}).get("model") or {}
         segmentID, quality = delivery.segmentID, delivery.answer.quality
         overwrite = overwrite or logic.parameters.overwriteMode
@@ -100,14 +109,12 @@ class WrittenAnswers:
 
         def write(overwrite: OverwriteMode) -> None:
             logic, segmentID = self._logic, delivery.segmentID
-            if not logic.guard.allowsAnswer(delivery.asked, lambda: write(overwrite)):
-                return
             working = logic.working
-            if segmentID in segmentIDs(working.node):
+            if working is not None and segmentID in segmentIDs(working.node):
                 with logic.showingErrors():
                     working.adoptManualEdits(segmentID)
                 if working.present(segmentID) is written:
-                    self.write(delivery, overwrite)
+                    self.write(delivery, lambda: write(overwrite), overwrite)
                     logic.onSessionChanged()
                     return
             logic.showNextStep()

@@ -95,7 +95,7 @@ class AutomaticSection:
         self._isFilling = True
         selector.clear()
         for model in self._models:
-            selector.addItem(labelOf(model))
+            selector.addItem(labelOf(model), model["name"])
         if chosen in names:
             selector.currentIndex = names.index(chosen)
         self._isFilling = False

@@ -96,11 +96,7 @@ class SessionReactions:
 
     def onMask(self, delivery: Delivery) -> None:
         """Write an answer where it was asked, and say what became of it."""
-        logic = self._logic
-        if logic.guard.allowsAnswer(
-            delivery.asked, lambda: self._requests.request(delivery.segmentID)
-        ):
-            self._written.write(delivery)
+        self._written.write(delivery, lambda: self._requests.request(delivery.segmentID))
         self.onSessionChanged()
 
     def _refuseOutside(self, segmentID: str) -> bool:

@@ -46,7 +46,7 @@ class Armed(Panel):
         places = (UncertainRegion((-5.0, -8.0, 9.0), 0.4, 2.0, None),)
         self.worker.requests[-1].answer(A, places)
         self.process()
-        assert "check here" in self.ui.statusLabel.text
+        assert "doubtful place" in self.ui.statusLabel.text
 
     def polarities(self) -> list[bool]:
         return [prompt.is_positive for prompt in self.worker.requests[-1].prompts]

@@ -213,3 +213,15 @@ def test_segments_without_a_term_have_slicers_colours_in_its_order(segmentation_
 def test_type_whose_modifiers_slicer_misreads_is_found_without_an_error(misreading_search):
     assert misreading_search.search("body fluid")[0].name == "Body fluid"
     assert "Bile" in [term.name for term in misreading_search.search("bile")]
+
+
+def test_neighbours_in_the_abdomen_can_be_told_apart(segmentation_node):
+    """Friction 5: liver, aorta and right kidney were all brick red."""
+    from PUMITSlicerLib.terms import newSegment
+
+    segmentation = segmentation_node.GetSegmentation()
+    names = ("Liver", "Aorta", "Right kidney", "Spleen", "Pancreas")
+    colors = [segmentation.GetSegment(newSegment(segmentation_node, n)).GetColor() for n in names]
+    for number, color in enumerate(colors):
+        for other in colors[:number]:
+            assert max(abs(a - b) for a, b in zip(color, other, strict=True)) >= 0.2

@@ -89,7 +89,7 @@ def test_a_netrc_file_does_not_replace_the_token(server, monkeypatch, tmp_path):
 
 
 def test_a_wrong_token_is_named(server):
-    with pytest.raises(ServiceError, match="bearer token is missing or wrong"):
+    with pytest.raises(ServiceError, match="does not accept this access code"):
         RemoteSession(server.client("not the token of it"))
 
 

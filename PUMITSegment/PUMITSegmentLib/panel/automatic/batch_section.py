@@ -238,10 +238,9 @@ class BatchSection(VTKObservationMixin):
                 )
 
             return find
-        model = self._logic.parameters.automaticModel if self._logic.parameters else ""
-        text = self._ui.automaticModelSelector.currentText
-        name, _bracket, licence = text.partition(" (")
-        name = name or model
+        selector = self._ui.automaticModelSelector
+        name = str(selector.itemData(selector.currentIndex) or "")
+        licence = selector.currentText.rpartition(" (")[2]
         if not requestConsent(name, licence.rstrip(")"), confirm):
             return None
 

@@ -71,3 +71,12 @@ def test_many_scans_are_not_begun_without_consent(
     assert LICENCE in questions[0]
     assert not has_consent("closed-model", LICENCE)
     assert panel.logic.segmentationNode is None
+
+
+def test_models_are_called_as_people_call_them() -> None:
+    """Friction 3: "abdomen-ct (CC BY-NC-SA 4.0)"."""
+    from PUMITSegmentLib.finding import labelOf
+
+    model = {"name": "abdomen-ct", "classes": ["liver", "spleen"], "licence": LICENCE}
+    assert labelOf(model) == f"Abdomen, CT: 2 structures ({LICENCE})"
+    assert labelOf({"name": "my-own-model", "licence": "Apache-2.0"}) == "my-own-model"
