@@ -261,7 +261,7 @@ def free_port():
     [
         ("", TOKEN, "Give the server's address"),
         ("{server}", "", "asks for a token"),
-        ("{server}", "wrong-token-0123456789", "token is missing or wrong"),
+        ("{server}", "wrong-token-0123456789", "does not accept this access code"),
         ("http://127.0.0.1:{free}", TOKEN, "Nothing answers"),
         ("http://gpu.example:8000", TOKEN, "must be reached by https"),
         ("gpu.example", TOKEN, "looks like https://host:port"),

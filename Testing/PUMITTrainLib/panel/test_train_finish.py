@@ -26,13 +26,13 @@ def test_a_run_that_goes_on_is_finished_with_its_best_step(module: TrainModule) 
     folder = start(module)
     ui = module.ui
     assert not ui.finishButton.enabled
-    assert ui.finishButton.text == "Finish now"
+    assert ui.finishButton.text == "Stop here"
     validated(module, folder)
-    assert ui.finishButton.text == "Finish now with step 148"
+    assert ui.finishButton.text == "Stop here, keep step 148"
     ui.resultSection.collapsed = False
     assert "step 148" in ui.resultLabel.text
     assert not ui.useButton.enabled
-    assert "Finish now" in ui.useButton.toolTip
+    assert "Stop here" in ui.useButton.toolTip
     assert ui.resultSection.text == "4. Result"
     module.press(ui.finishButton)
     module.settle()

@@ -137,7 +137,7 @@ class Guard:
         if path not in self._open_paths and not self._is_authorized(path, authorization):
             return refusal(
                 HTTPStatus.UNAUTHORIZED,
-                "The server does not accept this access code. Was it restarted?",
+                "The server does not accept this access code (token). Was it restarted?",
                 **{"WWW-Authenticate": "Bearer"},
             )
         version = headers.get(VERSION_HEADER, str(API_VERSION))
