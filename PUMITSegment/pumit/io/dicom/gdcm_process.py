@@ -115,7 +115,8 @@ class GdcmProcess:
             self._process.kill()
             self._process.wait()
             assert self._process.stdin is not None
-            self._process.stdin.close()
+            with suppress(OSError):  # what it did not read any more
+                self._process.stdin.close()
         if self._folder is not None:
             self._folder.cleanup()
 

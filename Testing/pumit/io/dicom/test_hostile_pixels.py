@@ -198,6 +198,18 @@ def test_fault_of_the_decoder_ends_its_process_only(tmp_path: Path) -> None:
         submitted(tmp_path, bytes(128), RLELossless, process).result()
 
 
+def test_decoder_that_ended_before_a_file_came_leaves_nothing(tmp_path: Path) -> None:
+    with GdcmProcess([sys.executable, "-c", ""]) as process:
+        process.start()
+        child, folder = process._process, process._folder
+        assert child is not None
+        assert folder is not None
+        child.wait()
+        with pytest.raises(VolumeError, match="ended the program that decodes them"):
+            submitted(tmp_path, bytes(128), RLELossless, process).result()
+    assert not Path(folder.name).exists()
+
+
 def test_decoder_that_takes_too_much_memory_is_ended(tmp_path: Path) -> None:
     frame = jpeg_2000().replace(SIZE, struct.pack(">2I", 60_000, 60_000))
     with GdcmProcess() as process:
