@@ -153,8 +153,13 @@ class GdcmProcess:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 encoding="utf-8",
+                # Modules in the folder where we are, perhaps that of the scan, are none of ours.
                 # Each thread reserves addresses, which are limited.
-                env={**python_environment(), **dict.fromkeys(_THREADS, "1")},
+                env={
+                    **python_environment(),
+                    "PYTHONSAFEPATH": "1",
+                    **dict.fromkeys(_THREADS, "1"),
+                },
                 **options,
             )
             self._watched = psutil.Process(self._process.pid)

@@ -210,6 +210,17 @@ def test_decoder_that_ended_before_a_file_came_leaves_nothing(tmp_path: Path) ->
     assert not Path(folder.name).exists()
 
 
+def test_decoder_loads_no_module_from_the_folder_of_the_scan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame = jpeg_lossless(RAMP, tmp_path)
+    (tmp_path / "SimpleITK.py").write_text("raise SystemExit", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    with GdcmProcess() as process:
+        array = submitted(tmp_path, frame, JPEGLosslessSV1, process).result()
+    assert array.shape == (1, *RAMP.shape)
+
+
 def test_decoder_that_takes_too_much_memory_is_ended(tmp_path: Path) -> None:
     frame = jpeg_2000().replace(SIZE, struct.pack(">2I", 60_000, 60_000))
     with GdcmProcess() as process:
