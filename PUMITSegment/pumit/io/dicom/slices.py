@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,6 +15,7 @@ from pumit.errors import VolumeError
 from pumit.geometry import Floats
 from pumit.io.dicom.files import DicomFile, first_value
 from pumit.io.dicom.mosaic import read_mosaic
+from pumit.io.expansion import is_absurd
 
 logger = logging.getLogger(__name__)
 
@@ -62,6 +64,8 @@ _SPACE_POINTERS = {
 }
 # Frames of these at one position are slices, if nothing says that they are time.
 _SLICED = ("CT", "MR", "PT", "NM")
+# A file with more frames or tiles than these as slices is damaged.
+_MOST_SLICES, _MOST_TILES = 50_000, 4096
 # Direction cosines are written with few digits; beyond this they are wrong.
 COSINE_TOLERANCE = 1e-2
 
@@ -120,7 +124,7 @@ def slices_of(file: DicomFile) -> list[DicomSlice]:
 
     Raises:
         VolumeError: If positions, orientation or pixel spacing are not numbers, or a file does not
-            say whether its frames are slices or time.
+            say whether its frames are slices or time, or announces more than it can hold.
     """
     header = file.header
     frames = first_value(header, "PerFrameFunctionalGroupsSequence")
@@ -129,6 +133,7 @@ def slices_of(file: DicomFile) -> list[DicomSlice]:
         return [_slice_of_frame(file, index, frame, shared) for index, frame in enumerate(frames)]
     count = frame_count(header)
     if count > 1:
+        _check_count(file, count)
         return _slices_of_frames(file, count)
     only = _slice(file, 0, header, header, header, _differences(header))
     if "MOSAIC" in (first_value(header, "ImageType") or ()):
@@ -144,6 +149,21 @@ def frame_count(header: Dataset) -> int:
         return 1
 
 
+def _check_count(file: DicomFile, count: int) -> None:
+    """Refuse more frames than a file can hold, before memory is taken for each."""
+    header, held = file.header, file.path.stat().st_size
+    values = int(header.Rows) * int(header.Columns) * int(header.get("SamplesPerPixel") or 1)
+    if count > held or is_absurd(count * values, held):
+        raise _too_many(count)
+
+
+def _too_many(count: int) -> VolumeError:
+    return VolumeError(
+        f"A DICOM file announces {count} frames, far more than it can hold: it is damaged; "
+        "export it again."
+    )
+
+
 def _tiles_of(picture: DicomSlice) -> list[DicomSlice]:
     """Slices of a Siemens mosaic, whose position is that of a slice of its whole size."""
     mosaic = read_mosaic(picture.file.path)
@@ -151,7 +171,12 @@ def _tiles_of(picture: DicomSlice) -> list[DicomSlice]:
         raise VolumeError("DICOM PixelSpacing is missing; export the series again.")
     # 1. The picture is a square of tiles, the last of which may be empty.
     rows, columns, _ = picture.size
-    across = int(np.ceil(np.sqrt(mosaic.count)))
+    across = math.isqrt(mosaic.count - 1) + 1
+    if mosaic.count > _MOST_TILES or across > min(rows, columns):
+        raise VolumeError(
+            f"The DICOM file is a Siemens mosaic and announces {mosaic.count} tiles, more than its "
+            f"{rows} x {columns} pixels can hold: it is damaged; export it again."
+        )
     height, width = rows // across, columns // across
     # 2. The first slice has the centre of the whole picture.
     row_mm, column_mm = picture.pixel_spacing_mm
@@ -188,6 +213,8 @@ def _slices_of_frames(file: DicomFile, count: int) -> list[DicomSlice]:
     is_placed = first.position_lps is not None
     if not is_space and (pointers or not is_placed):
         return [replace(first, times=count)]
+    if count > _MOST_SLICES:
+        raise _too_many(count)
     gap = _frame_gap(header)
     modality = str(first_value(header, "Modality") or "")
     if gap is None or not (is_space or modality in _SLICED):

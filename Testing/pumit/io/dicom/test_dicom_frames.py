@@ -14,6 +14,7 @@ from generated_scans import dicom_slice
 from pumit.errors import AmbiguousSeriesError, ExportError, VolumeError
 from pumit.export.dicom_seg import write_dicom_seg
 from pumit.export.terminology import concept_for
+from pumit.io.dicom import slices
 from pumit.segmentation import Algorithm, Segmentation
 from pumit.volume import Volume
 from pydicom import dcmread
@@ -184,7 +185,9 @@ def csa(values: dict[str, list[str]]) -> bytes:
     return data
 
 
-def mosaic_file(path: Path, tiles: npt.NDArray[Any], side: float = 1.0) -> Path:
+def mosaic_file(
+    path: Path, tiles: npt.NDArray[Any], side: float = 1.0, announced: int | None = None
+) -> Path:
     """Write 7 tiles in a square of 9, the position as Siemens states it."""
     across = 3
     rows, columns = tiles.shape[1:]
@@ -208,7 +211,7 @@ def mosaic_file(path: Path, tiles: npt.NDArray[Any], side: float = 1.0) -> Path:
     values = {
         "EchoLinePosition": ["3"],
         "SliceNormalVector": [f"{n:.8f}" for n in normal],
-        "NumberOfImagesInMosaic": [str(len(tiles))],
+        "NumberOfImagesInMosaic": [str(announced or len(tiles))],
     }
     block.add_new(0x10, "OB", csa(values))
     ds.save_as(path, enforce_file_format=True)
@@ -234,6 +237,26 @@ def test_mosaic_without_its_private_header_is_refused(tmp_path: Path) -> None:
     ds.save_as(path)
     with pytest.raises(VolumeError, match="Siemens mosaic"):
         Volume.read(path)
+
+
+@pytest.mark.parametrize("count", [400, 5000, 100_000])
+def test_mosaic_of_more_tiles_than_its_picture_holds_is_refused(tmp_path: Path, count: int) -> None:
+    path = mosaic_file(tmp_path / "m.dcm", np.ones((7, 6, 7), np.uint16), announced=count)
+    with pytest.raises(VolumeError, match=f"announces {count} tiles, more than .* damaged"):
+        Volume.read(path)
+
+
+def test_file_of_more_frames_than_it_holds_is_refused_before_they_are_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slices, "replace", None)  # it makes a slice of each frame
+    path = frames_file(tmp_path / "a.dcm", SliceThickness=2.0)
+    ds = dcmread(path)
+    for count, rows in ((100_000, 6), (2**31 - 1, 6), (1000, 60_000)):
+        ds.NumberOfFrames, ds.Rows = count, rows
+        ds.save_as(path)
+        with pytest.raises(VolumeError, match=f"announces {count} frames, far more .* damaged"):
+            Volume.read(path)
 
 
 def test_mosaic_is_no_source_of_a_segmentation(tmp_path: Path) -> None:
