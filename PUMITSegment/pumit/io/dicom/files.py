@@ -156,7 +156,7 @@ def check_deflated(stream: BinaryIO) -> None:
     size = os.fstat(stream.fileno()).st_size
     if size * MAX_DEFLATE_RATIO >= SUSPICIOUS_BYTES and _is_deflated(stream):
         unpacked, inflate = 0, zlib.decompressobj(-zlib.MAX_WBITS)
-        while packed := inflate.unconsumed_tail or stream.read(1 << 16):
+        while not inflate.eof and (packed := inflate.unconsumed_tail or stream.read(1 << 16)):
             unpacked += len(inflate.decompress(packed, 1 << 20))
             if unpacked > max(SUSPICIOUS_BYTES, MAX_ZIP_RATIO * size):
                 raise VolumeError(

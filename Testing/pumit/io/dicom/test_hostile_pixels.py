@@ -19,6 +19,7 @@ from PIL import Image
 from pumit.errors import VolumeError
 from pumit.io.dicom import gdcm_process
 from pumit.io.dicom.codestream import read_codestream
+from pumit.io.dicom.files import check_deflated
 from pumit.io.dicom.gdcm_process import GdcmProcess
 from pumit.volume import Volume
 from pydicom import dcmread
@@ -156,6 +157,25 @@ def test_deflated_bomb_is_refused(tmp_path: Path) -> None:
     (tmp_path / "b.dcm").write_bytes(start + b"".join(zeros) + pack.flush())
     with pytest.raises(VolumeError, match=r"deflated DICOM file unpacks to more than .* damaged"):
         Volume.read(tmp_path / "b.dcm")
+
+
+def test_what_follows_a_deflated_object_is_not_unpacked(tmp_path: Path) -> None:
+    ds = dicom_slice(RAMP, None)
+    ds.file_meta.TransferSyntaxUID = DeflatedExplicitVRLittleEndian
+    ds.save_as(tmp_path / "a.dcm", enforce_file_format=True)
+    with (tmp_path / "a.dcm").open("ab") as file:
+        file.write(bytes(4 << 20))
+    reads = []
+
+    class Counted(io.FileIO):
+        def read(self, size: int | None = -1, /) -> bytes:
+            reads.append(size)
+            return super().read(size)
+
+    with Counted(tmp_path / "a.dcm") as stream:
+        check_deflated(stream)  # type: ignore[arg-type]
+        assert stream.tell() == 0
+    assert reads.count(1 << 16) == 1
 
 
 @pytest.mark.parametrize(
