@@ -68,6 +68,8 @@ _START_SECONDS, _PATIENCE = 120.0, 10.0
 _WATCH_SECONDS = 0.02
 # Pixels that may wait, decoded, to be taken.
 _AHEAD_BYTES = 4 << 20
+# Files whose lines a pipe of 4 KiB holds, so that writing them waits for nothing.
+_AHEAD_FILES = 12
 
 
 @dataclass(frozen=True)
@@ -123,7 +125,9 @@ class GdcmProcess:
     @property
     def is_full(self) -> bool:
         """Whether results should be asked for before another file is submitted."""
-        return len(self._jobs) > 1 and sum(job.size for job in self._jobs) > _AHEAD_BYTES
+        waiting = len(self._jobs)
+        size = sum(job.size for job in self._jobs)
+        return waiting >= _AHEAD_FILES or (waiting > 1 and size > _AHEAD_BYTES)
 
     def prepare(self, file: DicomFile) -> None:
         """Begin the process if an image will need it, so that it loads while others are found."""

@@ -241,6 +241,14 @@ def test_decoder_loads_no_module_from_the_folder_of_the_scan(
     assert array.shape == (1, *RAMP.shape)
 
 
+def test_small_files_wait_in_no_longer_line_than_a_pipe_holds(tmp_path: Path) -> None:
+    """A pipe of 4 KiB, as on Windows, takes a line of some 300 bytes for each."""
+    with GdcmProcess([sys.executable, "-c", "input(); input()"]) as process:
+        while not process.is_full and len(process._jobs) < 20:
+            submitted(tmp_path, bytes(128), RLELossless, process)
+        assert len(process._jobs) == 12
+
+
 def test_decoder_that_takes_too_much_memory_is_ended(tmp_path: Path) -> None:
     frame = jpeg_2000().replace(SIZE, struct.pack(">2I", 60_000, 60_000))
     with GdcmProcess() as process:
