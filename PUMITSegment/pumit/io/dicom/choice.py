@@ -24,6 +24,7 @@ SAME_ORIENTATION = 1e-3
 # Longest list in a question.
 MAX_LISTED = 12
 DESCRIPTION_LENGTH = 64
+_POSITION = "ImagePositionPatient"
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,12 +130,15 @@ def _without_copies(files: list[DicomFile]) -> list[DicomFile]:
 
     An identifier alone does not make a copy: some programs give all slices the same one.
     """
-    known: dict[str, list[DicomFile]] = defaultdict(list)
+    # Copies have equal headers, so only what is at one place with one number is compared.
+    known: dict[tuple[str, ...], list[DicomFile]] = defaultdict(list)
     for file in sorted(files, key=lambda f: f.path):
         uid = str(first_value(file.header, "SOPInstanceUID") or file.path)
-        if not any(_is_copy(file, other) for other in known[uid]):
-            known[uid].append(file)
-    if any(len(found) > 1 for found in known.values()):
+        place = (str(first_value(file.header, k)) for k in ("InstanceNumber", _POSITION))
+        same = known[(uid, *place)]
+        if not any(_is_copy(file, other) for other in same):
+            same.append(file)
+    if len({uid for uid, *_ in known}) < sum(map(len, known.values())):
         logger.warning(
             "Different images of the series have the same SOPInstanceUID; all of them are read, "
             "and no DICOM-SEG can refer to them."

@@ -202,6 +202,14 @@ def test_different_slices_of_one_identifier_are_all_read(
         write_dicom_seg(Segmentation(volume, [segment], Algorithm("x", "1")), tmp_path / "s.dcm")
 
 
+def test_slices_of_one_identifier_are_not_compared_each_with_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hu = write_stack(tmp_path / "ct", along_normal(5), SOPInstanceUID="1.2.3.4")
+    monkeypatch.setattr("pumit.io.dicom.choice._is_copy", None)
+    np.testing.assert_array_equal(Volume.read(tmp_path / "ct").array, hu)
+
+
 def phases(
     folder: Path, count: int, more: Callable[[int, int], dict[str, Any]], shuffled: int = 7
 ) -> list[npt.NDArray[np.int16]]:
