@@ -114,6 +114,11 @@ def _description(file: DicomFile, count: int, difference: str = "") -> str:
 
 def _stacks_of_series(uid: str, files: list[DicomFile]) -> list[Stack]:
     slices = [s for file in _without_copies(files) for s in slices_of(file)]
+    if any(s.is_slope_guessed for s in slices):
+        logger.warning(
+            "The DICOM series states a rescale slope of 0, which would make all voxels one; it is "
+            "taken as 1: intensities may be scaled otherwise."
+        )
     parts = _split([("", slices)], "{0} x {1} pixels", lambda s: s.size)
     parts = [p for part in parts for p in _by_orientation(part)]
     parts = [p for part in parts for p in _by_repetition(part)]

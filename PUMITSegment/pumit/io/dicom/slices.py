@@ -85,6 +85,7 @@ class DicomSlice:
         differences: Values that may tell this slice from another at the same position.
         times: Frames from `frame` on that show the slice, one time after another.
         tile: First row and column, rows and columns within the frame; None for all of it.
+        is_slope_guessed: Whether the header states a slope of 0, which is taken as 1.
     """
 
     file: DicomFile
@@ -97,6 +98,7 @@ class DicomSlice:
     differences: dict[str, str] = field(default_factory=dict)
     times: int = 1
     tile: tuple[int, int, int, int] | None = None
+    is_slope_guessed: bool = False
 
     @property
     def size(self) -> tuple[int, int, int]:
@@ -335,6 +337,7 @@ def _slice(
         slope=float(slope or 1.0) or 1.0,
         intercept=0.0 if intercept is None else float(intercept),
         differences=differences,
+        is_slope_guessed=slope == 0,
     )
 
 

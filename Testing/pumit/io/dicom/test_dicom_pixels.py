@@ -114,9 +114,12 @@ def test_palette_has_the_same_colours_in_each_byte_order(
         np.testing.assert_array_equal(found, values[index])
 
 
-def test_slope_that_nobody_filled_in_is_one(tmp_path: Path) -> None:
+def test_slope_that_nobody_filled_in_is_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     hu = write_stack(tmp_path / "ct", along_normal(3), slope=0.0)
     np.testing.assert_array_equal(Volume.read(tmp_path / "ct").array, hu)
+    assert caplog.text.count("slope of 0") == 1
     names = sorted((tmp_path / "ct").iterdir())
     by_itk = SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(str(names[0])))
     assert any(np.array_equal(by_itk[0], each) for each in hu)
