@@ -46,7 +46,8 @@ def find_scans(paths: Sequence[Path], *, series: str | None = None) -> list[Scan
         paths: Files; DICOM folders and zips; folders of image files; trees of DICOM series, which
             need no order of their own; list files (.txt) with a path, and after a tab a name, on
             each line, relative to the list.
-        series: SeriesInstanceUID, where one folder holds several and one is meant.
+        series: SeriesInstanceUID, where one folder holds several and one is meant; of folders
+            only DICOM is taken then.
 
     Raises:
         VolumeError: If a list or a folder cannot be read.
@@ -100,6 +101,8 @@ def _in_folder(folder: Path, series: str | None) -> list[Scan]:
     if series is not None:
         uid = series.partition("#")[0]
         dicom = [replace(scan, series=series) for scan in dicom if scan.series == uid]
+        # A series is one of DICOM; reading says where no file of the folder is of it.
+        return dicom or [Scan(folder, folder.name, series)]
     # 2. Pictures beside DICOM are no scans; of mere pictures those of the folder itself are.
     if dicom:
         images = [p for p in images if _is_volume(p)]

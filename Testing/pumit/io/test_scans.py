@@ -155,3 +155,13 @@ def test_mere_pictures_are_scans(tmp_path: Path) -> None:
     assert names(tmp_path) == ["a", "b"]
     put(tmp_path / "tree", "p1/a.png", "p2/a.png")
     assert names(tmp_path / "tree") == ["p1/a", "p2/a"]
+
+
+def test_a_chosen_series_leaves_out_files_that_are_not_dicom(tmp_path: Path) -> None:
+    uid = write_series(tmp_path)
+    (tmp_path / "t1.nii.gz").write_bytes(b"")
+    (scan,) = find_scans([tmp_path], series=uid)
+    assert (scan.path, scan.series) == (tmp_path, uid)
+    (scan,) = find_scans([tmp_path], series="1.2.3")
+    with pytest.raises(VolumeError, match=r"1\.2\.3"):
+        Volume.read(scan.path, series=scan.series)

@@ -79,7 +79,8 @@ def check_frame(ds: Dataset, encoded: bytes) -> bool:
     if is_absurd(frame_bytes(ds), len(encoded)):
         raise ValueError("a frame too short for its size")
     if ds.file_meta.TransferSyntaxUID == RLELossless:
-        _check_run_lengths(encoded, rows * columns, samples * ((bits + 7) // 8))
+        plane_bytes = (rows * columns + 7) // 8 if bits == 1 else rows * columns
+        _check_run_lengths(encoded, plane_bytes, samples * ((bits + 7) // 8))
         return True
     found = read_codestream(encoded)
     # Eight bits are the least that decoders give; fewer are packed.
@@ -210,13 +211,13 @@ def _is_ordinary_style(style: bytes) -> bool:
     return is_large and layers <= _MOST_LAYERS and levels <= _MOST_LEVELS
 
 
-def _check_run_lengths(data: bytes, pixels: int, planes: int) -> None:
-    """Raise ValueError where segments of run lengths cannot be a frame of so many pixels."""
+def _check_run_lengths(data: bytes, size: int, planes: int) -> None:
+    """Raise ValueError where segments of run lengths cannot be planes of so many bytes."""
     count, *offsets = struct.unpack_from("<16I", data)
     if count != planes or count > 15:
         raise ValueError("another number of segments")
     bounds = [*offsets[:count], len(data)]
     for first, last in pairwise(bounds):
         length = last - first
-        if first < 64 or not pixels <= length * _LONGEST_RUN or length > 2 * pixels + 64:
+        if first < 64 or not size <= length * _LONGEST_RUN or length > 2 * size + 64:
             raise ValueError("a segment too short or too long for its plane")

@@ -114,7 +114,7 @@ def read_nifti(path: Path) -> FileImage:
     """
     with parsing("NIfTI file"):
         with _opened(path) as (stream, limit_bytes):
-            header = _parse(stream.read(544))
+            header = _parse(stream.read(544), path)
             array = None if header.is_pair else _read_voxels(stream, header, limit_bytes)
         if array is None:
             with _opened(_voxels_of(path)) as (stream, limit_bytes):
@@ -159,7 +159,7 @@ def nifti_slice_axis(path: Path) -> int | None:
         VolumeError: If the file is no NIfTI file, or ends within its header.
     """
     with parsing("NIfTI file"), _opened(path) as (stream, _):
-        return _parse(stream.read(544)).slice_axis
+        return _parse(stream.read(544), path).slice_axis
 
 
 @contextmanager
@@ -176,7 +176,7 @@ def _opened(path: Path) -> Iterator[tuple[_Stream, int]]:
             yield raw, size
 
 
-def _parse(data: bytes) -> _Header:
+def _parse(data: bytes, path: Path) -> _Header:
     if len(data) < 348 or not is_nifti(data):
         raise VolumeError("The NIfTI file ends within its header; copy or export it again.")
     order = "<" if data[0] in (0x5C, 0x1C) else ">"
@@ -191,7 +191,8 @@ def _parse(data: bytes) -> _Header:
     if not is_version_1 and len(data) < 540:
         raise VolumeError("The NIfTI file ends within its header; copy or export it again.")
     magic = data[344:347] if is_version_1 else data[4:7]
-    is_pair = magic in (b"ni1", b"ni2")
+    # Some programs call a single file a pair; its name says what it is.
+    is_pair = magic in (b"ni1", b"ni2") and any(_split(path, s)[1] for s in (".hdr", ".img"))
     if magic not in (b"n+1", b"n+2", b"ni1", b"ni2") and len(data) <= 348:
         raise VolumeError(
             "The header is one of Analyze 7.5, which does not say which side is left; convert it "

@@ -51,8 +51,8 @@ def is_picture(start: bytes) -> bool:
 def read_label_picture(path: Path) -> FileImage:
     """Read a PNG or JPEG as a label map, planar, one whole number for each pixel.
 
-    The numbers of a palette of colours are its indices; grey pixels are their own, stored as
-    colours or not.
+    The numbers of a palette are its indices, unless all of its entries are grey; grey pixels are
+    their own, stored as colours or not.
 
     Raises:
         VolumeError: If the file is damaged, its colours stand for no numbers, or it is a JPEG whose
@@ -60,19 +60,19 @@ def read_label_picture(path: Path) -> FileImage:
     """
     with parsing("picture"), Image.open(path, formats=("PNG", "JPEG")) as image:
         is_jpeg = image.format == "JPEG"
-        is_palette = image.mode in ("P", "PA")
         image.load()
-        pixels = np.asarray(ImageOps.exif_transpose(image)) if image.mode == "P" else None
-    values = read_picture(path).array
+        # The palette decides, not the pixels: files of one set may hold few of its classes.
+        entries = np.reshape(image.getpalette("RGB") or [], (-1, 3))
+        is_index = image.mode == "P" and bool((entries != entries[:, :1]).any())
+        indices = np.asarray(ImageOps.exif_transpose(image))[None] if is_index else None
+    values = read_picture(path).array if indices is None else indices
     if values.ndim == 4 and (values == values[:1]).all():
         values = values[0]
     if values.ndim == 4:
-        if not is_palette or pixels is None:
-            raise VolumeError(
-                "The label map is a picture in colours, which stand for no numbers; save it as PNG "
-                "with one grey value, or one entry of a palette, for each class."
-            )
-        values = pixels[None]
+        raise VolumeError(
+            "The label map is a picture in colours, which stand for no numbers; save it as PNG "
+            "with one grey value, or one entry of a palette, for each class."
+        )
     if is_jpeg and len(np.unique(values)) > 2:
         raise VolumeError(
             "The label map is a JPEG, whose compression changed its values; save the labels as PNG."

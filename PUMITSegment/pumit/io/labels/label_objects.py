@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -13,10 +14,19 @@ import pydicom
 from pydicom.dataset import Dataset
 
 from pumit.errors import VolumeError
-from pumit.io.dicom.files import check_deflated, find_dicom, first_value, is_dicom, unpack_dicom_zip
+from pumit.io.dicom.files import (
+    check_deflated,
+    find_dicom,
+    first_value,
+    is_dicom,
+    read_header,
+    unpack_dicom_zip,
+)
 from pumit.io.file_part import split_part
 from pumit.io.labels.label_file import LabelledSegment
 from pumit.io.parser_errors import parsing
+
+logger = logging.getLogger(__name__)
 
 KINDS: dict[str, Literal["DICOM-SEG", "RTSTRUCT"]] = {
     "1.2.840.10008.5.1.4.1.1.66.4": "DICOM-SEG",
@@ -40,7 +50,7 @@ class LabelObject:
         segments: Segments that it names.
         written: Date and time of its content, as the object says; orders objects of one scan.
         concatenation: Identifier that the parts of one object share; empty where it is whole.
-        number: Number of this part, from 1 on.
+        number: Number of this part, from 1 on; 0 where the object does not say.
         count: Number of parts; 0 where the object does not say.
         others: The other parts, in their order.
     """
@@ -80,8 +90,23 @@ def label_object(path: Path) -> LabelObject | None:
     found = read_label_object(file) if is_dicom(start) else None
     if found is None or not found.concatenation:
         return found
-    beside = _objects_of_folder(file.parent)
-    return next((o for o in beside if o.concatenation == found.concatenation), found)
+    with parsing("folder"):
+        files = sorted(p for p in file.parent.iterdir() if p.is_file() and p != file)
+    beside = [found, *(o for o in map(_readable, files) if o)]
+    return joined(o for o in beside if o.concatenation == found.concatenation)[0]
+
+
+def _readable(path: Path) -> LabelObject | None:
+    """The segmentation of a file beside another one, which may be anything."""
+    try:
+        with parsing("file"), path.open("rb") as stream:
+            if not is_dicom(stream.read(132)):
+                return None
+        is_label = str(read_header(path).header.get("SOPClassUID", "")) in KINDS
+        return read_label_object(path) if is_label else None
+    except (OSError, VolumeError):
+        logger.debug("A file beside a part of a segmentation is passed over: it cannot be read.")
+        return None
 
 
 def _objects_of_folder(folder: Path) -> list[LabelObject]:
@@ -98,28 +123,46 @@ def joined(objects: Iterable[LabelObject]) -> list[LabelObject]:
         if not items[0].concatenation:
             result += items
             continue
-        parts = {item.number: item for item in reversed(items)}
-        first, *others = (parts[number] for number in sorted(parts))
+        # A copy of a part counts once; what says nothing of its order is kept, and refused later.
+        parts = {item.instance or str(item.path): item for item in reversed(items)}
+        first, *others = sorted(parts.values(), key=lambda item: item.number)
         instances = frozenset().union(*(item.instances for item in parts.values()))
         result.append(replace(first, instances=instances, others=tuple(others)))
     return result
 
 
-def require_all_parts(found: LabelObject) -> None:
+def require_all_parts(found: LabelObject) -> str:
     """Check that no part of a concatenation is missing.
 
+    Returns:
+        A doubt, where the parts do not say how many they are; else nothing.
+
     Raises:
-        VolumeError: If one is.
+        VolumeError: If one is, or their order is not known.
     """
     if not found.concatenation:
-        return
-    numbers = [item.number for item in (found, *found.others)]
-    count = found.count or max(numbers)
-    if numbers != list(range(1, count + 1)):
+        return ""
+    parts = (found, *found.others)
+    numbers = [item.number for item in parts]
+    if len(parts) > 1 and (0 in numbers or len(set(numbers)) < len(numbers)):
+        raise VolumeError(
+            f"The {found.kind} does not number its parts from 1 on, so that their order is "
+            "not known; export it again."
+        )
+    stated = max(item.count for item in parts)
+    count = stated or max(numbers)
+    if [number or 1 for number in numbers] != list(range(1, max(count, 1) + 1)):
         raise VolumeError(
             f"The {found.kind} is in {count} parts, of which {len(numbers)} are there; put all of "
             "them into one folder."
         )
+    if stated:
+        return ""
+    there = "1 is" if len(parts) == 1 else f"{len(parts)} are"
+    return (
+        f"{found.kind}: does not say in how many parts it is; {there} there, and others may be "
+        "missing"
+    )
 
 
 @lru_cache(maxsize=16)  # a case asks what its zip holds before and after it reads the scan
@@ -187,7 +230,7 @@ def read_label_object(path: Path) -> LabelObject | None:
             segments,
             written,
             str(first_value(header, "ConcatenationUID") or ""),
-            int(first_value(header, "InConcatenationNumber") or 1),
+            int(first_value(header, "InConcatenationNumber") or 0),
             int(first_value(header, "InConcatenationTotalNumber") or 0),
         )
 

@@ -118,12 +118,12 @@ def read_all_labels(paths: Sequence[Path], image: Volume) -> LabelFile:
 
 def _read_object(found: LabelObject, image: Volume) -> LabelFile:
     source = image.source
+    doubts = []
     if found.series and source and found.series != source.series_instance_uid:
         # Registered scans of one frame of reference may share a segmentation; its grid decides.
-        doubt = f"{found.kind}: refers to another series than the image"
-    else:
-        doubt = ""
-    require_all_parts(found)
+        doubts.append(f"{found.kind}: refers to another series than the image")
+    if incomplete := require_all_parts(found):
+        doubts.append(incomplete)
     with open_label_object(found) as files:
         if found.kind == "DICOM-SEG":
             from pumit.io.labels.seg_labels import read_dicom_seg
@@ -133,7 +133,7 @@ def _read_object(found: LabelObject, image: Volume) -> LabelFile:
             from pumit.io.labels.rt_struct import read_rt_struct
 
             labels = read_rt_struct(files[0], image)
-    return replace(labels, doubts=(*labels.doubts, doubt)) if doubt else labels
+    return replace(labels, doubts=(*labels.doubts, *doubts))
 
 
 def on_grid(labels: LabelFile, image: Volume) -> LabelFile:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +19,8 @@ ON_SLICE = 0.1
 WITHIN = 0.9
 # Contours of one plane that are compared; programs that write more of them draw none that cross.
 MOST_COMPARED = 500
+# Pairs of one plane whose boxes meet; those of a drawing are few.
+MOST_PAIRS = 2000
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ def fill_contours(
     axis = planes[0].axis
     slices = np.moveaxis(mask, axis, 0)
     filled = [_filled(plane, slices.shape[1:], is_xor) for plane in planes]
-    pictures = [picture for picture, _ in filled]
+    pictures = [picture for picture, *_ in filled]
     places = np.array([plane.at for plane in planes])
     # 2. Do the planes lie on slices, and on every slice?
     off = np.abs(places - np.rint(places)).max()
@@ -69,10 +70,16 @@ def fill_contours(
     usual = float(np.median(gaps)) if len(gaps) else 1.0
     is_sparse = len(gaps) > 1 and usual >= 1.5 and bool((np.abs(gaps / usual - 1) < 0.1).all())
     doubts = []
-    crossing = sum(crosses for _, crosses in filled)
+    crossing = sum(crosses for _, crosses, _ in filled)
     if crossing:
         doubts.append(
             f"{name} has contours that cross each other, in {crossing} planes; they are joined"
+        )
+    unknown = sum(is_capped for *_, is_capped in filled)
+    if unknown:
+        doubts.append(
+            f"{name} has too many contours that meet, in {unknown} planes; whether they cross each "
+            "other is not checked"
         )
     outside = int(((places < -0.5) | (places > len(slices) - 0.5)).sum())
     if outside:
@@ -152,39 +159,39 @@ def _axis(points: Floats, is_planar: bool, name: str) -> int:
 
 def _filled(
     plane: _Plane, shape: tuple[int, ...], is_xor: bool
-) -> tuple[npt.NDArray[np.bool_], bool]:
-    """Pixels inside a plane's contours, and whether contours cross that are joined for it."""
+) -> tuple[npt.NDArray[np.bool_], bool, bool]:
+    """Pixels inside a plane's contours, whether some cross and are joined, or too many meet."""
     picture = _picture(plane.polygons, shape)
     if is_xor or not 1 < len(plane.polygons) <= MOST_COMPARED:
-        return picture, False
-    # 1. Pairs that share pixels without one being within the other.
+        return picture, False, False
+    # 1. Pairs that share pixels without one being within the other; each in its own box.
     polygons = plane.polygons
-    pairs = [
-        p
-        for p in combinations(range(len(polygons)), 2)
-        if _boxes_meet(polygons[p[0]], polygons[p[1]])
-    ]
-    each = {i: _picture([polygons[i]], shape) for i in sorted({i for pair in pairs for i in pair})}
+    low = np.array([np.floor(p.min(axis=0)) for p in polygons]).clip(0, shape).astype(int)
+    high = np.array([np.floor(p.max(axis=0)) + 1 for p in polygons]).clip(low, shape).astype(int)
+    meet = (np.maximum(low[:, None], low) < np.minimum(high[:, None], high)).all(axis=-1)
+    pairs = np.argwhere(np.triu(meet, 1)).tolist()
+    if len(pairs) > MOST_PAIRS:
+        return picture, False, True
+    each = {
+        i: _picture([polygons[i] - low[i]], tuple((high[i] - low[i]).tolist()))
+        for i in sorted({i for pair in pairs for i in pair})
+    }
+    area = {i: int(own.sum()) for i, own in each.items()}
     crossing = set()
     for i, j in pairs:
-        shared = int((each[i] & each[j]).sum())
-        if 0 < shared < WITHIN * min(int(each[i].sum()), int(each[j].sum())):
+        start, stop = np.maximum(low[i], low[j]), np.minimum(high[i], high[j])
+        one, other = (each[k][tuple(map(slice, start - low[k], stop - low[k]))] for k in (i, j))
+        shared = int((one & other).sum())
+        if 0 < shared < WITHIN * min(area[i], area[j]):
             crossing |= {i, j}
     if not crossing:
-        return picture, False
+        return picture, False, False
     # 2. These are one outline together, and the others are holes or islands as before.
     joined = np.zeros(shape, dtype=bool)
     for i in crossing:
-        joined |= each[i]
+        joined[tuple(map(slice, low[i], high[i]))] |= each[i]
     rest = [polygon for i, polygon in enumerate(polygons) if i not in crossing]
-    return joined ^ _picture(rest, shape), True
-
-
-def _boxes_meet(one: Floats, other: Floats) -> bool:
-    return bool(
-        (one.min(axis=0) <= other.max(axis=0)).all()
-        and (other.min(axis=0) <= one.max(axis=0)).all()
-    )
+    return joined ^ _picture(rest, shape), True, False
 
 
 def _picture(polygons: Sequence[Floats], shape: tuple[int, ...]) -> npt.NDArray[np.bool_]:

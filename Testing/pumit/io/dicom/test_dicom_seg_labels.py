@@ -174,6 +174,56 @@ def test_parts_of_a_concatenation_are_one_segmentation(tmp_path: Path, scan: Vol
         read_labels(parts[0], scan)
 
 
+def some_parts(folder: Path, scan: Volume) -> list[Path]:
+    masks = np.stack(blobs(), axis=-1).astype(np.uint8)
+    path = write_seg(folder / "whole.dcm", scan, masks, "BINARY", ["Liver", "Tumour"])
+    return write_parts(path, folder / "parts")
+
+
+def rewrite(path: Path, **attributes: int | None) -> None:
+    ds = dcmread(path)
+    for name, value in attributes.items():
+        if value is None:
+            del ds[name]
+        else:
+            setattr(ds, name, value)
+    ds.save_as(path)
+
+
+def test_concatenation_without_its_count_may_be_incomplete(tmp_path: Path, scan: Volume) -> None:
+    parts = some_parts(tmp_path, scan)
+    for part in parts:
+        rewrite(part, InConcatenationTotalNumber=None)
+    parts[1].unlink()
+    (doubt,) = [d for d in read_labels(parts[0], scan).doubts if "parts" in d]
+    assert doubt == (
+        "DICOM-SEG: does not say in how many parts it is; 1 is there, and others may be missing"
+    )
+
+
+@pytest.mark.parametrize("number", [None, 1])
+def test_parts_without_an_order_are_refused(
+    tmp_path: Path, scan: Volume, number: int | None
+) -> None:
+    parts = some_parts(tmp_path, scan)
+    for part in parts:
+        rewrite(part, InConcatenationNumber=number, InConcatenationTotalNumber=None)
+    with pytest.raises(VolumeError, match="does not number its parts"):
+        read_labels(parts[0], scan)
+
+
+def test_copy_of_a_part_counts_once(tmp_path: Path, scan: Volume) -> None:
+    parts = some_parts(tmp_path, scan)
+    parts[0].with_name("copy.dcm").write_bytes(parts[0].read_bytes())
+    assert read_labels(parts[0], scan).doubts == ()
+
+
+def test_damaged_file_beside_a_part_is_passed_over(tmp_path: Path, scan: Volume) -> None:
+    parts = some_parts(tmp_path, scan)
+    parts[0].with_name("bad.dcm").write_bytes(b"\0" * 128 + b"DICM" + b"\xff" * 40)
+    assert len(read_labels(parts[0], scan).segments) == 2
+
+
 @pytest.mark.parametrize("syntax", ["RLE", "deflated frames"])
 def test_packed_bits_are_read_in_each_compression(
     tmp_path: Path, scan: Volume, syntax: str

@@ -252,6 +252,14 @@ def test_pair_without_its_voxels_is_refused(tmp_path: Path) -> None:
         Volume.read(tmp_path / "a.hdr")
 
 
+def test_single_file_that_calls_itself_a_pair_is_read(tmp_path: Path) -> None:
+    SimpleITK.WriteImage(itk_image(pattern()), str(tmp_path / "a.nii"))
+    data = bytearray((tmp_path / "a.nii").read_bytes())
+    data[344:347] = b"ni1"
+    (tmp_path / "a.nii").write_bytes(data)
+    np.testing.assert_array_equal(Volume.read(tmp_path / "a.nii").array, pattern())
+
+
 def test_header_of_analyze_is_refused(tmp_path: Path) -> None:
     SimpleITK.WriteImage(itk_image(pattern()), str(tmp_path / "a.img"))
     data = bytearray((tmp_path / "a.hdr").read_bytes()[:348])

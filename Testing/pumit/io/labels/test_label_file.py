@@ -127,3 +127,14 @@ def test_labels_that_a_model_made_are_doubted_until_someone_reviews_them(
     assert b"Segmentation.Status:inprogress" in content
     path.write_bytes(content.replace(b"Status:inprogress", f"Status:{status}".encode()))
     assert read_label_file(path).doubts == doubts
+
+
+def test_grey_entry_of_a_palette_of_colours_is_its_index(tmp_path: Path) -> None:
+    index = np.zeros((6, 5), dtype=np.uint8)
+    index[2:4, 1:3] = 7
+    palette = np.zeros((256, 3), dtype=np.uint8)
+    palette[1], palette[7] = (128, 0, 0), (128, 128, 128)
+    image = Image.fromarray(index, "P")
+    image.putpalette(palette.ravel().tolist())
+    image.save(tmp_path / "a.png")
+    assert np.array_equal(read_label_file(tmp_path / "a.png").volume.array[0], index)

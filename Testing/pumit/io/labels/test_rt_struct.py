@@ -172,3 +172,10 @@ def test_contours_that_exclude_each_other_stay_so(tmp_path: Path, scan: Volume) 
     found = read(tmp_path, scan, pair, ContourGeometricType="CLOSEDPLANAR_XOR")
     assert np.array_equal(found.mask(found.segments[0]), filled(pair))
     assert found.doubts == ()
+
+
+def test_contours_that_all_meet_are_not_compared_without_end(tmp_path: Path, scan: Volume) -> None:
+    many = [square(2, 2.3 + k / 200, 8.3) for k in range(101)]
+    found = read(tmp_path, scan, many)
+    assert "too many contours that meet, in 1 planes" in found.doubts[0]
+    assert np.array_equal(found.mask(found.segments[0]), filled(many))
