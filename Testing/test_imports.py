@@ -79,7 +79,10 @@ GUI = [
     for file in sorted(folder.glob(pattern))
 ]
 # What a Slicer module may use: the worker and its client, and what they speak about.
-GUI_MAY_IMPORT = BASE | {"client", "wire", "nninteractive", "gestures", "export", "io", "runs"}
+GUI_MAY_IMPORT = BASE | {
+    *("client", "wire", "nninteractive", "gestures", "export", "io", "runs"),
+    *("models", "structures"),  # names and cards, no weights
+}
 
 
 def part_of(file: Path) -> str:

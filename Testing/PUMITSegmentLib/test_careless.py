@@ -205,7 +205,7 @@ def test_what_is_found_meanwhile_does_not_take_the_prompts(made: LogicScene) -> 
     made.logic.addFound(found(A, B))
     assert made.logic.segmentID == clicked
     made.answer(B)
-    assert "other segments" in made.status  # they lie where what was found lies
+    assert "100 % of what was found" in made.status
     made.logic.parameters.overwriteMode = OverwriteMode.NONE
     made.logic.update()
     made.answer(B)
@@ -260,7 +260,7 @@ def test_an_empty_structure_says_nothing(panel: Panel) -> None:
         assert panel.ui.statusLabel.text == before
     panel.ui.termEdit.text = "x" * 300
     QtTest.QTest.keyClick(panel.ui.termEdit, QtCore.Qt.Key_Return)
-    assert "No coded term" in panel.ui.statusLabel.text
+    assert "is not in the list of structures" in panel.ui.statusLabel.text
     assert len(panel.ui.statusLabel.text) < 100
 
 

@@ -72,6 +72,7 @@ class FakePlanning:
     isEdited: bool = False
     recipeProblem: Any = None
     isUpToDate: bool = True
+    isStarted: bool = False
     isPlanning: bool = False
     networks: tuple[Any, ...] = ()
 

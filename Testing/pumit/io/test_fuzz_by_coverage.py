@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,10 @@ SECONDS = 60
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(
+    "PUMIT_FUZZ" not in os.environ,
+    reason="set PUMIT_FUZZ=1: what chance finds is no fault of the change that is tested",
+)
 @pytest.mark.skipif(
     importlib.util.find_spec("atheris") is None,
     reason="atheris is not installed; it is built for Linux on x86-64 only",

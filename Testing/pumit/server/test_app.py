@@ -58,7 +58,7 @@ def test_nothing_but_health_is_answered_without_the_token(http, authorization):
         if path in ("/healthz", "/readyz"):
             assert answer.json() == {"ok": True}
         else:
-            assert refused(answer, 401, "bearer token")
+            assert refused(answer, 401, "access code")
             assert answer.headers["WWW-Authenticate"] == "Bearer"
 
 

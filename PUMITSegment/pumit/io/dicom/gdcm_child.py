@@ -69,6 +69,8 @@ def _forbid_traces() -> None:
 
 def _address_space() -> int:
     """Bytes of addresses in use; 0 where the system does not tell, or does not limit them."""
+    if sys.platform == "win32":
+        return 0
     with suppress(OSError, ValueError), open("/proc/self/statm", encoding="ascii") as numbers:
         return int(numbers.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     return 0
