@@ -2,8 +2,8 @@
 
 `kinds.py build FOLDER --shared ../shared` makes cases of every kind; `kinds.py score FOLDER
 --model M -o ROWS.json` clicks on them; `kinds.py table A.json B.json ...` prints several side by
-side. A kind is a data set of real scans, or structures of label maps that no shipped weights
-learnt from, drawn by a renderer that shares no code with the generator of training scans.
+side. A kind is a data set of real scans, or structures of label maps that `default` did not learn
+from, drawn by a renderer that shares no code with the generator of training scans.
 """
 
 from __future__ import annotations
