@@ -141,7 +141,7 @@ def score(folder: Path, model: str, only: str) -> Iterator[dict[str, Any]]:
     segmenter = load_segmenter(model, device="cpu")
     for kind in sorted(p for p in folder.iterdir() if p.is_dir() and only in p.name):
         for case in sorted(kind.iterdir()):
-            for row in evaluate_case(segmenter, case, clicks=CLICKS, targets=TARGETS):
+            for row in evaluate_case(segmenter, case, clicks=CLICKS, targets=TARGETS, human=True):
                 yield {"kind": kind.name, **row}
 
 
@@ -150,21 +150,27 @@ def columns(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
     kinds: dict[str, dict[str, list[list[float]]]] = {}
     for row in rows:
         cases = kinds.setdefault(row["kind"], {})
-        cases.setdefault(row["case"], []).append([row["box"], *row["clicks"]])
+        human = [row["human_box"], *row["human"]] if "human" in row else []
+        cases.setdefault(row["case"], []).append([row["box"], *row["clicks"], *human])
     table = {}
     for kind, cases in kinds.items():
         mean = np.mean([np.mean(v, axis=0) for v in cases.values()], axis=0)
-        names = ("box", *(str(i) for i in range(1, CLICKS + 1)))
-        table[kind] = dict(zip(names, map(float, mean), strict=True))
+        names = ["box", *(str(i) for i in range(1, CLICKS + 1))]
+        names += [f"human {name}" for name in names]
+        table[kind] = dict(zip(names, map(float, mean), strict=False))
     return table
 
 
 def print_table(files: list[Path]) -> None:
-    """Print box, first, third and fifth click of several score files side by side."""
+    """Print box, first, third and fifth click of several score files side by side.
+
+    Where all files have them, the same of human-like prompts follow behind a stroke.
+    """
     tables = [columns(json.loads(f.read_text())) for f in files]
     shared = sorted(set.intersection(*map(set, tables)))
     unseen = [k for k in shared if k in DRAWN or not REAL[k][1]]
     seen = [k for k in shared if k not in unseen]
+    shown = ("box", "1", "3", "5")
     known = ("heart MR", "abdomen CT", "abdomen MR")
     head = " | ".join(f"{f.stem}: box, 1, 3, 5" for f in files)
     print(f"| kind | {head} |\n|---|{'---|' * len(files)}")
@@ -181,7 +187,10 @@ def print_table(files: list[Path]) -> None:
             ]
             rows.append((f"**mean, {group}**", means))
         for name, scores in rows:
-            cells = [" ".join(f"{s[c]:.3f}" for c in ("box", "1", "3", "5")) for s in scores]
+            cells = [" ".join(f"{s[c]:.3f}" for c in shown) for s in scores]
+            if all("human box" in s for s in scores):
+                human = [" ".join(f"{s[f'human {c}']:.3f}" for c in shown) for s in scores]
+                cells = [f"{ideal} / {like}" for ideal, like in zip(cells, human, strict=True)]
             print(f"| {name} | {' | '.join(cells)} |")
 
 

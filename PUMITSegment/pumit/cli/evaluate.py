@@ -76,6 +76,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="also score loose boxes, boxes on one slice, a scribble and a lasso, each alone",
     )
     parser.add_argument(
+        "--human",
+        action="store_true",
+        help="also score human-like prompts: boxes 10 %% too large, clicks at random in the error",
+    )
+    parser.add_argument(
         "--nsd",
         type=float,
         default=2.0,
@@ -167,6 +172,7 @@ def _click(args: argparse.Namespace) -> int:
                     targets=args.targets,
                     gestures=gestures,
                     tolerance_mm=0.0 if is_nominal else args.nsd,
+                    human=args.human,
                 ):
                     rows.append(row)
                     if args.json:

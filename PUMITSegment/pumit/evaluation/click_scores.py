@@ -60,9 +60,10 @@ def means(rows: Sequence[Row]) -> dict[str, float]:
 
     Returns:
         Numbers of cases and targets; Dice of each gesture and after each click; the mean over
-        five clicks; NSD likewise where the rows have it; of clicks, how many the goals need
-        (a goal that is missed counts as all clicks), the share of targets that reach them, and
-        the share of clicks that harms; the median of the seconds where the rows have them.
+        five clicks; human-like clicks and NSD likewise where the rows have them; of clicks, how
+        many the goals need (a goal that is missed counts as all clicks), the share of targets
+        that reach them, and the share of clicks that harms; the median of the seconds where
+        the rows have them.
     """
     by_case: dict[str, list[Row]] = {}
     for row in rows:
@@ -79,7 +80,9 @@ def means(rows: Sequence[Row]) -> dict[str, float]:
         out[name] = mean(_of("gestures", name))
     clicks = len(first["clicks"])
     few = min(clicks, CHALLENGE_CLICKS)
-    for name, key in (("dice", "clicks"), ("nsd", "nsd")):
+    if "human_box" in first:
+        out["human_box"] = mean(itemgetter("human_box"))
+    for name, key in (("dice", "clicks"), ("human", "human"), ("nsd", "nsd")):
         if key in first:
             for i in range(clicks):
                 out[f"{name}@{i + 1}"] = mean(_of(key, i))

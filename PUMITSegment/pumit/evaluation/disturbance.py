@@ -93,21 +93,9 @@ class DisturbedSession:
         self._session.reset()
 
     def add_point(self, point_lps: Triple, *, positive: bool = True) -> None:
-        """Click there or near it, still inside the target or still outside.
-
-        A click that changes sides would not be what the person meant: it is moved less.
-        """
-        volume, place = self.volume, point_lps
-        direction = self._rng.normal(size=3)
-        shift = self._jitter_mm * direction / np.linalg.norm(direction)
-        while np.linalg.norm(shift) > 0.1:
-            moved = np.asarray(point_lps) + shift
-            index = np.round(volume.world_to_index(moved)).astype(int)
-            is_inside = bool(((index >= 0) & (index < volume.shape)).all())
-            if is_inside and bool(self._scene.target[tuple(index)]) == positive:
-                place = (float(moved[0]), float(moved[1]), float(moved[2]))
-                break
-            shift = shift / 2
+        """Click there or near it, still inside the target or still outside."""
+        side = self._scene.target == positive
+        place = moved_within(self.volume, side, point_lps, self._jitter_mm, self._rng)
         self._session.add_point(place, positive=positive)
 
     def add_prompt(self, prompt: Prompt) -> None:
@@ -129,6 +117,31 @@ class DisturbedSession:
         index = [[ends[side, axis] for axis, side in enumerate(s)] for s in _CORNERS]
         moved = self.volume.index_to_world(np.array(index)).tolist()
         return BoxPrompt(tuple((x, y, z) for x, y, z in moved))
+
+
+def moved_within(
+    volume: Volume, side: Mask, point_lps: Triple, jitter_mm: float, rng: Random
+) -> Triple:
+    """Move a click at random, within what it is meant for.
+
+    A click that changes sides would not be what the person meant: it is moved less.
+
+    Args:
+        volume: The scan.
+        side: Where the click may be, (D, H, W).
+        point_lps: The click, mm.
+        jitter_mm: How far it is moved at most, mm.
+        rng: Draws the direction.
+    """
+    direction = rng.normal(size=3)
+    shift = jitter_mm * direction / np.linalg.norm(direction)
+    while np.linalg.norm(shift) > 0.1:
+        moved = np.asarray(point_lps) + shift
+        index = np.round(volume.world_to_index(moved)).astype(int)
+        if ((index >= 0) & (index < volume.shape)).all() and side[tuple(index)]:
+            return _triple(moved)
+        shift = shift / 2
+    return point_lps
 
 
 def unchanged(volume: Volume, target: Mask, _: Random) -> DisturbedScan:

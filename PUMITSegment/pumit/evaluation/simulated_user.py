@@ -1,4 +1,4 @@
-"""The simulated user: clicks in the largest error, or one box, on labelled cases."""
+"""The simulated user: clicks in the largest error, or as a person might; boxes and strokes."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from scipy import ndimage
 
 from pumit.errors import VolumeError
 from pumit.evaluation.click_scores import GOALS, clicks_to
+from pumit.evaluation.disturbance import moved_within
 from pumit.evaluation.drawn_gestures import GESTURES
 from pumit.evaluation.metrics import dice
 from pumit.evaluation.segmentation_metrics import surface_dice
@@ -26,6 +27,8 @@ from pumit.volume import Volume
 
 Mask = npt.NDArray[np.bool_]
 MIN_VOXELS = 200
+# A person aims at the error, not at its middle.
+JITTER_MM = 3.0
 
 
 def deepest(mask: Mask, spacing_mm: tuple[float, float, float]) -> tuple[int, int, int]:
@@ -64,40 +67,52 @@ class Clickable(Protocol):
         """Answer all prompts so far."""
 
 
-def simulate_clicks(session: Clickable, target: Mask, clicks: int) -> Iterator[tuple[Mask, float]]:
-    """Click at the largest error again and again.
+def simulate_clicks(
+    session: Clickable, target: Mask, clicks: int, rng: np.random.Generator | None = None
+) -> Iterator[tuple[Mask, float]]:
+    """Click at the error again and again.
 
     Args:
         session: Without prompts.
         target: The true mask, on the volume's grid.
         clicks: Number of clicks; fewer where nothing is left to correct.
+        rng: With it clicks are human-like: at a random voxel of the error, moved by `JITTER_MM`
+            at most. Without, each is in the middle of the largest piece of the error.
 
     Yields:
         The mask after each click, and the seconds that it took.
     """
-    spacing = session.volume.spacing_mm
+    volume = session.volume
     mask = np.zeros_like(target)
     for _ in range(clicks):
         missing, excess = target & ~mask, mask & ~target
         if not missing.any() and not excess.any():
             return
-        sizes = [int(largest_component(m).sum()) if m.any() else 0 for m in (missing, excess)]
-        is_positive = sizes[0] >= sizes[1]
-        d, h, w = deepest(missing if is_positive else excess, spacing)
+        if rng is None:
+            sizes = [int(largest_component(m).sum()) if m.any() else 0 for m in (missing, excess)]
+            is_positive = sizes[0] >= sizes[1]
+            index = deepest(missing if is_positive else excess, volume.spacing_mm)
+        else:
+            wrong = np.argwhere(missing | excess)
+            d, h, w = wrong[rng.integers(len(wrong))].tolist()
+            index, is_positive = (d, h, w), bool(target[d, h, w])
+        x, y, z = volume.index_to_world(index).tolist()
+        point = (x, y, z)
+        if rng is not None:
+            point = moved_within(volume, target == is_positive, point, JITTER_MM, rng)
         started = time.perf_counter()
-        x, y, z = session.volume.index_to_world((d, h, w)).tolist()
-        session.add_point((x, y, z), positive=is_positive)
+        session.add_point(point, positive=is_positive)
         mask = session.predict()
         yield mask, time.perf_counter() - started
 
 
 def dice_after_clicks(
-    session: Clickable, target: Mask, clicks: int
+    session: Clickable, target: Mask, clicks: int, rng: np.random.Generator | None = None
 ) -> tuple[list[float], list[float]]:
     """Dice after each click, and the seconds each took; 1 where nothing is left to click at."""
     scores: list[float] = []
     seconds: list[float] = []
-    for mask, second in simulate_clicks(session, target, clicks):
+    for mask, second in simulate_clicks(session, target, clicks, rng):
         scores.append(dice(mask, target))
         seconds.append(second)
     return scores + [1.0] * (clicks - len(scores)), seconds
@@ -153,6 +168,7 @@ def evaluate_case(
     targets: int = 3,
     gestures: Sequence[str] = (),
     tolerance_mm: float | None = None,
+    human: bool = False,
 ) -> Iterator[dict[str, Any]]:
     """Rows of one case: Dice of a box and other gestures, Dice and NSD after each click.
 
@@ -165,6 +181,7 @@ def evaluate_case(
         gestures: Further ones of `GESTURES`, each tried alone.
         tolerance_mm: Tolerance of the normalised surface distance; None measures none. 0 stands
             for a voxel in-plane, where the spacing is not to be trusted.
+        human: Also score human-like prompts: a loose box, and random clicks in the error.
 
     Raises:
         VolumeError: If a file cannot be read, or image and label map are not on one grid.
@@ -207,4 +224,15 @@ def evaluate_case(
             row["gestures"] = found
         if tolerance is not None:
             row["nsd"] = surfaces + unused
+        # 4. The same as a person might do it; every model meets the same first click.
+        if human:
+            session.reset()
+            row["human_box"] = round(
+                dice(simulate_gesture(session, target, "loose_box"), target), 4
+            )
+            session.reset()
+            rng = np.random.default_rng(label)
+            row["human"] = [
+                round(value, 4) for value in dice_after_clicks(session, target, clicks, rng)[0]
+            ]
         yield row

@@ -32,10 +32,17 @@ def click_tables(rows: Sequence[Mapping[str, Any]], *, worst_count: int = 10) ->
     few = next(int(key.rsplit("_", 1)[1]) for key in means(rows) if key.startswith("dice_mean_"))
     per_click = [(str(i + 1), f"@{i + 1}") for i in range(clicks)]
     tables = []
-    for measure, heading in (("dice", "Dice after clicks"), ("nsd", "NSD after clicks")):
+    for measure, heading in (
+        ("dice", "Dice after clicks"),
+        ("human", "Dice after human-like clicks"),
+        ("nsd", "NSD after clicks"),
+    ):
         if f"{measure}@1" not in means(rows):
             continue
-        columns = [("cases", "cases"), ("targets", "targets")] if measure == "dice" else []
+        columns = {
+            "dice": [("cases", "cases"), ("targets", "targets")],
+            "human": [("loose box", "human_box")],
+        }.get(measure, [])
         columns += [(name, f"{measure}{key}") for name, key in per_click]
         columns.append((f"mean of {few}", f"{measure}_mean_{few}"))
         tables.append(_table(heading, columns, lines))

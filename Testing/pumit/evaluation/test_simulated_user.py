@@ -23,6 +23,7 @@ from pumit.evaluation.simulated_user import (
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.interactive.session import InteractiveSession
 from pumit.prompts import BoxPrompt, PointPrompt, Prompt
+from pumit.report.click_tables import click_tables
 from pumit.volume import Volume
 from tilted_ball import ball_scan
 
@@ -116,6 +117,34 @@ def test_no_mask_comes_where_nothing_is_left_to_click_at() -> None:
     masks = [mask for mask, _ in simulate_clicks(session, target, 5)]
     assert len(masks) == 2
     np.testing.assert_array_equal(masks[-1], target)
+
+
+def test_human_like_clicks_are_in_the_error_and_not_in_its_middle() -> None:
+    volume = Volume(np.zeros((4, 40, 40), np.int16), (1, 1, 1))
+    target = block((4, 40, 40), (0, 4), (5, 25), (5, 25))
+    excess = target | block((4, 40, 40), (0, 4), (28, 38), (28, 38))
+    answers = [target[:, ::-1] & target, excess, excess, target]
+    places = []
+    for seed in (1, 1, 2):
+        session = ScriptedSession(volume, answers)
+        dice_after_clicks(session, target, 4, np.random.default_rng(seed))
+        points = [p for p in session.prompts if isinstance(p, PointPrompt)]
+        assert [p.is_positive for p in points] == [True, True, False, False]
+        index = [tuple(np.round(volume.world_to_index(p.point_lps)).astype(int)) for p in points]
+        assert [bool(target[i]) for i in index] == [True, True, False, False]
+        places.append(index)
+    assert places[0] == places[1] != places[2]
+    assert deepest(target, volume.spacing_mm) not in [index[0] for index in places]
+
+
+def test_a_row_tells_human_like_prompts(tmp_path: Path, bright_segmenter: Segmenter) -> None:
+    volume, target = ball_scan()
+    write_case(tmp_path / "case_a", volume, target)
+    rows = list(evaluate_case(bright_segmenter, tmp_path / "case_a", clicks=2, human=True))
+    assert means(rows)["human_box"] == pytest.approx(rows[0]["human_box"], abs=1e-3)
+    assert len(rows[0]["human"]) == 2
+    table = click_tables(rows)
+    assert "| Dice after human-like clicks | loose box | 1 | 2 | mean of 2 |" in table
 
 
 def test_the_box_is_tight_in_an_oblique_volume() -> None:
