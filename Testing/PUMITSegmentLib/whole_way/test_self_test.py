@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import sys
+import unittest
 from collections.abc import Iterator
 from typing import Any
 
@@ -28,6 +30,20 @@ def test_the_self_test_passes_with_the_shipped_model() -> None:
     import slicer
 
     slicer.modules.PUMITSegmentInstance.runTest(msec=0)
+
+
+@pytest.mark.usefixtures("module")
+def test_each_check_passes_by_itself() -> None:
+    """Slicer's own runner loads the class and runs its methods one by one."""
+    import slicer
+
+    compute = slicer.util.getModuleWidget("PUMITSegment").logic.compute
+    compute._whyNotInstalled = lambda mode: "PyTorch is missing."
+    tests = unittest.defaultTestLoader.loadTestsFromModule(sys.modules["PUMITSegment"])
+    result = unittest.TestResult()
+    tests.run(result)
+    assert result.testsRun >= 4
+    assert not result.errors + result.failures
 
 
 @pytest.mark.usefixtures("module")
