@@ -58,6 +58,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "server": {"wire", "nninteractive", "inference", "models", "export", "structures"},
     "cli": _CORE
     | {"export", "evaluation", "report", "runs", "training", "server", "structures", "batch"},
+    "simple": {"inference", "export"},
     "__main__": {"cli"},
 }
 # From the bottom up: each package of the training imports those before it.
@@ -67,8 +68,9 @@ TRAINING = (
     *("cross_validation", "result", "train", "pretrain"),
 )
 # Names that the base looks up only when they are requested: `pumit.InteractiveSession`,
-# `pumit.load_segmenter` and `pumit.find_structure`; and the readers of `Volume.read`.
-LOOKED_UP = {"__init__": {"inference", "structures"}, "volume": {"io"}}
+# `pumit.load_segmenter`, `pumit.find_structure` and those of `pumit.simple`; and the readers of
+# `Volume.read`.
+LOOKED_UP = {"__init__": {"inference", "simple", "structures"}, "volume": {"io"}}
 MODULE_IN_TEXT = re.compile(r"(pumit|PUMIT\w+Lib)(\.\w+)+")
 TORCH_PARTS = {"preprocessing", "networks", "models", "inference", "training", "evaluation"}
 

@@ -11,17 +11,30 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pumit.inference.interactive.segmenter import load_segmenter
     from pumit.inference.interactive.session import InteractiveSession
+    from pumit.simple import predict, save, segment
     from pumit.structures.find import find_structure
     from pumit.volume import Volume
 
 __version__ = "0.2.0"
-__all__ = ["InteractiveSession", "Volume", "__version__", "find_structure", "load_segmenter"]
+__all__ = [
+    "InteractiveSession",
+    "Volume",
+    "__version__",
+    "find_structure",
+    "load_segmenter",
+    "predict",
+    "save",
+    "segment",
+]
 
 _HOMES = {
     "InteractiveSession": "pumit.inference.interactive.session",
     "Volume": "pumit.volume",
     "find_structure": "pumit.structures.find",
     "load_segmenter": "pumit.inference.interactive.segmenter",
+    "predict": "pumit.simple",
+    "save": "pumit.simple",
+    "segment": "pumit.simple",
 }
 
 

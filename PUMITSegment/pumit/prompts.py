@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -160,33 +159,3 @@ def prompt_from_dict(data: Mapping[str, Any]) -> Prompt:
     except (KeyError, TypeError) as error:
         raise PromptError(f"A prompt misses or misuses the field {error}.") from None
     raise PromptError(f"Unknown prompt kind {kind!r}; known are point, box, scribble and answer.")
-
-
-class PromptMethods(ABC):
-    """The ways to prompt, in terms of a few; local and remote sessions share them."""
-
-    @abstractmethod
-    def add_prompt(self, prompt: Prompt, segment: str = "1") -> None:
-        """Add any prompt to a segment."""
-
-    def add_point(
-        self, point_lps: Sequence[float], positive: bool = True, segment: str = "1"
-    ) -> None:
-        """Add a click at a world position, LPS mm."""
-        self.add_prompt(PointPrompt(point_lps, positive), segment)  # type: ignore[arg-type]
-
-    def add_box(
-        self, lower_lps: Sequence[float], upper_lps: Sequence[float], segment: str = "1"
-    ) -> None:
-        """Add a box by two opposite corners, LPS mm; flat in one direction it is a 2D box."""
-        self.add_prompt(BoxPrompt.from_bounds(lower_lps, upper_lps), segment)
-
-    def add_scribble(
-        self, points_lps: Sequence[Sequence[float]], positive: bool = True, segment: str = "1"
-    ) -> None:
-        """Add a polyline drawn in or out of the segment, (N, 3) LPS mm."""
-        self.add_prompt(ScribblePrompt(points_lps, positive), segment)  # type: ignore[arg-type]
-
-    def set_mask_prior(self, mask: npt.ArrayLike, segment: str = "1") -> None:
-        """Go on from a mask, bool (D, H, W); it replaces the segment's earlier prompts' effect."""
-        self.add_prompt(MaskPrompt(np.array(mask, dtype=bool)), segment)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from pumit.errors import VolumeError
+from pumit.errors import PromptError, VolumeError
 from pumit.file_image import DicomSource
 from pumit.geometry import (
     PLANAR_SLICE_SPACING_MM,
@@ -20,8 +22,12 @@ from pumit.geometry import (
 )
 from pumit.io.read import read_image
 
+# What points are given in: LPS or RAS mm, or indices of the array, (d, h, w).
+Frame = Literal["LPS", "RAS", "voxel"]
+_AXES = {"LPS": "LPS", "RAS": "RAS", "voxel": "dhw"}
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Volume:
     """An image with its geometry.
 
@@ -111,6 +117,39 @@ class Volume:
         grid = perpendicular_grid(array, steps_mm, origin_lps)
         return Volume(*grid, source, step if is_stated else None)
 
+    @staticmethod
+    def of(image: Volume | str | Path | Array, spacing_mm: Sequence[float] | None = None) -> Volume:
+        """Make a volume of what has one: a volume, a path as `read` takes it, or an array.
+
+        Args:
+            image: The scan. An array has shape (D, H, W), or (H, W) for a 2D image.
+            spacing_mm: Of an array: its voxel size in array order, mm. A 2D image needs none.
+
+        Raises:
+            VolumeError: If it cannot be read or used, or an array of slices has no spacing.
+        """
+        if isinstance(image, Volume):
+            return image
+        if isinstance(image, (str, Path)):
+            return Volume.read(image)
+        array = np.asarray(image)
+        if array.ndim == 2:
+            in_plane = (1.0, 1.0) if spacing_mm is None else tuple(spacing_mm)[-2:]
+            return Volume(array[None], (PLANAR_SLICE_SPACING_MM, *in_plane))  # type: ignore[arg-type]
+        if spacing_mm is None:
+            raise VolumeError(
+                "An array says nothing of its voxels: give spacing_mm=(D, H, W), in mm."
+            )
+        return Volume(array, tuple(spacing_mm))  # type: ignore[arg-type]
+
+    def __repr__(self) -> str:
+        size, step = (" x ".join(f"{v:.4g}" for v in t) for t in (self.shape, self.spacing_mm))
+        channels = f"{self.channels} channels of " if self.channels > 1 else ""
+        source = ", DICOM" if self.source is not None else ""
+        return (
+            f"<Volume: {channels}{size} voxels, {step} mm (D x H x W), {self.array.dtype}{source}>"
+        )
+
     @property
     def shape(self) -> tuple[int, int, int]:
         """Grid size (D, H, W)."""
@@ -148,3 +187,43 @@ class Volume:
         size = np.asarray(self.shape)
         inside = (index >= -0.5 - 1e-6) & (index <= size - 0.5 + 1e-6)
         return bool(inside[1:].all() if self.is_planar else inside.all())
+
+    def to_lps(self, points: npt.ArrayLike, frame: Frame = "LPS") -> Floats:
+        """Map points, shape (..., 3), from a frame to LPS mm.
+
+        Raises:
+            PromptError: If there is no such frame, or they are not three numbers each.
+        """
+        if frame not in _AXES:
+            raise PromptError(f"There is no frame {frame!r}; choose LPS, RAS or voxel.")
+        try:
+            given = np.asarray(points, dtype=np.float64)
+        except (TypeError, ValueError):
+            given = np.zeros(0)
+        if given.shape[-1:] != (3,):
+            raise PromptError(f"A point needs three numbers, got {points!r}.")
+        if frame == "voxel":
+            return self.index_to_world(given)
+        return given * (1.0 if frame == "LPS" else (-1.0, -1.0, 1.0))
+
+    def require_inside(self, point_lps: Sequence[float], frame: Frame = "LPS") -> None:
+        """Refuse a point outside of the grid, in the frame in which it was given.
+
+        Raises:
+            PromptError: If it is outside; the message says where the volume is.
+        """
+        if self.contains(point_lps):
+            return
+        corners = list(product(*((0, n - 1) for n in self.shape)))
+        both: list[Floats] = [np.asarray(corners), self.world_to_index(point_lps)]
+        if frame != "voxel":
+            both = [self.index_to_world(corners), np.asarray(point_lps)]
+            both = [part * (1.0 if frame == "LPS" else (-1.0, -1.0, 1.0)) for part in both]
+        given = ", ".join(f"{v + 0.0:.6g}" for v in both[1])
+        spans = zip(_AXES[frame], both[0].min(0) + 0.0, both[0].max(0) + 0.0, strict=True)
+        where = ", ".join(f"{axis} {low:.4g} to {high:.4g}" for axis, low, high in spans)
+        unit = "" if frame == "voxel" else " mm"
+        raise PromptError(
+            f"The point {given}{unit} ({', '.join(_AXES[frame])}) lies outside of the volume, "
+            f"which is from {where}; click inside the image."
+        )

@@ -7,7 +7,6 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -129,21 +128,9 @@ def check_points(prompts: Sequence[Prompt], volume: Volume) -> None:
     Raises:
         PromptError: If there is one; the message says where the scan is.
     """
-    outside = (
-        p for p in prompts if isinstance(p, PointPrompt) and not volume.contains(p.point_lps)
-    )
-    point = next(outside, None)
-    if point is None:
-        return
-    corners = volume.index_to_world(list(product(*((0, n - 1) for n in volume.shape))))
-    places = [ras_to_lps(corner) for corner in corners.tolist()]
-    spans = zip("RAS", zip(*places, strict=True), strict=True)
-    where = ", ".join(f"{axis} {min(v):.4g} to {max(v):.4g}" for axis, v in spans)
-    given = ", ".join(f"{v + 0.0:.6g}" for v in ras_to_lps(list(point.point_lps)))
-    raise PromptError(
-        f"The point {given} mm (R, A, S) lies outside of the volume, which is from {where}; click "
-        "inside the image."
-    )
+    for prompt in prompts:
+        if isinstance(prompt, PointPrompt):
+            volume.require_inside(prompt.point_lps, "RAS")
 
 
 def check_target(path: Path) -> None:

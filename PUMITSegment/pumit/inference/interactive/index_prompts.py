@@ -159,11 +159,8 @@ def check_prompt(prompt: Prompt, volume: Volume) -> None:
     Raises:
         PromptError: If a point lies outside of the volume or a mask is not on its grid.
     """
-    if isinstance(prompt, PointPrompt) and not volume.contains(prompt.point_lps):
-        raise PromptError(
-            f"The point {tuple(round(c, 1) for c in prompt.point_lps)} mm (LPS) lies outside of "
-            "the volume; remove it and click inside the image."
-        )
+    if isinstance(prompt, PointPrompt):
+        volume.require_inside(prompt.point_lps)
     if isinstance(prompt, ScribblePrompt) and not all(map(volume.contains, prompt.points_lps)):
         raise PromptError("The scribble leaves the volume; remove it and draw it inside the image.")
     if isinstance(prompt, BoxPrompt):

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from itertools import product
+
+import numpy as np
+import numpy.typing as npt
 
 from pumit.errors import PromptError
 from pumit.inference.interactive.index_prompts import check_prompt
 from pumit.inference.interactive.packed_mask import packed
 from pumit.inference.interactive.prompt_history import PromptHistory, State
-from pumit.prompts import AnswerPrompt, Prompt, PromptMethods, without_superseded
-from pumit.volume import Volume
+from pumit.prompts import (
+    AnswerPrompt,
+    BoxPrompt,
+    MaskPrompt,
+    PointPrompt,
+    Prompt,
+    ScribblePrompt,
+    without_superseded,
+)
+from pumit.volume import Frame, Volume
 
 
-class PromptedSession(PromptMethods):
+class PromptedSession(ABC):
     """Prompts of one volume by segment, with every state of them that can be undone or redone."""
 
     def __init__(self) -> None:
@@ -32,6 +44,69 @@ class PromptedSession(PromptMethods):
     def prompts(self, segment: str = "1") -> list[Prompt]:
         """Prompts of a segment in the order they were given."""
         return list(self._history.state.get(segment, ()))
+
+    def add_point(
+        self,
+        point: Sequence[float],
+        positive: bool = True,
+        segment: str = "1",
+        *,
+        frame: Frame = "LPS",
+    ) -> None:
+        """Add a click.
+
+        Args:
+            point: Where, in the numbers of `frame`.
+            positive: Whether it is inside the structure.
+            segment: ID of the segment.
+            frame: LPS or RAS mm, or array indices (d, h, w).
+
+        Raises:
+            PromptError: If it is outside of the volume; the message has the bounds.
+        """
+        x, y, z = self.volume.to_lps(point, frame).tolist()
+        prompt = PointPrompt((x, y, z), positive)
+        self.volume.require_inside(prompt.point_lps, frame)
+        self.add_prompt(prompt, segment)
+
+    def add_box(
+        self,
+        lower: Sequence[float],
+        upper: Sequence[float],
+        segment: str = "1",
+        *,
+        frame: Frame = "LPS",
+    ) -> None:
+        """Add a box along the axes of its frame; flat in one direction it is a 2D box.
+
+        Args:
+            lower: A corner, in the numbers of `frame`.
+            upper: The opposite corner.
+            segment: ID of the segment.
+            frame: LPS or RAS mm, or array indices (d, h, w).
+
+        Raises:
+            PromptError: If it has no size or is outside of the volume.
+        """
+        corners = list(product(*zip(lower, upper, strict=True)))
+        places = self.volume.to_lps(corners, frame).tolist()
+        self.add_prompt(BoxPrompt(tuple((x, y, z) for x, y, z in places)), segment)
+
+    def add_scribble(
+        self,
+        points: Sequence[Sequence[float]],
+        positive: bool = True,
+        segment: str = "1",
+        *,
+        frame: Frame = "LPS",
+    ) -> None:
+        """Add a polyline drawn inside or outside the structure, (N, 3); see `add_point`."""
+        places = self.volume.to_lps(points, frame).tolist()
+        self.add_prompt(ScribblePrompt(tuple((x, y, z) for x, y, z in places), positive), segment)
+
+    def set_mask_prior(self, mask: npt.ArrayLike, segment: str = "1") -> None:
+        """Start from a mask, bool (D, H, W); it replaces the effect of earlier prompts."""
+        self.add_prompt(MaskPrompt(np.array(mask, dtype=bool)), segment)
 
     def add_prompt(self, prompt: Prompt, segment: str = "1") -> None:
         """Add any prompt to a segment.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -66,17 +68,26 @@ class InteractiveSession(PromptedSession):
         self._solver: PromptSolver | None = None
         self._answers: dict[tuple[Prompt, ...], SolverState] = {}
 
-    def set_volume(self, volume: Volume, *, channel: int = 0) -> None:
+    def set_volume(
+        self,
+        volume: Volume | str | Path | npt.NDArray[Any],
+        *,
+        channel: int = 0,
+        spacing_mm: Sequence[float] | None = None,
+    ) -> None:
         """Start on a volume; prompts of an earlier one are gone.
 
         Args:
-            volume: The scan. Colour images are used as grey.
+            volume: The scan: a volume, a path as `Volume.read` takes it, or an array (D, H, W).
+                Colour images are used as grey.
             channel: Index of the channel of a multi-channel image, unless it is a colour image.
+            spacing_mm: Of an array: its voxel size in array order, mm.
 
         Raises:
-            VolumeError: If nothing can be distinguished in it.
+            VolumeError: If nothing can be distinguished in it, it cannot be read, or an array of
+                slices has no spacing.
         """
-        scan = self._images.open(volume, channel)
+        scan = self._images.open(Volume.of(volume, spacing_mm), channel)
         try:
             solver = PromptSolver(self.segmenter, scan.image, self._settings)
             with self._threads.computing():

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pumit
 import pytest
 import torch
 import yaml
@@ -65,6 +66,8 @@ def test_trained_model_predicts_other_scans(tmp_path: Path) -> None:
     volume = Volume(image.transpose(1, 2, 0), (1.0, 1.0, 2.0))
     model = load_automatic(best, "cpu")
     answer = model.segment(volume).labels.transpose(2, 0, 1)
+    by_one_call = pumit.predict(volume.array, best, spacing_mm=volume.spacing_mm, device="cpu")
+    np.testing.assert_array_equal(by_one_call.labels.transpose(2, 0, 1), answer)
     # The box takes longer to learn; see test_network_learns_a_case_by_heart.
     mask, truth = answer == 1, labels == 1
     assert 2 * (mask & truth).sum() / (mask.sum() + truth.sum()) > 0.75

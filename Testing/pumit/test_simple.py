@@ -1,0 +1,139 @@
+"""Masks, labels and files by one call each, in any frame, from volumes, paths and arrays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pumit
+import pytest
+import SimpleITK
+from pumit import simple
+from pumit.errors import ExportError, PromptError, VolumeError
+from pumit.inference.interactive.segmenter import Segmenter
+from pumit.volume import Frame, Volume
+
+STEP = (3.0, 1.5, 1.0)
+
+
+@pytest.fixture(autouse=True)
+def bright_model(monkeypatch: pytest.MonkeyPatch, bright_segmenter: Segmenter) -> None:
+    monkeypatch.setattr(simple, "_segmenter", lambda model, device: bright_segmenter)
+
+
+def scan() -> tuple[Volume, npt.NDArray[np.bool_]]:
+    """A bright ball off the middle, its grid turned and mirrored."""
+    d, h, w = np.indices((16, 40, 48))
+    ball = ((d - 6) * 3) ** 2 + ((h - 18) * 1.5) ** 2 + (w - 30) ** 2 < 14**2
+    noise = np.random.default_rng(0).normal(0, 5, ball.shape)
+    direction = np.array([[0.0, 1, 0], [1, 0, 0], [0, 0, 1]])
+    return Volume(
+        (ball * 150 + 40 + noise).astype(np.int16), STEP, (5.0, -20.0, 7.0), direction
+    ), ball
+
+
+def dice(a: npt.NDArray[np.bool_], b: npt.NDArray[np.bool_]) -> float:
+    return 2 * float((a & b).sum()) / float(a.sum() + b.sum())
+
+
+@pytest.mark.parametrize("frame", ["LPS", "RAS", "voxel"])
+def test_a_click_means_the_same_in_every_frame(frame: Frame) -> None:
+    volume, ball = scan()
+    lps = volume.index_to_world((6, 18, 30))
+    point = {"LPS": lps, "RAS": lps * (-1, -1, 1), "voxel": (6, 18, 30)}[frame]
+    mask = pumit.segment(volume, [point], frame=frame)
+    assert mask.shape == volume.shape
+    assert dice(mask, ball) > 0.9
+
+
+@pytest.mark.parametrize("frame", ["LPS", "RAS", "voxel"])
+def test_a_box_means_the_same_in_every_frame(frame: Frame) -> None:
+    volume, ball = scan()
+    corners = volume.index_to_world([(1, 8, 15), (11, 28, 45)])
+    box = {"LPS": corners, "RAS": corners * (-1, -1, 1), "voxel": [(1, 8, 15), (11, 28, 45)]}
+    assert dice(pumit.segment(volume, box=box[frame], frame=frame), ball) > 0.9  # type: ignore[arg-type]
+
+
+def test_arrays_and_paths_are_scans_too(tmp_path: Path) -> None:
+    volume, ball = scan()
+    image = SimpleITK.GetImageFromArray(volume.array)
+    image.SetSpacing(STEP[::-1])
+    SimpleITK.WriteImage(image, str(tmp_path / "scan.nii.gz"))
+    click = {"points": [(6, 18, 30)], "frame": "voxel"}
+    masks = [
+        pumit.segment(volume.array, spacing_mm=STEP, **click),  # type: ignore[arg-type]
+        pumit.segment(tmp_path / "scan.nii.gz", **click),  # type: ignore[arg-type]
+    ]
+    assert all(dice(mask, ball) > 0.9 for mask in masks)
+    flat = pumit.segment(volume.array[6], [(0, 18, 30)], frame="voxel")
+    assert flat.shape == (40, 48)
+    assert dice(flat, ball[6]) > 0.9
+
+
+def test_an_array_of_slices_is_asked_for_its_spacing() -> None:
+    volume, _ = scan()
+    with pytest.raises(VolumeError, match="give spacing_mm"):
+        pumit.segment(volume.array, [(6, 18, 30)], frame="voxel")
+    with pytest.raises(VolumeError, match="give spacing_mm"):
+        pumit.InteractiveSession(simple._segmenter("", "")).set_volume(volume.array)
+
+
+@pytest.mark.parametrize(
+    ("frame", "point", "bounds"),
+    [
+        ("LPS", (100, 0, 10), r"100, 0, 10 mm \(L, P, S\).*L 5 to 63.5, P -20 to 27, S 7 to 52"),
+        ("RAS", (100, 0, 10), r"100, 0, 10 mm \(R, A, S\).*R -63.5 to -5, A -27 to 20, S 7 to 52"),
+        ("voxel", (16, 0, 0), r"16, 0, 0 \(d, h, w\).*d 0 to 15, h 0 to 39, w 0 to 47"),
+    ],
+)
+def test_a_point_outside_is_answered_in_its_own_frame(
+    frame: Frame, point: tuple[float, float, float], bounds: str
+) -> None:
+    with pytest.raises(PromptError, match=bounds):
+        pumit.segment(scan()[0], [point], frame=frame)
+
+
+def test_a_frame_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(PromptError, match="choose LPS, RAS or voxel"):
+        pumit.segment(scan()[0], [(0, 0, 0)], frame="IJK")  # type: ignore[arg-type]
+
+
+def test_numbers_that_are_no_point_are_refused() -> None:
+    with pytest.raises(PromptError, match="three numbers"):
+        pumit.segment(scan()[0], [(1, 2)])
+
+
+@pytest.mark.parametrize("suffix", [".seg.nrrd", ".nii.gz"])
+def test_a_mask_is_saved_in_one_line(tmp_path: Path, suffix: str) -> None:
+    volume, ball = scan()
+    path = tmp_path / f"liver{suffix}"
+    pumit.save(ball, volume, path, name="liver")
+    image = SimpleITK.ReadImage(str(path))
+    assert image.GetSpacing() == pytest.approx(STEP[::-1])
+    found = SimpleITK.GetArrayFromImage(image)
+    if suffix == ".nii.gz":
+        np.testing.assert_array_equal(found > 0, ball)
+    else:
+        assert int((found > 0).sum()) == int(ball.sum())  # the file holds the segment's box alone
+        assert "10200004" in image.GetMetaData("Segment0_Tags")
+
+
+def test_several_masks_are_saved_by_their_names(tmp_path: Path) -> None:
+    volume, ball = scan()
+    pumit.save({"Liver": ball, "Tumour": np.roll(ball, 3, 2)}, volume, tmp_path / "two.seg.nrrd")
+    image = SimpleITK.ReadImage(str(tmp_path / "two.seg.nrrd"))
+    names = [image.GetMetaData(f"Segment{i}_Name") for i in (0, 1)]
+    assert names == ["Liver", "Tumour"]
+
+
+def test_what_cannot_be_saved_is_one_sentence(tmp_path: Path) -> None:
+    volume, ball = scan()
+    for result in ({}, ball[1:], np.zeros_like(ball)):
+        with pytest.raises((ExportError, VolumeError)):
+            pumit.save(result, volume, tmp_path / "x.nii.gz")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_volume_is_shown_in_one_line() -> None:
+    assert repr(scan()[0]) == "<Volume: 16 x 40 x 48 voxels, 3 x 1.5 x 1 mm (D x H x W), int16>"
