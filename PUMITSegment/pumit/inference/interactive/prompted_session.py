@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from itertools import product
 
 import numpy as np
 import numpy.typing as npt
@@ -88,8 +87,8 @@ class PromptedSession(ABC):
         Raises:
             PromptError: If it has no size or is outside of the volume.
         """
-        corners = list(product(*zip(lower, upper, strict=True)))
-        places = self.volume.to_lps(corners, frame).tolist()
+        given = BoxPrompt.from_bounds(lower, upper).corners_lps
+        places = self.volume.to_lps(given, frame).tolist()
         self.add_prompt(BoxPrompt(tuple((x, y, z) for x, y, z in places)), segment)
 
     def add_scribble(
