@@ -20,6 +20,7 @@ from pumit.system.atomic import atomic_path
 from pumit.system.process import is_running, process_mark
 
 RUNS_VARIABLE = "PUMIT_RUNS"
+JSON_VARIABLE = "PUMIT_JSON"  # set where a run prints JSON at a terminal too
 STATUS = "status.json"
 CONTROL = "control"
 LOCK = "lock"

@@ -22,9 +22,10 @@ from pumit.geometry import (
 )
 from pumit.io.read import read_image
 
-# What points are given in: LPS or RAS mm, or indices of the array, (d, h, w).
-Frame = Literal["LPS", "RAS", "voxel"]
-_AXES = {"LPS": "LPS", "RAS": "RAS", "voxel": "dhw"}
+# What points are given in: LPS or RAS mm; indices of the array, (d, h, w); or the same as viewers
+# show them, (i, j, k): column, row, slice.
+Frame = Literal["LPS", "RAS", "voxel", "IJK"]
+_AXES = {"LPS": "LPS", "RAS": "RAS", "voxel": "dhw", "IJK": "ijk"}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -195,15 +196,15 @@ class Volume:
             PromptError: If there is no such frame, or they are not three numbers each.
         """
         if frame not in _AXES:
-            raise PromptError(f"There is no frame {frame!r}; choose LPS, RAS or voxel.")
+            raise PromptError(f"There is no frame {frame!r}; choose LPS, RAS, voxel or IJK.")
         try:
             given = np.asarray(points, dtype=np.float64)
         except (TypeError, ValueError):
             given = np.zeros(0)
         if given.shape[-1:] != (3,):
             raise PromptError(f"A point needs three numbers, got {points!r}.")
-        if frame == "voxel":
-            return self.index_to_world(given)
+        if frame in ("voxel", "IJK"):
+            return self.index_to_world(given if frame == "voxel" else given[..., ::-1])
         return given * (1.0 if frame == "LPS" else (-1.0, -1.0, 1.0))
 
     def require_inside(self, point_lps: Sequence[float], frame: Frame = "LPS") -> None:
@@ -216,13 +217,15 @@ class Volume:
             return
         corners = list(product(*((0, n - 1) for n in self.shape)))
         both: list[Floats] = [np.asarray(corners), self.world_to_index(point_lps)]
-        if frame != "voxel":
+        if frame == "IJK":
+            both = [part[..., ::-1] for part in both]
+        elif frame != "voxel":
             both = [self.index_to_world(corners), np.asarray(point_lps)]
             both = [part * (1.0 if frame == "LPS" else (-1.0, -1.0, 1.0)) for part in both]
         given = ", ".join(f"{v + 0.0:.6g}" for v in both[1])
         spans = zip(_AXES[frame], both[0].min(0) + 0.0, both[0].max(0) + 0.0, strict=True)
         where = ", ".join(f"{axis} {low:.4g} to {high:.4g}" for axis, low, high in spans)
-        unit = "" if frame == "voxel" else " mm"
+        unit = " mm" if frame in ("LPS", "RAS") else ""
         raise PromptError(
             f"The point {given}{unit} ({', '.join(_AXES[frame])}) lies outside of the volume, "
             f"which is from {where}; click inside the image."

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import SimpleITK
-from pumit.cli.main import _parser
+from pumit.cli.main import parser_of
 from pumit.export.dicom_series import write_dicom_series
 from pumit.io.labels.label_source import read_labels
 from pumit.volume import Volume
@@ -33,7 +33,7 @@ def test_its_commands_of_pumit_are_ones(page: str) -> None:
     ours = [shlex.split(line)[1:] for line in lines if line.startswith("pumit ")]
     assert [arguments[0] for arguments in ours] == ["serve"]
     for arguments in ours:
-        _parser(arguments[0]).parse_args(arguments)
+        parser_of(arguments[0]).parse_args(arguments)
 
 
 def test_its_programs_lead_from_a_series_to_a_dicom_seg(

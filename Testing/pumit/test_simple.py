@@ -37,21 +37,22 @@ def dice(a: npt.NDArray[np.bool_], b: npt.NDArray[np.bool_]) -> float:
     return 2 * float((a & b).sum()) / float(a.sum() + b.sum())
 
 
-@pytest.mark.parametrize("frame", ["LPS", "RAS", "voxel"])
+@pytest.mark.parametrize("frame", ["LPS", "RAS", "voxel", "IJK"])
 def test_a_click_means_the_same_in_every_frame(frame: Frame) -> None:
     volume, ball = scan()
     lps = volume.index_to_world((6, 18, 30))
-    point = {"LPS": lps, "RAS": lps * (-1, -1, 1), "voxel": (6, 18, 30)}[frame]
+    point = {"LPS": lps, "RAS": lps * (-1, -1, 1), "voxel": (6, 18, 30), "IJK": (30, 18, 6)}[frame]
     mask = pumit.segment(volume, [point], frame=frame)
     assert mask.shape == volume.shape
     assert dice(mask, ball) > 0.9
 
 
-@pytest.mark.parametrize("frame", ["LPS", "RAS", "voxel"])
+@pytest.mark.parametrize("frame", ["LPS", "RAS", "voxel", "IJK"])
 def test_a_box_means_the_same_in_every_frame(frame: Frame) -> None:
     volume, ball = scan()
     corners = volume.index_to_world([(1, 8, 15), (11, 28, 45)])
     box = {"LPS": corners, "RAS": corners * (-1, -1, 1), "voxel": [(1, 8, 15), (11, 28, 45)]}
+    box["IJK"] = [(15, 8, 1), (45, 28, 11)]
     assert dice(pumit.segment(volume, box=box[frame], frame=frame), ball) > 0.9  # type: ignore[arg-type]
 
 
@@ -85,6 +86,7 @@ def test_an_array_of_slices_is_asked_for_its_spacing() -> None:
         ("LPS", (100, 0, 10), r"100, 0, 10 mm \(L, P, S\).*L 5 to 63.5, P -20 to 27, S 7 to 52"),
         ("RAS", (100, 0, 10), r"100, 0, 10 mm \(R, A, S\).*R -63.5 to -5, A -27 to 20, S 7 to 52"),
         ("voxel", (16, 0, 0), r"16, 0, 0 \(d, h, w\).*d 0 to 15, h 0 to 39, w 0 to 47"),
+        ("IJK", (0, 0, 16), r"0, 0, 16 \(i, j, k\).*i 0 to 47, j 0 to 39, k 0 to 15"),
     ],
 )
 def test_a_point_outside_is_answered_in_its_own_frame(
@@ -95,8 +97,8 @@ def test_a_point_outside_is_answered_in_its_own_frame(
 
 
 def test_a_frame_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(PromptError, match="choose LPS, RAS or voxel"):
-        pumit.segment(scan()[0], [(0, 0, 0)], frame="IJK")  # type: ignore[arg-type]
+    with pytest.raises(PromptError, match="choose LPS, RAS, voxel or IJK"):
+        pumit.segment(scan()[0], [(0, 0, 0)], frame="XYZ")  # type: ignore[arg-type]
 
 
 def test_numbers_that_are_no_point_are_refused() -> None:

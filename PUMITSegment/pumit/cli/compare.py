@@ -8,7 +8,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from pumit.cli.shared.training_options import find_recipe, recipe_names
+from pumit.cli.shared.training_options import (
+    add_json_option,
+    choose_json,
+    find_recipe,
+    recipe_names,
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,11 +34,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--page-only", action="store_true", help="do not train; only write the page again"
     )
+    add_json_option(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run `pumit compare`; started again, it goes on. A training that fails makes the status 2."""
     since = time.time()  # torch takes seconds to load
+    choose_json(args)
     path, is_shipped = find_recipe(args.config)
 
     from pumit.training.comparison.run import compare, compare_again
@@ -57,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
         )
     except RunStopped as stop:
         print(f"pumit compare: {stop}", file=sys.stderr)
-        return 0
+        return stop.exit_status
     for title, message in compared.failures.items():
         print(f"pumit compare: {title} failed: {message}", file=sys.stderr)
     return 2 if compared.failures else 0

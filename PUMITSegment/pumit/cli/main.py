@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import Any, Protocol, cast
 
 from pumit import __version__
+from pumit.cli.shared.quiet import QUIET_VARIABLE
 from pumit.errors import PumitError
 from pumit.system.machine import share_heaps
 from pumit.system.optional import what_is_missing
@@ -24,6 +25,7 @@ logger = logging.getLogger(__name__)
 COMMANDS = {
     "demo": ("pumit.cli.demo", "segment a generated scan: mask, DICOM-SEG and picture"),
     "segment": ("pumit.cli.segment", "segment a scan from points, boxes or a markups file"),
+    "info": ("pumit.cli.info", "show size, place and modality of a scan, and a place to click"),
     "predict": ("pumit.cli.predict", "segment or classify scans automatically, one or many"),
     "reconstruct": ("pumit.cli.reconstruct", "show what a tokenizer keeps of a scan"),
     "models": ("pumit.cli.models", "list, verify, fetch, add, export, import or remove models"),
@@ -51,25 +53,70 @@ class Command(Protocol):
         """Do it; returns the exit status."""
 
 
+class _Help(argparse.HelpFormatter):
+    """Help that names a default wherever there is one."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        text, default = action.help or "", action.default
+        is_told = "%(default)" in text or str(default) in text
+        if default in (None, False, argparse.SUPPRESS, "") or default == [] or is_told:
+            return text
+        return f"{text} (%(default)s)"
+
+
 class _Parser(argparse.ArgumentParser):
-    """A parser whose complaint is one line."""
+    """A parser whose complaint is one line, and whose help names defaults."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **{"formatter_class": _Help, **kwargs})
 
     def error(self, message: str) -> Any:
         self.exit(2, f"{self.prog}: {message} (`{self.prog} --help` shows the usage)\n")
 
 
-def _parser(chosen: str | None) -> _Parser:
+class _Completion(argparse.Action):
+    """Print the script of a shell."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *args: Any, **kwargs: Any) -> None:
+        try:
+            import shtab
+        except ModuleNotFoundError:
+            parser.error("completion needs shtab: pip install shtab")
+        print(shtab.complete(parser_of(*COMMANDS), shell=args[1]))
+        parser.exit()
+
+
+def parser_of(*chosen: str) -> argparse.ArgumentParser:
+    """Make the parser, with the arguments of these commands; others are only named."""
     parser = _Parser(prog="pumit", description="Promptable segmentation of any medical scan.")
     parser.add_argument("--version", action="version", version=f"pumit {__version__}")
-    parser.add_argument("--verbose", action="store_true", help="log what happens, on stderr")
+    parser.add_argument(
+        "--print-completion",
+        action=_Completion,
+        choices=("bash", "zsh", "tcsh"),
+        help="print a script by which this shell completes commands, and end",
+    )
+    _add_talk(parser, default=False)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, (module, help_line) in COMMANDS.items():
         sub = commands.add_parser(
             name, help=help_line, description=f"{help_line[0].upper()}{help_line[1:]}."
         )
-        if name == chosen:
+        if name in chosen:
             cast(Command, import_module(module)).add_arguments(sub)
+            # Behind the command too; what was said before it stays where it is not repeated.
+            _add_talk(sub, default=argparse.SUPPRESS)
     return parser
+
+
+def _add_talk(parser: argparse.ArgumentParser, *, default: Any) -> None:
+    """Declare how much a command says."""
+    parser.add_argument(
+        "--verbose", action="store_true", default=default, help="log what happens, on stderr"
+    )
+    parser.add_argument(
+        "--quiet", action="store_true", default=default, help="no progress bar, no warnings"
+    )
 
 
 def join_negative_values(arguments: Sequence[str]) -> list[str]:
@@ -98,9 +145,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     share_heaps()
     arguments = join_negative_values(sys.argv[1:] if argv is None else argv)
     chosen = next((a for a in arguments if not a.startswith("-")), None)
-    args = _parser(chosen).parse_args(arguments)
+    args = parser_of(*filter(None, [chosen])).parse_args(arguments)
+    if args.quiet:
+        os.environ[QUIET_VARIABLE] = "1"
+    level = logging.ERROR if args.quiet else logging.WARNING
     logging.basicConfig(
-        level=logging.INFO if args.verbose else logging.WARNING,
+        level=logging.INFO if args.verbose else level,
         format="%(levelname)s %(name)s: %(message)s",
     )
     # Files with odd headers make libraries talk; a user needs one line, not theirs.

@@ -21,11 +21,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--preset",
+        choices=("quick", "balanced", "thorough"),
         default="quick",
         help="quick: about ten minutes; balanced: one hour; thorough: overnight",
     )
     parser.add_argument(
-        "--goal", help="automatic: segmentation without clicks; clicks: better answers to clicks"
+        "--goal",
+        choices=("automatic", "clicks"),
+        help="automatic: segmentation without clicks; clicks: better answers to clicks",
     )
     parser.add_argument(
         "--network", help="network for automatic segmentation, such as nnformer_small or basic_unet"

@@ -1,4 +1,4 @@
-"""`pumit pretrain`: train from a recipe; progress as JSON lines on standard output."""
+"""`pumit pretrain`: train from a recipe; sentences at a terminal, JSON lines where it is piped."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pumit.cli.shared.training_options import (
     add_training_options,
+    choose_json,
     find_recipe,
     overrides_of,
     until_stopped,
@@ -21,8 +22,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run `pumit pretrain`; started again, it resumes. A stopped run ends with status 0."""
+    """Run `pumit pretrain`; started again, it resumes."""
     since = time.time()  # torch takes seconds to load
+    choose_json(args)
     path, _ = find_recipe(args.config)
 
     from pumit.training.pretrain import pretrain

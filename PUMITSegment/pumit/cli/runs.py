@@ -28,7 +28,7 @@ POLL_SECONDS = 0.25
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `pumit runs`."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    listing = actions.add_parser("list", help="list the runs in your folder of runs, latest first")
+    listing = actions.add_parser("list", help="list the runs of your folder of runs and of ./runs")
     listing.add_argument("folder", type=Path, nargs="?", help="another folder of runs")
     helps = {
         "status": "show the status of a run and the last lines of its log",
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run `pumit runs`."""
     if args.action == "list":
-        _list(args.folder or runs_folder())
+        _list(known_runs() if args.folder is None else list_runs(args.folder))
         return 0
     folder = find_run(args.run)
     status = _status_of(folder)
@@ -72,7 +72,7 @@ def find_run(text: str) -> Path:
     for folder in (Path(text), runs_folder() / text):
         if (folder / STATUS).is_file():
             return folder.absolute()
-    named = [folder for folder, status in list_runs() if status.name == text]
+    named = [folder for folder, status in known_runs() if status.name == text]
     if len(named) == 1:
         return named[0]
     if named:
@@ -96,12 +96,24 @@ def _status_of(folder: Path) -> RunStatus:
     return status
 
 
-def _list(folder: Path) -> None:
-    found = list_runs(folder)
+def known_runs() -> list[tuple[Path, RunStatus]]:
+    """Runs of the folder of runs and of `runs` in the working directory, the latest first."""
+    # `-o runs/mine` is what the documentation says.
+    found = dict(list_runs(Path("runs")))
+    found |= dict(list_runs())
+    return sorted(found.items(), key=lambda run: run[1].updated, reverse=True)
+
+
+def _shown(folder: Path) -> str:
+    """What `pumit runs` takes for a run: its name in the folder of runs, else its path."""
+    return folder.name if folder.parent == runs_folder() else str(folder)
+
+
+def _list(found: Sequence[tuple[Path, RunStatus]]) -> None:
     if not found:
         print("There are no runs.")
         return
-    rows = [(f.name, s.name, s.task, describe(s)) for f, s in found]
+    rows = [(_shown(f), s.name, s.task, describe(s)) for f, s in found]
     _print_table([("FOLDER", "MODEL", "TASK", "STATE"), *rows])
 
 

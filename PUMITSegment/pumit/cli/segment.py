@@ -6,9 +6,10 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from pumit.cli.find import add_find_arguments, find_image, find_in, meaning_of
 from pumit.cli.shared.companion_files import add_companion_arguments, companions_of
@@ -20,24 +21,36 @@ if TYPE_CHECKING:
     from pumit.inference.interactive.segmenter import Segmenter
     from pumit.inference.interactive.session import InteractiveSession
     from pumit.segmentation import Segmentation
-    from pumit.volume import Volume
+    from pumit.volume import Frame, Volume
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `pumit segment`."""
     parser.add_argument("image", type=Path, help="NIfTI, NRRD, MHA, DICOM folder or zip, PNG, JPEG")
-    position = "world position in mm, right-anterior-superior as Slicer shows it"
     parser.add_argument(
-        "--point", action="append", default=[], metavar="R,A,S", help=f"click inside: {position}"
-    )
-    parser.add_argument(
-        "--negative",
+        "--point",
         action="append",
         default=[],
         metavar="R,A,S",
-        help=f"click outside: {position}",
+        help="click inside: a position in the frame of --frame; of a picture also COLUMN,ROW",
     )
-    parser.add_argument("--box", metavar="R,A,S,R,A,S", help=f"two opposite corners: {position}")
+    parser.add_argument(
+        "--negative", action="append", default=[], metavar="R,A,S", help="click outside, likewise"
+    )
+    parser.add_argument("--box", metavar="R,A,S,R,A,S", help="two opposite corners, likewise")
+    parser.add_argument(
+        "--voxel",
+        action="append",
+        default=[],
+        metavar="I,J,K",
+        help="click inside: column, row and slice, from 0, whatever --frame says",
+    )
+    parser.add_argument(
+        "--frame",
+        choices=("RAS", "LPS", "IJK"),
+        default="RAS",
+        help="frame of the positions: mm as Slicer shows them, mm as DICOM has them, or voxels",
+    )
     parser.add_argument("--prompts", type=Path, help="markups file of Slicer, .mrk.json")
     parser.add_argument(
         "--answer",
@@ -99,38 +112,56 @@ def ras_to_lps(ras: list[float]) -> tuple[float, float, float]:
     return (-ras[0], -ras[1], ras[2])
 
 
-def prompts_from(args: argparse.Namespace) -> list[Prompt]:
-    """Prompts in the order box, file, points, negative points.
+def position_of(text: str, option: str, frame: Frame) -> tuple[list[float], Frame]:
+    """Parse a position; two numbers are column and row of a picture.
 
     Raises:
-        PromptError: If there are none or one cannot be parsed.
+        PromptError: If it is no position.
     """
+    if text.count(",") == 1:
+        return [*parse_numbers(text, 2, option), 0.0], "IJK"
+    return parse_numbers(text, 3, option), "IJK" if option == "--voxel" else frame
+
+
+def prompts_from(args: argparse.Namespace, volume: Volume | None = None) -> list[Prompt]:
+    """Prompts in the order box, file, points, negative points.
+
+    Args:
+        args: Arguments of the command.
+        volume: The scan that they are for; None before it is read, to check what was typed.
+
+    Raises:
+        PromptError: If there are none, one cannot be parsed, or a point lies outside of the scan;
+            the message says where the scan is, in the frame of the point.
+    """
+    from pumit.volume import Volume
+
+    scan = volume or Volume(np.zeros((1, 1, 1)))
     prompts: list[Prompt] = []
     if args.box:
         corners = parse_numbers(args.box, 6, "--box")
-        prompts.append(BoxPrompt.from_bounds(ras_to_lps(corners[:3]), ras_to_lps(corners[3:])))
+        given = BoxPrompt.from_bounds(corners[:3], corners[3:]).corners_lps
+        places = scan.to_lps(given, args.frame).tolist()
+        prompts.append(BoxPrompt(tuple((x, y, z) for x, y, z in places)))
+    points: list[tuple[Prompt, Frame]] = []
     if args.prompts:
         from pumit.io.markups import read_markups
 
-        prompts += read_markups(args.prompts)
-    for text in args.point:
-        prompts.append(PointPrompt(ras_to_lps(parse_numbers(text, 3, "--point"))))
-    for text in args.negative:
-        prompts.append(PointPrompt(ras_to_lps(parse_numbers(text, 3, "--negative")), False))
+        points += [(prompt, "RAS") for prompt in read_markups(args.prompts)]
+    for option, is_positive in (("point", True), ("voxel", True), ("negative", False)):
+        for text in getattr(args, option):
+            values, frame = position_of(text, f"--{option}", args.frame)
+            if not scan.is_planar and text.count(",") == 1:
+                raise PromptError(f"--{option} needs three numbers in a volume, got {text!r}.")
+            x, y, z = scan.to_lps(values, frame).tolist()
+            points.append((PointPrompt((x, y, z), is_positive), frame))
+    for prompt, frame in points:
+        if volume is not None and isinstance(prompt, PointPrompt):
+            volume.require_inside(prompt.point_lps, frame)
+        prompts.append(prompt)
     if not prompts and not args.find:
-        raise PromptError("No prompt is given; use --point, --box, --prompts or --find.")
+        raise PromptError("No prompt is given; use --point, --voxel, --box, --prompts or --find.")
     return prompts
-
-
-def check_points(prompts: Sequence[Prompt], volume: Volume) -> None:
-    """Refuse a point outside of a scan, in the frame in which it was given.
-
-    Raises:
-        PromptError: If there is one; the message says where the scan is.
-    """
-    for prompt in prompts:
-        if isinstance(prompt, PointPrompt):
-            volume.require_inside(prompt.point_lps, "RAS")
 
 
 def check_target(path: Path) -> None:
@@ -152,8 +183,6 @@ def check_target(path: Path) -> None:
 
 def segment_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation, dict[str, Any]]:
     """Read, prompt and predict; returns the segmentation and figures about it."""
-    import numpy as np
-
     from pumit.export.terminology import SegmentTerminology, concept_for
     from pumit.export.write import check_suffix
     from pumit.segmentation import Segmentation
@@ -170,7 +199,7 @@ def segment_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation, 
         return find_image(args, step)
     step("Reading the scan", 0.05)
     volume = Volume.read(args.image, series=args.series)
-    check_points(prompts, volume)
+    prompts = prompts_from(args, volume)
     step("Loading the model", 0.25)
     # Torch loads here, after what the user may have to repair first.
     from pumit.inference.interactive.segmenter import load_segmenter
@@ -286,14 +315,14 @@ def run(args: argparse.Namespace) -> int:
                 segmentation.volume,
                 segmentation.segments,
                 args.picture,
-                prompts=prompts_from(args),
+                prompts=prompts_from(args, segmentation.volume),
                 title=facts["segment"],
             )
     if args.json:
         print(json.dumps(facts))
     else:
         is_planar = facts["volume_ml"] is None
-        size = f"{facts['voxels']} pixels" if is_planar else f"{facts['volume_ml']} ml"
+        size = f"{facts['voxels']} pixels" if is_planar else f"{facts['volume_ml']:.4g} mL"
         trust = f"estimated IoU {facts['estimated_iou']}"
         if facts["estimated_iou"] is None:
             trust = f"found by {facts['model']}"

@@ -1,4 +1,4 @@
-"""`pumit train`: fine-tune on labelled scans; progress as JSON lines on standard output."""
+"""`pumit train`: train on labelled scans; sentences at a terminal, JSON lines where it is piped."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 from pumit.cli.shared.training_options import (
     add_training_options,
+    choose_json,
     find_recipe,
     overrides_of,
     until_stopped,
@@ -24,8 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run `pumit train`; started again, it resumes. A run that is stopped ends with status 0."""
+    """Run `pumit train`; started again, it resumes."""
     since = time.time()  # torch takes seconds to load
+    choose_json(args)
     path, is_shipped = find_recipe(args.config)
 
     from pumit.training.train import finetune

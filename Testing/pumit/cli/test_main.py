@@ -186,3 +186,40 @@ def test_joining_loses_nothing(arguments: list[str]) -> None:
     assert "".join(arguments) == "".join(joined).replace("=-", "-") or any(
         "=" in a for a in arguments
     )
+
+
+def test_talk_is_chosen_before_or_behind_the_command(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[bool, bool]] = []
+
+    def models(args: Any) -> int:
+        seen.append((args.verbose, args.quiet))
+        return 0
+
+    monkeypatch.setattr("pumit.cli.models.run", models)
+    monkeypatch.setenv("PUMIT_QUIET", "")
+    for line in (
+        ("models", "list"),
+        ("--verbose", "models", "list"),
+        ("models", "--verbose", "list"),
+        ("--quiet", "models", "list"),
+        ("models", "--quiet", "list"),
+    ):
+        assert run(*line).status == 0
+    assert seen == [(False, False), (True, False), (True, False), (False, True), (False, True)]
+
+
+def test_help_names_defaults(run: Any) -> None:
+    text = " ".join(run("segment", "--help").out.split())
+    for what in ("checkpoint file (default)", "mps (auto)", "voxels (RAS)"):
+        assert what in text
+    assert "(None)" not in text
+    assert "(False)" not in text
+
+
+def test_completion_knows_every_command(run: Any) -> None:
+    pytest.importorskip("shtab")
+    script = run("--print-completion", "bash").out
+    assert all(command in script for command in COMMANDS)
+    assert "--terminology" in script

@@ -41,7 +41,7 @@ def test_a_click_writes_the_mask_on_the_scans_grid(
     ran = run("segment", scan, "--point", inside, "-o", tmp_path / name)
     assert ran.status == 0, ran.err
     assert ran.err == ""
-    assert "ml, estimated IoU" in ran.out
+    assert "mL, estimated IoU" in ran.out
     written, source = (SimpleITK.ReadImage(str(p)) for p in (tmp_path / name, scan))
     mask = SimpleITK.GetArrayFromImage(written).squeeze() > 0
     if mask.shape == truth(scan).shape:  # a .seg.nrrd holds the segment's box alone
@@ -163,6 +163,44 @@ def test_a_photograph_is_measured_in_pixels(run: Any, tmp_path: Path) -> None:
     assert "pixels" in ran.out
     mask = SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(str(tmp_path / "o.nii.gz"))).squeeze()
     assert dice(mask > 0, array > 0) > 0.9
+
+
+@pytest.mark.usefixtures("bright")
+@pytest.mark.parametrize(
+    "prompts",
+    [
+        ["--voxel", "24,20,6"],
+        ["--point", "24,20,6", "--frame", "IJK"],
+        ["--box", "10,6,2,38,34,10", "--frame", "IJK"],
+    ],
+)
+def test_voxels_are_column_row_and_slice(
+    run: Any, scan: Path, tmp_path: Path, prompts: list[str]
+) -> None:
+    ran = run("segment", scan, *prompts, "-o", tmp_path / "o.nii.gz")
+    assert ran.status == 0, ran.err
+    mask = SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(str(tmp_path / "o.nii.gz"))) > 0
+    assert dice(mask, truth(scan)) > 0.95
+
+
+@pytest.mark.usefixtures("bright")
+def test_a_pixel_of_a_picture_is_column_and_row(run: Any, refused: Any, tmp_path: Path) -> None:
+    array = np.zeros((40, 60), np.uint8)
+    array[10:30, 30:55] = 200
+    SimpleITK.WriteImage(SimpleITK.GetImageFromArray(array), str(tmp_path / "photo.png"))
+    line = refused("segment", tmp_path / "photo.png", "--point=70,20", "-o", tmp_path / "o.nii.gz")
+    assert (
+        "The point 70, 20, 0 (i, j, k) lies outside of the volume, which is from i 0 to 59" in line
+    )
+    ran = run("segment", tmp_path / "photo.png", "--point=45,20", "-o", tmp_path / "o.nii.gz")
+    assert ran.status == 0, ran.err
+    mask = SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(str(tmp_path / "o.nii.gz"))).squeeze()
+    assert dice(mask > 0, array > 0) > 0.9
+
+
+def test_two_numbers_are_no_point_of_a_volume(refused: Any, scan: Path, tmp_path: Path) -> None:
+    line = refused("segment", scan, "--point=20,20", "-o", tmp_path / "o.nii.gz")
+    assert "three numbers in a volume" in line
 
 
 def test_every_kind_of_prompt_reaches_the_model(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from pumit.cli.shared.quiet import QUIET_VARIABLE
 
 
 class Steps(Protocol):
@@ -22,7 +25,7 @@ def progress_bar(*, quiet: bool) -> Iterator[Steps]:
     """A bar on standard error, shown only on a terminal and unless `quiet`."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    shown = console.is_terminal and not quiet
+    shown = console.is_terminal and not quiet and not os.environ.get(QUIET_VARIABLE)
     with Progress(*columns, console=console, transient=True, disable=not shown) as bar:
         task = bar.add_task("Starting", total=1.0)
 

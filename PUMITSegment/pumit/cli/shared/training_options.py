@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
 
 from pumit.errors import PumitError
+from pumit.runs import JSON_VARIABLE
 
 
 def add_training_options(parser: argparse.ArgumentParser, output: str) -> None:
@@ -32,6 +34,7 @@ def add_training_options(parser: argparse.ArgumentParser, output: str) -> None:
     parser.add_argument("--steps", type=int, help="total number of optimiser steps")
     parser.add_argument("--device", help="auto, cpu, cuda, cuda:1")
     parser.add_argument("--workers", type=int, help="number of processes that prepare batches")
+    add_json_option(parser)
     parser.add_argument(
         "--finish",
         action="store_true",
@@ -40,7 +43,7 @@ def add_training_options(parser: argparse.ArgumentParser, output: str) -> None:
 
 
 def until_stopped(command: str, train: Callable[[], object]) -> int:
-    """Train; returns the exit status, which is 0 for a run that was stopped, too.
+    """Train; returns the exit status: 0, also of a run that was told to stop; 130 after Ctrl-C.
 
     Args:
         command: Name of the command, for the message.
@@ -49,11 +52,40 @@ def until_stopped(command: str, train: Callable[[], object]) -> int:
     from pumit.training.run.control import RunStopped
 
     try:
-        train()
+        made = train()
+        if isinstance(made, Path) and sys.stdout.isatty() and not os.environ.get(JSON_VARIABLE):
+            print(next_step(made))
     except RunStopped as stop:
         if str(stop):  # of several processes the first one says it
             print(f"pumit {command}: {stop}", file=sys.stderr)
+        return stop.exit_status
     return 0
+
+
+def next_step(model: Path) -> str:
+    """What to do with a model that was just trained, as a line with a command."""
+    from pumit.models.card import kind_of
+    from pumit.models.checkpoint import read_recipe
+
+    command = "segment SCAN --point=R,A,S -o OUT.seg.nrrd"
+    if kind_of(read_recipe(model)[0]) != "promptable":
+        command = "predict SCANS -o OUT"
+    return f"Next: pumit {command} --model {os.path.relpath(model)}"
+
+
+def add_json_option(parser: argparse.ArgumentParser) -> None:
+    """Declare `--json` of a command that logs a training."""
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="print progress as JSON lines at a terminal too, as where it is piped",
+    )
+
+
+def choose_json(args: argparse.Namespace) -> None:
+    """Heed `--json`, here and in processes that this one starts."""
+    if args.json:
+        os.environ[JSON_VARIABLE] = "1"
 
 
 def recipe_folder() -> Path:

@@ -22,7 +22,17 @@ SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
 
 
 class RunStopped(Exception):
-    """The run was stopped; its state is saved, and it can be resumed."""
+    """The run was stopped; its state is saved, and it can be resumed.
+
+    Args:
+        sentence: Message for the user.
+        signal_number: Signal that stopped it, 2 for Ctrl-C; 0 for a command.
+    """
+
+    def __init__(self, sentence: str = "", signal_number: int = 0) -> None:
+        super().__init__(*filter(None, [sentence]))
+        # As shells have it: 130 after Ctrl-C, so that `train && predict` ends there.
+        self.exit_status = 128 + signal_number if signal_number else 0
 
 
 class RunControl:
@@ -35,7 +45,7 @@ class RunControl:
 
     def __init__(self, folder: Path | None, *, since: float = 0.0) -> None:
         self.path = None if folder is None else folder / CONTROL
-        self._is_signalled, self._pid = False, os.getpid()
+        self.signal_number, self._pid = 0, os.getpid()
         self._checked_at, self._seen = -CHECK_SECONDS, False
         if self.path is not None:
             with suppress(OSError):
@@ -50,7 +60,7 @@ class RunControl:
         Raises:
             ExportError: If the folder is gone: nobody could command or find the run any more.
         """
-        if self._is_signalled:
+        if self.signal_number:
             return "stop"
         if self.path is None:
             return None
@@ -114,6 +124,6 @@ class RunControl:
             if number != signal.SIGINT:
                 os._exit(1)
             return
-        if self._is_signalled:
+        if self.signal_number:
             raise KeyboardInterrupt
-        self._is_signalled = True
+        self.signal_number = number

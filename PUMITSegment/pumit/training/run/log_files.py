@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pumit.errors import ExportError
-from pumit.runs import LOG, TEXT_LOG, RunState, RunStatus, read_status, write_status
+from pumit.runs import JSON_VARIABLE, LOG, TEXT_LOG, RunState, RunStatus, read_status, write_status
 from pumit.training.run.log_text import sentence_of
 
 logger = logging.getLogger(__name__)
@@ -60,13 +60,14 @@ class RunJournal:
         """
         line = json.dumps(record)
         with self._lock:
-            if prints:
-                self._print(line)
             self._append(LOG, line)
             self._note(record)
             sentence = sentence_of(record, self.status.steps)
             if sentence:
                 self.write_text(sentence)
+            printed = sentence if self._is_for_people() else line
+            if prints and printed:
+                self._print(printed)
 
     def write_text(self, sentence: str) -> None:
         """A sentence for the log that a person reads."""
@@ -104,6 +105,13 @@ class RunJournal:
         if isinstance(record.get("model"), str):
             changes["model"] = record["model"]
         self.status = replace(self.status, **changes)
+
+    def _is_for_people(self) -> bool:
+        """Whether standard output is a terminal, and no JSON was requested there."""
+        try:
+            return sys.stdout.isatty() and not os.environ.get(JSON_VARIABLE)
+        except (AttributeError, ValueError):  # there is none, or it is closed
+            return False
 
     def _print(self, line: str) -> None:
         if not self._has_reader:

@@ -61,7 +61,7 @@ def run_session(folder: Path, *, since: float) -> Iterator[RunReporter]:
             sentence = str(stop) or f"Stopped. {kept(folder)}"
             reporter.event("stopped", sentence)
             reporter.state("stopped", sentence)
-            raise RunStopped(sentence) from None
+            raise RunStopped(sentence, control.signal_number) from None
         except KeyboardInterrupt:
             reporter.state("stopped", f"Stopped at once. {kept(folder)}")
             raise

@@ -57,6 +57,20 @@ def test_runs_are_listed(run: Any, folder: Path, tmp_path: Path) -> None:
     assert run("runs", "list", tmp_path / "empty").out == "There are no runs.\n"
 
 
+def test_a_run_below_the_working_directory_is_found(
+    run: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The documentation trains into runs/mine."""
+    mine = tmp_path / "work" / "runs" / "mine"
+    mine.mkdir(parents=True)
+    write_status(mine, RunStatus("training", "Step 1 of 9.", name="spleen"))
+    monkeypatch.chdir(tmp_path / "work")
+    lines = run("runs", "list").out.splitlines()
+    assert {line.split()[0] for line in lines[1:]} == {"first", str(Path("runs/mine"))}
+    for name in ("spleen", "runs/mine"):
+        assert "Step 1 of 9" in run("runs", "status", name).out
+
+
 @pytest.mark.parametrize("name", ["first", "liver", "folder"])
 def test_status_is_reported_by_folder_or_name(run: Any, folder: Path, name: str) -> None:
     (folder / "log.txt").write_text("one\ntwo\n", encoding="utf-8")

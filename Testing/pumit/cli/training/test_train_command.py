@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import signal
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -127,6 +129,40 @@ def test_a_stopped_run_ends_well_and_goes_on(
     assert run("runs", "status", out).out.startswith("made (segmentation): stopped: Stopped.")
     assert run("train", path, "-o", out, "--steps", 1).status == 0
     assert (out / "made.safetensors").is_file()
+
+
+def test_ctrl_c_has_its_own_status(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`pumit train && pumit predict` ends there."""
+    write_pairs(tmp_path / "set", 2)
+    path = recipe(tmp_path, data={"folder": "set", "classes": {"ball": 1, "box": 2}})
+    work = segmentation_run.prepare_all
+
+    def interrupted(*args: Any, **options: Any) -> Any:
+        signal.raise_signal(signal.SIGINT)
+        return work(*args, **options)
+
+    monkeypatch.setattr(segmentation_run, "prepare_all", interrupted)
+    ran = run("train", path, "-o", tmp_path / "out", "--steps", 1)
+    assert ran.status == 130
+    assert ran.err.startswith("pumit train: Stopped.")
+
+
+def test_a_terminal_gets_sentences_and_a_next_step(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_pairs(tmp_path / "set", 2)
+    path = recipe(tmp_path, data={"folder": "set", "classes": {"ball": 1, "box": 2}})
+    monkeypatch.setattr(type(sys.stdout), "isatty", lambda self: True)
+    ran = run("train", path, "-o", tmp_path / "people", "--steps", 1)
+    assert ran.status == 0, ran.err
+    assert "{" not in ran.out
+    assert "2 cases found" in ran.out
+    assert ran.out.splitlines()[-1].startswith("Next: pumit predict SCANS -o OUT --model ")
+    monkeypatch.setenv("PUMIT_JSON", "")
+    ran = run("train", path, "-o", tmp_path / "programs", "--steps", 1, "--json")
+    assert all(json.loads(line) for line in ran.out.splitlines())
 
 
 def test_another_recipe_for_a_run_is_refused(run: Any, refused: Any, tmp_path: Path) -> None:

@@ -1,0 +1,77 @@
+"""`pumit info`: size, place, orientation and modality of a scan, and a place to click."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from pumit.volume import Volume
+
+_TOWARDS = ("left", "posterior", "superior"), ("right", "anterior", "inferior")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of `pumit info`."""
+    parser.add_argument("image", type=Path, help="scan: a file, or a folder of DICOM")
+    parser.add_argument("--series", help="SeriesInstanceUID, if the folder holds several series")
+    parser.add_argument("--json", action="store_true", help="print the facts as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run `pumit info`."""
+    from pumit.volume import Volume
+
+    facts = facts_of(Volume.read(args.image, series=args.series))
+    if args.json:
+        print(json.dumps(facts))
+        return 0
+    size, step = (" x ".join(f"{v:.4g}" for v in facts[k]) for k in ("voxels", "spacing_mm"))
+    place = ", ".join(
+        f"{axis} {low:g} to {high:g}" for axis, (low, high) in zip("RAS", facts["ras"], strict=True)
+    )
+    channels = f", {facts['channels']} channels" if facts["channels"] > 1 else ""
+    ras, voxel = (",".join(f"{v:g}" for v in facts[k]) for k in ("middle_ras", "middle_voxel"))
+    rows = {
+        "Size": f"{size} voxels (columns, rows, slices){channels}",
+        "Spacing": f"{step} mm",
+        "Orientation": f"{', '.join(facts['orientation'])} (columns, rows, slices run there)",
+        "Extent": f"{place} mm",
+        "Intensities": f"{facts['type']}, {facts['range'][0]:g} to {facts['range'][1]:g}",
+        "Modality": facts["modality"] or "not stated",
+        "To click in the middle": f"--point={ras} or --voxel={voxel}",
+    }
+    width = max(map(len, rows))
+    print("\n".join(f"{name.ljust(width)}  {text}" for name, text in rows.items()))
+    return 0
+
+
+def facts_of(volume: Volume) -> dict[str, Any]:
+    """Facts of a scan as JSON values; numbers of voxels in the order columns, rows, slices."""
+    from pumit.structures.find import modality_of_scan
+
+    middle = [(n - 1) // 2 for n in volume.shape]
+    corners = volume.index_to_world(list(product(*((0, n - 1) for n in volume.shape))))
+    signs = (-1.0, -1.0, 1.0)
+    ends = np.sort(np.stack((corners.min(0) * signs, corners.max(0) * signs)), axis=0)
+    axes = [volume.direction[:, i] for i in range(3)]
+    largest = [int(np.abs(axis).argmax()) for axis in axes]
+    return {
+        "voxels": list(volume.shape[::-1]),
+        "spacing_mm": list(volume.spacing_mm[::-1]),
+        "channels": volume.channels,
+        "orientation": [
+            _TOWARDS[int(axis[i] < 0)][i] for axis, i in zip(axes, largest, strict=True)
+        ],
+        "ras": [[round(v, 2) + 0.0 for v in pair] for pair in ends.T.tolist()],
+        "type": str(volume.array.dtype),
+        "range": [float(volume.array.min()), float(volume.array.max())],
+        "modality": modality_of_scan(volume),
+        "middle_ras": [round(v, 1) + 0.0 for v in (volume.index_to_world(middle) * signs).tolist()],
+        "middle_voxel": middle[::-1],
+    }
