@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -215,7 +216,9 @@ def _picture(polygons: Sequence[Floats], shape: tuple[int, ...]) -> npt.NDArray[
     return np.asarray(np.cumsum(meets[:, :0:-1], axis=1)[:, ::-1] % 2 == 1)
 
 
-def _add_meets(meets: npt.NDArray[np.int32], row: Floats, start: Floats, end: Floats) -> None:
+def _add_meets(
+    meets: npt.NDArray[np.int32], row: npt.NDArray[Any], start: Floats, end: Floats
+) -> None:
     """Count where sides are met by the rays of rows, (rows, 1)."""
     at, side = np.nonzero((start[:, 0] > row) != (end[:, 0] > row))
     height = row[at, 0]
