@@ -284,7 +284,7 @@ def write_companions(
     # A name and a path may be a patient's.
     options = {key: getattr(args, key) for key in ("point", "negative", "box", "find")}
     if args.prompts:
-        from pumit.models.index import file_sha256
+        from pumit.system.checksum import file_sha256
 
         options["prompts_sha256"] = file_sha256(args.prompts)
     companions.write(

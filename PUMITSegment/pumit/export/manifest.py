@@ -16,6 +16,7 @@ import pumit
 from pumit.export.spacing import written_spacing_mm
 from pumit.segmentation import Algorithm, Segment
 from pumit.system.atomic import write_json
+from pumit.system.checksum import file_sha256
 from pumit.volume import Volume
 
 FORMAT = "pumit-manifest-1"
@@ -71,7 +72,7 @@ def manifest_of(
         "options": dict(options or {}),
         "input": _input(volume, image),
         "result": {
-            "sha256": _file_sha256(result),
+            "sha256": file_sha256(result),
             "bytes": result.stat().st_size,
             "segments": [f"{s.type.scheme}:{s.type.value}" for s in segments],
         },
@@ -107,7 +108,7 @@ def _input(volume: Volume, image: Path | None) -> dict[str, Any]:
         found["series_instance_uid"] = volume.source.series_instance_uid
         found["sop_instance_uids"] = list(volume.source.instances)
     if image is not None and image.is_file():
-        found["file_sha256"] = _file_sha256(image)
+        found["file_sha256"] = file_sha256(image)
     return found
 
 
@@ -124,8 +125,3 @@ def voxels_sha256(volume: Volume) -> str:
     digest.update(" ".join(f"{v + 0.0:.4f}" for v in grid).encode())
     digest.update(array.reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
-
-
-def _file_sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

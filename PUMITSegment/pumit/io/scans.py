@@ -72,7 +72,7 @@ def _listed(path: Path, series: str | None) -> list[Scan]:
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise VolumeError(f"The list {path.name} cannot be read ({error}).") from None
+        raise VolumeError(f"The list of scans cannot be read: {_reason(error)}.") from None
     scans = []
     for line in lines:
         given, _, name = line.partition("\t")
@@ -80,7 +80,7 @@ def _listed(path: Path, series: str | None) -> list[Scan]:
             image = path.parent / given.strip()
             scans.append(Scan(image, name.strip() or _stem(image), series))
     if not scans:
-        raise VolumeError(f"The list {path.name} names no scan; write a path on each line.")
+        raise VolumeError("The list of scans names none; write a path on each line.")
     return scans
 
 
@@ -112,8 +112,7 @@ def _in_folder(folder: Path, series: str | None) -> list[Scan]:
     if not images and len(dicom) <= 1:
         if not dicom and any(_is_segmentation(p) for p in files):
             raise VolumeError(
-                f"The folder {folder.name} holds segmentations and no scan; give the folder of the "
-                "scans."
+                "The folder holds segmentations and no scan; give the folder of the scans."
             )
         return [Scan(folder, folder.name, series)]  # reading says what is wrong with it
     named = [(p, (p.parent.relative_to(folder) / _stem(p)).as_posix()) for p in images]
@@ -200,5 +199,11 @@ def _entries(folder: Path) -> list[Path]:
     try:
         return list(folder.iterdir())
     except OSError as error:
-        reason = error.strerror or "the system refused"
-        raise VolumeError(f"The folder {folder.name} cannot be read: {reason}.") from None
+        raise VolumeError(f"The folder cannot be read: {_reason(error)}.") from None
+
+
+def _reason(error: OSError | UnicodeDecodeError) -> str:
+    """Why a file could not be read, without its name."""
+    if isinstance(error, UnicodeDecodeError):
+        return "it is no text in UTF-8"
+    return error.strerror or "the system refused"

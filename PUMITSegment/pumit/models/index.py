@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -12,6 +11,7 @@ import yaml
 
 from pumit.errors import CheckpointError, ExportError
 from pumit.system.atomic import atomic_path
+from pumit.system.checksum import file_sha256
 from pumit.system.consent import user_folder as user_folder
 
 INDEX_FILE = "index.yaml"
@@ -125,15 +125,6 @@ def find_model(model: str | Path) -> Path:
     raise CheckpointError(
         f"Unknown model {str(model)!r}; known: {names}; or give a checkpoint file."
     )
-
-
-def file_sha256(path: Path) -> str:
-    """SHA-256 of a file, hexadecimal."""
-    digest = hashlib.sha256()
-    with path.open("rb") as handle:
-        while block := handle.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def verify_model(entry: ModelEntry) -> None:

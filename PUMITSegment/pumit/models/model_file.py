@@ -23,7 +23,7 @@ from typing import Any
 from pumit.errors import CheckpointError, ExportError, PumitError
 from pumit.models.card import classes_of, kind_of
 from pumit.models.checkpoint import Checkpoint, ModelHeader, load_checkpoint
-from pumit.models.index import ModelEntry, file_sha256, find_model, list_models, verify_model
+from pumit.models.index import ModelEntry, find_model, list_models, verify_model
 from pumit.models.user_index import (
     CARD,
     card_files,
@@ -35,6 +35,7 @@ from pumit.models.user_index import (
 )
 from pumit.models.weights import read_weights
 from pumit.system.atomic import atomic_path
+from pumit.system.checksum import file_sha256
 
 SUFFIX = ".pumit.zip"
 FORMAT = "pumit-model-1"

@@ -25,13 +25,13 @@ from pumit.models.checkpoint import ModelHeader, copy_checkpoint, load_checkpoin
 from pumit.models.index import (
     INDEX_FILE,
     ModelEntry,
-    file_sha256,
     list_models,
     package_folder,
     read_index,
     user_folder,
 )
 from pumit.system.atomic import atomic_path
+from pumit.system.checksum import file_sha256
 from pumit.system.file_lock import file_lock
 
 LOCK_FILE = "index.lock"

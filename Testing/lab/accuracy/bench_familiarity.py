@@ -40,7 +40,8 @@ from matplotlib.figure import Figure
 from pumit.inference.tokenizer.familiarity import FAMILIAR
 from pumit.inference.tokenizer.reconstruction import Tokenizer, load_tokenizer
 from pumit.models.checkpoint import load_checkpoint, save_checkpoint
-from pumit.models.index import file_sha256, find_model
+from pumit.models.index import find_model
+from pumit.system.checksum import file_sha256
 
 
 def measure(tokenizer: Tokenizer, samples: Iterable[Sample]) -> Iterator[Row]:

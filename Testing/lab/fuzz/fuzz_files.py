@@ -1,18 +1,24 @@
 """Coverage-guided fuzzing of whatever reads files or bytes of strangers, with atheris.
 
 `python Testing/lab/fuzz/fuzz_files.py --seconds 600` shares the time out among all targets and
-prints what was found; it ends with status 1 where anything was. Each input must give a result or a
-`PumitError` of one line, within `SLOW_S` seconds of the processor. Needs `pip install pumit[fuzz]`.
+prints what was found, with its bytes; it ends with status 1 where anything was. Each input must
+give a result or a `PumitError` of one line, within `SLOW_S` seconds. All seconds are the
+processor's, so that a busy machine changes nothing. Needs `pip install pumit[fuzz]`.
 """
 
 from __future__ import annotations
 
 import argparse
+import base64
+import faulthandler
 import hashlib
 import importlib
 import json
+import os
 import pkgutil
 import re
+import resource
+import signal
 import struct
 import subprocess
 import sys
@@ -27,6 +33,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 SLOW_S, LONGEST_S, MEMORY_MIB = 5.0, 30, 3000
+RUNS = "stat::number_of_executed_units:"
 LONGEST_INPUT = 16_384
 TARGETS = (
     *("nifti", "nrrd", "picture", "dicom", "codestream", "zip"),
@@ -127,11 +134,11 @@ def decode_frame(data: bytes) -> None:
         list(stored_frames([compressed(ds, [data], syntax)], gdcm))
 
 
-def fuzz(target: str, folder: Path, seconds: int) -> None:
+def fuzz(target: str, folder: Path, seconds: float, runs: int, seed: int) -> None:
     """Fuzz one target in this process; what it finds is written into the folder."""
     import atheris
+    import blosc2  # noqa: F401  # libFuzzer takes its loading within an input for an exit
 
-    begun = time.monotonic()
     with atheris.instrument_imports(include=["pumit", "pydicom"]):
         import pumit.io
         import pumit.wire
@@ -141,13 +148,23 @@ def fuzz(target: str, folder: Path, seconds: int) -> None:
                 if not module.name.endswith("_child"):
                     importlib.import_module(module.name)
         run = any_reader(folder) if target == TOGETHER else reader(target, folder / "seeds", folder)
-    seconds = max(seconds - int(time.monotonic() - begun), 1)
     from pumit.errors import PumitError
 
     known: set[str] = set()
+    count, now = 0, current(folder, target)
+    # The system ends a process that is over its limit, wherever it is.
+    faulthandler.register(signal.SIGXCPU, chain=True)
 
     def one(data: bytes) -> None:
+        nonlocal count
         begun = time.process_time()
+        if begun > seconds:
+            print(f"{RUNS} {count}", file=sys.stderr, flush=True)
+            os._exit(0)
+        count += 1
+        now.write_bytes(data)  # what a fault or a limit leaves
+        limit = int(begun) + LONGEST_S + 1
+        resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
         try:
             run(data)
         except PumitError as error:
@@ -163,11 +180,17 @@ def fuzz(target: str, folder: Path, seconds: int) -> None:
 
     corpus = folder / "corpus" / target
     corpus.mkdir(parents=True, exist_ok=True)
-    arguments = [f"-max_total_time={seconds}", f"-timeout={LONGEST_S}", "-print_final_stats=1"]
+    # Its own limit of time is that of a clock, which a busy machine makes meaningless.
+    arguments = [f"-seed={seed}", f"-runs={runs}", "-timeout=0", "-print_final_stats=1"]
     arguments += [f"-rss_limit_mb={MEMORY_MIB}", f"-max_len={LONGEST_INPUT}", "-len_control=0"]
-    arguments += [f"-artifact_prefix={folder}/found/{target}-"]
+    arguments += [f"-artifact_prefix={folder}/unit-"]
     atheris.Setup([sys.argv[0], *arguments, str(corpus), str(folder / "seeds" / target)], one)
     atheris.Fuzz()
+
+
+def current(folder: Path, target: str) -> Path:
+    """The file of the input that is read now."""
+    return folder / f"now-{target}.bin"
 
 
 def read_seeds(folder: Path) -> None:
@@ -194,49 +217,61 @@ def note(folder: Path, target: str, data: bytes, what: str, known: set[str]) -> 
     if what in known:
         return
     known.add(what)
-    name = hashlib.sha256(data).hexdigest()[:12]
-    (folder / "found" / f"{target}-{name}.bin").write_bytes(data)
-    (folder / "found" / f"{target}-{name}.txt").write_text(what + "\n")
+    if target == TOGETHER and data:
+        target, data = TARGETS[data[0] % len(TARGETS)], data[1:]
+    file = folder / "found" / f"{target}-{hashlib.sha256(data).hexdigest()[:12]}.bin"
+    file.write_bytes(data)
+    file.with_suffix(".txt").write_text(what + "\n")
 
 
-def fuzz_apart(target: str, folder: Path, seconds: float) -> Outcome:
+def fuzz_apart(target: str, folder: Path, seconds: float, runs: int, seed: int) -> Outcome:
     """Fuzz one target in processes; one that an input ends is followed by the next."""
     (folder / "seeds" / target).mkdir(exist_ok=True)
     for number, name in enumerate(TARGETS if target == TOGETHER else ()):
-        for seed in (folder / "seeds" / name).iterdir():
-            together = folder / "seeds" / TOGETHER / f"{name}-{seed.name}"
-            together.write_bytes(bytes([number]) + seed.read_bytes())
-    outcome, end = Outcome(), time.monotonic() + seconds
-    while (left := int(end - time.monotonic())) > 0:
+        for file in (folder / "seeds" / name).iterdir():
+            together = folder / "seeds" / TOGETHER / f"{name}-{file.name}"
+            together.write_bytes(bytes([number]) + file.read_bytes())
+    outcome, known = Outcome(), set[str]()
+    while outcome.seconds < seconds and len(outcome.ends) < 6:
         command = [sys.executable, __file__, "--one", target, "--folder", str(folder)]
-        begun = time.monotonic()
+        command += ["--runs", str(runs), "--seed", str(seed + len(outcome.ends))]
+        begun = _children_seconds()
         done = subprocess.run(
-            [*command, "--seconds", str(left)],
+            [*command, "--seconds", str(seconds - outcome.seconds)],
             capture_output=True,
             text=True,
             errors="replace",
             check=False,
+            env={**os.environ, "PYTHONHASHSEED": "0"},
         )
-        outcome.seconds += time.monotonic() - begun
+        outcome.seconds += _children_seconds() - begun
         text = done.stderr
         counts = re.findall(r"^#(\d+)\s.*?cov: (\d+)", text, re.M)
-        runs = re.search(r"stat::number_of_executed_units:\s*(\d+)", text)
-        outcome.runs += int(runs[1]) if runs else int(counts[-1][0]) if counts else 0
+        units = re.findall(rf"{RUNS}\s*(\d+)", text)
+        outcome.runs += int(units[-1]) if units else int(counts[-1][0]) if counts else 0
         outcome.edges = max([outcome.edges, *(int(edges) for _, edges in counts)])
         if done.returncode == 0:
             break
-        last = [line for line in text.splitlines() if "ERROR" in line or "SUMMARY" in line]
-        outcome.ends.append(f"status {done.returncode}: {(last or text.splitlines()[-3:])[-1:]}")
-        if len(outcome.ends) > 5:
-            break
+        end = f"ended with status {done.returncode}\n" + "\n".join(text.splitlines()[-25:])
+        outcome.ends.append(end)
+        if (now := current(folder, target)).is_file():
+            note(folder, target, now.read_bytes(), end, known)
     outcome.inputs = sum(1 for _ in (folder / "corpus" / target).glob("*"))
     return outcome
+
+
+def _children_seconds() -> float:
+    """Seconds of processors that ended processes of ours have taken."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def main() -> int:
     """Fuzz, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=600, help="time for all targets together")
+    parser.add_argument("--runs", type=int, default=-1, help="most inputs for each target")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the first process")
     parser.add_argument("--targets", nargs="+", choices=TARGETS, default=list(TARGETS))
     parser.add_argument("--folder", type=Path, help="folder for seeds, corpus and findings")
     parser.add_argument(
@@ -244,8 +279,9 @@ def main() -> int:
     )
     parser.add_argument("--one", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    runs, seed = arguments.runs, arguments.seed
     if arguments.one:  # before anything is imported that should be instrumented
-        fuzz(arguments.one, arguments.folder, int(arguments.seconds))
+        fuzz(arguments.one, arguments.folder, arguments.seconds, runs, seed)
         return 0
     from fuzz_seeds import write_seeds
 
@@ -255,19 +291,18 @@ def main() -> int:
         (folder / "found").mkdir(parents=True, exist_ok=True)
         write_seeds(folder / "seeds")
         rows = {
-            target: fuzz_apart(target, folder, arguments.seconds / len(targets))
+            target: fuzz_apart(target, folder, arguments.seconds / len(targets), runs, seed)
             for target in targets
         }
-        found = sorted((folder / "found").glob("*"))
+        found = sorted((folder / "found").glob("*.bin"))
         print("target       seconds      runs   edges  inputs")
         for target, row in rows.items():
             print(f"{target:12}{row.seconds:8.0f}{row.runs:10}{row.edges:8}{row.inputs:8}")
         for file in found:
-            what = file.read_text().strip() if file.suffix == ".txt" else f"{file.stat().st_size} B"
-            print(f"found {file.name}: {what}")
+            print(f"found {file.stem}: {file.with_suffix('.txt').read_text().strip()}")
+            print(f"its bytes, base64: {base64.b64encode(file.read_bytes()).decode()}")
         for target, row in rows.items():
-            for end in row.ends:
-                print(f"{target} ended: {end}")
+            print("".join(f"{target} {end}\n" for end in row.ends), end="")
         total = {"seconds": round(sum(r.seconds for r in rows.values()))}
         total |= {"runs": sum(r.runs for r in rows.values()), "findings": len(found)}
         print(json.dumps(total))

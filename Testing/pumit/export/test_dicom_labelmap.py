@@ -7,7 +7,14 @@ from pathlib import Path
 import highdicom as hd
 import numpy as np
 import pytest
-from export_checks import OBLIQUE, a_volume, assert_same_masks, dciodvfy, two_overlapping
+from export_checks import (
+    OBLIQUE,
+    a_volume,
+    assert_same_masks,
+    dciodvfy,
+    dcmqi_segments,
+    two_overlapping,
+)
 from pumit.errors import ExportError
 from pumit.export.dicom_seg import write_dicom_seg
 from pumit.export.dicom_series import write_dicom_series
@@ -30,6 +37,7 @@ def test_others_read_a_label_map_voxel_exact(tmp_path: Path, mirror: float) -> N
     segmentation = disjoint(two_overlapping(volume))
     path = tmp_path / "out.labelmap.dcm"
     write_segmentation(segmentation, path)
+    assert_same_masks(dcmqi_segments(path, tmp_path / "dcmqi", volume), segmentation.segments)
     assert volume.source is not None
     # 1. highdicom, by the source's own instances.
     seg = hd.seg.segread(path)

@@ -42,7 +42,7 @@ def test_a_list_names_paths_next_to_it_and_may_name_results(tmp_path: Path) -> N
 
 def test_an_empty_list_is_refused(tmp_path: Path) -> None:
     (tmp_path / "list.txt").write_text("# nothing\n")
-    with pytest.raises(VolumeError, match="names no scan"):
+    with pytest.raises(VolumeError, match="names none"):
         find_scans([tmp_path / "list.txt"])
 
 

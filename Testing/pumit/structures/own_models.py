@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import yaml
 from known_networks import save_model
-from pumit.models.index import file_sha256
 from pumit.models.user_index import register
+from pumit.system.checksum import file_sha256
 from pumit.volume import Volume
 
 KIDNEYS = [

@@ -188,23 +188,17 @@ def _split(
 
 def _by_orientation(part: _Part) -> list[_Part]:
     difference, slices = part
-    groups: list[list[DicomSlice]] = []
-    for s in slices:
-        if s.position_lps is None:
-            # Projection images share no space: each is an image of its own.
-            groups.append([s])
-            continue
-        for group in groups:
-            if group[0].position_lps is not None and np.allclose(
-                group[0].axes_lps, s.axes_lps, rtol=0, atol=SAME_ORIENTATION
-            ):
-                group.append(s)
-                break
-        else:
-            groups.append([s])
+    # Projection images share no space: each is an image of its own.
+    groups = {i: [s] for i, s in enumerate(slices) if s.position_lps is None}
+    left = np.array([i for i in range(len(slices)) if i not in groups], dtype=np.int64)
+    axes = np.stack([s.axes_lps.ravel() for s in slices])
+    while len(left):
+        is_near = (np.abs(axes[left] - axes[left[0]]) <= SAME_ORIENTATION).all(axis=1)
+        groups[int(left[0])] = [slices[i] for i in left[is_near]]
+        left = left[~is_near]
     if len(groups) == 1:
         return [(difference, slices)]
-    return [(_plane(group[0]), group) for group in groups]
+    return [(_plane(group[0]), group) for _, group in sorted(groups.items())]
 
 
 def _plane(s: DicomSlice) -> str:

@@ -53,9 +53,9 @@ class Codestream:
 
 
 def frame_bytes(ds: Dataset) -> int:
-    """Bytes of one decoded frame of an object."""
+    """Bytes of one frame of an object, as they are before they are compressed."""
     values = int(ds.Rows) * int(ds.Columns) * int(ds.get("SamplesPerPixel") or 1)
-    return values * max(int(ds.BitsAllocated) // 8, 1)
+    return (values * int(ds.BitsAllocated) + 7) // 8
 
 
 def check_frame(ds: Dataset, encoded: bytes) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 
 import numpy as np
 import pydicom
@@ -70,7 +71,7 @@ def stored_frames(
 def _first_by_pydicom(ds: FileDataset, gdcm: GdcmProcess, unknown: set[UID]) -> Array:
     syntax = ds.file_meta.TransferSyntaxUID
     if is_deflated(syntax):
-        return np.stack(list(_deflated_frames(ds)))
+        return np.stack([_inflated(ds, encoded) for encoded in _encoded_frames(ds)])
     try:
         return _all(ds)
     except parser_errors():
@@ -132,8 +133,9 @@ def frames_one_by_one(ds: FileDataset, indices: list[int]) -> Iterator[Array]:
     syntax = ds.file_meta.TransferSyntaxUID
     is_packed = int(ds.BitsAllocated) == 1
     if is_deflated(syntax) or (is_packed and syntax == RLELossless):
-        found = list(_deflated_frames(ds) if is_deflated(syntax) else _packed_rle_frames(ds))
-        return iter([found[index] for index in indices])
+        decode = _inflated if is_deflated(syntax) else _packed_run_lengths
+        encoded = list(_encoded_frames(ds))
+        return (decode(ds, encoded[index]) for index in indices)
     if not _is_for_pydicom(ds):
         with GdcmProcess() as gdcm:
             (whole,) = stored_frames([ds], gdcm)
@@ -171,37 +173,37 @@ def _bits(ds: Dataset, indices: list[int]) -> Iterator[Array]:
 
 
 def _encoded_frames(ds: Dataset) -> Iterator[bytes]:
+    """The frames that pydicom decodes, found as it finds them."""
     count = max(int(ds.get("NumberOfFrames") or 1), 1)
-    yield from generate_frames(ds.PixelData, number_of_frames=count)
+    offsets, lengths = ds.get("ExtendedOffsetTable"), ds.get("ExtendedOffsetTableLengths")
+    extended = (offsets, lengths) if offsets and lengths else None
+    frames = generate_frames(ds.PixelData, number_of_frames=count, extended_offsets=extended)
+    yield from islice(frames, count if extended else None)
 
 
-def _deflated_frames(ds: Dataset) -> Iterator[Array]:
+def _inflated(ds: Dataset, encoded: bytes) -> Array:
     samples = int(ds.get("SamplesPerPixel") or 1)
     shape = (int(ds.Rows), int(ds.Columns)) + ((samples,) if samples > 1 else ())
     if samples > 1 and int(ds.get("PlanarConfiguration") or 0):
         raise VolumeError("Deflated colour frames by plane cannot be read; decompress the file.")
-    bits = int(ds.BitsAllocated)
-    size = (int(np.prod(shape)) * bits + 7) // 8
-    for encoded in _encoded_frames(ds):
-        if size > len(encoded) * MAX_DEFLATE_RATIO:
-            raise ValueError("a frame too short for its size")
-        data = zlib.decompressobj(-zlib.MAX_WBITS).decompress(encoded, size)
-        if bits == 1:
-            yield _unpacked(data, shape)
-            continue
-        kind = "i" if int(ds.get("PixelRepresentation") or 0) else "u"
-        values = np.frombuffer(data, dtype=f"<{kind}{bits // 8}", count=int(np.prod(shape)))
-        yield values.reshape(shape).astype(values.dtype.newbyteorder("="))
+    bits, count = int(ds.BitsAllocated), int(np.prod(shape))
+    size = (count * bits + 7) // 8
+    if size > len(encoded) * MAX_DEFLATE_RATIO or is_absurd(count, len(encoded)):
+        raise ValueError("a frame too short for its size")
+    data = zlib.decompressobj(-zlib.MAX_WBITS).decompress(encoded, size)
+    if bits == 1:
+        return _unpacked(data, shape)
+    kind = "i" if int(ds.get("PixelRepresentation") or 0) else "u"
+    values = np.frombuffer(data, dtype=f"<{kind}{bits // 8}", count=count)
+    return values.reshape(shape).astype(values.dtype.newbyteorder("="))
 
 
-def _packed_rle_frames(ds: Dataset) -> Iterator[Array]:
-    """Frames of packed bits in one run-length encoded segment each, as dcmqi writes them."""
-    shape = (int(ds.Rows), int(ds.Columns))
-    for encoded in _encoded_frames(ds):
-        (first, *more) = _rle_parse_header(encoded[:64])
-        if more:
-            raise ValueError("packed bits in several segments")
-        yield _unpacked(bytes(_rle_decode_segment(encoded[first:])), shape)
+def _packed_run_lengths(ds: Dataset, encoded: bytes) -> Array:
+    """A frame of packed bits in one run-length encoded segment, as dcmqi writes it."""
+    (first, *more) = _rle_parse_header(encoded[:64])
+    if more:
+        raise ValueError("packed bits in several segments")
+    return _unpacked(bytes(_rle_decode_segment(encoded[first:])), (int(ds.Rows), int(ds.Columns)))
 
 
 def _unpacked(data: bytes, shape: tuple[int, ...]) -> Array:

@@ -48,7 +48,6 @@ _TAGS = [
     "AcquisitionDateTime",
     "AcquisitionDate",
     "AcquisitionTime",
-    "ContentTime",
     "TemporalPositionIdentifier",
     "EchoTime",
     "InversionTime",

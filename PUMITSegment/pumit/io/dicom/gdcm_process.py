@@ -30,7 +30,6 @@ from pydicom.uid import UID, SecondaryCaptureImageStorage
 
 from pumit.errors import VolumeError
 from pumit.geometry import Array
-from pumit.io.dicom.codestream import frame_bytes
 from pumit.io.dicom.files import DicomFile
 from pumit.system.interpreter import python_environment, python_program
 
@@ -193,7 +192,7 @@ class GdcmProcess:
         frames = max(int(ds.get("NumberOfFrames") or 1), 1)
         samples = int(ds.get("SamplesPerPixel") or 1)
         shape = (frames, int(ds.Rows), int(ds.Columns)) + ((samples,) if samples > 1 else ())
-        size = frames * frame_bytes(ds)
+        size = int(np.prod(shape)) * max(int(ds.BitsAllocated) // 8, 1)  # a bit becomes a byte
         self._count += 1
         file = Path(self._folder.name, f"{self._count}.dcm")
         _bare(ds).save_as(file, enforce_file_format=True)

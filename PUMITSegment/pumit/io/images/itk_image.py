@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -11,12 +13,17 @@ import SimpleITK
 from pumit.errors import VolumeError
 from pumit.file_image import FileImage
 from pumit.geometry import Array, Floats
-from pumit.io.expansion import is_absurd
+from pumit.io.expansion import MAX_DEFLATE_RATIO
 from pumit.io.parser_errors import muted_stderr, parsing
 
 _ITK_READERS = {"NRRD": "NrrdImageIO", "MetaImage": "MetaImageIO"}
-# Headers whose voxels lie in other files.
-_DETACHED = {".nhdr", ".mhd"}
+_MOST_AXES = 5
+# A number of axes that is none of 1 to 5: with more, ITK writes beyond its memory.
+_BAD_AXES = {
+    "NRRD": re.compile(rb"(?:^|\r)\s*dimension(?!\s*:\s*[1-5]\s*(?:\r|\n|$))", re.IGNORECASE),
+    "MetaImage": re.compile(rb"NDims(?!\s*[=:]\s*[1-5]\s)"),
+}
+_FILES = re.compile(rb"\s*(?:data ?file|ElementDataFile)\s*[:=]\s*(.*)", re.IGNORECASE)
 
 
 def read_itk_image(path: Path, kind: str) -> FileImage:
@@ -30,6 +37,7 @@ def read_itk_image(path: Path, kind: str) -> FileImage:
         VolumeError: If the file is damaged, truncated, or has no usable grid.
     """
     with parsing(f"{kind} file"), muted_stderr():
+        check_axes(path, kind)
         reader = SimpleITK.ImageFileReader()
         reader.SetImageIO(_ITK_READERS[kind])
         reader.SetFileName(os.fspath(path))
@@ -42,15 +50,61 @@ def read_itk_image(path: Path, kind: str) -> FileImage:
     return FileImage(array, steps, origin)
 
 
+def check_axes(path: Path, kind: str) -> None:
+    """Refuse a header with more axes than ITK has room for; they would end the process.
+
+    Raises:
+        VolumeError: If it has.
+    """
+    if any(_BAD_AXES[kind].search(line) for line in _header_lines(path, kind)):
+        raise VolumeError(
+            f"The {kind} header does not state 2 to {_MOST_AXES} axes; 2, 3 or 4 can be used: "
+            "split the image first, or export it again."
+        )
+
+
 def _check_size(reader: SimpleITK.ImageFileReader, path: Path, kind: str) -> None:
+    """Compare what a header announces with the bytes that are there; ITK takes memory first."""
     announced = reader.GetNumberOfComponents()
     for n in reader.GetSize():
         announced *= n
-    if path.suffix.lower() not in _DETACHED and is_absurd(announced, path.stat().st_size):
+    bits = re.search(r"(\d+)-bit", SimpleITK.GetPixelIDValueAsString(reader.GetPixelID()))
+    least = announced * (int(bits[1]) // 8 if bits else 1) // MAX_DEFLATE_RATIO
+    if least > path.stat().st_size and least > _held(path, kind):
         raise VolumeError(
             f"The {kind} header announces {announced} values, far more than the file can hold; "
             "the file is truncated or damaged: copy or export it again."
         )
+
+
+def _held(path: Path, kind: str) -> int:
+    """Bytes of a file, and of all files in the folders that a detached header names."""
+    names: list[bytes] = []
+    is_list = False
+    for line in _header_lines(path, kind):
+        if is_list:
+            names.append(line.strip())
+        elif found := _FILES.match(line):
+            is_list = found[1].upper().startswith(b"LIST")
+            names.append(re.sub(rb"(\s+-?\d+)*\s*$", b"", found[1]))  # a pattern's numbers
+    parents = {(path.parent / os.fsdecode(name)).parent for name in names if name != b"LOCAL"}
+    files = (file for parent in parents if parent.is_dir() for file in parent.iterdir())
+    return path.stat().st_size + sum(file.stat().st_size for file in files if file.is_file())
+
+
+def _header_lines(path: Path, kind: str) -> Iterator[bytes]:
+    """Lines of a header, and of a list of files after it."""
+    is_value = False
+    with path.open("rb") as stream:
+        for line in stream:
+            if kind == "NRRD" and line in (b"\n", b"\r\n"):
+                return  # voxels follow
+            yield line
+            # MetaIO takes the line after a name without a value for that value.
+            is_last = line.lstrip().startswith(b"ElementDataFile") and not is_value
+            if kind == "MetaImage" and is_last and b"LIST" not in line:
+                return
+            is_value = b"=" not in line and b":" not in line
 
 
 def _channels_first(array: Array, has_components: bool) -> Array:

@@ -45,7 +45,7 @@ MAX_GZIP_RATIO = 1100
 # Codes 1 (scanner) and 2 (aligned to another scan) both mean this patient's own space.
 _PATIENT_SPACE = (1, 2)
 _RAS_TO_LPS = np.diag([-1.0, -1.0, 1.0])
-_CHUNK_BYTES = 1 << 20
+_CHUNK_BYTES = _BLOCK_VALUES = 1 << 20
 
 
 class _Stream(Protocol):
@@ -308,10 +308,11 @@ def _scaled(array: Array, header: _Header) -> Array:
     if array.dtype == np.float32:
         exact = np.float32
     result = np.empty(array.shape, dtype=exact)
-    # Slice by slice in double precision, without a second copy of the scan.
-    planes = array.reshape((-1, *array.shape[-2:]))
-    for plane, out in zip(planes, result.reshape(planes.shape), strict=True):
-        out[...] = plane * np.float64(slope) + np.float64(inter)
+    # Block by block in double precision, without a second copy of the scan.
+    stored, scaled = array.reshape(-1), result.reshape(-1)
+    for start in range(0, len(stored), _BLOCK_VALUES):
+        block = slice(start, start + _BLOCK_VALUES)
+        scaled[block] = stored[block] * np.float64(slope) + np.float64(inter)
     return result
 
 

@@ -12,11 +12,14 @@ from PIL import Image, ImageOps
 from pumit.errors import VolumeError
 from pumit.file_image import FileImage
 from pumit.geometry import Array
+from pumit.io.expansion import MAX_COMPRESSION
 from pumit.io.parser_errors import muted_stderr, parsing
 
 # Position of bit depth and colour type in a PNG's first 32 bytes.
 _PNG_BIT_DEPTH, _PNG_COLOUR_TYPE = 24, 25
 _EXIF_ORIENTATION = 0x0112
+# Each scan of a progressive JPEG goes over all of its pixels; programs write about ten.
+_SCAN, _MOST_SCANS = b"\xff\xda", 100
 _GRAY_MODES = ("L", "I", "F", "I;16", "I;16B", "I;16L", "I;16N")
 
 
@@ -60,6 +63,7 @@ def read_label_picture(path: Path) -> FileImage:
     """
     with parsing("picture"), Image.open(path, formats=("PNG", "JPEG")) as image:
         is_jpeg = image.format == "JPEG"
+        _check_jpeg(image, path)
         image.load()
         # The palette decides, not the pixels: files of one set may hold few of its classes.
         entries = np.reshape(image.getpalette("RGB") or [], (-1, 3))
@@ -86,8 +90,21 @@ def _read(path: Path) -> Array:
     if _is_deep_colour_png(start):
         return _deep_colour(path)
     with Image.open(path, formats=("PNG", "JPEG")) as image:
+        _check_jpeg(image, path)
         image.load()
         return _pixels(ImageOps.exif_transpose(image))
+
+
+def _check_jpeg(image: Image.Image, path: Path) -> None:
+    """Refuse a JPEG that says far more than it holds, as libjpeg makes up what is missing."""
+    if image.format != "JPEG":
+        return
+    size, scans = path.stat().st_size, path.read_bytes().count(_SCAN)
+    if image.width * image.height > MAX_COMPRESSION * size or scans > _MOST_SCANS:
+        raise VolumeError(
+            f"The JPEG announces {image.width} x {image.height} pixels in {scans} passes, far more "
+            f"than its {size} bytes can hold: it is damaged; save the picture again."
+        )
 
 
 def _is_deep_colour_png(start: bytes) -> bool:

@@ -20,6 +20,7 @@ from pumit.volume import Volume
 # Doubt of labels that no person has reviewed: no truth to validate on.
 UNREVIEWED = "made by a model, not reviewed"
 SMALL_NUMBERS = 1 << 16  # label values below it are looked up in a table
+_BLOCK_VALUES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -128,9 +129,10 @@ def distinct_values(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 def count_values(array: npt.NDArray[Any], highest: int) -> npt.NDArray[np.int64]:
     """How often each whole number from 0 to the highest one occurs in an array (..., H, W)."""
     counts = np.zeros(highest + 1, dtype=np.int64)
-    # Slice by slice: NumPy counts in 64 bits, eight times the memory of a label map.
-    for part in array.reshape(-1, *array.shape[-2:]):
-        counts += np.bincount(part.ravel(), minlength=highest + 1)
+    # In blocks: NumPy counts in 64 bits, eight times the memory of a label map.
+    values = array.reshape(-1)
+    for start in range(0, len(values), _BLOCK_VALUES):
+        counts += np.bincount(values[start : start + _BLOCK_VALUES], minlength=highest + 1)
     return counts
 
 
@@ -141,7 +143,7 @@ def named_segments(path: Path) -> tuple[LabelledSegment, ...]:
         VolumeError: If the header cannot be read, or a segment has no usable value or layer.
     """
     header = _header(path)
-    numbers = sorted(int(m[1]) for k in header if (m := re.fullmatch(r"Segment(\d+)_ID", k)))
+    numbers = sorted(int(m[1]) for k in header if (m := re.fullmatch(r"Segment(\d{1,6})_ID", k)))
     # Slicer before 4.11 wrote one component of ones for each segment, and neither key.
     is_old = not any(f"Segment{i}_Layer" in header for i in numbers)
     found = []
@@ -166,7 +168,10 @@ def named_segments(path: Path) -> tuple[LabelledSegment, ...]:
 def _header(path: Path) -> dict[str, str]:
     import SimpleITK
 
+    from pumit.io.images.itk_image import check_axes
+
     with parsing("NRRD file"), muted_stderr():
+        check_axes(path, "NRRD")
         reader = SimpleITK.ImageFileReader()
         reader.SetImageIO("NrrdImageIO")
         reader.SetFileName(os.fspath(path))

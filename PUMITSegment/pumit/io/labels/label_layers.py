@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from pumit.errors import VolumeError
 from pumit.io.labels.grid_match import Shape
+from pumit.system.machine import free_bytes
 
+_FEW_LAYERS = 4  # as many as take no time to ask for
 Labels = npt.NDArray[np.uint8] | npt.NDArray[np.uint16]
 
 
@@ -35,14 +39,28 @@ class LabelLayers:
 
         Returns:
             The layer's number.
+
+        Raises:
+            VolumeError: If so many segments overlap that the layers do not fit in memory.
         """
         part = slice(start, start + len(mask))
         free = (i for i, layer in enumerate(self._layers) if not layer[part][mask].any())
         number = next(free, len(self._layers))
         if number == len(self._layers):
+            self._check_memory()
             self._layers.append(np.zeros(self.shape, dtype=self._dtype))
         self._layers[number][part][mask] = value
         return number
+
+    def _check_memory(self) -> None:
+        """Refuse another layer where joining all of them would need more than is free."""
+        count = len(self._layers) + 1
+        size = math.prod(self.shape) * np.dtype(self._dtype).itemsize
+        if count > _FEW_LAYERS and (count + 1) * size > free_bytes():
+            raise VolumeError(
+                f"More than {count - 1} segments overlap, and their {count} label maps of "
+                f"{size >> 20} MiB do not fit in memory; export the segments in several files."
+            )
 
     def fill(self, labels: npt.NDArray[Any]) -> None:
         """Put a whole label map (D, H, W) onto a layer of its own."""

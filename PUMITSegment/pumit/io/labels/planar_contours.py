@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,7 @@ WITHIN = 0.9
 MOST_COMPARED = 500
 # Pairs of one plane whose boxes meet; those of a drawing are few.
 MOST_PAIRS = 2000
+_MOST_SIDES = 4096  # compared with all rows at once
 
 
 @dataclass(frozen=True)
@@ -58,24 +60,35 @@ def fill_contours(
     planes = _planes(contours, shape, name)
     if not planes:
         return mask, []
-    # 1. Each plane's contours as a picture (H, W), and its place among the slices.
+    # 1. Each plane's place among the slices.
     axis = planes[0].axis
     slices = np.moveaxis(mask, axis, 0)
-    filled = [_filled(plane, slices.shape[1:], is_xor) for plane in planes]
-    pictures = [picture for picture, *_ in filled]
     places = np.array([plane.at for plane in planes])
     # 2. Do the planes lie on slices, and on every slice?
     off = np.abs(places - np.rint(places)).max()
     gaps = np.diff(places)
     usual = float(np.median(gaps)) if len(gaps) else 1.0
     is_sparse = len(gaps) > 1 and usual >= 1.5 and bool((np.abs(gaps / usual - 1) < 0.1).all())
+    # 3. The plane of each slice: its own, or else the nearest within half their usual distance.
+    is_exact = off <= ON_SLICE and not is_sparse
+    if is_exact:
+        at = np.rint(places).astype(int)
+        used = {int(k): i for i, k in enumerate(at) if 0 <= k < len(slices)}
+    else:
+        reach = max(usual, 1.0) / 2 + 1e-6
+        near = {k: int(np.abs(places - k).argmin()) for k in range(len(slices))}
+        used = {k: i for k, i in near.items() if abs(places[i] - k) <= reach}
+    # 4. One picture at a time: a file may have any number of planes that no slice takes.
+    crossing = unknown = 0
+    for i in sorted(set(used.values())):
+        picture, crosses, is_capped = _filled(planes[i], slices.shape[1:], is_xor)
+        slices[[k for k, own in used.items() if own == i]] = picture
+        crossing, unknown = crossing + crosses, unknown + is_capped
     doubts = []
-    crossing = sum(crosses for _, crosses, _ in filled)
     if crossing:
         doubts.append(
             f"{name} has contours that cross each other, in {crossing} planes; they are joined"
         )
-    unknown = sum(is_capped for *_, is_capped in filled)
     if unknown:
         doubts.append(
             f"{name} has too many contours that meet, in {unknown} planes; whether they cross each "
@@ -84,11 +97,7 @@ def fill_contours(
     outside = int(((places < -0.5) | (places > len(slices) - 0.5)).sum())
     if outside:
         doubts.append(f"{outside} contour planes of {name} lie outside of the image")
-    # 3. If so, each slice takes the picture of its own plane.
-    if off <= ON_SLICE and not is_sparse:
-        for at, picture in zip(np.rint(places).astype(int), pictures, strict=True):
-            if 0 <= at < len(slices):
-                slices[at] ^= picture
+    if is_exact:
         skipped = int((np.rint(gaps) > 1).sum())
         if skipped:
             doubts.append(
@@ -96,12 +105,6 @@ def fill_contours(
                 "these stay empty"
             )
         return mask, doubts
-    # 4. Otherwise each slice takes the nearest, within half the usual distance of planes.
-    reach = max(usual, 1.0) / 2 + 1e-6
-    for k in range(len(slices)):
-        nearest = int(np.abs(places - k).argmin())
-        if abs(places[nearest] - k) <= reach:
-            slices[k] = pictures[nearest]
     where = f"up to {off:.1f} of a slice off the image's slices" if off > ON_SLICE else ""
     every = f"on every {usual:.3g} slices only" if is_sparse else ""
     doubts.append(
@@ -207,11 +210,19 @@ def _picture(polygons: Sequence[Floats], shape: tuple[int, ...]) -> npt.NDArray[
         first = max(int(np.floor(polygon[:, 0].min())), 0)
         stop = min(int(np.ceil(polygon[:, 0].max())) + 1, rows)
         row = np.arange(first, max(stop, first))[:, None]  # (rows, 1), against sides (1, n)
-        crosses = (start[:, 0] > row) != (end[:, 0] > row)
-        at, side = np.nonzero(crosses)
-        height = at + first
-        slope = (end - start)[side]
-        place = start[side, 1] + slope[:, 1] * (height - start[side, 0]) / slope[:, 0]
-        # As many pixels of the row as this lie before the place where the side is met.
-        np.add.at(meets, (height, np.ceil(place).clip(0, columns).astype(int)), 1)
+        for some in range(0, len(start), _MOST_SIDES):
+            side = slice(some, some + _MOST_SIDES)
+            _add_meets(meets, row, start[side], end[side])
     return np.asarray(np.cumsum(meets[:, :0:-1], axis=1)[:, ::-1] % 2 == 1)
+
+
+def _add_meets(
+    meets: npt.NDArray[np.int32], row: npt.NDArray[Any], start: Floats, end: Floats
+) -> None:
+    """Count where sides are met by the rays of rows, (rows, 1)."""
+    at, side = np.nonzero((start[:, 0] > row) != (end[:, 0] > row))
+    height = row[at, 0]
+    slope = (end - start)[side]
+    place = start[side, 1] + slope[:, 1] * (height - start[side, 0]) / slope[:, 0]
+    # As many pixels of the row as this lie before the place where the side is met.
+    np.add.at(meets, (height, np.ceil(place).clip(0, meets.shape[1] - 1).astype(int)), 1)

@@ -60,9 +60,12 @@ def read_rt_struct(path: Path, image: Volume) -> LabelFile:
             if ignored:
                 text = f"has {ignored} points or open lines, which enclose nothing"
                 doubts.append(f"RTSTRUCT: {segment.name} {text}")
+            if not closed:  # without a mask of the whole image
+                found.append(segment)
+                continue
             points = [image.world_to_index(each) for each in closed]
             mask, remarks = fill_contours(points, image.shape, segment.name, is_xor=is_xor)
-            has_contours |= bool(closed)
+            has_contours = True
             anything |= bool(mask.any())
             doubts += [f"RTSTRUCT: {remark}" for remark in remarks]
             used = np.flatnonzero(mask.any(axis=(1, 2)))
