@@ -16,7 +16,7 @@ from pumit.campaign.labels import (
     class_dice,
     class_named,
     keep_copy,
-    masks_of_file,
+    masks_of_files,
     masks_of_segmentation,
     segmentation_of,
     write_label,
@@ -77,7 +77,7 @@ def write_accepted(
         masks = {}
         if label is not None:
             try:
-                masks = masks_of_file(label, volume, classes, ignored=ignored)
+                masks = masks_of_files([label], volume, classes, ignored=ignored)
             except VolumeError as error:
                 text = " ".join(str(error).split())
                 raise VolumeError(f"This label cannot be accepted: {text}") from None
@@ -137,7 +137,9 @@ def write_dicom(
     """
     from pumit.export.dicom_seg import write_dicom_seg
 
-    segmentation = segmentation_of(masks_of_file(label, volume, classes), volume, classes, PERSON)
+    segmentation = segmentation_of(
+        masks_of_files([label], volume, classes), volume, classes, PERSON
+    )
     if segmentation is not None:
         keep_copy(target, 0)
         write_dicom_seg(

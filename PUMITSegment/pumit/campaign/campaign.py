@@ -87,6 +87,8 @@ class CampaignSettings:
         training_seconds: Time of one training, seconds.
         refines_clicks: Whether the answers to clicks are refined, too.
         copies_beside: Whether an accepted label is also written beside its scan.
+        first_model: Installed automatic model that predicts before the first training; empty for
+            none.
     """
 
     train_after: int = 3
@@ -94,6 +96,7 @@ class CampaignSettings:
     training_seconds: float = 180.0
     refines_clicks: bool = True
     copies_beside: bool = False
+    first_model: str = ""
 
 
 @dataclass(frozen=True)
@@ -866,6 +869,7 @@ class Campaign:
             training is not None and training.is_alive,
             self.settings.train_after,
             self.next_scan(scans=scans),
+            bool(self.settings.first_model),
         )
 
     def chart(self) -> CampaignChart:
@@ -930,7 +934,14 @@ class Campaign:
 
     def scans_to_predict(self) -> list[ScanEntry]:
         """Open scans that the model in use has not predicted; none of validation patients."""
-        return to_predict(self.scans(), self.rounds)
+        has_first = bool(self.settings.first_model)
+        return to_predict(self.scans(), self.rounds, has_first_model=has_first)
+
+    @property
+    def click_model(self) -> Path | None:
+        """Checkpoint for clicks that was refined on the accepted scans; None without."""
+        found = next((r.click_model for r in reversed(self.rounds) if r.click_model), "")
+        return self.folder / found if found else None
 
     def set_prediction(
         self, scan: ScanEntry | str, *, number: int, word: str, expected: Mapping[str, float]

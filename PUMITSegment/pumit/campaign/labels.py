@@ -90,13 +90,17 @@ def class_named(name: str, classes: Sequence[CampaignClass]) -> CampaignClass | 
     return next((c for c in classes if key in map(plain, (c.name, *c.other_names))), None)
 
 
-def masks_of_file(
-    path: Path, volume: Volume, classes: Sequence[CampaignClass], *, ignored: Sequence[str] = ()
+def masks_of_files(
+    paths: Sequence[Path],
+    volume: Volume,
+    classes: Sequence[CampaignClass],
+    *,
+    ignored: Sequence[str] = (),
 ) -> dict[str, npt.NDArray[np.bool_]]:
-    """Masks of a label file on the grid of its scan, by class; without those that are empty.
+    """Masks of label files on the grid of their scan, by class; without those that are empty.
 
     Args:
-        path: `.seg.nrrd`, DICOM-SEG, RTSTRUCT, or a label map.
+        paths: `.seg.nrrd`, DICOM-SEG, RTSTRUCT, or a label map; several hold other segments each.
         volume: The scan.
         classes: Classes of the campaign.
         ignored: Names of segments that are none of them.
@@ -104,9 +108,9 @@ def masks_of_file(
     Raises:
         VolumeError: If it cannot be read, lies on another grid, or holds what no class names.
     """
-    from pumit.io.labels.label_source import read_labels
+    from pumit.io.labels.label_source import read_all_labels
 
-    file = read_labels(path, volume)
+    file = read_all_labels(paths, volume)
     masks: dict[str, npt.NDArray[np.bool_]] = {}
     passed = set(map(plain, ignored))
     unknown = []

@@ -34,6 +34,7 @@ class TrainingRound:
         click_dice: Dice after one click of the refined model on the validation scans.
         click_dice_before: The same of the model that was used before.
         seconds: Seconds that it took.
+        calibration: Class to the ratio of true and expected overlap on the validation scans.
         sentence: Result in words.
     """
 
@@ -51,6 +52,7 @@ class TrainingRound:
     click_dice: float | None = None
     click_dice_before: float | None = None
     seconds: float = 0.0
+    calibration: Mapping[str, float] = field(default_factory=dict)
     sentence: str = ""
 
     @property
@@ -113,6 +115,7 @@ class CampaignState:
         is_training: Whether a training is running.
         train_after: Accepted scans after which it is trained again.
         next_scan: Scan that would be opened next.
+        has_first_model: Whether an installed model predicts before the first training.
     """
 
     scans: Sequence[ScanEntry]
@@ -121,6 +124,7 @@ class CampaignState:
     is_training: bool = False
     train_after: int = 3
     next_scan: ScanEntry | None = None
+    has_first_model: bool = False
 
 
 def trainable(scans: Sequence[ScanEntry]) -> list[ScanEntry]:
@@ -138,19 +142,15 @@ def used_round(rounds: Sequence[TrainingRound]) -> TrainingRound | None:
     return next((r for r in reversed(rounds) if r.is_used), None)
 
 
-def to_predict(scans: Sequence[ScanEntry], rounds: Sequence[TrainingRound]) -> list[ScanEntry]:
+def to_predict(
+    scans: Sequence[ScanEntry], rounds: Sequence[TrainingRound], *, has_first_model: bool = False
+) -> list[ScanEntry]:
     """Open scans that the model in use has not predicted; never those of validation patients."""
     used = used_round(rounds)
-    if used is None:
-        return []
-    return [
-        s
-        for s in scans
-        if s.stored_state in ("open", "predicted", "later")
-        and not s.is_validation
-        and not s.checked_by
-        and s.round < used.number
-    ]
+    free = [s for s in remaining(scans) if not s.is_validation and not s.checked_by]
+    if used is not None:
+        return [s for s in free if s.round < used.number]
+    return [s for s in free if s.stored_state == "open" and not s.word] if has_first_model else []
 
 
 def remaining(scans: Sequence[ScanEntry]) -> list[ScanEntry]:
@@ -166,7 +166,14 @@ def is_training_due(state: CampaignState) -> bool:
     begun = next((r for r in reversed(state.rounds) if r.state != "failed"), None)
     if begun is not None and begun.state == "training":
         return True  # it was interrupted
-    new = len({s.id for s in ready} - set(begun.trained if begun else ()))
+    last = state.rounds[-1] if state.rounds else None
+    if (
+        last
+        and last.state == "failed"
+        and {s.id for s in ready} <= {*last.trained, *last.validated}
+    ):
+        return False  # nothing has changed since: a person decides
+    new = len({s.id for s in ready} - set((begun.trained + begun.validated) if begun else ()))
     if begun is None:
         is_all = not remaining(state.scans)
         return len(ready) >= FIRST_LABELLED or (is_all and len(ready) > 1)
@@ -188,7 +195,7 @@ def next_action(state: CampaignState) -> NextAction:
         if state.rounds and state.rounds[-1].state == "training":
             return NextAction("train", count, "Continue the training")
         return NextAction("train", count, f"Train {again}on {count}")
-    waiting = to_predict(scans, state.rounds)
+    waiting = to_predict(scans, state.rounds, has_first_model=state.has_first_model)
     if waiting and not state.is_training:
         return NextAction("predict", len(waiting), f"Predict {len(waiting)}")
     if not left:
