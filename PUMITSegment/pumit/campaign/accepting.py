@@ -53,6 +53,8 @@ def write_accepted(
     home: Path,
     read_volume: Callable[[], Volume],
     *,
+    image: Path,
+    name: str,
     classes: Sequence[CampaignClass],
     ignored: Sequence[str],
     reviewer: str,
@@ -63,6 +65,8 @@ def write_accepted(
         label: Label file, segments on the scan's grid, or None for no structure at all.
         home: Folder of the scan in the campaign.
         read_volume: Reads the scan.
+        image: First file of the scan.
+        name: Name of the scan.
         classes: Classes of the campaign, whose codes and colours are written.
         ignored: Names of segments that are of none of them.
         reviewer: Name that is written, or "".
@@ -72,6 +76,7 @@ def write_accepted(
     """
     if isinstance(label, Segmentation):
         volume, masks = label.volume, masks_of_segmentation(label, classes)
+        _require_grid(volume, image, name)
     else:
         volume = read_volume()
         masks = {}
@@ -84,6 +89,27 @@ def write_accepted(
     written = home / f".accepted-{secrets.token_hex(6)}.seg.nrrd"
     write_label(segmentation_of(masks, volume, classes, PERSON), volume, written, reviewer)
     return written
+
+
+def _require_grid(volume: Volume, image: Path, name: str) -> None:
+    """Refuse segments on another grid than the scan's, as far as the header of a file tells."""
+    from pumit.io.scans import IMAGE_SUFFIXES, suffix_of
+
+    if suffix_of(image, IMAGE_SUFFIXES) in (None, ".png", ".jpg", ".jpeg"):
+        return
+    import SimpleITK
+
+    reader = SimpleITK.ImageFileReader()
+    reader.SetFileName(str(image))
+    try:
+        reader.ReadImageInformation()
+    except RuntimeError:  # whoever made the segments could read it
+        return
+    if sorted(reader.GetSize()[:3]) != sorted(volume.shape):
+        there = " x ".join(map(str, volume.shape))
+        raise VolumeError(
+            f"This label is off the grid of {name}: it has {there} voxels; make it on the scan."
+        )
 
 
 def put_in_place(written: Path, target: Path, revision: int) -> None:

@@ -24,7 +24,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pumit.campaign.entry import ScanEntry, ScanState, entry_of
+from pumit.campaign.entry import KnownPart, ScanEntry, ScanState, entry_of
 from pumit.campaign.labels import (
     CampaignClass,
     class_named,
@@ -176,7 +176,7 @@ class Campaign:
         folder = Path(folder)
         if (folder / FILE).exists():
             raise PumitError(f"There is a campaign in {folder.name!r} already; open it.")
-        made = classes_of_rows(classes)
+        made = _known_classes(classes)
         try:
             (folder / SCANS).mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -266,7 +266,7 @@ class Campaign:
         Raises:
             PumitError: If a class is dropped while there are rounds, or two are the same.
         """
-        made = classes_of_rows(classes)
+        made = _known_classes(classes)
         before = {c.value: c for c in self.classes}
         if missing := before.keys() - {c.value for c in made}:
             name = before[min(missing)].name
@@ -678,6 +678,7 @@ class Campaign:
         clicks: int = 0,
         seconds: float = 0.0,
         drawn: Sequence[str] = (),
+        known: KnownPart = "all",
         completes: bool = True,
     ) -> ScanEntry:
         """Accept a label: it counts as true from now on.
@@ -689,7 +690,9 @@ class Campaign:
             reviewer: Name of the person, where it is to be kept.
             clicks: Prompts that it took.
             seconds: Seconds that it took.
-            drawn: Classes that were drawn; empty for all.
+            drawn: Classes that were drawn; empty for all. What was not drawn is unknown, and not
+                learnt as background.
+            known: Part of the scan of which the label tells what is there.
             completes: Whether to write DICOM-SEG and copies and to measure at once; else call
                 `complete` later, on a thread.
 
@@ -713,6 +716,8 @@ class Campaign:
             label,
             home,
             lambda: self.volume(entry),
+            image=entry.path,
+            name=entry.name,
             classes=self.classes,
             ignored=self.ignored_names,
             reviewer=who,
@@ -729,6 +734,7 @@ class Campaign:
                 clicks=int(clicks),
                 seconds=round(float(seconds), 1),
                 drawn=tuple(drawn),
+                known=known,
                 agreement=None,
                 class_agreement={},
             )
@@ -964,6 +970,18 @@ class Campaign:
     def set_word(self, scan: ScanEntry | str, word: str) -> ScanEntry:
         """Keep a sentence about a scan, such as why it cannot be read."""
         return self._update(self.scan(scan).id, lambda now: replace(now, word=word))
+
+
+def _known_classes(rows: Sequence[Any]) -> tuple[CampaignClass, ...]:
+    """Classes whose terms are known: an unknown one shall not be found out by an export."""
+    made = classes_of_rows(rows)
+    if any(c.terminology for c in made):
+        from pumit.export.terminology import concept_for
+
+        for c in made:
+            if c.terminology:
+                concept_for(c.terminology)
+    return made
 
 
 def _announced(paths: Sequence[Path]) -> list[Any]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 ScanState = Literal["open", "labelled", "predicted", "checking", "accepted", "later", "left_out"]
+KnownPart = Literal["all", "slices", "strokes"]
 # Not kept in the file: where the scan is at present, and who has it open.
 _COMPUTED = ("path", "checked_by", "is_validation", "stored_state")
 
@@ -39,6 +40,8 @@ class ScanEntry:
         reviewer: Name of the person who accepted it, where given.
         accepted_at: When, ISO 8601; for people, nothing is ordered by it.
         drawn: Classes that were drawn in it; empty for all.
+        known: Part of the scan of which its label tells what is there: all, slices with any label,
+            or strokes.
         before: State before it was accepted.
         revision: Counter of its changes.
         decided: Revision of the last decision of a person.
@@ -69,6 +72,7 @@ class ScanEntry:
     reviewer: str = ""
     accepted_at: str = ""
     drawn: tuple[str, ...] = ()
+    known: KnownPart = "all"
     before: ScanState = "open"
     revision: int = 0
     decided: int = 0

@@ -236,8 +236,9 @@ def _with_clicks(campaign: Campaign, one: TrainingRound, device: str) -> Trainin
 def _data(campaign: Campaign, one: TrainingRound) -> dict[str, Any]:
     """Cases by their identifiers, which tell nothing in a log."""
     from pumit.io.file_part import with_part
+    from pumit.training.recipes.labelled import CaseEntry
 
-    cases = []
+    cases: list[dict[str, Any]] = []
     for key in (*one.trained, *one.validated):
         scan = campaign.scan(key)
         paths = campaign.locate(scan)
@@ -246,9 +247,13 @@ def _data(campaign: Campaign, one: TrainingRound) -> dict[str, Any]:
         labels = [str(path) for path in campaign.label_paths(scan)]
         if not labels:
             raise PumitError(f"{scan.name} is not accepted any more; train again.")
-        cases.append(
-            {"name": key, "images": list(map(str, paths)), "label": labels, "patient": scan.patient}
-        )
+        row = {
+            "name": key, "images": list(map(str, paths)), "label": labels, "patient": scan.patient
+        }  # fmt: skip
+        if "drawn" in CaseEntry.model_fields and scan.stored_state == "accepted":
+            # A class without a segment is not there, unless the person has not looked for it.
+            row |= {"drawn": list(scan.drawn) or "all", "known": scan.known}
+        cases.append(row)
     return {
         "cases": cases,
         "classes": [c.as_row() for c in campaign.classes],

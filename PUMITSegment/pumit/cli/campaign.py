@@ -65,6 +65,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     accept.add_argument(
         "--drawn", action="append", default=[], metavar="CLASS", help="only these were drawn"
     )
+    accept.add_argument(
+        "--known",
+        choices=("all", "slices", "strokes"),
+        default="all",
+        help="what the label tells of: all, slices with labels, or what is drawn",
+    )
     for name, text in (
         ("undo", "take the acceptance of a scan back"),
         ("later", "put a scan behind the others"),
@@ -215,7 +221,13 @@ def _accept(args: argparse.Namespace) -> None:
     elif label is not None and not label.exists():
         raise PumitError(f"There is no file {label.name!r}; check the path.")
     made = campaign.accept(
-        scan, label, args.reviewer, clicks=args.clicks, seconds=args.took, drawn=args.drawn
+        scan,
+        label,
+        args.reviewer,
+        clicks=args.clicks,
+        seconds=args.took,
+        drawn=args.drawn,
+        known=args.known,
     )
     _tell(args, made)
 
