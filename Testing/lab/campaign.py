@@ -102,7 +102,15 @@ def run(args: argparse.Namespace, order: str, seed: int, write: Any) -> None:
         while True:
             if learns and campaign.is_training_due:
                 began = time.monotonic()
-                command = [sys.executable, "-m", "pumit", "campaign", "train", "--predict"]
+                command = [
+                    sys.executable,
+                    "-m",
+                    "pumit",
+                    "campaign",
+                    "train",
+                    "--predict",
+                    "--foreground",
+                ]
                 subprocess.run(
                     [*command, str(campaign.folder)], check=True, stdout=subprocess.DEVNULL
                 )

@@ -82,6 +82,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     renamed.add_argument("segment", help="name of the segments")
     renamed.add_argument("class_name", nargs="?", metavar="CLASS", help="the class; without, none")
     train = action("train", "train on the accepted scans, in the background of other programs")
+    train.add_argument(
+        "--foreground", action="store_true", help="as fast as other programs, such as at night"
+    )
     train.add_argument("--predict", action="store_true", help="then predict the open scans")
     train.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1")
     predict = action("predict", "predict the open scans")
@@ -266,7 +269,8 @@ def _train(args: argparse.Namespace) -> None:
     from pumit.campaign.training import train_round, work_in_background
 
     campaign = Campaign.open(args.folder)
-    work_in_background()
+    if not args.foreground:
+        work_in_background()
     # Progress of the training itself are lines of JSON, as of `pumit train`.
     one = train_round(campaign, device=args.device)
     if args.json:
