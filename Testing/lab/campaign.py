@@ -187,7 +187,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--seconds", type=float, default=180.0, help="of a training")
     parser.add_argument("--train-after", type=int, default=3)
-    parser.add_argument("--most", type=int, help="use so many scans")
+    parser.add_argument("--most", type=int, help="most scans to use")
     parser.add_argument("--no-clicks", action="store_true", help="do not refine the clicks")
     parser.add_argument("--work", type=Path, help="folder for the campaigns")
     parser.add_argument("--out", type=Path, default=Path("campaign_rows.jsonl"))

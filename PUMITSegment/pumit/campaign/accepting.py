@@ -49,7 +49,7 @@ def write_draft(label: Path | Segmentation, target: Path) -> None:
 
 
 def write_accepted(
-    label: Path | Segmentation | None,
+    label: str | Path | Segmentation | None,
     home: Path,
     read_volume: Callable[[], Volume],
     *,
@@ -59,7 +59,7 @@ def write_accepted(
     ignored: Sequence[str],
     reviewer: str,
 ) -> Path:
-    """Write an accepted label into a file of its own, which `put_in_place` gives its name.
+    """Write an accepted label into a new file, which `put_in_place` gives its name.
 
     Args:
         label: Label file, segments on the scan's grid, or None for no structure at all.
@@ -82,7 +82,7 @@ def write_accepted(
         masks = {}
         if label is not None:
             try:
-                masks = masks_of_files([label], volume, classes, ignored=ignored)
+                masks = masks_of_files([Path(label)], volume, classes, ignored=ignored)
             except VolumeError as error:
                 text = " ".join(str(error).split())
                 raise VolumeError(f"This label cannot be accepted: {text}") from None
@@ -103,7 +103,7 @@ def _require_grid(volume: Volume, image: Path, name: str) -> None:
     reader.SetFileName(str(image))
     try:
         reader.ReadImageInformation()
-    except RuntimeError:  # whoever made the segments could read it
+    except RuntimeError:  # who made the segments could read it
         return
     if sorted(reader.GetSize()[:3]) != sorted(volume.shape):
         there = " x ".join(map(str, volume.shape))

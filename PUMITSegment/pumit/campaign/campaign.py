@@ -2,7 +2,7 @@
 
     campaign.json                 classes, settings, rounds, patients kept for validation
     scans/<id>/state.json         how far a scan is, with a counter of changes
-    scans/<id>/lock               somebody has it open
+    scans/<id>/lock               a person has it open
     scans/<id>/label.seg.nrrd     accepted; `previous/` has what was accepted before
     scans/<id>/draft.seg.nrrd     begun, not accepted
     scans/<id>/prediction.seg.nrrd
@@ -70,7 +70,7 @@ LABEL, DRAFT, PREDICTION = "label.seg.nrrd", "draft.seg.nrrd", "prediction.seg.n
 STATE, LOCK, SCANS, ROUNDS = "state.json", "lock", "scans", "rounds"
 # Patients that are kept for validation: so much of all, within these bounds.
 VALIDATION_SHARE, FEWEST_PATIENTS, MOST_PATIENTS = 0.12, 2, 8
-SOMEBODY = "somebody"
+UNNAMED = "another person"
 
 
 class CampaignConflict(PumitError):
@@ -377,7 +377,7 @@ class Campaign:
         holder = lock_holder(lock, now=now[0])
         if holder is None or not holder.is_alive:
             return entry
-        return replace(entry, state="checking", checked_by=holder.name or SOMEBODY)
+        return replace(entry, state="checking", checked_by=holder.name or UNNAMED)
 
     def _read(self, path: Path) -> dict[str, Any]:
         try:
@@ -672,7 +672,7 @@ class Campaign:
     def accept(
         self,
         scan: ScanEntry | str,
-        label: Path | Segmentation | None,
+        label: str | Path | Segmentation | None,
         reviewer: str | None = None,
         *,
         clicks: int = 0,
@@ -897,7 +897,7 @@ class Campaign:
         return read_status(folder)
 
     def save_round(self, one: TrainingRound) -> None:
-        """Enter a round, in place of what was known of it."""
+        """Enter a round, or what is new of it."""
 
         def changed(content: dict[str, Any]) -> dict[str, Any]:
             rows = [row for row in content.get("rounds", ()) if row["number"] != one.number]
@@ -991,7 +991,7 @@ def _announced(paths: Sequence[Path]) -> list[Any]:
 
 
 def _decided(now: ScanEntry) -> str:
-    who = now.reviewer or "Somebody else"
+    who = now.reviewer or "Another person"
     words = {
         "accepted": f"{who} has accepted {now.name} since you opened it",
         "left_out": f"{now.name} was left out since you opened it",

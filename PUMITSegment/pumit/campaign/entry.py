@@ -28,7 +28,7 @@ class ScanEntry:
         digest: Fingerprint of its content, by which it is found again.
         size: Size of its first file, bytes; 0 for DICOM.
         order: Place in the list.
-        state: How far it is. *checking* while somebody has it open; *labelled* if it came with
+        state: How far it is. *checking* while a person has it open; *labelled* if it came with
             labels of a person.
         word: Quality of its prediction in a word, or why it cannot be read.
         expected: Class to the overlap that is expected of its prediction, 0 to 1.
@@ -46,7 +46,7 @@ class ScanEntry:
         revision: Counter of its changes.
         decided: Revision of the last decision of a person.
         path: Its first file or its folder, at present.
-        checked_by: Name of who has it open; "somebody" where no name was given.
+        checked_by: Name of who has it open; "another person" where no name was given.
         is_validation: Whether its patient is kept for validation.
         stored_state: State without regard of who has it open.
     """

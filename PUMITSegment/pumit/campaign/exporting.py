@@ -240,7 +240,7 @@ def write_origin_page(campaign: Campaign, target: Path) -> str:
                 "Dice: of the automatic model on the validation scans, mean of scans and classes.",
                 "Clicks and agreement: of the scans accepted with the help of that round's model; "
                 "agreement is the Dice of its prediction and what was accepted.",
-                "A prediction that nobody accepted neither trained nor validated a model.",
+                "A prediction that was not accepted neither trained nor validated a model.",
             )
         ),
     ]

@@ -16,7 +16,7 @@ from two_balls import make_scan
 
 @pytest.fixture
 def make_folder(tmp_path: Path) -> Callable[..., Path]:
-    """Makes a folder of scans, the first so many of them labelled."""
+    """Makes a folder of scans, the first of them labelled."""
 
     def make(count: int = 4, labelled: int = 0, name: str = "lab") -> Path:
         folder = tmp_path / name
