@@ -6,6 +6,7 @@
     scans/<id>/label.seg.nrrd     accepted; `previous/` has what was accepted before
     scans/<id>/draft.seg.nrrd     begun, not accepted
     scans/<id>/prediction.seg.nrrd
+    scans/<id>/thumbnail.png      and embedding.json, once the scan was looked at
     rounds/<number>               runs of the trainings
 
 The scans stay where they are. Opening and reading needs neither PyTorch nor SimpleITK.
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
 
 FILE = "campaign.json"
 LABEL, DRAFT, PREDICTION = "label.seg.nrrd", "draft.seg.nrrd", "prediction.seg.nrrd"
+THUMBNAIL = "thumbnail.png"
 STATE, LOCK, SCANS, ROUNDS = "state.json", "lock", "scans", "rounds"
 # Patients that are kept for validation: so much of all, within these bounds.
 VALIDATION_SHARE, FEWEST_PATIENTS, MOST_PATIENTS = 0.12, 2, 8
