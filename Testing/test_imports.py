@@ -56,8 +56,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "nninteractive": {"wire", "gestures", "client", "server", "inference", "models"}
     | {"preprocessing"},
     "server": {"wire", "nninteractive", "inference", "models", "export", "structures"},
+    "campaign": {"io", "models", "export", "evaluation", "report", "runs"}
+    | {"training", "batch", "structures", "inference"},
     "cli": _CORE
-    | {"export", "evaluation", "report", "runs", "training", "server", "structures", "batch"},
+    | {"export", "evaluation", "report", "runs", "training", "server", "structures", "batch"}
+    | {"campaign"},
     "simple": {"inference", "export"},
     "__main__": {"cli"},
 }
@@ -84,6 +87,7 @@ GUI = [
 GUI_MAY_IMPORT = BASE | {
     *("client", "wire", "nninteractive", "gestures", "export", "io", "runs"),
     *("models", "structures"),  # names and cards, no weights
+    "campaign",  # reads and changes files; trainings and predictions are processes
 }
 
 
@@ -324,6 +328,12 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
 def test_what_a_gui_uses_of_the_server_imports_no_torch(name: str) -> None:
     loaded = loaded_by(f"import pumit.{name}")
     assert loaded.isdisjoint({"torch", "monai", "transformers", "fastapi"})
+
+
+def test_a_campaign_is_opened_before_anything_is_installed() -> None:
+    """A panel shows it in Slicer's own process."""
+    loaded = loaded_by("import pumit.campaign")
+    assert loaded.isdisjoint({"torch", "monai", "pydantic", "SimpleITK", "pydicom", "filelock"})
 
 
 def test_a_scan_is_opened_before_arrays_are_packed() -> None:

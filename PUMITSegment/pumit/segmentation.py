@@ -164,6 +164,9 @@ class LabelMap:
         classes: Meaning of the labels; a class need not occur.
         regions: Regions of classes that overlap, unsigned integers (D, H, W) in which bit i - 1
             says whether a voxel lies in `classes[i - 1]`; None where no two share a voxel.
+        expected_dice: Overlap with the truth of each class as the network's own probabilities let
+            expect, 0 to 1, mostly too much; None of a class that was not found. Empty where
+            nothing is known.
 
     Raises:
         VolumeError: If the regions are not on the grid of the labels, or have too few bits.
@@ -172,6 +175,7 @@ class LabelMap:
     labels: npt.NDArray[np.unsignedinteger[Any]]
     classes: tuple[ClassLabel, ...]
     regions: npt.NDArray[np.unsignedinteger[Any]] | None = None
+    expected_dice: tuple[float | None, ...] = ()
 
     def __post_init__(self) -> None:
         if self.regions is None:
@@ -185,12 +189,15 @@ class LabelMap:
 
     @classmethod
     def of_regions(
-        cls, regions: npt.NDArray[np.unsignedinteger[Any]], classes: tuple[ClassLabel, ...]
+        cls,
+        regions: npt.NDArray[np.unsignedinteger[Any]],
+        classes: tuple[ClassLabel, ...],
+        expected_dice: tuple[float | None, ...] = (),
     ) -> LabelMap:
         """An answer whose classes overlap, with the labels that follow from its regions."""
         dtype = np.uint8 if len(classes) < 256 else np.uint16
         labels = np.zeros(regions.shape, dtype=dtype)
-        answer = cls(labels, classes, regions)
+        answer = cls(labels, classes, regions, expected_dice)
         for number in range(1, len(classes) + 1):
             labels[answer.mask(number)] = number
         return answer

@@ -29,6 +29,7 @@ COMMANDS = {
     "predict": ("pumit.cli.predict", "segment or classify scans automatically, one or many"),
     "reconstruct": ("pumit.cli.reconstruct", "show what a tokenizer keeps of a scan"),
     "models": ("pumit.cli.models", "list, verify, fetch, add, export, import or remove models"),
+    "campaign": ("pumit.cli.campaign", "label a folder of scans with a model that learns from it"),
     "data": ("pumit.cli.data", "check labelled scans before training"),
     "train": ("pumit.cli.train", "train a network on your own labelled scans"),
     "compare": (

@@ -41,6 +41,7 @@ def write_dicom_seg(
     kind: SegKind = "BINARY",
     series_description: str = "PUMIT segmentation",
     series_number: int = SERIES_NUMBER,
+    reviewer: str = "",
 ) -> None:
     """Write a DICOM-SEG on the frames of the source series.
 
@@ -56,6 +57,8 @@ def write_dicom_seg(
         kind: Type of the object; a LABELMAP holds one segment per voxel.
         series_description: Description of the new series, at most 64 characters.
         series_number: Number of the new series in the study.
+        reviewer: Name of the person who found the segments right, the content's creator; empty
+            for none.
 
     Raises:
         ExportError: If the volume has no DICOM source, a source file is gone or unusable, no
@@ -75,6 +78,8 @@ def write_dicom_seg(
         if frames[0].geometry is None and frames[0].number is not None:
             name_true_frame(seg, frames[0].number)
         seg.SeriesDescription, seg.SeriesNumber = series_description, series_number
+        if reviewer:
+            seg.ContentCreatorName = reviewer.replace("\\", " ")[:64]
         with atomic_path(Path(path)) as temporary:
             seg.save_as(temporary)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,9 @@ from pumit.system.atomic import atomic_path
 GZIP_LEVEL = 3
 
 
-def write_seg_nrrd(segmentation: Segmentation, path: str | Path) -> None:
+def write_seg_nrrd(
+    segmentation: Segmentation, path: str | Path, *, is_reviewed: bool = False, reviewer: str = ""
+) -> None:
     """Write a Slicer segmentation file on the whole grid of the volume.
 
     Segments that overlap go to separate layers, so no voxel is lost. Slicer sees the algorithm
@@ -26,12 +29,16 @@ def write_seg_nrrd(segmentation: Segmentation, path: str | Path) -> None:
     Args:
         segmentation: Segments to write.
         path: File to write, `.seg.nrrd`.
+        is_reviewed: Whether a person says that the segments are right: their status is completed,
+            with the present time.
+        reviewer: Name of the person, where it is to be written.
 
     Raises:
         ExportError: If the file cannot be written.
     """
     layers = arrange_in_layers(segmentation.segments)
-    header = _header(segmentation, layers)
+    review = _review(reviewer) if is_reviewed else {"Segmentation.Status": "inprogress"}
+    header = _header(segmentation, layers, review)
     with atomic_path(Path(path)) as temporary, temporary.open("wb") as file:
         file.write(header.encode("utf-8"))
         with gzip.GzipFile("", "wb", GZIP_LEVEL, file, mtime=0) as packed:
@@ -45,7 +52,16 @@ def _little_endian(part: tuple[Labels, ...]) -> Labels:
     return stacked.astype(stacked.dtype.newbyteorder("<"), copy=False)
 
 
-def _header(segmentation: Segmentation, layers: Layers) -> str:
+def _review(reviewer: str) -> dict[str, str]:
+    """Tags that say who found the segments right, and when."""
+    # : and | separate tags and their values.
+    who = "".join(c if c.isprintable() and c not in ":|" else " " for c in reviewer).strip()
+    when = datetime.now().astimezone().isoformat(timespec="minutes").replace(":", "")
+    tags = {"Segmentation.Status": "completed", "PUMIT.ReviewedAt": when}
+    return tags | ({"PUMIT.Reviewer": who} if who else {})
+
+
+def _header(segmentation: Segmentation, layers: Layers, review: dict[str, str]) -> str:
     volume, segments = segmentation.volume, segmentation.segments
     d, h, w = volume.shape
     steps = volume.direction * np.asarray(written_spacing_mm(volume)[::-1])  # columns W, H, D
@@ -79,7 +95,7 @@ def _header(segmentation: Segmentation, layers: Layers) -> str:
         tags = {
             "DICOM.SegmentAlgorithmType": segmentation.algorithm.kind,
             "DICOM.SegmentAlgorithmName": segmentation.algorithm.name,
-            "Segmentation.Status": "inprogress",
+            **review,
             "TerminologyEntry": serialize_terminology(segment),
         }
         values = _segment_pairs(segment, index, layers.layer_of[index], tags)

@@ -206,15 +206,17 @@ class AutomaticSegmenter:
         )
         # 4. Labels slice by slice, back on the volume's grid.
         answer = _region_planes if self.has_regions else _label_planes
-        for i, plane in answer(scores, image.shape[1], crop_shape):
+        overlap_sums = _OverlapSums(len(self.classes))
+        for i, plane in answer(scores, image.shape[1], crop_shape, overlap_sums):
             target[i] = plane
+        expected = overlap_sums.expected_dice()
         # 5. The region alone; of classes that are one piece, the largest.
         if region is not None:
             _keep_only(found, region)
         if self.has_regions:
-            return LabelMap.of_regions(found, self.classes)
+            return LabelMap.of_regions(found, self.classes, expected)
         keep_largest(found, self.single_piece)
-        return LabelMap(found, self.classes)
+        return LabelMap(found, self.classes, expected_dice=expected)
 
     @property
     def _dtype(self) -> type[np.unsignedinteger[Any]]:
@@ -268,22 +270,59 @@ def network_image(
     return torch.stack(made), (d, h, w)
 
 
+class _OverlapSums:
+    """Sums of which the overlap follows that a network's probabilities let expect.
+
+    Args:
+        classes: Number of classes, without the background.
+    """
+
+    def __init__(self, classes: int) -> None:
+        self._inside, self._all = torch.zeros(classes), torch.zeros(classes)
+        self._voxels = torch.zeros(classes)
+
+    def add(self, shares: Tensor, inside: Tensor, voxels: Tensor) -> None:
+        """Add a slice.
+
+        Args:
+            shares: Probabilities of the classes, (K, H, W).
+            inside: Sum of those of each class within its mask, (K,).
+            voxels: Voxels of each mask, (K,).
+        """
+        self._all += shares.sum((1, 2))
+        self._inside += inside
+        self._voxels += voxels
+
+    def expected_dice(self) -> tuple[float | None, ...]:
+        """Twice what is expected to be right, over both sizes; None of what was not found."""
+        found = 2 * self._inside / (self._voxels + self._all).clamp_min(1e-6)
+        return tuple(
+            round(float(d), 4) if n else None for d, n in zip(found, self._voxels, strict=True)
+        )
+
+
 def _label_planes(
-    scores: Iterable[Tensor], depth: int, shape: tuple[int, int, int]
+    scores: Iterable[Tensor], depth: int, shape: tuple[int, int, int], sums: _OverlapSums
 ) -> Iterator[tuple[int, npt.NDArray[Any]]]:
     """Most probable class of each voxel of the scan's own slices, from logits; see `_planes`."""
     shares = (plane.softmax(0) for part in scores for plane in part.unbind(1))
     for i, plane in _planes(shares, depth, shape):
-        yield i, plane.argmax(0).numpy()
+        highest, labels = plane.max(0)
+        flat, count = labels.flatten(), len(plane)
+        inside = flat.bincount(highest.flatten(), minlength=count)
+        sums.add(plane[1:], inside[1:], flat.bincount(minlength=count)[1:])
+        yield i, labels.numpy()
 
 
 def _region_planes(
-    scores: Iterable[Tensor], depth: int, shape: tuple[int, int, int]
+    scores: Iterable[Tensor], depth: int, shape: tuple[int, int, int], sums: _OverlapSums
 ) -> Iterator[tuple[int, npt.NDArray[Any]]]:
     """Bit i for region i at each voxel of the scan's own slices, from probabilities."""
     shares = (plane for part in scores for plane in part.unbind(1))
     for i, plane in _planes(shares, depth, shape):
-        inside = (plane > 0.5).numpy()
+        masks = plane > 0.5
+        sums.add(plane, (plane * masks).sum((1, 2)), masks.sum((1, 2)))
+        inside = masks.numpy()
         bits = np.zeros(inside.shape[1:], dtype=region_type(len(inside)))
         for number, mask in enumerate(inside):
             bits[mask] |= bits.dtype.type(1 << number)

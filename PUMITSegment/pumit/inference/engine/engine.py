@@ -68,6 +68,10 @@ class Features(Protocol):
     def nbytes(self) -> int:
         """What it takes in memory, bytes."""
 
+    @property
+    def summary(self) -> Floats:
+        """Mean of the transformer's features, (dim,), which tells scans of one kind from others."""
+
 
 class Engine(Protocol):
     """Compute the two steps of a promptable network.

@@ -127,6 +127,12 @@ class GraphFeatures:
         arrays += [] if self.classes is None else [self.classes]
         return sum(array.nbytes for array in arrays) + self.maps.nbytes
 
+    @property
+    def summary(self) -> Floats:
+        """Mean of the transformer's features, (dim,)."""
+        mean: Floats = self.tokens[0].mean((1, 2, 3))
+        return mean
+
 
 @dataclass(frozen=True)
 class _Compiled:

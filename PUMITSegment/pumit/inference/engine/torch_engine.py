@@ -30,6 +30,11 @@ class TorchFeatures:
         storages = {s.data_ptr(): s.nbytes() for s in (t.untyped_storage() for t in tensors)}
         return sum(storages.values())
 
+    @property
+    def summary(self) -> Floats:
+        """Mean of the transformer's features, (dim,)."""
+        return self.embedding.tokens[0].float().mean((1, 2, 3)).cpu().numpy()
+
 
 class TorchEngine:
     """Compute with PyTorch.

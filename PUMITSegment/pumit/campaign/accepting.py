@@ -1,0 +1,195 @@
+"""What is written when a person accepts a label: whole or not at all, and never over another's."""
+
+from __future__ import annotations
+
+import filecmp
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pumit.campaign.labels import (
+    CampaignClass,
+    class_dice,
+    class_named,
+    keep_copy,
+    masks_of_files,
+    masks_of_segmentation,
+    segmentation_of,
+    write_label,
+)
+from pumit.errors import VolumeError
+from pumit.segmentation import Algorithm, Segmentation
+from pumit.system.atomic import atomic_path
+
+if TYPE_CHECKING:
+    from pumit.volume import Volume
+
+DICOM_LABEL = "label.dcm"
+# Segments that a person corrected and accepted, whatever drew them first.
+PERSON = Algorithm("PUMIT campaign", "1", "SEMIAUTOMATIC")
+
+
+def write_draft(label: Path | Segmentation, target: Path) -> None:
+    """Keep segments that are not accepted yet.
+
+    Raises:
+        ExportError: If they cannot be written.
+    """
+    if isinstance(label, Segmentation):
+        from pumit.export.seg_nrrd import write_seg_nrrd
+
+        write_seg_nrrd(label, target)
+        return
+    with atomic_path(target) as temporary:
+        shutil.copyfile(label, temporary)
+
+
+def write_accepted(
+    label: str | Path | Segmentation | None,
+    home: Path,
+    read_volume: Callable[[], Volume],
+    *,
+    image: Path,
+    name: str,
+    classes: Sequence[CampaignClass],
+    ignored: Sequence[str],
+    reviewer: str,
+) -> Path:
+    """Write an accepted label into a new file, which `put_in_place` gives its name.
+
+    Args:
+        label: Label file, segments on the scan's grid, or None for no structure at all.
+        home: Folder of the scan in the campaign.
+        read_volume: Reads the scan.
+        image: First file of the scan.
+        name: Name of the scan.
+        classes: Classes of the campaign, whose codes and colours are written.
+        ignored: Names of segments that are of none of them.
+        reviewer: Name that is written, or "".
+
+    Raises:
+        PumitError: If it is off the scan's grid, holds other classes, or cannot be written.
+    """
+    if isinstance(label, Segmentation):
+        volume, masks = label.volume, masks_of_segmentation(label, classes)
+        _require_grid(volume, image, name)
+    else:
+        volume = read_volume()
+        masks = {}
+        if label is not None:
+            try:
+                masks = masks_of_files([Path(label)], volume, classes, ignored=ignored)
+            except VolumeError as error:
+                text = " ".join(str(error).split())
+                raise VolumeError(f"This label cannot be accepted: {text}") from None
+    written = home / f".accepted-{secrets.token_hex(6)}.seg.nrrd"
+    write_label(segmentation_of(masks, volume, classes, PERSON), volume, written, reviewer)
+    return written
+
+
+def _require_grid(volume: Volume, image: Path, name: str) -> None:
+    """Refuse segments on another grid than the scan's, as far as the header of a file tells."""
+    from pumit.io.scans import IMAGE_SUFFIXES, suffix_of
+
+    if suffix_of(image, IMAGE_SUFFIXES) in (None, ".png", ".jpg", ".jpeg"):
+        return
+    import SimpleITK
+
+    reader = SimpleITK.ImageFileReader()
+    reader.SetFileName(str(image))
+    try:
+        reader.ReadImageInformation()
+    except RuntimeError:  # who made the segments could read it
+        return
+    if sorted(reader.GetSize()[:3]) != sorted(volume.shape):
+        there = " x ".join(map(str, volume.shape))
+        raise VolumeError(
+            f"This label is off the grid of {name}: it has {there} voxels; make it on the scan."
+        )
+
+
+def put_in_place(written: Path, target: Path, revision: int) -> None:
+    """Give a written label its name; what has that name is kept as a copy.
+
+    Raises:
+        ExportError: If the copy cannot be written; the label is as it was.
+    """
+    keep_copy(target, revision)
+    os.replace(written, target)
+
+
+def discard(written: Path) -> None:
+    """Remove a label that was not put in place."""
+    with suppress(OSError):
+        written.unlink(missing_ok=True)
+
+
+def agreement_of(
+    label: Path, prediction: Path, classes: Sequence[CampaignClass]
+) -> dict[str, float] | None:
+    """Class to the Dice of a prediction and what was accepted; None where there is no prediction.
+
+    Both were written on the scan's grid, which need not be read for that.
+    """
+    from pumit.io.labels.label_file import read_label_file
+
+    if not (label.is_file() and prediction.is_file()):
+        return None
+    found = []
+    for path in (label, prediction):
+        file = read_label_file(path)
+        masks: dict[str, Any] = {}
+        for segment in file.segments:
+            of = class_named(segment.name, classes)
+            mask = file.mask(segment)
+            if of is not None and mask.any():
+                masks[of.name] = mask
+        found.append((file.volume.shape, masks))
+    (shape, accepted), (other, predicted) = found
+    return class_dice(accepted, predicted) if shape == other else None
+
+
+def write_dicom(
+    label: Path, target: Path, volume: Volume, classes: Sequence[CampaignClass], reviewer: str
+) -> None:
+    """Write an accepted label as DICOM-SEG, with who accepted it; of an empty one nothing.
+
+    Raises:
+        PumitError: If it cannot be written.
+    """
+    from pumit.export.dicom_seg import write_dicom_seg
+
+    segmentation = segmentation_of(
+        masks_of_files([label], volume, classes), volume, classes, PERSON
+    )
+    if segmentation is not None:
+        keep_copy(target, 0)
+        write_dicom_seg(
+            segmentation, target, series_description="PUMIT campaign", reviewer=reviewer
+        )
+
+
+def copy_beside(label: Path, scan: Path, stem: str) -> Path:
+    """Copy an accepted label beside its scan; a file of another origin is never replaced.
+
+    Args:
+        label: The accepted label.
+        scan: File or folder of the scan.
+        stem: Name without an ending.
+
+    Raises:
+        ExportError: If the folder cannot be written.
+    """
+    folder = scan.parent
+    ours = [label, *sorted((label.parent / "previous").glob("label.*"))]
+    number, target = 1, folder / f"{stem}.seg.nrrd"
+    while target.exists() and not any(filecmp.cmp(target, own, shallow=False) for own in ours):
+        number += 1
+        target = folder / f"{stem}-{number}.seg.nrrd"
+    with atomic_path(target) as temporary:
+        shutil.copyfile(label, temporary)
+    return target

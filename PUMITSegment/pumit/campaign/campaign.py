@@ -1,0 +1,1002 @@
+"""A campaign: a folder that knows which of a lab's scans are labelled, by whom, and what is next.
+
+    campaign.json                 classes, settings, rounds, patients kept for validation
+    scans/<id>/state.json         how far a scan is, with a counter of changes
+    scans/<id>/lock               a person has it open
+    scans/<id>/label.seg.nrrd     accepted; `previous/` has what was accepted before
+    scans/<id>/draft.seg.nrrd     begun, not accepted
+    scans/<id>/prediction.seg.nrrd
+    scans/<id>/thumbnail.png      and embedding.json, once the scan was looked at
+    rounds/<number>               runs of the trainings
+
+The scans stay where they are. Opening and reading needs neither PyTorch nor SimpleITK.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pumit.campaign.entry import KnownPart, ScanEntry, ScanState, entry_of
+from pumit.campaign.labels import (
+    CampaignClass,
+    class_named,
+    classes_of_rows,
+    keep_copy,
+    plain,
+)
+from pumit.campaign.order import ScanOrder, choose_scan, read_embedding
+from pumit.campaign.progress import (
+    ROUGH_BELOW,
+    CampaignChart,
+    CampaignState,
+    NextAction,
+    TrainingRound,
+    chart_of,
+    is_training_due,
+    next_action,
+    round_of,
+    round_row,
+    to_predict,
+    trainable,
+)
+from pumit.campaign.shared_file import (
+    LockTaken,
+    ShareLock,
+    disk_time,
+    gone,
+    lock_holder,
+    read_shared,
+    write_shared,
+    writing,
+)
+from pumit.errors import PumitError, VolumeError
+from pumit.runs import RunStatus, read_status
+
+if TYPE_CHECKING:
+    from pumit.campaign.sources import FoundScan
+    from pumit.segmentation import Segmentation
+    from pumit.volume import Volume
+
+FILE = "campaign.json"
+LABEL, DRAFT, PREDICTION = "label.seg.nrrd", "draft.seg.nrrd", "prediction.seg.nrrd"
+THUMBNAIL = "thumbnail.png"
+STATE, LOCK, SCANS, ROUNDS = "state.json", "lock", "scans", "rounds"
+# Patients that are kept for validation: so much of all, within these bounds.
+VALIDATION_SHARE, FEWEST_PATIENTS, MOST_PATIENTS = 0.12, 2, 8
+UNNAMED = "another person"
+
+
+class CampaignConflict(PumitError):
+    """Two people decided on one scan; the second decision is kept beside the first."""
+
+
+@dataclass(frozen=True)
+class CampaignSettings:
+    """Settings of a campaign.
+
+    Attributes:
+        train_after: Accepted scans after which it is trained again.
+        order: Order in which scans are given out.
+        training_seconds: Time of one training, seconds.
+        refines_clicks: Whether the answers to clicks are refined, too.
+        copies_beside: Whether an accepted label is also written beside its scan.
+        first_model: Installed automatic model that predicts before the first training; empty for
+            none.
+    """
+
+    train_after: int = 3
+    order: ScanOrder = "uncertain"
+    training_seconds: float = 180.0
+    refines_clicks: bool = True
+    copies_beside: bool = False
+    first_model: str = ""
+
+
+@dataclass(frozen=True)
+class ValidationSet:
+    """Scans that a model is judged on.
+
+    Attributes:
+        patients: Marks of the patients that are kept for it; empty before they are drawn.
+        scans: Identifiers of their scans.
+        labelled: Identifiers of those that are labelled.
+        is_rough: Whether too little is labelled for them to count: one patient is left out in turn.
+    """
+
+    patients: tuple[str, ...]
+    scans: tuple[str, ...]
+    labelled: tuple[str, ...]
+    is_rough: bool
+
+
+@dataclass(frozen=True)
+class ScanFiles:
+    """Files of a scan that a program opens.
+
+    Attributes:
+        images: The scan, one file for each channel, or its folder.
+        series: SeriesInstanceUID, where it is DICOM.
+        shown: Segmentation to begin with: the draft, what is accepted, or the prediction; None
+            for nothing.
+        label: Accepted label, or None.
+        prediction: Prediction, or None.
+    """
+
+    images: tuple[Path, ...]
+    series: str
+    shown: Path | None
+    label: Path | None
+    prediction: Path | None
+
+
+class Campaign:
+    """A campaign in its folder; made by `create` or `open`.
+
+    Args:
+        folder: The campaign's folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.absolute()
+        self._cache: dict[str, tuple[tuple[int, int], dict[str, Any]]] = {}
+        self._content = read_shared(self.folder / FILE, "The campaign")
+
+    @classmethod
+    def create(
+        cls,
+        folder: str | Path,
+        scans: Sequence[str | Path] = (),
+        classes: Sequence[Any] = (),
+        *,
+        name: str = "",
+        settings: CampaignSettings | None = None,
+        progress: Callable[[str, float], None] | None = None,
+    ) -> Campaign:
+        """Make a campaign.
+
+        Args:
+            folder: Its folder; made where it is missing.
+            scans: Folders, trees of DICOM, data sets of nnU-Net or the Decathlon, files.
+            classes: Names, or rows as a recipe's `data.classes` has them; without, those that the
+                labels hold.
+            name: Its name; that of the folder without.
+            settings: Settings, where they are not the usual ones.
+            progress: Callback with what is done and its share.
+
+        Raises:
+            PumitError: If there is a campaign already, or no scan is found.
+        """
+        folder = Path(folder)
+        if (folder / FILE).exists():
+            raise PumitError(f"There is a campaign in {folder.name!r} already; open it.")
+        made = _known_classes(classes)
+        try:
+            (folder / SCANS).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise gone(folder, error) from None
+        content = {
+            "name": name or folder.absolute().name,
+            "revision": 0,
+            "salt": secrets.token_hex(8),
+            "classes": [c.as_row() for c in made],
+            "ignored_names": [],
+            "settings": asdict(settings or CampaignSettings()),
+            "sources": [],
+            "validation": [],
+            "rounds": [],
+        }
+        write_shared(folder / FILE, content)
+        campaign = cls(folder)
+        try:
+            if scans:
+                campaign.add_scans(scans, progress=progress)
+        except BaseException:
+            if not campaign.scans():
+                (folder / FILE).unlink(missing_ok=True)
+                with suppress(OSError):
+                    (folder / SCANS).rmdir()
+                    folder.rmdir()
+            raise
+        return campaign
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Campaign:
+        """Open a campaign.
+
+        Raises:
+            PumitError: If there is none, it is damaged, or of a newer version.
+        """
+        folder = Path(folder)
+        if folder.is_dir() and not (folder / FILE).exists():
+            raise PumitError(
+                f"There is no campaign in {folder.name!r}; make one with `pumit campaign new`."
+            )
+        return cls(folder)
+
+    # What is the same for all scans.
+
+    def refresh(self) -> None:
+        """Read again what other computers may have changed; `scans` does so by itself."""
+        self._content = read_shared(self.folder / FILE, "The campaign")
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return str(self._content.get("name", self.folder.name))
+
+    @property
+    def classes(self) -> tuple[CampaignClass, ...]:
+        """Classes, fixed once."""
+        return classes_of_rows(self._content["classes"])
+
+    @property
+    def settings(self) -> CampaignSettings:
+        """Settings."""
+        known = CampaignSettings.__dataclass_fields__
+        given = self._content.get("settings", {})
+        return CampaignSettings(**{k: v for k, v in given.items() if k in known})
+
+    @property
+    def rounds(self) -> tuple[TrainingRound, ...]:
+        """Rounds, the first one first."""
+        return tuple(map(round_of, self._content.get("rounds", ())))
+
+    @property
+    def validation(self) -> ValidationSet:
+        """Scans that models are judged on."""
+        return self._validation(self.scans())
+
+    def change_settings(self, **changes: Any) -> None:
+        """Change settings; see `CampaignSettings`."""
+        settings = asdict(replace(self.settings, **changes))
+        self._change(lambda content: {**content, "settings": settings})
+
+    def change_classes(self, classes: Sequence[Any]) -> None:
+        """Change names, codes and colours, or add classes; values that there are stay.
+
+        A class that is renamed keeps its old name as another name, so that its labels stay its.
+
+        Raises:
+            PumitError: If a class is dropped while there are rounds, or two are the same.
+        """
+        made = _known_classes(classes)
+        before = {c.value: c for c in self.classes}
+        if missing := before.keys() - {c.value for c in made}:
+            name = before[min(missing)].name
+            raise PumitError(f"The class {name!r} has labels perhaps; rename it, or keep it.")
+        kept = []
+        for c in made:
+            old = before.get(c.value)
+            names = (*c.other_names, *((old.name, *old.other_names) if old else ()))
+            others = tuple(dict.fromkeys(n for n in names if plain(n) != plain(c.name)))
+            kept.append(replace(c, other_names=others).as_row())
+        self._change(lambda content: {**content, "classes": kept})
+
+    def remember_name(self, name: str, class_name: str | None) -> None:
+        """Remember which class segments of a name are; None for none of them.
+
+        Raises:
+            PumitError: If there is no such class.
+        """
+        if class_name is None:
+            self._change(
+                lambda c: {**c, "ignored_names": sorted({*c.get("ignored_names", ()), name})}
+            )
+            return
+        found = class_named(class_name, self.classes)
+        if found is None:
+            known = ", ".join(c.name for c in self.classes)
+            raise PumitError(f"There is no class {class_name!r}; there are {known}.")
+        rows = [
+            replace(c, other_names=(*c.other_names, name)).as_row() if c == found else c.as_row()
+            for c in self.classes
+        ]
+        self._change(lambda content: {**content, "classes": rows})
+
+    @property
+    def ignored_names(self) -> tuple[str, ...]:
+        """Names of segments that are of no class."""
+        return tuple(self._content.get("ignored_names", ()))
+
+    def unknown_names(self, scans: Sequence[ScanEntry] | None = None) -> dict[str, list[str]]:
+        """Names in labels that scans came with of which no class knows, to these scans."""
+        classes, passed = self.classes, set(map(plain, self.ignored_names))
+        found: dict[str, list[str]] = {}
+        for scan in self.scans() if scans is None else scans:
+            for name in scan.given_names if scan.stored_state == "labelled" else ():
+                if class_named(name, classes) is None and plain(name) not in passed:
+                    found.setdefault(name, []).append(scan.id)
+        return found
+
+    def _change(self, change: Callable[[dict[str, Any]], Mapping[str, Any]]) -> None:
+        path = self.folder / FILE
+        with writing(path):
+            now = read_shared(path, "The campaign")
+            changed = {**change(now), "revision": int(now.get("revision", 0)) + 1}
+            write_shared(path, changed)
+            self._content = changed
+
+    # Scans.
+
+    def scans(self) -> list[ScanEntry]:
+        """All scans, in order.
+
+        Raises:
+            PumitError: If the folder cannot be read.
+        """
+        self.refresh()
+        try:
+            folders = [Path(item.path) for item in os.scandir(self.folder / SCANS)]
+        except OSError as error:
+            raise gone(self.folder, error) from None
+        now: list[float] = []
+        kept = set(self._content.get("validation", ()))
+        found = [self._entry(f, kept, now) for f in folders if (f / STATE).is_file()]
+        return sorted(found, key=lambda s: (s.order, s.name, s.id))
+
+    def scan(self, scan: ScanEntry | str) -> ScanEntry:
+        """A scan as it is now, by its entry, identifier or name.
+
+        Raises:
+            PumitError: If there is none, or several have that name.
+        """
+        key = scan.id if isinstance(scan, ScanEntry) else scan
+        if key and (self.folder / SCANS / key / STATE).is_file():
+            kept = set(self._content.get("validation", ()))
+            return self._entry(self.folder / SCANS / key, kept, [])
+        found = [s for s in self.scans() if s.name == key]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            ids = ", ".join(s.id for s in found)
+            raise PumitError(f"Several scans are called {key!r}; give one of {ids}.")
+        raise PumitError(f"There is no scan {key!r} in this campaign.")
+
+    def _entry(self, folder: Path, kept: set[str], now: list[float]) -> ScanEntry:
+        try:
+            content = self._read(folder / STATE)
+            entry = entry_of(content, self._absolute((content.get("images") or [""])[0]))
+        except (ValueError, TypeError) as error:
+            word = str(error) if isinstance(error, PumitError) else "Its state is damaged."
+            return ScanEntry(
+                folder.name, folder.name, state="left_out", stored_state="left_out", word=word
+            )
+        entry = replace(entry, is_validation=entry.patient in kept)
+        lock = folder / LOCK
+        if not lock.exists():
+            return entry
+        if not now:
+            now.append(disk_time(self.folder))
+        holder = lock_holder(lock, now=now[0])
+        if holder is None or not holder.is_alive:
+            return entry
+        return replace(entry, state="checking", checked_by=holder.name or UNNAMED)
+
+    def _read(self, path: Path) -> dict[str, Any]:
+        try:
+            status = path.stat()
+        except OSError as error:
+            raise gone(path, error) from None
+        mark = (status.st_mtime_ns, status.st_size)
+        key = path.parent.name
+        if key not in self._cache or self._cache[key][0] != mark:
+            self._cache[key] = (mark, read_shared(path, "The state of a scan"))
+        return self._cache[key][1]
+
+    def _absolute(self, text: str) -> Path:
+        return Path(os.path.normpath(self.folder / text))
+
+    def _kept_path(self, path: Path) -> str:
+        """A path as it is kept: from the campaign's folder, so that a share may move as a whole."""
+        try:
+            return Path(os.path.relpath(path.absolute(), self.folder)).as_posix()
+        except ValueError:  # another drive of Windows
+            return path.absolute().as_posix()
+
+    def home(self, scan: ScanEntry | str) -> Path:
+        """Folder of a scan within the campaign."""
+        return self.folder / SCANS / (scan.id if isinstance(scan, ScanEntry) else scan)
+
+    def _update(
+        self,
+        scan: ScanEntry | str,
+        change: Callable[[ScanEntry], ScanEntry],
+        *,
+        decides: bool = False,
+        before_writing: Callable[[ScanEntry], None] | None = None,
+    ) -> ScanEntry:
+        """Change a scan's state; of two decisions that did not know of each other only the first.
+
+        Raises:
+            CampaignConflict: If another person decided on it since the entry was read.
+        """
+        current = self.scan(scan)
+        path = self.home(current) / STATE
+        with writing(path):
+            self._cache.pop(current.id, None)
+            now = self.scan(current.id)
+            if decides and isinstance(scan, ScanEntry) and now.decided > scan.revision:
+                raise CampaignConflict(_decided(now))
+            if before_writing is not None:
+                before_writing(now)
+            revision = now.revision + 1
+            made = replace(change(now), revision=revision)
+            made = replace(made, decided=revision) if decides else made
+            state = made.state if made.state != "checking" else now.stored_state
+            write_shared(path, replace(made, state=state).as_file())
+        self._cache.pop(current.id, None)
+        return self.scan(current.id)
+
+    def add_scans(
+        self,
+        paths: Sequence[str | Path],
+        *,
+        progress: Callable[[str, float], None] | None = None,
+    ) -> list[str]:
+        """Add scans; those that are there are known by their content and stay as they are.
+
+        Args:
+            paths: Folders, trees of DICOM, data sets of nnU-Net or the Decathlon, files.
+            progress: Callback with what is done and its share.
+
+        Returns:
+            Sentences about files and folders that are no scans.
+
+        Raises:
+            PumitError: If a path does not exist, or nothing is a scan.
+        """
+        from pumit.campaign.sources import find_campaign_scans
+
+        given = [Path(path) for path in paths]
+        step = progress or (lambda what, share: None)
+        step("Looking for scans", 0.0)
+        found = find_campaign_scans(given)
+        if not found.scans:
+            why = f" ({found.problems[0]})" if found.problems else ""
+            raise PumitError(f"No scan was found{why}; give a folder of scans.")
+        if not self.classes and found.classes:
+            self._change(lambda c: {**c, "classes": [v.as_row() for v in found.classes]})
+        patients = self._patients(found.scans)
+        there = {scan.id for scan in self.scans()}
+        sources = [self._kept_path(path) for path in given]
+        self._change(
+            lambda c: {**c, "sources": list(dict.fromkeys([*c.get("sources", ()), *sources]))}
+        )
+        problems, announced = list(found.problems), []
+        for number, scan in enumerate(found.scans):
+            step(scan.name, number / len(found.scans))
+            identifier = scan.digest[:12]
+            if identifier in there:
+                continue
+            names, is_reviewed = (), True
+            if scan.labels:
+                try:
+                    segments = _announced(scan.labels)
+                    announced.append((scan.name, segments))
+                    names = tuple(dict.fromkeys(s.name for s in segments if s.name))
+                    is_reviewed = not any(s.is_unreviewed for s in segments)
+                except (VolumeError, OSError) as error:
+                    problems.append(f"{scan.name}: {' '.join(str(error).split())}")
+                    scan = replace(scan, labels=())
+            self._enter(
+                scan, identifier, patients[identifier], names, is_reviewed, len(there) + number
+            )
+        if not self.classes and announced:
+            self._propose_classes(announced)
+        return problems
+
+    def _enter(
+        self,
+        scan: FoundScan,
+        identifier: str,
+        patient: str,
+        names: tuple[str, ...],
+        is_reviewed: bool,
+        order: int,
+    ) -> None:
+        home = self.home(identifier)
+        try:
+            home.mkdir(exist_ok=True)
+        except OSError as error:
+            raise gone(home, error) from None
+        state: ScanState = "open"
+        word = ""
+        if scan.labels:
+            state = "labelled" if is_reviewed else "predicted"
+            word = "" if is_reviewed else "made by a model, not reviewed"
+        entry = ScanEntry(
+            identifier,
+            scan.name,
+            tuple(map(self._kept_path, scan.images)),
+            scan.series,
+            tuple(map(self._kept_path, scan.labels)),
+            names,
+            patient,
+            scan.digest,
+            scan.size,
+            order,
+            state,
+            word,
+            revision=1,
+        )
+        write_shared(home / STATE, entry.as_file())
+
+    def _patients(self, scans: Sequence[FoundScan]) -> dict[str, str]:
+        """Identifier of a scan to the mark of its patient, which is of no use elsewhere."""
+        from pumit.training.data.split import patients_of
+
+        ids = {scan.digest[:12]: scan for scan in scans}
+        known = {key: scan.patient for key, scan in ids.items() if scan.patient}
+        by_name: dict[str, list[str]] = {}
+        for key, scan in ids.items():
+            if key not in known:
+                by_name.setdefault(scan.name.rpartition("/")[2], []).append(key)
+        groups, _ = patients_of(list(by_name), None, {})
+        of = {key: f"id {patient}" for key, patient in known.items()}
+        of |= {k: f"name {p}" for p, names in groups.items() for n in names for k in by_name[n]}
+        salt = self._content["salt"]
+        return {k: hashlib.sha256(f"{salt} {p}".encode()).hexdigest()[:12] for k, p in of.items()}
+
+    def _propose_classes(self, announced: Sequence[tuple[str, Sequence[Any]]]) -> None:
+        from pumit.training.data.class_proposal import ClassProposal
+
+        proposal = ClassProposal()
+        for name, segments in announced:
+            proposal.add(name, segments)
+        self._change(lambda c: {**c, "classes": [v.as_row() for v in proposal.classes()]})
+
+    def locate(self, scan: ScanEntry | str) -> tuple[Path, ...]:
+        """Files of a scan as they are at present; one that was moved is found by its content.
+
+        Raises:
+            PumitError: If it is not there any more, or another scan has its name.
+        """
+        from pumit.campaign.sources import find_again, fingerprint
+
+        entry = self.scan(scan)
+        paths = tuple(map(self._absolute, entry.images))
+        is_other = False
+        if paths[0].exists():
+            with suppress(OSError, VolumeError):
+                is_other = fingerprint(paths[0], entry.series)[0] != entry.digest
+                if not is_other and all(path.exists() for path in paths):
+                    return paths
+        roots = [self._absolute(source) for source in self._content.get("sources", ())]
+        there = [root for root in roots if root.exists()]
+        found = find_again(there, entry.digest, size=entry.size, series=entry.series)
+        if found is None and is_other:
+            raise PumitError(
+                f"{entry.name} is not the scan that it was: another one has its name. Put the "
+                "first one back, or rename the other and add it."
+            )
+        if found is None:
+            raise PumitError(
+                f"{entry.name} is not where it was; connect its disk or share, or add the folder "
+                "that it was moved to."
+            )
+        moved = (found, *(found.with_name(path.name) for path in paths[1:]))
+        kept = tuple(map(self._kept_path, moved))
+        self._update(entry.id, lambda now: replace(now, images=kept))
+        return moved
+
+    def files(self, scan: ScanEntry | str) -> ScanFiles:
+        """What a program opens of a scan.
+
+        Raises:
+            PumitError: If the scan is not there any more, or another one has its name.
+        """
+        entry = self.scan(scan)
+        images, home = self.locate(entry), self.home(entry)
+        label = home / LABEL if entry.stored_state == "accepted" else None
+        given = [self._absolute(path) for path in entry.given_labels]
+        if label is None and entry.stored_state == "labelled" and given:
+            label = given[0]
+        prediction: Path | None = home / PREDICTION
+        if prediction is not None and not prediction.exists():
+            prediction = given[0] if given and entry.stored_state == "predicted" else None
+        if entry.is_validation and not entry.is_truth:
+            prediction = None
+        draft = home / DRAFT if (home / DRAFT).exists() else None
+        return ScanFiles(images, entry.series, draft or label or prediction, label, prediction)
+
+    def label_paths(self, scan: ScanEntry | str) -> tuple[Path, ...]:
+        """Label files of a scan that a person made or accepted; empty where it has none."""
+        entry = self.scan(scan)
+        if entry.stored_state == "accepted":
+            return (self.home(entry) / LABEL,)
+        if entry.stored_state == "labelled":
+            return tuple(self._absolute(path) for path in entry.given_labels)
+        return ()
+
+    def volume(self, scan: ScanEntry | str) -> Volume:
+        """Read a scan.
+
+        Raises:
+            PumitError: If it cannot be found or read.
+        """
+        from pumit.io.file_part import with_part
+        from pumit.io.labels.label_source import read_scan
+
+        entry = self.scan(scan)
+        paths = self.locate(entry)
+        try:
+            is_part = bool(entry.series) and paths[0].is_dir()
+            return read_scan([with_part(paths[0], entry.series)] if is_part else paths)
+        except (VolumeError, OSError) as error:
+            text = " ".join(str(error).split())
+            raise VolumeError(f"{entry.name} cannot be read: {text}") from None
+
+    # One scan in the hands of a person.
+
+    def lock(self, scan: ScanEntry | str, name: str = "") -> ShareLock:
+        """Have a scan open: others are told, and are not given it.
+
+        Call `beat()` twice a minute, and `release()` at the end; a silent one is free after two
+        minutes.
+
+        Args:
+            scan: The scan.
+            name: Name that others are told.
+
+        Raises:
+            LockTaken: If another has it open.
+        """
+        entry = self.scan(scan)
+        try:
+            return ShareLock(self.home(entry) / LOCK, name=name)
+        except LockTaken as error:
+            text = str(error).removesuffix(".").replace("has it open", f"has {entry.name} open")
+            raise LockTaken(f"{text}; take another.") from None
+
+    def save_draft(self, scan: ScanEntry | str, label: Path | Segmentation) -> None:
+        """Keep what is begun, so that it is there when the scan is opened again.
+
+        Args:
+            scan: The scan.
+            label: `.seg.nrrd` file, which is copied, or segments.
+
+        Raises:
+            ExportError: If it cannot be written.
+        """
+        from pumit.campaign.accepting import write_draft
+
+        write_draft(label, self.home(self.scan(scan)) / DRAFT)
+
+    def accept(
+        self,
+        scan: ScanEntry | str,
+        label: str | Path | Segmentation | None,
+        reviewer: str | None = None,
+        *,
+        clicks: int = 0,
+        seconds: float = 0.0,
+        drawn: Sequence[str] = (),
+        known: KnownPart = "all",
+        completes: bool = True,
+    ) -> ScanEntry:
+        """Accept a label: it counts as true from now on.
+
+        Args:
+            scan: The scan, as it was when it was opened: if another person has decided on it
+                since, this label is kept beside theirs.
+            label: Label file, or segments on the scan's grid; None for a scan without structures.
+            reviewer: Name of the person, where it is to be kept.
+            clicks: Prompts that it took.
+            seconds: Seconds that it took.
+            drawn: Classes that were drawn; empty for all. What was not drawn is unknown, and not
+                learnt as background.
+            known: Part of the scan of which the label tells what is there.
+            completes: Whether to write DICOM-SEG and copies and to measure at once; else call
+                `complete` later, on a thread.
+
+        Returns:
+            The scan as it is now.
+
+        Raises:
+            CampaignConflict: If another person decided on it in between.
+            PumitError: If the label is not on the scan's grid or of other classes, or cannot be
+                written; nothing is changed then.
+        """
+        from pumit.campaign.accepting import discard, put_in_place, write_accepted
+
+        entry = scan if isinstance(scan, ScanEntry) else self.scan(scan)
+        who = (reviewer or "").strip()
+        unknown = [name for name in drawn if class_named(name, self.classes) is None]
+        if unknown:
+            raise PumitError(f"There is no class {unknown[0]!r} in this campaign.")
+        home = self.home(entry)
+        written = write_accepted(
+            label,
+            home,
+            lambda: self.volume(entry),
+            image=entry.path,
+            name=entry.name,
+            classes=self.classes,
+            ignored=self.ignored_names,
+            reviewer=who,
+        )
+
+        def changed(now: ScanEntry) -> ScanEntry:
+            before = now.before if now.stored_state == "accepted" else now.stored_state
+            return replace(
+                now,
+                state="accepted",
+                before=before,
+                reviewer=who,
+                accepted_at=datetime.now().astimezone().isoformat(timespec="seconds"),
+                clicks=int(clicks),
+                seconds=round(float(seconds), 1),
+                drawn=tuple(drawn),
+                known=known,
+                agreement=None,
+                class_agreement={},
+            )
+
+        try:
+            made = self._update(
+                scan,
+                changed,
+                decides=True,
+                before_writing=lambda now: put_in_place(written, home / LABEL, now.revision),
+            )
+        except CampaignConflict as error:
+            kept = home / f"conflict-{secrets.token_hex(3)}.seg.nrrd"
+            os.replace(written, kept)
+            raise CampaignConflict(f"{error} Yours is kept as {kept.name} in its folder.") from None
+        except BaseException:
+            discard(written)
+            raise
+        (home / DRAFT).unlink(missing_ok=True)
+        return self.complete(made) if completes else made
+
+    def complete(self, scan: ScanEntry | str) -> ScanEntry:
+        """Write DICOM-SEG and copies of an accepted label, and measure the prediction by it.
+
+        Raises:
+            PumitError: If one cannot be written.
+        """
+        from pumit.campaign.accepting import DICOM_LABEL, agreement_of, copy_beside, write_dicom
+
+        entry = self.scan(scan)
+        home = self.home(entry)
+        if entry.stored_state != "accepted":
+            return entry
+        label = home / LABEL
+        if entry.series:
+            volume = self.volume(entry)
+            if volume.source is not None:
+                write_dicom(label, home / DICOM_LABEL, volume, self.classes, entry.reviewer)
+        if self.settings.copies_beside:
+            copy_beside(label, self.locate(entry)[0], entry.name.rpartition("/")[2])
+        if not entry.round:
+            return entry
+        found = agreement_of(label, home / PREDICTION, self.classes)
+        if found is None:
+            return entry
+        mean = round(sum(found.values()) / len(found), 4) if found else 1.0
+        return self._update(
+            entry.id, lambda now: replace(now, agreement=mean, class_agreement=found)
+        )
+
+    def undo_accept(self, scan: ScanEntry | str) -> ScanEntry:
+        """Take an acceptance back; the label is kept among the previous ones and as a draft.
+
+        Raises:
+            PumitError: If it is not accepted.
+            CampaignConflict: If another person decided on it in between.
+        """
+        entry = self.scan(scan)
+        if entry.stored_state != "accepted":
+            raise PumitError(f"{entry.name} is not accepted: there is nothing to undo.")
+        label = self.home(entry) / LABEL
+
+        def take_back(now: ScanEntry) -> None:
+            keep_copy(label, now.revision)
+            if label.exists():
+                os.replace(label, label.with_name(DRAFT))
+
+        def changed(now: ScanEntry) -> ScanEntry:
+            return replace(
+                now, state=now.before, reviewer="", accepted_at="", agreement=None,
+                class_agreement={},
+            )  # fmt: skip
+
+        return self._update(scan, changed, decides=True, before_writing=take_back)
+
+    def later(self, scan: ScanEntry | str) -> ScanEntry:
+        """Put a scan behind the others."""
+        return self._decide(scan, "later")
+
+    def leave_out(self, scan: ScanEntry | str) -> ScanEntry:
+        """Leave a scan out: it is neither shown nor learnt from. `take_in` is the opposite."""
+        return self._decide(scan, "left_out")
+
+    def take_in(self, scan: ScanEntry | str) -> ScanEntry:
+        """Take a scan in that was left out or put behind."""
+        entry = self.scan(scan)
+        if entry.stored_state not in ("left_out", "later"):
+            return entry
+        if entry.stored_state == "left_out" and entry.before in ("labelled", "predicted"):
+            return self._decide(entry, entry.before)
+        is_predicted = (self.home(entry) / PREDICTION).exists()
+        return self._decide(entry, "predicted" if is_predicted else "open")
+
+    def _decide(self, scan: ScanEntry | str, state: ScanState) -> ScanEntry:
+        entry = self.scan(scan)
+        if entry.stored_state == "accepted":
+            raise PumitError(f"{entry.name} is accepted; undo that first.")
+        return self._update(
+            scan, lambda now: replace(now, state=state, before=now.stored_state), decides=True
+        )
+
+    # What is next.
+
+    def next_scan(
+        self, order: ScanOrder | None = None, *, scans: Sequence[ScanEntry] | None = None
+    ) -> ScanEntry | None:
+        """The scan to open next; None where nothing is left, or others have it open.
+
+        Args:
+            order: Order; None for that of the settings.
+            scans: All scans, where they were just read.
+        """
+        scans = self.scans() if scans is None else scans
+        order = order or self.settings.order
+        embeddings: dict[str, list[float]] = {}
+        if order == "uncertain":
+            read = ((s.id, read_embedding(self.home(s))) for s in scans)
+            embeddings = {key: found for key, found in read if found is not None}
+        seed = str(self._content["salt"])
+        return choose_scan(scans, order=order, seed=seed, embeddings=embeddings)
+
+    def next_action(self) -> NextAction:
+        """What the one button says."""
+        return next_action(self._state())
+
+    @property
+    def is_training_due(self) -> bool:
+        """Whether enough was accepted since the last training."""
+        return is_training_due(self._state())
+
+    def _state(self) -> CampaignState:
+        scans = self.scans()
+        training = self.training()
+        return CampaignState(
+            scans,
+            self.rounds,
+            self.unknown_names(scans),
+            training is not None and training.is_alive,
+            self.settings.train_after,
+            self.next_scan(scans=scans),
+            bool(self.settings.first_model),
+        )
+
+    def chart(self) -> CampaignChart:
+        """Curves over the rounds, and the sentence under them."""
+        return chart_of(self.scans(), self.rounds)
+
+    # Rounds.
+
+    def training_folder(self) -> Path | None:
+        """Folder of the run that trains the last round, for `pumit.runs`; None without a round."""
+        rounds = self.rounds
+        return self.folder / rounds[-1].folder if rounds else None
+
+    def training(self) -> RunStatus | None:
+        """Status of the last round's run while it is not judged; None where nothing is trained."""
+        rounds, folder = self.rounds, self.training_folder()
+        if not rounds or rounds[-1].state != "training" or folder is None:
+            return None
+        return read_status(folder)
+
+    def save_round(self, one: TrainingRound) -> None:
+        """Enter a round, or what is new of it."""
+
+        def changed(content: dict[str, Any]) -> dict[str, Any]:
+            rows = [row for row in content.get("rounds", ()) if row["number"] != one.number]
+            rows = sorted([*rows, round_row(one)], key=lambda row: row["number"])
+            return {**content, "rounds": rows}
+
+        self._change(changed)
+
+    def draw_validation(self) -> None:
+        """Choose the patients that are kept for validation, once, before the first training.
+
+        Where eight patients are labelled, of these; else of those that are not, as the first
+        training needs what there is. With fewer than eight patients none is kept.
+        """
+        scans = self.scans()
+        patients = sorted({s.patient for s in scans if s.stored_state != "left_out"})
+        if self._content.get("validation") or len(patients) < ROUGH_BELOW:
+            return
+        count = round(VALIDATION_SHARE * len(patients))
+        count = min(max(count, FEWEST_PATIENTS), MOST_PATIENTS)
+        labelled = {s.patient for s in scans if s.is_truth}
+        untouched = {s.patient for s in scans if s.round == 0 and s.stored_state == "open"}
+        pool = labelled if len(labelled) >= ROUGH_BELOW else untouched - labelled
+        if len(pool) < FEWEST_PATIENTS:
+            pool = labelled
+        chosen = random.Random(self._content["salt"]).sample(sorted(pool), min(count, len(pool)))
+        self._change(lambda c: c if c.get("validation") else {**c, "validation": sorted(chosen)})
+
+    def _validation(self, scans: Sequence[ScanEntry]) -> ValidationSet:
+        kept = [s for s in scans if s.is_validation]
+        labelled = [s for s in kept if s.is_truth]
+        enough = len(trainable(scans)) + len(labelled) >= ROUGH_BELOW
+        patients = {s.patient for s in labelled}
+        return ValidationSet(
+            tuple(self._content.get("validation", ())),
+            tuple(s.id for s in kept),
+            tuple(s.id for s in labelled),
+            not (enough and len(patients) >= FEWEST_PATIENTS),
+        )
+
+    def scans_to_predict(self) -> list[ScanEntry]:
+        """Open scans that the model in use has not predicted; none of validation patients."""
+        has_first = bool(self.settings.first_model)
+        return to_predict(self.scans(), self.rounds, has_first_model=has_first)
+
+    @property
+    def click_model(self) -> Path | None:
+        """Checkpoint for clicks that was refined on the accepted scans; None without."""
+        found = next((r.click_model for r in reversed(self.rounds) if r.click_model), "")
+        return self.folder / found if found else None
+
+    def set_prediction(
+        self, scan: ScanEntry | str, *, number: int, word: str, expected: Mapping[str, float]
+    ) -> ScanEntry:
+        """Say that a scan's prediction was written; what a person did with it stays.
+
+        Args:
+            scan: The scan.
+            number: Round of the model; 0 for an installed one.
+            word: Quality in a word.
+            expected: Class to its expected overlap.
+        """
+
+        def changed(now: ScanEntry) -> ScanEntry:
+            state = "predicted" if now.stored_state == "open" else now.stored_state
+            return replace(now, state=state, round=number, word=word, expected=dict(expected))
+
+        return self._update(self.scan(scan).id, changed)
+
+    def set_word(self, scan: ScanEntry | str, word: str) -> ScanEntry:
+        """Keep a sentence about a scan, such as why it cannot be read."""
+        return self._update(self.scan(scan).id, lambda now: replace(now, word=word))
+
+
+def _known_classes(rows: Sequence[Any]) -> tuple[CampaignClass, ...]:
+    """Classes whose terms are known: an unknown one shall not be found out by an export."""
+    made = classes_of_rows(rows)
+    if any(c.terminology for c in made):
+        from pumit.export.terminology import concept_for
+
+        for c in made:
+            if c.terminology:
+                concept_for(c.terminology)
+    return made
+
+
+def _announced(paths: Sequence[Path]) -> list[Any]:
+    from pumit.io.labels.label_source import announced_segments
+
+    return [segment for path in paths for segment in announced_segments(path)]
+
+
+def _decided(now: ScanEntry) -> str:
+    who = now.reviewer or "Another person"
+    words = {
+        "accepted": f"{who} has accepted {now.name} since you opened it",
+        "left_out": f"{now.name} was left out since you opened it",
+        "later": f"{now.name} was put off since you opened it",
+    }
+    return f"{words.get(now.stored_state, f'{now.name} was changed since you opened it')}."

@@ -1,0 +1,235 @@
+"""Labels of a campaign: their names and classes, how they are written, how well they agree."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pumit.errors import ExportError, PumitError, VolumeError
+from pumit.segmentation import Algorithm, ClassLabel, Segment, Segmentation
+from pumit.system.atomic import atomic_path
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from pumit.volume import Volume
+
+
+@dataclass(frozen=True)
+class CampaignClass:
+    """A class of a campaign, fixed once.
+
+    Attributes:
+        name: Its name.
+        value: Value in label maps, from 1.
+        terminology: Concept of a terminology, by name or code; empty where unknown.
+        color_rgb: Colour, each part 0 to 1.
+        other_names: Other names that its segments may have.
+    """
+
+    name: str
+    value: int
+    terminology: str = ""
+    color_rgb: tuple[float, float, float] | None = None
+    other_names: tuple[str, ...] = ()
+
+    @property
+    def label(self) -> ClassLabel:
+        """As models and exports have it."""
+        return ClassLabel(self.name, self.terminology, self.color_rgb)
+
+    def as_row(self) -> dict[str, Any]:
+        """As a recipe and the campaign's file name it."""
+        row: dict[str, Any] = {"name": self.name, "value": self.value}
+        row |= {"terminology": self.terminology} if self.terminology else {}
+        row |= {"color_rgb": list(self.color_rgb)} if self.color_rgb else {}
+        return row | ({"segments": list(self.other_names)} if self.other_names else {})
+
+
+def classes_of_rows(rows: Sequence[Any]) -> tuple[CampaignClass, ...]:
+    """Classes of names, of rows as a recipe has them, or of classes, in order.
+
+    Raises:
+        PumitError: If two share a name or a value, or one has no name.
+    """
+    made: list[CampaignClass] = []
+    for row in rows:
+        if isinstance(row, CampaignClass):
+            made.append(row)
+            continue
+        given = row if isinstance(row, Mapping) else {"name": row}
+        name = str(given.get("name") or "").strip()
+        color = given.get("color_rgb")
+        value = given.get("value") or max((c.value for c in made), default=0) + 1
+        terms = str(given.get("terminology") or "")
+        other = tuple(map(str, given.get("segments", ())))
+        made.append(CampaignClass(name, int(value), terms, tuple(color) if color else None, other))
+        made[-1].label  # noqa: B018 - refuses names that no format can hold
+    for what, keys in (
+        ("name", [plain(c.name) for c in made]),
+        ("value", [str(c.value) for c in made]),
+    ):
+        twice = sorted({key for key in keys if keys.count(key) > 1})
+        if twice:
+            raise PumitError(f"Two classes share the {what} {twice[0]!r}; make them different.")
+    return tuple(made)
+
+
+def plain(name: str) -> str:
+    """A name as it is compared."""
+    return " ".join(name.replace("_", " ").replace("-", " ").split()).casefold()
+
+
+def class_named(name: str, classes: Sequence[CampaignClass]) -> CampaignClass | None:
+    """The class that has a name, or has it among its other names."""
+    key = plain(name)
+    return next((c for c in classes if key in map(plain, (c.name, *c.other_names))), None)
+
+
+def masks_of_files(
+    paths: Sequence[Path],
+    volume: Volume,
+    classes: Sequence[CampaignClass],
+    *,
+    ignored: Sequence[str] = (),
+) -> dict[str, npt.NDArray[np.bool_]]:
+    """Masks of label files on the grid of their scan, by class; without those that are empty.
+
+    Args:
+        paths: `.seg.nrrd`, DICOM-SEG, RTSTRUCT, or a label map; several hold other segments each.
+        volume: The scan.
+        classes: Classes of the campaign.
+        ignored: Names of segments that are none of them.
+
+    Raises:
+        VolumeError: If it cannot be read, is on another grid, or holds what no class names.
+    """
+    from pumit.io.labels.label_source import read_all_labels
+
+    file = read_all_labels(paths, volume)
+    masks: dict[str, npt.NDArray[np.bool_]] = {}
+    passed = set(map(plain, ignored))
+    unknown = []
+    for segment in file.segments:
+        if segment.name:
+            found = class_named(segment.name, classes)
+        else:
+            found = next((c for c in classes if c.value == segment.value), None)
+        mask = file.mask(segment)
+        if found is None:
+            if plain(segment.name) not in passed and mask.any():
+                unknown.append(segment.name or str(segment.value))
+        elif mask.any():
+            masks[found.name] = masks[found.name] | mask if found.name in masks else mask
+    if unknown:
+        raise VolumeError(
+            f"{unknown[0]!r} is no class of this campaign; its classes are "
+            f"{', '.join(c.name for c in classes)}. Rename it, or say which it is."
+        )
+    return masks
+
+
+def segmentation_of(
+    masks: Mapping[str, npt.NDArray[np.bool_]],
+    volume: Volume,
+    classes: Sequence[CampaignClass],
+    algorithm: Algorithm,
+) -> Segmentation | None:
+    """Masks as a segmentation with the campaign's codes and colours; None where all are empty."""
+    from pumit.export.classes import class_terminology
+
+    meanings = class_terminology([c.label for c in classes])
+    segments: list[Segment] = [
+        meaning.segment(c.name, masks[c.name])
+        for c, meaning in zip(classes, meanings, strict=True)
+        if c.name in masks and masks[c.name].any()
+    ]
+    return Segmentation(volume, tuple(segments), algorithm) if segments else None
+
+
+def masks_of_segmentation(
+    segmentation: Segmentation, classes: Sequence[CampaignClass]
+) -> dict[str, npt.NDArray[np.bool_]]:
+    """Masks by class.
+
+    Raises:
+        PumitError: If a segment is of no class.
+    """
+    masks: dict[str, npt.NDArray[np.bool_]] = {}
+    for segment in segmentation.segments:
+        found = class_named(segment.name, classes)
+        if found is None:
+            raise PumitError(
+                f"{segment.name!r} is no class of this campaign; its classes are "
+                f"{', '.join(c.name for c in classes)}. Rename it, or say which it is."
+            )
+        masks[found.name] = segment.mask
+    return masks
+
+
+def write_label(
+    segmentation: Segmentation | None, volume: Volume, path: Path, reviewer: str
+) -> None:
+    """Write what a person accepted; a scan without any structure has a file without segments.
+
+    Raises:
+        ExportError: If it cannot be written.
+    """
+    from pumit.export.seg_nrrd import write_seg_nrrd
+
+    if segmentation is not None:
+        write_seg_nrrd(segmentation, path, is_reviewed=True, reviewer=reviewer)
+        return
+    import numpy as np
+
+    from pumit.export.labelmap import write_labels
+
+    # A writer of label maps, whose file is renamed: `.seg.nrrd` needs a segment.
+    with atomic_path(path) as temporary:
+        empty = temporary.with_name(f"{temporary.name.partition('.seg')[0]}-empty.nrrd")
+        try:
+            write_labels(np.zeros(volume.shape, dtype=np.uint8), volume, empty)
+            empty.replace(temporary)
+        finally:
+            empty.unlink(missing_ok=True)
+
+
+def keep_copy(path: Path, revision: int) -> None:
+    """Copy an accepted label aside before another takes its name.
+
+    Raises:
+        ExportError: If it cannot be written; the label is as it was.
+    """
+    if not path.is_file():
+        return
+    folder = path.parent / "previous"
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise ExportError(f"The label before cannot be kept: {error.strerror}.") from None
+    name = path.name.partition(".")
+    target, number = folder / f"{name[0]}.{revision}.{name[2]}", 1
+    while target.exists():
+        number += 1
+        target = folder / f"{name[0]}.{revision}-{number}.{name[2]}"
+    with atomic_path(target) as temporary:
+        shutil.copyfile(path, temporary)
+
+
+def class_dice(
+    one: Mapping[str, npt.NDArray[np.bool_]], other: Mapping[str, npt.NDArray[np.bool_]]
+) -> dict[str, float]:
+    """Dice of each class that is in either; a class that only one has gets 0."""
+    found = {}
+    for name in sorted(one.keys() | other.keys()):
+        if name not in one or name not in other:
+            found[name] = 0.0
+            continue
+        first, second = one[name], other[name]
+        total = int(first.sum()) + int(second.sum())
+        found[name] = 2 * int((first & second).sum()) / total if total else 1.0
+    return found

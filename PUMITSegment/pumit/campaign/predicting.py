@@ -1,0 +1,239 @@
+"""Predictions of a campaign's open scans, and what says which of them needs a person most."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pumit.batch.task import Answerer, BatchSettings, predictor_for
+from pumit.campaign.campaign import PREDICTION, THUMBNAIL, Campaign
+from pumit.campaign.entry import ScanEntry
+from pumit.campaign.labels import (
+    CampaignClass,
+    class_dice,
+    class_named,
+    masks_of_files,
+    segmentation_of,
+)
+from pumit.campaign.order import EMBEDDING, read_embedding
+from pumit.campaign.progress import used_round
+from pumit.errors import PumitError, VolumeError
+from pumit.export.seg_nrrd import write_seg_nrrd
+from pumit.segmentation import Algorithm, Mask
+from pumit.system.atomic import atomic_path
+
+if TYPE_CHECKING:
+    from pumit.volume import Volume
+
+Progress = Callable[[str, float], None]
+# Expected overlap from which on a prediction gets a word, best first.
+WORDS = ((0.9, "good"), (0.75, "check"), (0.5, "check carefully"), (0.0, "unreliable"))
+_OVERLAP = 0.5  # of windows: a correction follows anyway
+
+
+@dataclass(frozen=True)
+class CampaignModel:
+    """A model that predicts a campaign's classes.
+
+    Attributes:
+        name: Name or file.
+        number: Round that made it; 0 for an installed one.
+        calibration: Class to the ratio of true and expected overlap.
+    """
+
+    name: str
+    number: int
+    calibration: Mapping[str, float]
+
+    def answerer(self, device: str) -> Answerer:
+        """What answers with it."""
+        from pumit.models.index import find_model
+
+        path = str(find_model(self.name))
+        return predictor_for(BatchSettings(model=path, overlap=_OVERLAP, device=device))
+
+
+def model_in_use(campaign: Campaign) -> CampaignModel | None:
+    """The campaign's own model, else an installed one that knows its classes, else none."""
+    used = used_round(campaign.rounds)
+    if used is not None:
+        return CampaignModel(str(campaign.folder / used.model), used.number, used.calibration)
+    name = campaign.settings.first_model
+    return CampaignModel(name, 0, {}) if name else None
+
+
+def installed_model_for(classes: Sequence[CampaignClass]) -> str:
+    """The installed automatic model that knows most of some classes; "" where none knows any.
+
+    Models whose licence the user has not agreed to are passed over.
+    """
+    from pumit.errors import StructureError
+    from pumit.models.card import installed_models
+    from pumit.structures.search import usable_candidates
+
+    known: dict[str, int] = {}
+    cards = installed_models()
+    for one in classes:
+        for text in dict.fromkeys((one.name, one.terminology)):
+            try:
+                found = usable_candidates(text, cards)[1] if text else []
+            except StructureError:
+                continue
+            for candidate in found:
+                if len(candidate.labels) == 1:
+                    known[candidate.card.name] = known.get(candidate.card.name, 0) + 1
+            break
+    return max(known, key=lambda name: known[name]) if known else ""
+
+
+def answer(
+    answers: Answerer, volume: Volume, classes: Sequence[CampaignClass]
+) -> tuple[dict[str, Mask], dict[str, float], Algorithm]:
+    """Masks and expected overlaps of the campaign's classes, and the model that answers so."""
+    found, signed = answers(volume, lambda share: None)
+    masks: dict[str, Mask] = {}
+    expected: dict[str, float] = {}
+    for number, label in enumerate(found.classes, start=1):
+        own = class_named(label.name, classes) or next(
+            (c for c in classes if c.terminology and c.terminology == label.terminology), None
+        )
+        mask = found.mask(number)
+        if own is None or not mask.any():
+            continue
+        masks[own.name] = mask
+        if found.expected_dice and (value := found.expected_dice[number - 1]) is not None:
+            expected[own.name] = value
+    return masks, expected, signed
+
+
+def judge(
+    campaign: Campaign, model: CampaignModel, scans: Sequence[ScanEntry], *, device: str = "auto"
+) -> tuple[float, dict[str, float]]:
+    """Mean Dice of a model on labelled scans, and the ratio of true and expected overlap.
+
+    Args:
+        campaign: The campaign.
+        model: The model.
+        scans: Scans with labels of a person.
+        device: Device to compute on.
+
+    Raises:
+        PumitError: If a scan or the model cannot be read.
+    """
+    answers = model.answerer(device)
+    means: list[float] = []
+    pairs: dict[str, list[tuple[float, float]]] = {}
+    for scan in scans:
+        volume = campaign.volume(scan)
+        truth = masks_of_files(
+            campaign.label_paths(scan), volume, campaign.classes, ignored=campaign.ignored_names
+        )
+        masks, expected, _ = answer(answers, volume, campaign.classes)
+        drawn = set(scan.drawn or (c.name for c in campaign.classes))
+        dice = {k: d for k, d in class_dice(truth, masks).items() if k in drawn}
+        means.append(sum(dice.values()) / len(dice) if dice else 1.0)
+        for name, value in expected.items():
+            if name in dice:
+                pairs.setdefault(name, []).append((dice[name], value))
+    ratios = {
+        name: min(1.0, sum(d for d, _ in found) / max(sum(e for _, e in found), 1e-6))
+        for name, found in pairs.items()
+    }
+    return sum(means) / len(means), {name: round(r, 4) for name, r in ratios.items()}
+
+
+def predict_open(
+    campaign: Campaign, *, device: str = "auto", progress: Progress | None = None
+) -> tuple[int, list[str]]:
+    """Predict the open scans that the model in use has not predicted; none for validation.
+
+    Args:
+        campaign: The campaign.
+        device: Device to compute on.
+        progress: Callback with what is done and its share.
+
+    Returns:
+        How many were predicted, and sentences about those that cannot be.
+
+    Raises:
+        PumitError: If there is no model yet, or the disk is full.
+    """
+    model = model_in_use(campaign)
+    if model is None:
+        raise PumitError(
+            "There is no model yet: accept some scans, then train (`pumit campaign train`)."
+        )
+    step = progress or (lambda what, share: None)
+    campaign.draw_validation()
+    scans = campaign.scans_to_predict()
+    answers = model.answerer(device) if scans else None
+    done, problems = 0, []
+    for number, scan in enumerate(scans):
+        step(f"{number + 1} of {len(scans)} scans", number / len(scans))
+        now = campaign.scan(scan)
+        if answers is None or now.is_truth or now.checked_by:
+            continue  # a person was faster
+        try:
+            _predict(campaign, now, model, answers)
+            done += 1
+        except VolumeError as error:
+            problems.append(str(error))
+            campaign.set_word(scan, str(error))
+    return done, problems
+
+
+def _predict(campaign: Campaign, scan: ScanEntry, model: CampaignModel, answers: Answerer) -> None:
+    volume = campaign.volume(scan)
+    masks, expected, signed = answer(answers, volume, campaign.classes)
+    expected = {k: round(v * model.calibration.get(k, 1.0), 4) for k, v in expected.items()}
+    found = segmentation_of(masks, volume, campaign.classes, signed)
+    target = campaign.home(scan) / PREDICTION
+    if found is None:
+        target.unlink(missing_ok=True)
+        word = "nothing found"
+    else:
+        write_seg_nrrd(found, target)
+        lowest = min(expected.values(), default=0.0)
+        word = next(text for least, text in WORDS if lowest >= least)
+    campaign.set_prediction(scan, number=model.number, word=word, expected=expected)
+
+
+def look_at_scans(
+    campaign: Campaign, *, device: str = "auto", progress: Progress | None = None
+) -> int:
+    """Draw each scan's thumbnail, and keep what the image encoder makes of it, for variety.
+
+    Returns:
+        How many scans were looked at for the first time. What is wrong with one that cannot be
+        read becomes its word.
+    """
+    missing = [
+        s
+        for s in campaign.scans()
+        if s.stored_state != "left_out" and read_embedding(campaign.home(s)) is None
+    ]
+    if not missing:
+        return 0
+    from pumit.inference.interactive.scan_embedding import scan_embedding
+    from pumit.inference.interactive.segmenter import load_segmenter
+    from pumit.training.data.thumbnail import write_thumbnail
+
+    segmenter = load_segmenter("default", device)
+    step = progress or (lambda what, share: None)
+    done = 0
+    for number, scan in enumerate(missing):
+        step(f"Looking at {number + 1} of {len(missing)} scans", number / len(missing))
+        home = campaign.home(scan)
+        try:
+            volume = campaign.volume(scan)
+            write_thumbnail(home / THUMBNAIL, volume, None, ())
+            values = scan_embedding(segmenter, volume)
+        except VolumeError as error:
+            campaign.set_word(scan, str(error))
+            continue
+        with atomic_path(home / EMBEDDING) as temporary:
+            temporary.write_text(json.dumps([round(float(v), 4) for v in values]), "utf-8")
+        done += 1
+    return done

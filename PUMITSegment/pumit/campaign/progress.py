@@ -1,0 +1,272 @@
+"""How a campaign gets on: its rounds, what its one button says, and when it can end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pumit.campaign.entry import ScanEntry
+
+FIRST_LABELLED = 4  # scans of the first training, unless there are fewer
+ROUGH_BELOW = 8  # labelled scans below which a figure is called rough
+SMALL_GAIN = 0.01
+
+ActionKind = Literal["add", "name", "open", "train", "predict", "check", "wait", "stop", "done"]
+
+
+@dataclass(frozen=True)
+class TrainingRound:
+    """A round: a training on what was accepted so far.
+
+    Attributes:
+        number: Its number, from 1.
+        state: "training" until its model was judged; "failed" where it ended without one.
+        folder: Folder of its run, from the campaign's folder.
+        trained: Identifiers of the scans that were learnt from.
+        validated: Identifiers of those that it was judged on.
+        is_rough: Whether these are one patient left out in turn, not the fixed ones.
+        dice: Mean Dice of the new model on them.
+        dice_before: The same of the model that was used before, on the same scans.
+        is_used: Whether the new model was taken into use.
+        model: Checkpoint, from the campaign's folder.
+        click_model: Checkpoint for clicks that was taken into use; empty without.
+        click_dice: Dice after one click of the refined model on the validation scans.
+        click_dice_before: The same of the model that was used before.
+        seconds: Seconds that it took.
+        calibration: Class to the ratio of true and expected overlap on the validation scans.
+        sentence: Result in words.
+    """
+
+    number: int
+    state: Literal["training", "finished", "failed"] = "training"
+    folder: str = ""
+    trained: tuple[str, ...] = ()
+    validated: tuple[str, ...] = ()
+    is_rough: bool = True
+    dice: float | None = None
+    dice_before: float | None = None
+    is_used: bool = False
+    model: str = ""
+    click_model: str = ""
+    click_dice: float | None = None
+    click_dice_before: float | None = None
+    seconds: float = 0.0
+    calibration: Mapping[str, float] = field(default_factory=dict)
+    sentence: str = ""
+
+    @property
+    def gain(self) -> float | None:
+        """What it brought on its validation scans; None where nothing can be compared."""
+        if self.dice is None or self.dice_before is None:
+            return None
+        return self.dice - self.dice_before
+
+
+@dataclass(frozen=True)
+class NextAction:
+    """What the one button of a campaign says.
+
+    Attributes:
+        kind: add (scans), name (what a segment is), open (the next scan, from nothing), train,
+            predict, check (the next prediction), wait (for a training), stop, done.
+        count: Scans that it is about.
+        sentence: Words of the button.
+        scan: Scan that is opened, for open, check and stop.
+    """
+
+    kind: ActionKind
+    count: int
+    sentence: str
+    scan: ScanEntry | None = None
+
+
+@dataclass(frozen=True)
+class CampaignChart:
+    """Curves of a campaign, and a sentence under them.
+
+    Attributes:
+        rounds: Numbers of the rounds; 0 is the time before the first one.
+        dice: Mean Dice on the validation scans after each; None where there is none.
+        is_rough: Whether that is a rough figure.
+        clicks: Mean clicks of the scans that were accepted with that round's help.
+        agreement: Mean Dice of predictions and accepted results likewise.
+        sentence: What they show.
+        can_stop: Whether another round will hardly help.
+    """
+
+    rounds: tuple[int, ...] = ()
+    dice: tuple[float | None, ...] = ()
+    is_rough: tuple[bool, ...] = ()
+    clicks: tuple[float | None, ...] = ()
+    agreement: tuple[float | None, ...] = ()
+    sentence: str = ""
+    can_stop: bool = False
+
+
+@dataclass(frozen=True)
+class CampaignState:
+    """What the next action depends on.
+
+    Attributes:
+        scans: All scans.
+        rounds: All rounds.
+        unknown_names: Segment name that no class has, to scans with it.
+        is_training: Whether a training is running.
+        train_after: Accepted scans after which it is trained again.
+        next_scan: Scan that would be opened next.
+        has_first_model: Whether an installed model predicts before the first training.
+    """
+
+    scans: Sequence[ScanEntry]
+    rounds: Sequence[TrainingRound]
+    unknown_names: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    is_training: bool = False
+    train_after: int = 3
+    next_scan: ScanEntry | None = None
+    has_first_model: bool = False
+
+
+def trainable(scans: Sequence[ScanEntry]) -> list[ScanEntry]:
+    """Scans that can be learnt from: labelled by a person, and of no validation patient."""
+    return [scan for scan in scans if scan.is_truth and not scan.is_validation]
+
+
+def last_finished(rounds: Sequence[TrainingRound]) -> TrainingRound | None:
+    """The last round that ended with a figure, whether its model is used or not."""
+    return next((r for r in reversed(rounds) if r.state == "finished"), None)
+
+
+def used_round(rounds: Sequence[TrainingRound]) -> TrainingRound | None:
+    """The round whose model predicts at present."""
+    return next((r for r in reversed(rounds) if r.is_used), None)
+
+
+def to_predict(
+    scans: Sequence[ScanEntry], rounds: Sequence[TrainingRound], *, has_first_model: bool = False
+) -> list[ScanEntry]:
+    """Open scans that the model in use has not predicted; never those of validation patients."""
+    used = used_round(rounds)
+    free = [s for s in remaining(scans) if not s.is_validation and not s.checked_by]
+    if used is not None:
+        return [s for s in free if s.round < used.number]
+    return [s for s in free if s.stored_state == "open" and not s.word] if has_first_model else []
+
+
+def remaining(scans: Sequence[ScanEntry]) -> list[ScanEntry]:
+    """Scans that still need a person."""
+    return [s for s in scans if s.stored_state in ("open", "predicted", "later")]
+
+
+def is_training_due(state: CampaignState) -> bool:
+    """Whether enough was accepted since the last training."""
+    ready = trainable(state.scans)
+    if state.is_training or not ready or state.unknown_names:
+        return False
+    begun = next((r for r in reversed(state.rounds) if r.state != "failed"), None)
+    if begun is not None and begun.state == "training":
+        return True  # it was interrupted
+    last = state.rounds[-1] if state.rounds else None
+    if (
+        last
+        and last.state == "failed"
+        and {s.id for s in ready} <= {*last.trained, *last.validated}
+    ):
+        return False  # nothing has changed since: a person decides
+    new = len({s.id for s in ready} - set((begun.trained + begun.validated) if begun else ()))
+    if begun is None:
+        is_all = not remaining(state.scans)
+        return len(ready) >= FIRST_LABELLED or (is_all and len(ready) > 1)
+    return new >= state.train_after and bool(remaining(state.scans))
+
+
+def next_action(state: CampaignState) -> NextAction:
+    """What is to be done next."""
+    scans, left = state.scans, remaining(state.scans)
+    if not scans:
+        return NextAction("add", 0, "Add scans")
+    if state.unknown_names:
+        name, where = next(iter(state.unknown_names.items()))
+        return NextAction("name", len(where), f"Say what {name!r} is ({_scans(len(where))})")
+    chart = chart_of(scans, state.rounds)
+    count = len(trainable(scans))
+    if is_training_due(state) and not (chart.can_stop and last_finished(state.rounds)):
+        again = "again " if state.rounds else ""
+        if state.rounds and state.rounds[-1].state == "training":
+            return NextAction("train", count, "Continue the training")
+        return NextAction("train", count, f"Train {again}on {count}")
+    waiting = to_predict(scans, state.rounds, has_first_model=state.has_first_model)
+    if waiting and not state.is_training:
+        return NextAction("predict", len(waiting), f"Predict {len(waiting)}")
+    if not left:
+        return NextAction("done", len(scans), "All scans are done: export them")
+    if state.next_scan is None:
+        if state.is_training:
+            return NextAction("wait", len(left), "Training")
+        return NextAction("wait", len(left), f"Others check the last {len(left)}")
+    if chart.can_stop:
+        sentence = f"You can stop ({len(left)} left to check)"
+        return NextAction("stop", len(left), sentence, state.next_scan)
+    if state.next_scan.stored_state == "predicted":
+        return NextAction("check", len(left), f"Check the next ({len(left)} left)", state.next_scan)
+    kept = " (for validation)" if state.next_scan.is_validation else ""
+    return NextAction("open", len(left), f"Open the next scan{kept}", state.next_scan)
+
+
+def chart_of(scans: Sequence[ScanEntry], rounds: Sequence[TrainingRound]) -> CampaignChart:
+    """Curves over the rounds."""
+    finished = [r for r in rounds if r.state == "finished"]
+    numbers = [0, *(r.number for r in finished)]
+    accepted = [s for s in scans if s.stored_state == "accepted" and not s.is_validation]
+    clicks, agreement = [], []
+    for number in numbers:
+        there = [s for s in accepted if s.round == number]
+        clicks.append(_mean([float(s.clicks) for s in there]))
+        agreement.append(_mean([s.agreement for s in there if s.agreement is not None]))
+    last = finished[-1] if finished else None
+    can_stop = bool(
+        last and not last.is_rough and last.gain is not None and last.gain <= SMALL_GAIN + 1e-9
+    )
+    return CampaignChart(
+        tuple(numbers),
+        (None, *(r.dice for r in finished)),
+        (True, *(r.is_rough for r in finished)),
+        tuple(clicks),
+        tuple(agreement),
+        _sentence(last, can_stop),
+        can_stop,
+    )
+
+
+def _sentence(last: TrainingRound | None, can_stop: bool) -> str:
+    if last is None or last.dice is None:
+        return ""
+    if last.gain is None:
+        rough = "about " if last.is_rough else ""
+        more = " (rough: one patient left out)" if last.is_rough else ""
+        return f"Round {last.number}: Dice {rough}{last.dice:.2f}{more}."
+    brought = f"The last round brought {last.gain:+.2f}"
+    if can_stop:
+        return f"{brought}: you can stop."
+    return f"{brought} (rough)." if last.is_rough else f"{brought}: another may help."
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def _scans(count: int) -> str:
+    return "1 scan" if count == 1 else f"{count} scans"
+
+
+def round_row(one: TrainingRound) -> dict[str, Any]:
+    """As JSON has it."""
+    return dict(vars(one))
+
+
+def round_of(row: Mapping[str, Any]) -> TrainingRound:
+    """A round of its row; a later version may tell more."""
+    known = {key: row[key] for key in TrainingRound.__dataclass_fields__ if key in row}
+    for key in ("trained", "validated"):
+        known[key] = tuple(known.get(key, ()))
+    return TrainingRound(**known)

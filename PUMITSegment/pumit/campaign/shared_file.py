@@ -1,0 +1,243 @@
+"""Files that several computers read and change: locks that end, and JSON with a format.
+
+No clock is compared with another: the age of a lock is told by the clock of its own disk. No name
+of a computer is written.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pumit.errors import PumitError
+from pumit.system.atomic import atomic_path
+
+FORMAT = 1
+# Format to what makes the next one of it.
+MIGRATIONS: Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
+STALE_S = 120.0  # a lock whose holder has not been heard of for so long is free
+WRITING_STALE_S = 30.0  # of one that is held while two small files are written
+PATIENCE_S = 45.0
+TRY_S = 0.05
+READ_TRIES = 5
+
+
+class LockTaken(PumitError):
+    """A scan that another person checks, or a file that another computer writes."""
+
+
+@dataclass(frozen=True)
+class LockHolder:
+    """Holder of a lock.
+
+    Attributes:
+        name: Name that the holder gave, or a random one.
+        token: Mark that tells this lock from a later one of the same name.
+        is_alive: Whether it was heard of lately.
+    """
+
+    name: str
+    token: str
+    is_alive: bool
+
+
+def disk_time(folder: Path) -> float:
+    """Time by the clock that stamps files in a folder; that of this computer without one."""
+    probe = folder / f".{secrets.token_hex(6)}-time"
+    try:
+        probe.touch(exist_ok=False)
+        return probe.stat().st_mtime
+    except OSError:
+        return time.time()
+    finally:
+        with suppress(OSError):
+            probe.unlink(missing_ok=True)
+
+
+def lock_holder(
+    path: Path, *, now: float | None = None, stale_s: float = STALE_S
+) -> LockHolder | None:
+    """Holder of a lock, also of one that has become stale; None where it is free.
+
+    Args:
+        path: File of the lock.
+        now: `disk_time` of its folder, where it is known.
+        stale_s: Silence after which it counts as free, seconds.
+    """
+    try:
+        changed = path.stat().st_mtime
+        content = json.loads(path.read_text(encoding="utf-8") or "{}")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise gone(path, error) from None
+    except ValueError:  # it is just being written
+        content = {}
+    now = disk_time(path.parent) if now is None else now
+    name, token = str(content.get("name", "")), str(content.get("token", ""))
+    return LockHolder(name, token, abs(now - changed) < stale_s)
+
+
+class ShareLock:
+    """A lock by a file, which computers that share the folder see.
+
+    Args:
+        path: File of the lock; its folder exists.
+        name: Name that others are told.
+        stale_s: Silence after which another may take it, seconds.
+
+    Raises:
+        LockTaken: If another holds it.
+        PumitError: If the folder cannot be written.
+    """
+
+    def __init__(self, path: Path, *, name: str = "", stale_s: float = STALE_S) -> None:
+        self._path, self.name, self._token = path, name, secrets.token_hex(8)
+        if not self._create():
+            holder = lock_holder(path, stale_s=stale_s)
+            if holder is not None and holder.is_alive:
+                raise LockTaken(f"{holder.name or 'Another person'} has it open.")
+            self._remove(holder)
+            if not self._create():
+                raise LockTaken("Another person has just opened it.")
+
+    def _create(self) -> bool:
+        try:
+            handle = os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            raise gone(self._path, error) from None
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            json.dump({"name": self.name, "token": self._token}, file)
+        return True
+
+    def _remove(self, holder: LockHolder | None) -> None:
+        """Take a stale lock away; not one that another has put there since."""
+        aside = self._path.with_name(f".{self._token}-stale")
+        with suppress(OSError):
+            os.replace(self._path, aside)
+            moved = lock_holder(aside)
+            if moved is not None and holder is not None and moved.token != holder.token:
+                os.replace(aside, self._path)
+            aside.unlink(missing_ok=True)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it was not taken since."""
+        holder = lock_holder(self._path, now=0.0)
+        return holder is not None and holder.token == self._token
+
+    def beat(self) -> bool:
+        """Say that the holder is still there; returns whether the lock is still held."""
+        if not self.is_held:
+            return False
+        with suppress(OSError):
+            # Written, not only stamped: the clock that counts is that of the disk.
+            self._path.write_text(json.dumps({"name": self.name, "token": self._token}), "utf-8")
+        return True
+
+    def release(self) -> None:
+        """Give it back, if it is still held."""
+        if self.is_held:
+            with suppress(OSError):
+                self._path.unlink(missing_ok=True)
+
+    def __enter__(self) -> ShareLock:
+        """Hold it for a block."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Give it back."""
+        self.release()
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Hold a file for a block that reads and replaces it.
+
+    Raises:
+        PumitError: If another computer does not let go of it, or the folder cannot be written.
+    """
+    until = time.monotonic() + PATIENCE_S
+    lock_path = path.with_name(f"{path.name}.writing")
+    while True:
+        try:
+            lock = ShareLock(lock_path, stale_s=WRITING_STALE_S)
+            break
+        except LockTaken:
+            if time.monotonic() > until:
+                raise LockTaken(
+                    f"Another computer has been writing {path.name} for {PATIENCE_S:g} s; wait "
+                    f"for it and try again, or remove {lock_path.name}."
+                ) from None
+            time.sleep(TRY_S)
+    with lock:
+        yield
+
+
+def gone(path: Path, error: OSError) -> PumitError:
+    """One line for a folder that cannot be reached."""
+    if isinstance(error, (FileNotFoundError, NotADirectoryError)):
+        return PumitError(
+            f"The campaign's folder is not there any more ({path.name}); connect its disk or share "
+            "again. Nothing is lost."
+        )
+    reason = error.strerror or "the system refused"
+    return PumitError(f"The campaign's folder cannot be used ({path.name}): {reason}.")
+
+
+def read_shared(path: Path, what: str) -> dict[str, Any]:
+    """Read JSON of this or an earlier format.
+
+    Args:
+        path: The file.
+        what: Name of it in a message.
+
+    Raises:
+        PumitError: If it is not there, damaged, or of a newer format.
+    """
+    for attempt in range(READ_TRIES):
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            break
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise gone(path, error) from None
+        except (OSError, ValueError) as error:
+            # It is just being replaced, on Windows or a slow share.
+            if attempt + 1 < READ_TRIES:
+                time.sleep(TRY_S)
+            elif isinstance(error, OSError):
+                raise gone(path, error) from None
+            else:
+                raise PumitError(f"{what} is damaged; take its file from a backup.") from None
+    version = content.get("format") if isinstance(content, dict) else None
+    if not isinstance(version, int):
+        raise PumitError(f"{what} is damaged; take its file from a backup.")
+    if version > FORMAT:
+        raise PumitError(
+            f"{what} was written by a newer version of PUMIT (format {version}, this one knows "
+            f"{FORMAT}); update PUMIT. Nothing was changed."
+        )
+    while version < FORMAT:
+        content = MIGRATIONS[version](content)
+        version += 1
+    return {**content, "format": FORMAT}
+
+
+def write_shared(path: Path, content: Mapping[str, Any]) -> None:
+    """Write JSON, whole or not at all, on the disk before the old one goes.
+
+    Raises:
+        ExportError: If it cannot be written.
+    """
+    with atomic_path(path, durable=True) as temporary:
+        text = json.dumps({"format": FORMAT, **content}, indent=1, ensure_ascii=False)
+        temporary.write_text(text, encoding="utf-8")

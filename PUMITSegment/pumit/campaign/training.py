@@ -1,0 +1,332 @@
+"""A round of a campaign: train on what was accepted, and keep the model if it is better."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pumit.campaign.campaign import ROUNDS, Campaign
+from pumit.campaign.entry import ScanEntry
+from pumit.campaign.predicting import CampaignModel, judge, model_in_use
+from pumit.campaign.progress import TrainingRound, trainable, used_round
+from pumit.campaign.shared_file import LockTaken
+from pumit.errors import PumitError
+from pumit.runs import read_status
+from pumit.system.atomic import atomic_path
+
+logger = logging.getLogger(__name__)
+
+PLAN, CLICK_PLAN = "plan.yaml", "plan_clicks.yaml"
+CLICKS = "-clicks"
+FEWEST_TRAINED = 2
+# Of a warm start: what was learnt is changed less than at first.
+WARM_RATE = 0.5
+# What a rough figure may fall by before a new model is turned down.
+ROUGH_LOSS = 0.05
+# Steps that are planned on a busy computer are too few for a quiet one: the time decides.
+MORE_STEPS, FEWER_VALIDATIONS = 12, 4
+# Part of a training's time that refining the clicks gets.
+CLICK_SHARE = 0.5
+# Few weights at first, all when there is enough to learn from.
+CLICK_PARTS = ((8, "decoder"), (16, "adapters"), (sys.maxsize, "all"))
+NICENESS = 15
+Step = Callable[[str], None]
+
+
+def work_in_background() -> None:
+    """Let this process compute when no other program needs the processor."""
+    with suppress(OSError, AttributeError):
+        os.nice(NICENESS)
+        return
+    with suppress(ImportError, OSError, AttributeError):  # Windows
+        import psutil
+
+        psutil.Process().nice(psutil.BELOW_NORMAL_PRIORITY_CLASS)
+
+
+def train_round(
+    campaign: Campaign, *, device: str = "auto", on_step: Step | None = None
+) -> TrainingRound:
+    """Train on the accepted scans, or continue a training that was interrupted.
+
+    The new model is used if it is better than the one before on the validation scans. Where these
+    are rough it is used unless it is clearly worse.
+
+    Args:
+        campaign: The campaign.
+        device: Device to compute on.
+        on_step: Callback with what is done.
+
+    Returns:
+        The round with its figures.
+
+    Raises:
+        PumitError: If too little is accepted, a scan cannot be used, or another process trains.
+        RunStopped: If the training was stopped; the same call continues it.
+    """
+    say = on_step or (lambda what: None)
+    one = _begun(campaign)
+    try:
+        if one.dice is None:  # else it was interrupted while the clicks were refined
+            say(f"Round {one.number}: training on {_count(len(one.trained))}.")
+            checkpoint = _train(campaign, one, device)
+            say("Judging it on the validation scans.")
+            one = _judged(campaign, one, checkpoint, device)
+            campaign.save_round(one)
+        if campaign.settings.refines_clicks:
+            say("Refining the clicks.")
+            one = _with_clicks(campaign, one, device)
+    except PumitError as error:
+        if not isinstance(error, LockTaken) and not _is_taken(campaign, one):
+            text = _with_names(campaign, str(error))
+            campaign.save_round(replace(one, state="failed", sentence=text))
+            raise type(error)(text) from None
+        raise
+    one = replace(one, state="finished", seconds=_seconds(campaign, one))
+    one = replace(one, sentence=_sentence(one))
+    campaign.save_round(one)
+    return one
+
+
+def _begun(campaign: Campaign) -> TrainingRound:
+    """The round that is open, or a new one; its folder says which computer began it."""
+    if campaign.rounds and campaign.rounds[-1].state == "training":
+        return campaign.rounds[-1]
+    if unknown := campaign.unknown_names():
+        name = next(iter(unknown))
+        raise PumitError(
+            f"Labels have a segment {name!r}, which is no class of this campaign; say which it is "
+            f"(`pumit campaign name FOLDER {name!r} CLASS`)."
+        )
+    campaign.draw_validation()
+    scans = campaign.scans()
+    ready, validation = trainable(scans), campaign.validation
+    number = max((r.number for r in campaign.rounds), default=0) + 1
+    validated = list(validation.labelled)
+    if not validated:
+        patients = sorted({s.patient for s in ready})
+        if len(patients) < FEWEST_TRAINED:
+            raise PumitError(
+                f"Two patients at least must be labelled before a training; {len(patients)} "
+                f"{'is' if len(patients) == 1 else 'are'}. Accept more scans first."
+            )
+        left_out = patients[number % len(patients)]
+        validated = [s.id for s in ready if s.patient == left_out]
+    trained = [s.id for s in ready if s.id not in set(validated)]
+    if not trained:
+        raise PumitError("Nothing is accepted to train on; accept some scans first.")
+    folder = f"{ROUNDS}/{number:03d}"
+    try:
+        (campaign.folder / folder).mkdir(parents=True)
+    except FileExistsError:
+        raise LockTaken(f"Another computer has just begun round {number}; wait for it.") from None
+    except OSError as error:
+        raise PumitError(f"The folder of the round cannot be made: {error.strerror}.") from None
+    one = TrainingRound(
+        number, "training", folder, tuple(trained), tuple(validated), validation.is_rough
+    )
+    campaign.save_round(one)
+    return one
+
+
+def _train(campaign: Campaign, one: TrainingRound, device: str) -> Path:
+    from pumit.training.train import finetune
+
+    folder = campaign.folder / one.folder
+    plan = folder / PLAN
+    if not plan.exists():
+        _write(plan, _planned(campaign, one, device))
+    return finetune(plan, folder, device=device)
+
+
+def _planned(campaign: Campaign, one: TrainingRound, device: str) -> dict[str, Any]:
+    """The recipe: as in the round before, with its weights; the first one is planned."""
+    data, time = _data(campaign, one), _time(campaign.settings.training_seconds, device)
+    used = used_round(campaign.rounds)
+    if used is not None:
+        from pumit.training.recipes.reader import read_yaml
+
+        before = read_yaml(campaign.folder / used.folder / PLAN)
+        schedule = {**before["schedule"], **time}
+        if "initial" not in before:
+            schedule["learning_rate"] *= WARM_RATE
+        return {
+            **before,
+            "name": _name(campaign, one),
+            "data": data,
+            "initial": str(campaign.folder / used.model),
+            "schedule": schedule,
+        }
+    from pumit.training.planning.planner import plan_training
+
+    given = {
+        "name": _name(campaign, one),
+        "register": False,
+        "data": data,
+        "schedule": {"seconds": campaign.settings.training_seconds},
+    }
+    planned = plan_training(
+        given, Path, source="the campaign", preset="quick", goal="automatic", device=device
+    )
+    schedule = {**planned.recipe["schedule"], **time}
+    schedule["steps"] *= MORE_STEPS
+    schedule["validate_every"] = schedule.get("validate_every", 0) * FEWER_VALIDATIONS
+    return {**planned.recipe, "schedule": schedule}
+
+
+def _time(seconds: float, device: str) -> dict[str, Any]:
+    """Time of a training: on a CPU that of its cores, as other programs go first."""
+    from pumit.inference.loading import pick_device
+    from pumit.system.machine import usable_cores
+
+    if pick_device(device).type != "cpu":
+        return {"seconds": seconds, "clock": "wall"}
+    cores = min(usable_cores(), int(os.environ.get("OMP_NUM_THREADS") or usable_cores()))
+    return {"seconds": seconds * max(1, cores), "clock": "processor"}
+
+
+def _with_clicks(campaign: Campaign, one: TrainingRound, device: str) -> TrainingRound:
+    """The round with a refined model for clicks, if it is better."""
+    from pumit.training.train import finetune
+
+    folder = campaign.folder / f"{one.folder}{CLICKS}"
+    plan = folder / CLICK_PLAN
+    if not plan.exists():
+        with suppress(OSError):
+            folder.mkdir(exist_ok=True)
+        initial = campaign.click_model
+        count = len(one.trained)
+        recipe = {
+            "task": "promptable",
+            "name": f"{_name(campaign, one)}-clicks",
+            "initial": "default" if initial is None else str(initial),
+            "part": next(part for most, part in CLICK_PARTS if count < most),
+            "register": False,
+            "data": _data(campaign, one),
+            "validation": {"answers": 8, "scenes": 4},
+            "schedule": {
+                **_time(campaign.settings.training_seconds * CLICK_SHARE, device),
+                "validate_every": 100,
+            },
+        }
+        _write(plan, recipe)
+    try:
+        checkpoint = finetune(plan, folder, device=device)
+    except PumitError as error:
+        if _is_taken(campaign, one):
+            raise
+        logger.info("the clicks were not refined: %s", type(error).__name__)
+        return one
+    found = json.loads((folder / "validation.json").read_text(encoding="utf-8"))
+    after = float(found["mean"].get("score", 0.0))
+    before = [row["before"][0] for row in found["rows"] if row.get("before")]
+    mean = sum(before) / len(before) if before else 0.0
+    one = replace(one, click_dice=round(after, 4), click_dice_before=round(mean, 4))
+    if after <= mean:
+        return one
+    return replace(one, click_model=checkpoint.relative_to(campaign.folder).as_posix())
+
+
+def _data(campaign: Campaign, one: TrainingRound) -> dict[str, Any]:
+    """Cases by their identifiers, which tell nothing in a log."""
+    from pumit.io.file_part import with_part
+    from pumit.training.recipes.labelled import CaseEntry
+
+    cases: list[dict[str, Any]] = []
+    for key in (*one.trained, *one.validated):
+        scan = campaign.scan(key)
+        paths = campaign.locate(scan)
+        if scan.series and paths[0].is_dir():
+            paths = (with_part(paths[0], scan.series),)
+        labels = [str(path) for path in campaign.label_paths(scan)]
+        if not labels:
+            raise PumitError(f"{scan.name} is not accepted any more; train again.")
+        row = {
+            "name": key, "images": list(map(str, paths)), "label": labels, "patient": scan.patient
+        }  # fmt: skip
+        if "drawn" in CaseEntry.model_fields and scan.stored_state == "accepted":
+            # A class without a segment is not there, unless the person has not looked for it.
+            row |= {"drawn": list(scan.drawn) or "all", "known": scan.known}
+        cases.append(row)
+    return {
+        "cases": cases,
+        "classes": [c.as_row() for c in campaign.classes],
+        "training": list(one.trained),
+        "validation": list(one.validated),
+    }
+
+
+def _judged(campaign: Campaign, one: TrainingRound, checkpoint: Path, device: str) -> TrainingRound:
+    """The round with its figures, and whether its model is used."""
+    scans = [campaign.scan(key) for key in one.validated]
+    model = checkpoint.relative_to(campaign.folder).as_posix()
+    dice, calibration = judge(
+        campaign, CampaignModel(str(checkpoint), one.number, {}), scans, device=device
+    )
+    former = model_in_use(campaign)
+    used = used_round(campaign.rounds)
+    is_known = used is not None and not set(used.trained).isdisjoint(one.validated)
+    before: float | None = None
+    if former is not None and former.number != one.number and not is_known:
+        before = round(judge(campaign, former, scans, device=device)[0], 4)
+    if before is not None:
+        is_used = dice > before
+    else:
+        is_used = used is None or used.dice is None or dice >= used.dice - ROUGH_LOSS
+    return replace(
+        one, model=model, dice=round(dice, 4), dice_before=before, calibration=calibration,
+        is_used=is_used,
+    )  # fmt: skip
+
+
+def _write(path: Path, recipe: dict[str, Any]) -> None:
+    from pumit.training.recipes.writer import recipe_text
+
+    with atomic_path(path) as temporary:
+        temporary.write_text(recipe_text(recipe, ("A round of a campaign.",)), encoding="utf-8")
+
+
+def _name(campaign: Campaign, one: TrainingRound) -> str:
+    from pumit.models.user_index import name_from
+
+    return name_from(f"{campaign.name}-{one.number}")
+
+
+def _is_taken(campaign: Campaign, one: TrainingRound) -> bool:
+    """Whether another process trains in the round's folder."""
+    for folder in (one.folder, f"{one.folder}{CLICKS}"):
+        status = read_status(campaign.folder / folder)
+        if status is not None and status.is_alive and status.pid != os.getpid():
+            return True
+    return False
+
+
+def _with_names(campaign: Campaign, text: str) -> str:
+    """A message with names of scans, which the training knows by their identifiers."""
+    for scan in campaign.scans():
+        text = text.replace(scan.id, scan.name)
+    return text
+
+
+def _seconds(campaign: Campaign, one: TrainingRound) -> float:
+    found = [read_status(campaign.folder / f) for f in (one.folder, f"{one.folder}{CLICKS}")]
+    return round(sum(status.seconds for status in found if status is not None), 1)
+
+
+def _sentence(one: TrainingRound) -> str:
+    on = f"on {_count(len(one.validated))}{' (rough)' if one.is_rough else ''}"
+    before = "" if one.dice_before is None else f", {one.dice_before:.2f} before"
+    used = "taken into use" if one.is_used else "not better, so the model before stays"
+    return f"Round {one.number}: Dice {one.dice:.2f} {on}{before}: {used}."
+
+
+def _count(scans: int | Sequence[ScanEntry]) -> str:
+    count = scans if isinstance(scans, int) else len(scans)
+    return "1 scan" if count == 1 else f"{count} scans"

@@ -1,0 +1,332 @@
+"""`pumit campaign`: from a folder of scans to a folder of labels, step by step."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pumit.campaign import Campaign, CampaignSettings, ScanEntry
+from pumit.errors import PumitError
+
+if TYPE_CHECKING:
+    from pumit.campaign import NextAction
+
+ORDERS = ("uncertain", "list", "random")
+EXPORTS = ("nnunet", "msd", "dicom", "model", "page")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of `pumit campaign`."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+
+    def action(name: str, text: str) -> argparse.ArgumentParser:
+        added = actions.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+        added.add_argument("folder", type=Path, metavar="FOLDER", help="folder of the campaign")
+        added.add_argument("--json", action="store_true", help="print the result as JSON")
+        return added
+
+    new = action("new", "make a campaign of folders of scans; those with labels are labelled")
+    new.add_argument("scans", type=Path, nargs="+", help="folders, DICOM, data sets or files")
+    new.add_argument(
+        "--class",
+        dest="classes",
+        action="append",
+        default=[],
+        metavar="NAME[=CODE]",
+        help="a class, with its code or term where that is not its name; in order. Without any, "
+        "those that the labels hold",
+    )
+    new.add_argument("--name", default="", help="name of the campaign")
+    new.add_argument("--order", choices=ORDERS, default="uncertain", help="which scan is next")
+    new.add_argument("--train-after", type=int, default=3, help="accepted scans until a training")
+    new.add_argument("--seconds", type=float, default=180.0, help="seconds of a training")
+    new.add_argument(
+        "--beside", action="store_true", help="also write accepted labels beside their scans"
+    )
+    add = action("add", "add scans")
+    add.add_argument("scans", type=Path, nargs="+", help="folders, DICOM, data sets or files")
+    action("status", "show scans, rounds and what is next")
+    following = action("next", "name the scan to open next, and what to begin with")
+    following.add_argument("--order", choices=ORDERS, help="another order than the campaign's")
+    accept = action("accept", "accept a label of a scan")
+    accept.add_argument("scan", help="name or identifier of the scan")
+    accept.add_argument(
+        "label", type=Path, nargs="?", help="label file; without, the draft or the prediction"
+    )
+    accept.add_argument("--empty", action="store_true", help="the scan has none of the structures")
+    accept.add_argument("--reviewer", help="your name, where it is to be kept")
+    accept.add_argument("--clicks", type=int, default=0, help="clicks that it took")
+    accept.add_argument("--took", type=float, default=0.0, help="seconds that it took")
+    accept.add_argument(
+        "--drawn", action="append", default=[], metavar="CLASS", help="only these were drawn"
+    )
+    accept.add_argument(
+        "--known",
+        choices=("all", "slices", "strokes"),
+        default="all",
+        help="what the label tells of: all, slices with labels, or what is drawn",
+    )
+    for name, text in (
+        ("undo", "take the acceptance of a scan back"),
+        ("later", "put a scan behind the others"),
+        ("leave-out", "leave a scan out"),
+        ("take-in", "take a scan in that was left out or put behind"),
+    ):
+        action(name, text).add_argument("scan", help="name or identifier of the scan")
+    renamed = action("name", "say which class segments of a name are")
+    renamed.add_argument("segment", help="name of the segments")
+    renamed.add_argument("class_name", nargs="?", metavar="CLASS", help="the class; without, none")
+    train = action("train", "train on the accepted scans, in the background of other programs")
+    train.add_argument(
+        "--foreground", action="store_true", help="as fast as other programs, such as at night"
+    )
+    train.add_argument("--predict", action="store_true", help="then predict the open scans")
+    train.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1")
+    for name, text in (
+        ("predict", "predict the open scans"),
+        ("look", "draw thumbnails, and see which scans are like each other"),
+    ):
+        action(name, text).add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1")
+    export = action("export", "export what is accepted")
+    export.add_argument("kind", choices=EXPORTS, help="form of the export")
+    export.add_argument("-o", "--output", type=Path, required=True, help="new folder or file")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run `pumit campaign`; a training that is stopped ends with status 0."""
+    if args.action == "train":
+        from pumit.cli.shared.training_options import until_stopped
+
+        return until_stopped("campaign", lambda: _train(args))
+    ACTIONS[args.action](args)
+    return 0
+
+
+def _new(args: argparse.Namespace) -> None:
+    from pumit.cli.shared.progress import progress_bar
+
+    rows = []
+    for text in args.classes:
+        name, _, code = text.partition("=")
+        rows.append({"name": name, "terminology": code} if code else {"name": name})
+    settings = CampaignSettings(
+        train_after=args.train_after,
+        order=args.order,
+        training_seconds=args.seconds,
+        copies_beside=args.beside,
+    )
+    with progress_bar(quiet=args.json) as step:
+        campaign = Campaign.create(
+            args.folder, args.scans, rows, name=args.name, settings=settings, progress=step
+        )
+    from pumit.campaign.predicting import installed_model_for
+
+    campaign.change_settings(first_model=installed_model_for(campaign.classes))
+    _show_status(args, campaign)
+
+
+def _add(args: argparse.Namespace) -> None:
+    from pumit.cli.shared.progress import progress_bar
+
+    campaign = Campaign.open(args.folder)
+    with progress_bar(quiet=args.json) as step:
+        problems = campaign.add_scans(args.scans, progress=step)
+    if not args.json:
+        for text in problems:
+            print(f"! {text}")
+    _show_status(args, campaign)
+
+
+def _status(args: argparse.Namespace) -> None:
+    _show_status(args, Campaign.open(args.folder))
+
+
+def _show_status(args: argparse.Namespace, campaign: Campaign) -> None:
+    scans, chart = campaign.scans(), campaign.chart()
+    training, action = campaign.training(), campaign.next_action()
+    if args.json:
+        content = {
+            "name": campaign.name,
+            "folder": str(campaign.folder),
+            "classes": [c.as_row() for c in campaign.classes],
+            "settings": asdict(campaign.settings),
+            "scans": [s.as_row() for s in scans],
+            "rounds": [dict(vars(r)) for r in campaign.rounds],
+            "validation": asdict(campaign.validation),
+            "chart": asdict(chart),
+            "training": None if training is None else asdict(training),
+            "unknown_names": campaign.unknown_names(scans),
+            "next": _action_row(action),
+        }
+        print(json.dumps(content))
+        return
+    counts = Counter(s.state for s in scans)
+    shown = ", ".join(f"{n} {state.replace('_', ' ')}" for state, n in counts.items())
+    print(f'Campaign "{campaign.name}": {len(scans)} scans: {shown}')
+    print(f"classes: {', '.join(c.name for c in campaign.classes) or 'none yet'}")
+    width = min(max((len(s.name) for s in scans), default=4), 40)
+    for s in scans:
+        print(f"  {s.name:<{width}}  {s.state.replace('_', ' '):<9}  {_details(s)}".rstrip())
+    for r in campaign.rounds:
+        print(r.sentence or f"Round {r.number}: {r.state}.")
+    if training is not None:
+        print(training.sentence or training.state)
+    if chart.sentence:
+        print(chart.sentence)
+    print(f"next: {action.sentence}")
+
+
+def _details(scan: ScanEntry) -> str:
+    parts = [f"by {scan.checked_by}" if scan.checked_by else "", scan.word]
+    parts += ["validation"] if scan.is_validation else []
+    parts += [f"{scan.clicks} clicks"] if scan.stored_state == "accepted" else []
+    parts += [f"agreement {scan.agreement:.2f}"] if scan.agreement is not None else []
+    parts += [f"by {scan.reviewer}"] if scan.reviewer else []
+    return ", ".join(filter(None, parts))
+
+
+def _action_row(action: NextAction) -> dict[str, Any]:
+    scan = None if action.scan is None else action.scan.as_row()
+    return {"kind": action.kind, "count": action.count, "sentence": action.sentence, "scan": scan}
+
+
+def _next(args: argparse.Namespace) -> None:
+    campaign = Campaign.open(args.folder)
+    action = campaign.next_action()
+    scan = campaign.next_scan(args.order)
+    row = _action_row(action) | {"scan": None}
+    if scan is not None:
+        files = campaign.files(scan)
+        shown = None if files.shown is None else str(files.shown)
+        row["scan"] = scan.as_row() | {"images": list(map(str, files.images)), "shown": shown}
+    if args.json:
+        print(json.dumps(row))
+        return
+    print(action.sentence)
+    if row["scan"] is not None:
+        print(f"scan: {row['scan']['name']}")
+        print(f"file: {row['scan']['images'][0]}")
+        print(f"begin with: {row['scan']['shown'] or 'nothing'}")
+
+
+def _accept(args: argparse.Namespace) -> None:
+    campaign = Campaign.open(args.folder)
+    scan = campaign.scan(args.scan)
+    if args.empty and args.label is not None:
+        raise PumitError("Give a label or --empty, not both.")
+    label = args.label
+    if label is None and not args.empty:
+        label = campaign.files(scan).shown
+        if label is None:
+            raise PumitError(f"{scan.name} has no draft and no prediction; give a label file.")
+    elif label is not None and not label.exists():
+        raise PumitError(f"There is no file {label.name!r}; check the path.")
+    made = campaign.accept(
+        scan,
+        label,
+        args.reviewer,
+        clicks=args.clicks,
+        seconds=args.took,
+        drawn=args.drawn,
+        known=args.known,
+    )
+    _tell(args, made)
+
+
+def _undo(args: argparse.Namespace) -> None:
+    _tell(args, Campaign.open(args.folder).undo_accept(args.scan))
+
+
+def _later(args: argparse.Namespace) -> None:
+    _tell(args, Campaign.open(args.folder).later(args.scan))
+
+
+def _leave_out(args: argparse.Namespace) -> None:
+    _tell(args, Campaign.open(args.folder).leave_out(args.scan))
+
+
+def _take_in(args: argparse.Namespace) -> None:
+    _tell(args, Campaign.open(args.folder).take_in(args.scan))
+
+
+def _tell(args: argparse.Namespace, scan: ScanEntry) -> None:
+    if args.json:
+        print(json.dumps(scan.as_row()))
+    else:
+        print(f"{scan.name}: {scan.state.replace('_', ' ')} {_details(scan)}".rstrip())
+
+
+def _name(args: argparse.Namespace) -> None:
+    campaign = Campaign.open(args.folder)
+    campaign.remember_name(args.segment, args.class_name)
+    _show_status(args, campaign)
+
+
+def _train(args: argparse.Namespace) -> None:
+    from pumit.campaign.training import train_round, work_in_background
+
+    campaign = Campaign.open(args.folder)
+    if not args.foreground:
+        work_in_background()
+    # Progress of the training itself are lines of JSON, as of `pumit train`.
+    one = train_round(campaign, device=args.device)
+    if args.json:
+        print(json.dumps({"round": dict(vars(one))}), flush=True)
+    else:
+        print(one.sentence, flush=True)
+    if args.predict:
+        _predict(args)
+        _look(args)
+
+
+def _predict(args: argparse.Namespace) -> None:
+    from pumit.campaign.predicting import predict_open
+    from pumit.cli.shared.progress import progress_bar
+
+    campaign = Campaign.open(args.folder)
+    with progress_bar(quiet=args.json) as step:
+        done, problems = predict_open(campaign, device=args.device, progress=step)
+    if args.json:
+        print(json.dumps({"predicted": done, "problems": problems}))
+        return
+    for text in problems:
+        print(f"! {text}")
+    print("1 scan is predicted." if done == 1 else f"{done} scans are predicted.")
+
+
+def _look(args: argparse.Namespace) -> None:
+    from pumit.campaign.predicting import look_at_scans
+    from pumit.cli.shared.progress import progress_bar
+
+    with progress_bar(quiet=args.json) as step:
+        done = look_at_scans(Campaign.open(args.folder), device=args.device, progress=step)
+    print(json.dumps({"looked_at": done}) if args.json else f"{done} new scans are looked at.")
+
+
+def _export(args: argparse.Namespace) -> None:
+    from pumit.campaign.exporting import export
+
+    sentence = export(Campaign.open(args.folder), args.kind, args.output)
+    print(json.dumps({"output": str(args.output), "sentence": sentence}) if args.json else sentence)
+
+
+ACTIONS: dict[str, Callable[[argparse.Namespace], None]] = {
+    "new": _new,
+    "add": _add,
+    "status": _status,
+    "next": _next,
+    "accept": _accept,
+    "undo": _undo,
+    "later": _later,
+    "leave-out": _leave_out,
+    "take-in": _take_in,
+    "name": _name,
+    "predict": _predict,
+    "look": _look,
+    "export": _export,
+}

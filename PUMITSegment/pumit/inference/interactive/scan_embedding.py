@@ -1,0 +1,33 @@
+"""A scan as a few numbers, which are near to those of scans like it."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from pumit.inference.interactive.prompt_solver import PromptSolver
+from pumit.inference.interactive.segmenter import Segmenter
+from pumit.inference.storage.image_store import ImageStore
+from pumit.volume import Volume
+
+
+def scan_embedding(segmenter: Segmenter, volume: Volume) -> npt.NDArray[np.float32]:
+    """What the image encoder makes of a whole scan, averaged over places.
+
+    Args:
+        segmenter: The model.
+        volume: The scan; of several channels the first.
+
+    Returns:
+        Mean of the transformer's features of the field that covers the scan, (dim,).
+
+    Raises:
+        VolumeError: If nothing can be distinguished in it.
+    """
+    scan = ImageStore().open(volume, 0)
+    try:
+        solver = PromptSolver(segmenter, scan.image)
+        middle = (np.asarray(solver.shape) - 1) / 2
+        return solver.embedding(solver.planner.around_click(middle)[-1]).summary
+    finally:
+        scan.close()

@@ -1,0 +1,351 @@
+"""A campaign's folder: its scans and their states, by one person and by two."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pumit.campaign import Campaign, CampaignConflict, LockTaken
+from pumit.campaign.progress import TrainingRound
+from pumit.errors import PumitError
+from pumit.io.labels.label_file import named_segments, read_label_file
+
+Make = Callable[..., Campaign]
+
+
+def test_scans_without_labels_are_open_and_the_others_labelled(make_campaign: Make) -> None:
+    campaign = make_campaign(4, 2)
+    scans = campaign.scans()
+    assert [s.name for s in scans] == ["scan00", "scan01", "scan02", "scan03"]
+    assert [s.state for s in scans] == ["labelled", "labelled", "open", "open"]
+    assert [c.name for c in campaign.classes] == ["outer", "inner"]
+
+
+def test_classes_are_read_off_the_labels_where_none_is_given(make_campaign: Make) -> None:
+    campaign = make_campaign(2, 1, classes=[])
+    assert [c.value for c in campaign.classes] == [1, 2]
+
+
+def test_accepted_label_has_the_classes_codes_and_who_accepted_it(
+    make_campaign: Make, truth_of: Callable
+) -> None:
+    campaign = make_campaign(2, classes=[{"name": "liver", "terminology": "liver"}, "tumour"])
+    scan = campaign.scans()[0]
+    made = campaign.accept(scan, truth_of(scan, ("Liver", "tumour")), "Ada", clicks=3, seconds=12)
+    assert (made.state, made.clicks, made.seconds, made.reviewer) == ("accepted", 3, 12.0, "Ada")
+    label = campaign.home(scan) / "label.seg.nrrd"
+    segments = named_segments(label)
+    assert [s.name for s in segments] == ["liver", "tumour"]
+    assert "10200004" in segments[0].terminology
+    assert not any(s.is_unreviewed for s in segments)
+    assert b"PUMIT.Reviewer:Ada" in label.read_bytes()
+
+
+def test_accepting_again_keeps_the_label_before_as_a_copy(
+    make_campaign: Make, truth_of: Callable
+) -> None:
+    campaign = make_campaign(2)
+    scan = campaign.scans()[0]
+    scan = campaign.accept(scan, truth_of(scan))
+    first = (campaign.home(scan) / "label.seg.nrrd").read_bytes()
+    campaign.accept(scan, None)
+    kept = list((campaign.home(scan) / "previous").iterdir())
+    assert [file.read_bytes() for file in kept] == [first]
+
+
+def test_accepted_scan_without_any_structure_has_an_empty_label(make_campaign: Make) -> None:
+    campaign = make_campaign(2)
+    scan = campaign.accept(campaign.scans()[0], None)
+    assert scan.state == "accepted"
+    assert not read_label_file(campaign.home(scan) / "label.seg.nrrd").volume.array.any()
+
+
+def test_accepted_label_file_is_brought_to_the_classes(
+    make_campaign: Make, truth_of: Callable, tmp_path: Path
+) -> None:
+    from pumit.export.write import write_segmentation
+
+    campaign = make_campaign(2)
+    scan = campaign.scans()[0]
+    write_segmentation(truth_of(scan, ("Outer", "foo")), tmp_path / "mine.seg.nrrd")
+    with pytest.raises(PumitError, match="'foo' is no class of this campaign"):
+        campaign.accept(scan, tmp_path / "mine.seg.nrrd")
+    campaign.remember_name("foo", "inner")
+    campaign.accept(scan, tmp_path / "mine.seg.nrrd")
+    names = [s.name for s in named_segments(campaign.home(scan) / "label.seg.nrrd")]
+    assert names == ["outer", "inner"]
+
+
+def test_acceptance_can_be_undone_and_the_label_comes_back_as_a_draft(
+    make_campaign: Make, truth_of: Callable
+) -> None:
+    campaign = make_campaign(2)
+    scan = campaign.accept(campaign.scans()[0], truth_of(campaign.scans()[0]))
+    undone = campaign.undo_accept(scan)
+    assert undone.state == "open"
+    files = campaign.files(undone)
+    assert files.label is None
+    assert files.shown is not None
+    assert files.shown.name == "draft.seg.nrrd"
+    assert list((campaign.home(scan) / "previous").iterdir())
+    with pytest.raises(PumitError, match="nothing to undo"):
+        campaign.undo_accept(undone)
+
+
+def test_draft_is_opened_again(make_campaign: Make, truth_of: Callable) -> None:
+    campaign = make_campaign(2)
+    scan = campaign.scans()[0]
+    campaign.save_draft(scan, truth_of(scan))
+    shown = Campaign.open(campaign.folder).files(scan).shown
+    assert shown is not None
+    assert shown.name == "draft.seg.nrrd"
+    campaign.accept(scan, shown)
+    assert not shown.exists()
+
+
+def test_second_of_two_acceptances_is_one_line_and_kept(
+    make_campaign: Make, truth_of: Callable
+) -> None:
+    one = make_campaign(2)
+    other = Campaign.open(one.folder)
+    mine, theirs = one.scans()[0], other.scans()[0]
+    one.accept(mine, truth_of(mine), "Ada")
+    with pytest.raises(CampaignConflict, match=r"^Ada has accepted scan00 since you opened it"):
+        other.accept(theirs, None, "Bob")
+    home = one.home(mine)
+    assert len(list(home.glob("conflict-*.seg.nrrd"))) == 1
+    assert [s.name for s in named_segments(home / "label.seg.nrrd")] == ["outer", "inner"]
+    assert one.scan(mine).reviewer == "Ada"
+
+
+def test_a_prediction_written_while_a_scan_is_checked_is_no_conflict(
+    make_campaign: Make, truth_of: Callable
+) -> None:
+    campaign = make_campaign(2)
+    scan = campaign.scans()[0]
+    campaign.set_prediction(scan, number=1, word="good", expected={"outer": 0.9})
+    assert campaign.accept(scan, truth_of(scan)).state == "accepted"
+
+
+def test_locked_scan_is_shown_as_checked_and_not_given_out(make_campaign: Make) -> None:
+    one = make_campaign(2)
+    other = Campaign.open(one.folder)
+    first = one.next_scan("list")
+    assert first is not None
+    with one.lock(first, "Ada"):
+        entry = other.scan(first)
+        assert (entry.state, entry.checked_by) == ("checking", "Ada")
+        following = other.next_scan("list")
+        assert following is not None
+        assert following.id != first.id
+        with pytest.raises(LockTaken, match="Ada has scan00 open; take another"):
+            other.lock(first, "Bob")
+    other.lock(first, "Bob").release()
+
+
+def test_silent_lock_is_free_by_the_clock_of_the_disk(
+    make_campaign: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    campaign = make_campaign(2)
+    scan = campaign.scans()[0]
+    old = campaign.lock(scan, "Ada")
+    # The clock of this computer says nothing.
+    monkeypatch.setattr("time.time", lambda: 4e9)
+    assert campaign.scan(scan).state == "checking"
+    os.utime(campaign.home(scan) / "lock", (1e9, 1e9))
+    assert campaign.scan(scan).state == "open"
+    new = campaign.lock(scan, "Bob")
+    assert new.is_held
+    assert not old.beat()
+    old.release()
+    assert new.is_held
+
+
+def test_later_and_left_out_scans_come_last_or_never(make_campaign: Make) -> None:
+    campaign = make_campaign(3)
+    first, second, third = campaign.scans()
+    campaign.later(first)
+    campaign.leave_out(second)
+    chosen = campaign.next_scan("list")
+    assert chosen is not None
+    assert chosen.id == third.id
+    campaign.leave_out(third)
+    chosen = campaign.next_scan("list")
+    assert chosen is not None
+    assert chosen.id == first.id
+    assert campaign.take_in(second).state == "open"
+
+
+def test_moved_scan_is_found_by_its_content(make_campaign: Make) -> None:
+    campaign = make_campaign(2)
+    scan = campaign.scans()[0]
+    moved = scan.path.parent / "deeper" / "renamed.nii.gz"
+    moved.parent.mkdir()
+    shutil.move(scan.path, moved)
+    assert campaign.locate(scan) == (moved,)
+    assert campaign.scan(scan).path == moved
+
+
+def test_scan_that_is_gone_or_replaced_is_one_line(make_campaign: Make) -> None:
+    campaign = make_campaign(3)
+    first, second, third = campaign.scans()
+    shutil.copyfile(second.path, third.path)
+    with pytest.raises(PumitError, match="scan02 is not the scan that it was"):
+        campaign.files(third)
+    first.path.unlink()
+    with pytest.raises(PumitError, match="scan00 is not where it was"):
+        campaign.files(first)
+
+
+def test_campaign_and_scans_move_as_a_whole(make_campaign: Make, tmp_path: Path) -> None:
+    make_campaign(2)
+    moved = tmp_path / "elsewhere"
+    moved.mkdir()
+    shutil.move(tmp_path / "lab", moved / "lab")
+    shutil.move(tmp_path / "campaign", moved / "campaign")
+    campaign = Campaign.open(moved / "campaign")
+    assert all(s.path.is_file() for s in campaign.scans())
+
+
+def test_added_scans_are_known_by_their_content(
+    make_campaign: Make, make_folder: Callable, tmp_path: Path
+) -> None:
+    campaign = make_campaign(2)
+    campaign.add_scans([make_folder(3, name="more")])
+    assert len(campaign.scans()) == 3
+
+
+def test_newer_campaign_is_refused_and_stays_as_it_is(make_campaign: Make) -> None:
+    campaign = make_campaign(1)
+    file = campaign.folder / "campaign.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "format": 99}))
+    before = file.read_bytes()
+    with pytest.raises(PumitError, match=r"newer version of PUMIT \(format 99"):
+        Campaign.open(campaign.folder)
+    with pytest.raises(PumitError, match="newer version"):
+        campaign.change_settings(train_after=5)
+    assert file.read_bytes() == before
+
+
+def test_earlier_format_is_migrated_when_it_is_read(
+    make_campaign: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    campaign = make_campaign(1)
+    monkeypatch.setattr("pumit.campaign.shared_file.FORMAT", 2)
+    monkeypatch.setattr(
+        "pumit.campaign.shared_file.MIGRATIONS", {1: lambda old: {**old, "name": "migrated"}}
+    )
+    assert Campaign.open(campaign.folder).name == "migrated"
+
+
+def test_damaged_state_hides_no_other_scan(make_campaign: Make) -> None:
+    campaign = make_campaign(2)
+    first = campaign.scans()[0]
+    (campaign.home(first) / "state.json").write_text("{")
+    found = {s.id: s for s in Campaign.open(campaign.folder).scans()}
+    assert len(found) == 2
+    assert "damaged" in found[first.id].word
+
+
+def test_folder_that_went_away_is_one_line(make_campaign: Make) -> None:
+    campaign = make_campaign(1)
+    shutil.move(campaign.folder, campaign.folder.with_name("away"))
+    with pytest.raises(PumitError, match="not there any more"):
+        campaign.scans()
+
+
+def test_the_button_says_what_is_next(make_campaign: Make, truth_of: Callable) -> None:
+    campaign = make_campaign(12, 2)
+    assert campaign.next_action().sentence == "Open the next scan"
+    for scan in campaign.scans()[2:4]:
+        campaign.accept(scan, truth_of(scan))
+    assert campaign.next_action().sentence == "Train on 4"
+    campaign.draw_validation()
+    kept = campaign.validation
+    assert len(kept.patients) == 2
+    assert kept.is_rough
+    trained = tuple(s.id for s in campaign.scans() if s.is_truth)
+    first = TrainingRound(1, "finished", "rounds/1", trained, trained[:1], True, 0.8)
+    campaign.save_round(replace(first, is_used=True, model="rounds/1/model.safetensors"))
+    assert campaign.next_action().sentence == "Predict 6"
+    for scan in campaign.scans_to_predict():
+        campaign.set_prediction(scan, number=1, word="check", expected={"outer": 0.7})
+    assert campaign.next_action().sentence == "Open the next scan (for validation)"
+    scan = campaign.next_scan()
+    assert scan is not None
+    campaign.accept(scan, truth_of(scan), clicks=9)
+    assert campaign.next_action().sentence == "Check the next (7 left)"
+    for _ in range(3):
+        scan = campaign.next_scan()
+        assert scan is not None
+        campaign.accept(scan, truth_of(scan), clicks=4)
+    scan = campaign.next_scan()
+    assert scan is not None
+    campaign.accept(scan, truth_of(scan), clicks=4)
+    assert not campaign.validation.is_rough
+    assert campaign.next_action().sentence.startswith("Train again on ")
+    second = TrainingRound(2, "finished", "rounds/2", trained, trained[:1], False, 0.9, 0.895)
+    campaign.save_round(second)
+    assert campaign.chart().sentence == "The last round brought +0.01: you can stop."
+    assert campaign.next_action().kind == "stop"
+
+
+def test_scans_of_validation_patients_are_never_predicted(make_campaign: Make) -> None:
+    campaign = make_campaign(12, 4)
+    campaign.draw_validation()
+    before = campaign.validation.patients
+    campaign.draw_validation()
+    assert campaign.validation.patients == before
+    used = TrainingRound(1, "finished", "rounds/1", (), (), True, 0.8, is_used=True, model="m")
+    campaign.save_round(used)
+    asked = {s.id for s in campaign.scans_to_predict()}
+    assert asked
+    assert asked.isdisjoint(campaign.validation.scans)
+
+
+def test_label_with_an_unknown_name_is_asked_about_once(
+    make_folder: Callable, truth_of: Callable, tmp_path: Path
+) -> None:
+    from pumit.export.write import write_segmentation
+
+    folder = make_folder(2)
+    campaign = Campaign.create(tmp_path / "a", [folder], ["outer", "inner"])
+    segments = truth_of(campaign.scans()[0], ("outer", "core"))
+    write_segmentation(segments, folder / "labels" / "scan00.seg.nrrd")
+    campaign = Campaign.create(tmp_path / "b", [folder], ["outer", "inner"])
+    assert campaign.next_action().sentence == "Say what 'core' is (1 scan)"
+    campaign.remember_name("core", "inner")
+    assert campaign.next_action().kind == "open"
+
+
+def test_label_that_a_model_made_counts_as_a_prediction(
+    make_folder: Callable, truth_of: Callable, tmp_path: Path
+) -> None:
+    from pumit.export.write import write_segmentation
+    from pumit.segmentation import Algorithm
+
+    folder = make_folder(2)
+    campaign = Campaign.create(tmp_path / "a", [folder], ["outer", "inner"])
+    segments = truth_of(campaign.scans()[0])
+    automatic = replace(segments, algorithm=Algorithm("PUMIT hippo", "1", "AUTOMATIC"))
+    write_segmentation(automatic, folder / "labels" / "scan00.seg.nrrd")
+    campaign = Campaign.create(tmp_path / "b", [folder], ["outer", "inner"])
+    scan = campaign.scans()[0]
+    assert (scan.state, scan.is_truth) == ("predicted", False)
+    assert scan.word == "made by a model, not reviewed"
+    shown = campaign.files(scan).shown
+    assert shown is not None
+    assert shown.name == "scan00.seg.nrrd"
+
+
+def test_renamed_class_keeps_its_labels(make_campaign: Make) -> None:
+    campaign = make_campaign(1)
+    campaign.change_classes([{"name": "anterior", "value": 1}, {"name": "inner", "value": 2}])
+    assert campaign.classes[0].other_names == ("outer",)
+    with pytest.raises(PumitError, match="labels perhaps"):
+        campaign.change_classes(["anterior"])
