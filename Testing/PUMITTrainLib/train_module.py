@@ -111,8 +111,13 @@ def answerFound(module: TrainModule) -> None:
         folder, name = found.origins.get(case.name, ("", ""))
         record = {**goodCase(case.name), "folder": folder, "in_folder": name}
         call.emit({**record, "patient": case.patient})
+    for problem in (p for p in found.problems if p.is_unlabelled):
+        folder, name = found.origins.get(problem.case, ("", ""))
+        record = {"case": problem.case, "is_unlabelled": True, "folder": folder, "in_folder": name}
+        call.emit(record)
     classes = [{"name": "liver", "value": 1}] if found.data.cases else []
-    call.emit({"summary": {"classes": classes, "problems": [str(p) for p in found.problems]}})
+    problems = [str(p) for p in found.problems if not p.is_unlabelled]
+    call.emit({"summary": {"classes": classes, "problems": problems}})
     call.end()
     module.settle()
 

@@ -110,11 +110,16 @@ def _print(reports: list[CaseReport], summary: SetReport) -> None:
         print(
             f"{report.case:<{width}}  {shape:<15}  {spacing:<20}  {report.channels:<2}  {classes}"
         )
+        if report.is_unlabelled:
+            print(f"{'':<{width}}  no labels, not used")
         for text in report.problems:
             print(f"{'':<{width}}  ! {text}")
         for text in report.doubts:
             print(f"{'':<{width}}  ? {text}")
-    print(f"\nfound as {summary.layout}; {summary.usable} of {summary.cases} cases can be used")
+    print(
+        f"\nfound as {summary.layout}; {summary.usable} of {summary.cases} cases can be used"
+        + (f"; {summary.unlabelled} scans have no labels" if summary.unlabelled else "")
+    )
     for name in summary.voxels:
         count = summary.in_cases[name]
         cases = "1 case" if count == 1 else f"{count} cases"

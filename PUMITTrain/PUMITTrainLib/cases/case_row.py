@@ -19,6 +19,7 @@ class CaseState(enum.Enum):
     GOOD = "good"
     DOUBTFUL = "doubtful"
     BAD = "bad"
+    UNLABELLED = "unlabelled"
     EXCLUDED = "excluded"
 
 
@@ -41,6 +42,7 @@ class CaseRow:
         doubts: Findings for the user to check, a sentence each.
         folder: Folder in which it was found; empty for one that is listed.
         nameInFolder: Name in that folder.
+        isUnlabelled: Whether it is a scan that nobody has drawn in yet.
     """
 
     name: str
@@ -57,6 +59,7 @@ class CaseRow:
     doubts: tuple[str, ...] = ()
     folder: str = ""
     nameInFolder: str = ""
+    isUnlabelled: bool = False
 
     @property
     def key(self) -> CaseKey:
@@ -72,6 +75,8 @@ class CaseRow:
             return CaseState.BAD
         if not self.isChecked:
             return CaseState.UNCHECKED
+        if self.isUnlabelled:
+            return CaseState.UNLABELLED
         return CaseState.DOUBTFUL if self.doubts else CaseState.GOOD
 
 

@@ -99,8 +99,8 @@ class CaseTable:
 
     @property
     def kept(self) -> tuple[CaseRow, ...]:
-        """Cases that are not left out."""
-        return tuple(row for row in self.rows if not row.isExcluded)
+        """Cases that are not left out; scans without labels are no cases yet."""
+        return tuple(row for row in self.rows if not (row.isExcluded or row.isUnlabelled))
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -143,7 +143,7 @@ class CaseTable:
     @property
     def isChecked(self) -> bool:
         """Whether all cases were read."""
-        rows = self.kept
+        rows = [row for row in self.rows if not row.isExcluded]
         return bool(rows) and all(row.isChecked or row.problems for row in rows)
 
     @property
@@ -159,15 +159,20 @@ class CaseTable:
     def sentence(self) -> str:
         """How many cases there are, and how many can be used."""
         kept = self.kept
-        if not kept:
+        if not self.rows:
             return _("No case yet.")
         usable = sum(row.state is not CaseState.BAD for row in kept)
         patients = len({row.patient or row.name for row in kept})
         if not self.isChecked:
             return _("Cases: {count}, not all checked.").format(count=len(kept))
-        return _("Cases: {count}; patients: {patients}; usable: {usable}.").format(
+        sentence = _("Cases: {count}; patients: {patients}; usable: {usable}.").format(
             count=len(kept), patients=patients, usable=usable
         )
+        unlabelled = sum(row.state is CaseState.UNLABELLED for row in self.rows)
+        if unlabelled:
+            more = _("Scans without labels, not used for training: {count}.")
+            sentence = f"{sentence} {more.format(count=unlabelled)}"
+        return sentence
 
     # Adding and removing
 

@@ -285,6 +285,7 @@ def caseRow(record: Mapping[str, Any]) -> CaseRow:
         doubts=tuple(str(text) for text in record.get("doubts", ())),
         folder=folder,
         nameInFolder=nameInFolder,
+        isUnlabelled=bool(record.get("is_unlabelled")),
     )
 
 

@@ -112,18 +112,21 @@ def rowCells(row: CaseRow) -> tuple[Cell, ...]:
     """The cells of a case, in the order of the columns."""
     remarks = (*row.problems, *row.doubts)
     color = {CaseState.BAD: RED, CaseState.DOUBTFUL: AMBER}.get(row.state, "")
-    if row.state in (CaseState.EXCLUDED, CaseState.UNCHECKED):
+    if row.state in (CaseState.EXCLUDED, CaseState.UNCHECKED, CaseState.UNLABELLED):
         color = GREY
     shown = {
         CaseState.EXCLUDED: _("left out"),
         CaseState.UNCHECKED: _("not read yet"),
+        CaseState.UNLABELLED: _("no labels: not used"),
         CaseState.GOOD: _("ready"),
     }
     remark = shown.get(row.state) or " ".join(remarks)
     picture = str(row.thumbnail) if row.thumbnail is not None else ""
     labelled = classesInWords(row)
+    # A scan without labels has nothing to choose.
+    isTicked = None if row.state is CaseState.UNLABELLED else not row.isExcluded
     return (
-        Cell(row.name, row.title, color, picture, not row.isExcluded),
+        Cell(row.name, row.title, color, picture, isTicked),
         Cell(remark, "\n".join(remarks), color),
         Cell(labelled, "\n".join(_voxels(row))),
         Cell(

@@ -109,6 +109,9 @@ def _named_cases(
             suffix = given[0].name[len(stem) :]
             split = [given[0].with_name(f"{stem}_{c:04d}{suffix}") for c in range(channels or 1)]
             given = split if split[0].is_file() else given
+        if label.parent.is_dir() and not label.is_file() and all(path.is_file() for path in given):
+            problems.append(CaseProblem(name, f"has no label {label.name}", is_unlabelled=True))
+            continue
         absent = [path.name for path in (*given, label) if not path.is_file()]
         problems += [CaseProblem(name, f"there is no file {file}") for file in absent]
         if not absent:

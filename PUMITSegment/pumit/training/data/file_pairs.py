@@ -113,10 +113,12 @@ class CaseProblem:
     Attributes:
         case: The case's name; empty where it concerns all.
         sentence: Without the name.
+        is_unlabelled: Whether nothing is wrong with it but that nobody has drawn in it yet.
     """
 
     case: str
     sentence: str
+    is_unlabelled: bool = False
 
     def __str__(self) -> str:
         return f"{self.case}: {self.sentence}" if self.case else self.sentence
@@ -187,7 +189,7 @@ def pair_files(
     }
     found_images = _matches(folder, images, SUFFIXES, without=taken)
     problems = [
-        CaseProblem(case, f"has no label like {labels!r}; make one, or leave the case out")
+        CaseProblem(case, f"has no label like {labels!r}", is_unlabelled=True)
         for case in sorted({*found_images} - {*found_labels})
     ]
     problems += [

@@ -31,6 +31,8 @@ from pumit.training.recipes.labelled import CaseEntry, FolderEntry, LabelledData
 def find_labelled_set(data: LabelledData, resolve: Callable[[str], Path]) -> LabelledSet:
     """Find the cases of a recipe's `data`, and read off the labels which classes there are.
 
+    Scans without labels are passed over; `doubts` says how many.
+
     Args:
         data: See `find_cases`; without `classes` these are proposed, which reads all labels.
         resolve: Makes paths of texts.
@@ -39,10 +41,21 @@ def find_labelled_set(data: LabelledData, resolve: Callable[[str], Path]) -> Lab
         PumitError: If anything is missing, with all that is wrong at once.
     """
     found = find_cases(data, resolve)
-    all_at_once(map(str, found.problems))
+    all_at_once(str(problem) for problem in found.problems if not problem.is_unlabelled)
+    unlabelled = [problem for problem in found.problems if problem.is_unlabelled]
+    if not found.data.cases and unlabelled:
+        raise PumitError(
+            f"None of {len(unlabelled)} scans has labels: {unlabelled[0]}. Draw in some of them."
+        )
     if not found.data.cases:
         raise PumitError("The data set holds no case; check data.folder and its patterns.")
-    return found.data if found.data.classes else with_proposed_classes(found.data)
+    data = replace(found.data, doubts=(*found.data.doubts, *_passed_over(len(unlabelled))))
+    return data if data.classes else with_proposed_classes(data)
+
+
+def _passed_over(count: int) -> tuple[str, ...]:
+    text = "1 scan has no labels and is" if count == 1 else f"{count} scans have no labels and are"
+    return (f"{text} not used",) if count else ()
 
 
 def find_cases(data: LabelledData, resolve: Callable[[str], Path]) -> FoundCases:

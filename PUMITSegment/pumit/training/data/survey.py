@@ -47,6 +47,7 @@ class CaseReport:
         label: Its label files, likewise.
         folder: Folder that it was found in, as the recipe names it; empty for one that is listed.
         in_folder: Its name there.
+        is_unlabelled: Whether it has no labels; it is not read then.
     """
 
     case: str
@@ -62,6 +63,7 @@ class CaseReport:
     label: list[str] = field(default_factory=list)
     folder: str = ""
     in_folder: str = ""
+    is_unlabelled: bool = False
 
     def as_row(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -73,8 +75,9 @@ class SetReport:
     """Facts and problems of all cases together.
 
     Attributes:
-        cases: Number of cases.
+        cases: Number of cases with labels.
         usable: Number of cases without a problem.
+        unlabelled: Number of scans without labels.
         layout: Way in which they were found, in words.
         classes: Classes as a recipe names them.
         colors: Class to the colour it is shown in, each part in 0..1.
@@ -88,6 +91,7 @@ class SetReport:
 
     cases: int
     usable: int
+    unlabelled: int
     layout: str
     classes: list[dict[str, Any]]
     colors: dict[str, Triple]
@@ -120,19 +124,27 @@ class DataSurvey:
         self._digests: dict[str, str] = {}
         early: dict[str, list[str]] = defaultdict(list)
         for problem in found.problems:
-            early[problem.case].append(problem.sentence)
+            if not problem.is_unlabelled:
+                early[problem.case].append(problem.sentence)
+        unlabelled = {p.case for p in found.problems if p.is_unlabelled}
+        self._unlabelled = unlabelled - early.keys() - {c.name for c in found.data.cases}
         self._early = {name: problems for name, problems in early.items() if name}
         self._of_all = early.get("", [])
 
     def __len__(self) -> int:
         """How many reports there are."""
-        return len({c.name for c in self._found.data.cases} | self._early.keys())
+        return len(self._names())
+
+    def _names(self) -> list[str]:
+        cases = {case.name for case in self._found.data.cases}
+        return sorted(cases | self._early.keys() | self._unlabelled)
 
     def reports(self) -> Iterator[CaseReport]:
         """Each case in order of the names."""
         cases = {case.name: case for case in self._found.data.cases}
-        for number, name in enumerate(sorted(cases.keys() | self._early.keys())):
+        for number, name in enumerate(self._names()):
             report = CaseReport(name, problems=list(self._early.get(name, ())))
+            report.is_unlabelled = name in self._unlabelled
             report.folder, report.in_folder = self._found.origins.get(name, ("", ""))
             if name in cases:
                 self._examine(cases[name], number, report)
@@ -239,11 +251,13 @@ class DataSurvey:
                     row = by_case.setdefault(item.case, {"problems": [], "doubts": []})
                     row[kind].append(item.sentence)
         bad = {r.case for r in self._reports if r.problems} | {p.case for p in late[0]}
-        usable = sum(r.case not in bad for r in self._reports)
+        labelled = [r for r in self._reports if not r.is_unlabelled]
+        usable = sum(r.case not in bad for r in labelled)
         counts = [r.classes for r in self._reports]
         return SetReport(
-            len(self._reports),
+            len(labelled),
             usable,
+            len(self._unlabelled),
             self._found.layout,
             [c.as_row() for c in classes],
             self._colors(),

@@ -161,7 +161,6 @@ def test_terminology_and_colours_are_kept(tmp_path: Path) -> None:
     ("files", "data", "message"),
     [
         (["images/a.nii.gz"], {}, "labels/"),
-        (["images/a.nii.gz", "images/b.nii.gz", "labels/a.nii.gz"], {}, "b: has no label"),
         (
             ["images/a.nii.gz", "labels/c.nii.gz", "labels/a.nii.gz"],
             {},
@@ -189,13 +188,34 @@ def test_what_is_missing_is_said(
 
 
 def test_all_problems_are_in_one_message(tmp_path: Path) -> None:
-    touch(tmp_path, *(f"images/c{i:02d}.nii.gz" for i in range(20)), "labels/c00.nii.gz")
+    touch(tmp_path, *(f"labels/c{i:02d}.nii.gz" for i in range(20)), "images/c00.nii.gz")
     with pytest.raises(PumitError) as raised:
         find(tmp_path)
     text = str(raised.value)
-    assert "c01: has no label" in text
-    assert "c12: has no label" in text
+    assert "c01: has a label and no image" in text
+    assert "c12: has a label and no image" in text
     assert text.endswith("and 7 more.")
+
+
+def test_scans_without_labels_stop_nothing(tmp_path: Path) -> None:
+    touch(tmp_path, "images/a.nii.gz", "images/b.nii.gz", "images/c.nii.gz", "labels/a.nii.gz")
+    found = find(tmp_path)
+    assert [case.name for case in found.cases] == ["a"]
+    assert found.doubts == ("2 scans have no labels and are not used",)
+    (tmp_path / "labels" / "a.nii.gz").unlink()
+    with pytest.raises(PumitError, match=r"None of 3 scans has labels.*labels/\{case\}"):
+        find(tmp_path)
+
+
+@pytest.mark.parametrize("is_listed", [True, False])
+def test_scans_without_labels_stop_no_data_set_of_nnunet(tmp_path: Path, is_listed: bool) -> None:
+    touch(tmp_path, *(f"imagesTr/{case}_0000.nii.gz" for case in "abc"), "labelsTr/a.nii.gz")
+    content: dict[str, Any] = {"labels": {"background": 0, "x": 1}, "channel_names": {"0": "CT"}}
+    if is_listed:
+        rows = ({"image": f"imagesTr/{c}.nii.gz", "label": f"labelsTr/{c}.nii.gz"} for c in "abc")
+        content["training"] = list(rows)
+    (tmp_path / "dataset.json").write_text(json.dumps(content))
+    assert [case.name for case in find(tmp_path).cases] == ["a"]
 
 
 def test_missing_channel_names_the_case(tmp_path: Path) -> None:
