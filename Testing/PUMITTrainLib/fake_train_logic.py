@@ -47,10 +47,11 @@ class FakeCases:
         self.isChecking, self.progress = False, (0, None)
         self.sentence, self.sourceSentence = "No case yet.", ""
         self.offered: tuple[Any, ...] = ()
+        self.unreviewed: tuple[Any, ...] = ()
         for name in (
             *("addScenePair", "addAllOffered", "addFiles", "addBundle", "remove", "removeSource"),
             *("setFolder", "setExcluded", "setPatient", "setClass", "check", "cancelCheck"),
-            *("resetClasses", "addClass", "removeClass"),
+            *("resetClasses", "addClass", "removeClass", "confirmUnreviewed"),
         ):
             setattr(self, name, calls.of(name))
 

@@ -133,9 +133,14 @@ def site(folder: Path, count: int = 2) -> Path:
 
 def addFolder(module: TrainModule, folder: Path) -> None:
     """Choose a folder and press the button, as a person does; it is read."""
+    chooseFolder(module, folder)
+    answerFound(module)
+
+
+def chooseFolder(module: TrainModule, folder: Path) -> None:
+    """Choose a folder and press the button; the test answers what was read."""
     module.choose(module.ui.sourceSelector, "folder")
     module.ui.sourcePathEdit.currentPath = str(folder)
     module.process()
     module.press(module.ui.addCasesButton)
     module.settle()
-    answerFound(module)

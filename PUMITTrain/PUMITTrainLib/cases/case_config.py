@@ -27,6 +27,9 @@ def dataConfig(parameters: Any) -> dict[str, Any]:
     ]
     folders = [_folderRow(folder, edits) for folder in readFolders(parameters.folders)]
     data: dict[str, Any] = {"cases": listed} if listed else {}
+    confirmed = sorted(name for (where, name), e in edits.items() if not where and e.isConfirmed)
+    if confirmed:
+        data["use_unreviewed"] = confirmed
     if folders:
         data["folders"] = folders
     edited = readClasses(parameters.classEdits)
@@ -54,5 +57,6 @@ def _folderRow(folder: CaseFolder, edits: Mapping[CaseKey, CaseEdit]) -> dict[st
         "labels": folder.labels,
         "leave_out": left,
         "patients": patients,
+        "use_unreviewed": sorted(name for name, edit in own.items() if edit.isConfirmed),
     }
     return {key: value for key, value in row.items() if value}

@@ -22,11 +22,13 @@ class CaseEdit:
         isExcluded: Whether it is left out.
         isRemoved: Whether it is not even shown; of a folder, which has it still.
         patient: Patient of the scan; None where that was not changed.
+        isConfirmed: Whether its labels are used though nobody reviewed them.
     """
 
     isExcluded: bool = False
     isRemoved: bool = False
     patient: str | None = None
+    isConfirmed: bool = False
 
 
 def readEdits(text: str) -> dict[CaseKey, CaseEdit]:
@@ -34,7 +36,10 @@ def readEdits(text: str) -> dict[CaseKey, CaseEdit]:
     try:
         return {
             (str(row["folder"]), str(row["name"])): CaseEdit(
-                bool(row.get("excluded")), bool(row.get("removed")), row.get("patient")
+                bool(row.get("excluded")),
+                bool(row.get("removed")),
+                row.get("patient"),
+                bool(row.get("confirmed")),
             )
             for row in json.loads(text or "[]")
         }
@@ -51,6 +56,8 @@ def writeEdits(edits: Mapping[CaseKey, CaseEdit]) -> str:
             row["removed"] = True
         if edit.patient is not None:
             row["patient"] = edit.patient
+        if edit.isConfirmed:
+            row["confirmed"] = True
         if row:
             rows.append({"folder": folder, "name": name, **row})
     return json.dumps(rows) if rows else ""
@@ -59,7 +66,7 @@ def writeEdits(edits: Mapping[CaseKey, CaseEdit]) -> str:
 def edited(row: CaseRow, edit: CaseEdit) -> CaseRow:
     """A case as the user changed it."""
     patient = row.patient if edit.patient is None else edit.patient
-    return replace(row, isExcluded=edit.isExcluded, patient=patient)
+    return replace(row, isExcluded=edit.isExcluded, isConfirmed=edit.isConfirmed, patient=patient)
 
 
 def renamed(row: ClassRow, before: str, read: Collection[str]) -> ClassRow:

@@ -20,6 +20,7 @@ class CaseState(enum.Enum):
     DOUBTFUL = "doubtful"
     BAD = "bad"
     UNLABELLED = "unlabelled"
+    UNREVIEWED = "unreviewed"
     EXCLUDED = "excluded"
 
 
@@ -43,6 +44,8 @@ class CaseRow:
         folder: Folder in which it was found; empty for one that is listed.
         nameInFolder: Name in that folder.
         isUnlabelled: Whether it is a scan that nobody has drawn in yet.
+        unreviewed: Why its labels are no truth, in words; empty where they may be one.
+        isConfirmed: Whether the user wants such labels all the same.
     """
 
     name: str
@@ -60,6 +63,8 @@ class CaseRow:
     folder: str = ""
     nameInFolder: str = ""
     isUnlabelled: bool = False
+    unreviewed: str = ""
+    isConfirmed: bool = False
 
     @property
     def key(self) -> CaseKey:
@@ -77,7 +82,13 @@ class CaseRow:
             return CaseState.UNCHECKED
         if self.isUnlabelled:
             return CaseState.UNLABELLED
+        if self.unreviewed and not self.isConfirmed:
+            return CaseState.UNREVIEWED
         return CaseState.DOUBTFUL if self.doubts else CaseState.GOOD
+
+
+# Cases that nothing is learnt from, and that stop no training.
+UNUSED = (CaseState.EXCLUDED, CaseState.UNLABELLED, CaseState.UNREVIEWED)
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from PUMITTrainLib.cases.case_edits import (
 from PUMITTrainLib.cases.case_folders import CaseFolder, SourceRow, readFolders, writeFolders
 from PUMITTrainLib.cases.case_list import CaseList, ListedCase, bareName
 from PUMITTrainLib.cases.case_reading import CaseReading
-from PUMITTrainLib.cases.case_row import CaseKey, CaseRow, CaseState, ClassRow
+from PUMITTrainLib.cases.case_row import UNUSED, CaseKey, CaseRow, CaseState, ClassRow
 from PUMITTrainLib.cases.checks import CaseCheck
 from PUMITTrainLib.cases.scene_pairs import ScenePair, patientOf, scenePairs
 from PUMITTrainLib.choices import CaseSource
@@ -99,8 +99,8 @@ class CaseTable:
 
     @property
     def kept(self) -> tuple[CaseRow, ...]:
-        """Cases that are not left out; scans without labels are no cases yet."""
-        return tuple(row for row in self.rows if not (row.isExcluded or row.isUnlabelled))
+        """Cases that are not left out; without labels, or with unreviewed ones, they are."""
+        return tuple(row for row in self.rows if row.state not in UNUSED)
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -168,10 +168,12 @@ class CaseTable:
         sentence = _("Cases: {count}; patients: {patients}; usable: {usable}.").format(
             count=len(kept), patients=patients, usable=usable
         )
-        unlabelled = sum(row.state is CaseState.UNLABELLED for row in self.rows)
-        if unlabelled:
-            more = _("Scans without labels, not used for training: {count}.")
-            sentence = f"{sentence} {more.format(count=unlabelled)}"
+        for state, more in (
+            (CaseState.UNLABELLED, _("Scans without labels, not used for training: {count}.")),
+            (CaseState.UNREVIEWED, _("Labels that nobody reviewed, not used: {count}.")),
+        ):
+            count = sum(row.state is state for row in self.rows)
+            sentence = f"{sentence} {more.format(count=count)}" if count else sentence
         return sentence
 
     # Adding and removing
@@ -291,8 +293,24 @@ class CaseTable:
     # Editing
 
     def setExcluded(self, key: CaseKey, isExcluded: bool) -> None:
-        """Leave a case out, or take it in again."""
-        self._edit(key, isExcluded=isExcluded)
+        """Leave a case out, or take it in again, which confirms labels that nobody reviewed."""
+        rows = {row.key: row for row in self.rows}
+        if key in rows and rows[key].unreviewed:
+            self._edit(key, isExcluded=False, isConfirmed=not isExcluded)
+        else:
+            self._edit(key, isExcluded=isExcluded)
+
+    @property
+    def unreviewed(self) -> tuple[CaseRow, ...]:
+        """Cases that are not used, as nobody reviewed their labels."""
+        return tuple(row for row in self.rows if row.state is CaseState.UNREVIEWED)
+
+    def confirmUnreviewed(self) -> int:
+        """Use all labels that nobody reviewed; returns how many cases have them."""
+        keys = [row.key for row in self.unreviewed]
+        for key in keys:
+            self._edit(key, isConfirmed=True)
+        return len(keys)
 
     def setPatient(self, key: CaseKey, patient: str) -> None:
         """Say whose scan a case is; scans of one patient are never divided."""

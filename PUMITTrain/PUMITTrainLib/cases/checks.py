@@ -286,6 +286,7 @@ def caseRow(record: Mapping[str, Any]) -> CaseRow:
         folder=folder,
         nameInFolder=nameInFolder,
         isUnlabelled=bool(record.get("is_unlabelled")),
+        unreviewed=str(record.get("unreviewed") or ""),
     )
 
 

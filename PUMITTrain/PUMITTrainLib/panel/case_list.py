@@ -8,7 +8,7 @@ from dataclasses import replace
 import qt
 from slicer.i18n import tr as _
 
-from PUMITTrainLib.cases.case_row import CaseRow, CaseState
+from PUMITTrainLib.cases.case_row import UNUSED, CaseRow, CaseState
 from PUMITTrainLib.panel.widgets.table_cells import AMBER, GREY, RED, Cell, TableCells
 
 _CASE, _REMARKS, _LABELLED, _PATIENT = range(4)
@@ -39,6 +39,7 @@ class CaseTableWidget:
         table.connect("itemSelectionChanged()", self._showDetail)
         ui.removeCasesButton.connect("clicked()", self._onRemove)
         ui.checkCasesButton.connect("clicked()", self._onCheck)
+        ui.confirmCasesButton.connect("clicked()", logic.cases.confirmUnreviewed)
         ui.caseDetailLabel.hide()
 
     def refresh(self) -> None:
@@ -56,6 +57,11 @@ class CaseTableWidget:
         # "good" in every row would take room from what else is said.
         isAllGood = all(row.state is CaseState.GOOD for row in self._shown)
         ui.caseTable.setColumnHidden(_REMARKS, isAllGood)
+        unreviewed = cases.unreviewed
+        ui.confirmCasesButton.visible = bool(unreviewed)
+        ui.confirmCasesButton.text = _("Use labels that nobody reviewed ({count})").format(
+            count=len(unreviewed)
+        )
         ui.removeCasesButton.enabled = bool(self._shown)
         ui.removeCasesButton.toolTip = (
             _("Remove the selected cases from the table; files and scene stay as they are")
@@ -111,7 +117,11 @@ class CaseTableWidget:
 def rowCells(row: CaseRow) -> tuple[Cell, ...]:
     """The cells of a case, in the order of the columns."""
     remarks = (*row.problems, *row.doubts)
-    color = {CaseState.BAD: RED, CaseState.DOUBTFUL: AMBER}.get(row.state, "")
+    if row.state is CaseState.UNREVIEWED:
+        others = (text for text in remarks if text != row.unreviewed)
+        remarks = (_("Not used: {why}. Tick to use it.").format(why=row.unreviewed), *others)
+    amber = dict.fromkeys((CaseState.DOUBTFUL, CaseState.UNREVIEWED), AMBER)
+    color = {CaseState.BAD: RED, **amber}.get(row.state, "")
     if row.state in (CaseState.EXCLUDED, CaseState.UNCHECKED, CaseState.UNLABELLED):
         color = GREY
     shown = {
@@ -124,7 +134,7 @@ def rowCells(row: CaseRow) -> tuple[Cell, ...]:
     picture = str(row.thumbnail) if row.thumbnail is not None else ""
     labelled = classesInWords(row)
     # A scan without labels has nothing to choose.
-    isTicked = None if row.state is CaseState.UNLABELLED else not row.isExcluded
+    isTicked = None if row.state is CaseState.UNLABELLED else row.state not in UNUSED
     return (
         Cell(row.name, row.title, color, picture, isTicked),
         Cell(remark, "\n".join(remarks), color),

@@ -39,6 +39,15 @@ def add_training_options(parser: argparse.ArgumentParser, output: str) -> None:
     )
 
 
+def add_unreviewed_option(parser: argparse.ArgumentParser) -> None:
+    """Declare the user's word on labels that nobody reviewed."""
+    parser.add_argument(
+        "--use-unreviewed",
+        action="store_true",
+        help="also use labels that a model made or that are in progress, and nobody reviewed",
+    )
+
+
 def until_stopped(command: str, train: Callable[[], object]) -> int:
     """Train; returns the exit status, which is 0 for a run that was stopped, too.
 

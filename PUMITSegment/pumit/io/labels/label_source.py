@@ -14,7 +14,13 @@ from pumit.errors import AmbiguousSeriesError, VolumeError
 from pumit.io.file_part import split_part
 from pumit.io.labels.channel_files import joined_channels
 from pumit.io.labels.grid_match import place, put, same_grid
-from pumit.io.labels.label_file import LabelFile, LabelledSegment, named_segments, read_label_file
+from pumit.io.labels.label_file import (
+    LabelFile,
+    LabelledSegment,
+    manifest_sentence,
+    named_segments,
+    read_label_file,
+)
 from pumit.io.labels.label_objects import (
     LabelObject,
     label_object,
@@ -153,6 +159,30 @@ def on_grid(labels: LabelFile, image: Volume) -> LabelFile:
     if placement.doubt:
         doubts.append(f"the grid of {what} {placement.doubt}")
     return LabelFile(volume, labels.segments, tuple(doubts))
+
+
+def unreviewed_of(paths: Sequence[Path]) -> str:
+    """Why labels are no truth to train or validate on, in words; reads headers, and no voxels.
+
+    Empty where nothing says so, or a file cannot be read: reading it tells that.
+    """
+    for path in paths:
+        file, part = split_part(path)
+        try:
+            if is_bundle(file):
+                segments = announced_segments(path)
+            elif (found := label_object(path)) is not None:
+                segments = found.segments
+            else:
+                segments = named_segments(file) if file.name.lower().endswith(".nrrd") else ()
+            sentences = [s.unreviewed for s in segments if s.unreviewed]
+            if not part:
+                sentences.append(manifest_sentence(file))
+        except (VolumeError, OSError):
+            continue
+        if any(sentences):
+            return next(filter(None, sentences))
+    return ""
 
 
 def announced_segments(path: Path) -> tuple[LabelledSegment, ...]:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from pumit.errors import VolumeError
-from pumit.io.labels.label_file import UNREVIEWED
 from pumit.preprocessing.network_axes import Orientation
 from pumit.training.data.case import CaseFacts, facts_of, read_labelled
 from pumit.training.data.file_pairs import CaseProblem
@@ -64,11 +63,6 @@ def examine(
     names = [c.label.name for c in data.classes]
     channels = _channel_count(facts, data)
     return DataFacts(tuple(facts), channels, (*data.doubts, *map(str, doubtful(facts, names))))
-
-
-def unreviewed(facts: DataFacts) -> frozenset[str]:
-    """Cases whose labels a model made, and nobody reviewed."""
-    return frozenset(case.name for case in facts.cases if UNREVIEWED in case.doubts)
 
 
 def _channel_count(facts: Sequence[CaseFacts], data: LabelledSet) -> int:

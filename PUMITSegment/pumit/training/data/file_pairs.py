@@ -85,6 +85,7 @@ class LabelledCase:
         label: The label map, `.seg.nrrd`, DICOM-SEG, RTSTRUCT or `scene.mrb#Segmentation`.
         patient: Patient of the scan, where the data tell; never shown.
         more_labels: Further files with other segments of the same scan.
+        is_confirmed: Whether the user wants its labels though nobody reviewed them.
     """
 
     name: str
@@ -92,6 +93,7 @@ class LabelledCase:
     label: Path
     patient: str = ""
     more_labels: tuple[Path, ...] = ()
+    is_confirmed: bool = False
 
     @property
     def labels(self) -> tuple[Path, ...]:

@@ -48,6 +48,8 @@ class CaseReport:
         folder: Folder that it was found in, as the recipe names it; empty for one that is listed.
         in_folder: Its name there.
         is_unlabelled: Whether it has no labels; it is not read then.
+        unreviewed: Why its labels are no truth to train on, in words; empty where they may be one.
+        is_confirmed: Whether the recipe wants them all the same.
     """
 
     case: str
@@ -64,6 +66,8 @@ class CaseReport:
     folder: str = ""
     in_folder: str = ""
     is_unlabelled: bool = False
+    unreviewed: str = ""
+    is_confirmed: bool = False
 
     def as_row(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -195,6 +199,7 @@ class DataSurvey:
         """Labels in terms of classes; None where they cannot be used, which is reported."""
         try:
             file = read_all_labels(case.labels, volume)
+            report.unreviewed, report.is_confirmed = file.unreviewed, case.is_confirmed
             if self._proposal is not None:
                 self._proposal.add(case.name, file.segments)
             if not self.classes:
@@ -252,6 +257,7 @@ class DataSurvey:
                     row[kind].append(item.sentence)
         bad = {r.case for r in self._reports if r.problems} | {p.case for p in late[0]}
         labelled = [r for r in self._reports if not r.is_unlabelled]
+        bad |= {r.case for r in labelled if r.unreviewed and not r.is_confirmed}
         usable = sum(r.case not in bad for r in labelled)
         counts = [r.classes for r in self._reports]
         return SetReport(

@@ -18,7 +18,7 @@ from pumit.models.index import find_model
 from pumit.networks.promptable.network import PromptableNetwork
 from pumit.preprocessing.channels import grey
 from pumit.training.data.case import CaseFacts, read_labelled
-from pumit.training.data.checks import DataFacts, examine, unreviewed
+from pumit.training.data.checks import DataFacts, examine
 from pumit.training.data.classes import ClassValue, base_values
 from pumit.training.data.found_cases import LabelledSet
 from pumit.training.data.labelled_set import find_labelled_set
@@ -82,9 +82,7 @@ def plan_clicks(
     facts = examine(data, progress=progress)
     patients = {case.name: case.patient for case in data.cases if case.patient}
     names = [case.name for case in data.cases]
-    split = split_cases(
-        names, recipe.data, seed=recipe.seed, patients=patients, unreviewed=unreviewed(facts)
-    )
+    split = split_cases(names, recipe.data, seed=recipe.seed, patients=patients)
     training = [fact for fact in facts.cases if fact.name in set(split.training)]
     require_clickable(training, data.classes)
     return ClickPlan(recipe, path, initial, data, facts, split)

@@ -57,6 +57,8 @@ class FolderEntry(RecipeModel):
         labels: Pattern of labels, such as `labels/{case}.*`.
         leave_out: Names of cases that are passed over.
         patients: Case to patient.
+        use_unreviewed: Names of cases that are used though nobody reviewed their labels; true for
+            all.
     """
 
     folder: str
@@ -64,6 +66,7 @@ class FolderEntry(RecipeModel):
     labels: str | None = None
     leave_out: list[Name] = Field(default_factory=list)
     patients: dict[Name, Name] = Field(default_factory=dict)
+    use_unreviewed: bool | list[Name] = False
 
 
 class CaseEntry(RecipeModel):
@@ -94,6 +97,8 @@ class LabelledData(RecipeModel):
         folders: Several folders, which add up.
         cases: Cases by name, image and label, which add to the folders.
         leave_out: Names of cases that are passed over.
+        use_unreviewed: Names of cases that are used though a model made their labels and nobody
+            reviewed them; true for all.
         classes: Name to value in the label maps, or rows; without, those that the labels hold.
         channels: Names of the image channels, in order.
         repeat_single_channel: Whether a case may have the first channel alone.
@@ -110,6 +115,7 @@ class LabelledData(RecipeModel):
     folders: list[FolderEntry] = Field(default_factory=list)
     cases: list[CaseEntry] = Field(default_factory=list)
     leave_out: list[Name] = Field(default_factory=list)
+    use_unreviewed: bool | list[Name] = False
     classes: Classes | None = None
     channels: list[Name] = Field(default_factory=list)
     repeat_single_channel: bool = False

@@ -127,12 +127,12 @@ def test_scenes_are_cases(tmp_path: Path) -> None:
     assert (case.name, case.images[0].name) == ("a", "a.mrb#CT & more")
     assert messages(found)[0].startswith("b: 'Segments' and 'CT & more' ")
     assert messages(found)[1].startswith("c: The Slicer bundle is damaged")
-    alone = find_labelled_set(LabelledData(folder=str(folder / "a.mrb")), Path)
+    alone = find_labelled_set(LabelledData(folder=str(folder / "a.mrb"), use_unreviewed=True), Path)
     assert [c.label.name for c in alone.classes] == ["liver", "spleen"]
     # Codes and colours travel into the model.
     assert "SCT^10200004^Liver" in alone.classes[0].label.terminology
     assert alone.classes[0].label.color_rgb is not None
-    assert "liver and spleen share" in read_labelled(case, alone.classes).doubts[0]
+    assert "liver and spleen share" in read_labelled(case, alone.classes).doubts[-1]
 
 
 def test_zips_of_patients_are_cases(tmp_path: Path, patients: Path) -> None:

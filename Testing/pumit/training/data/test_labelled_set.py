@@ -10,10 +10,15 @@ import numpy as np
 import pytest
 from labelled_scans import ball_and_box, write, write_pairs
 from pumit.errors import PumitError
+from pumit.export.seg_nrrd import write_seg_nrrd
+from pumit.segmentation import Algorithm, Segment, Segmentation
+from pumit.training.cross_validation import CrossValidation, fold_splits
 from pumit.training.data.found_cases import LabelledSet
 from pumit.training.data.labelled_set import find_cases, find_labelled_set
 from pumit.training.recipes.labelled import LabelledData
 from pumit.training.recipes.model import read_model
+from pumit.training.validate import read_segmentation
+from pumit.volume import Volume
 
 CLASSES = {"ball": 1, "box": 2}
 GONE = "There is no folder 'gone'; move it back, or add it again"
@@ -251,3 +256,59 @@ def test_generated_pairs_hold_what_they_say(tmp_path: Path) -> None:
     assert set(np.unique(labels)) == {0, 1, 2}
     assert image[labels == 1].min() > image[labels == 2].max()
     assert write(tmp_path / "x.nii.gz", labels).is_file()
+
+
+def write_segments(path: Path, status: str = "inprogress") -> None:
+    """Write the ball and box of the first case as a named segmentation of some origin."""
+    _, labels = ball_and_box(0)
+    volume = Volume.read(write(path.parent.parent / "images" / "x.nii.gz", labels))
+    segments = (Segment("ball", labels == 1), Segment("box", labels == 2))
+    write_seg_nrrd(Segmentation(volume, segments, Algorithm("hippo", "1", "AUTOMATIC")), path)
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b"Status:inprogress", f"Status:{status}".encode()))
+    (path.parent.parent / "images" / "x.nii.gz").unlink()
+
+
+@pytest.fixture
+def half_predicted(tmp_path: Path) -> Path:
+    """Three cases, of which a model labelled two."""
+    write_pairs(tmp_path, 3)
+    for number in (1, 2):
+        (tmp_path / "labels" / f"case_{number}.nii.gz").unlink()
+        write_segments(tmp_path / "labels" / f"case_{number}.seg.nrrd")
+    return tmp_path
+
+
+def test_a_models_own_labels_are_not_used_unless_they_are_confirmed(half_predicted: Path) -> None:
+    """F5: a model was trained and validated on its own output."""
+    found = find(half_predicted)
+    assert [case.name for case in found.cases] == ["case_0"]
+    (doubt,) = found.doubts
+    assert "labels of case_1, case_2 (made by hippo, not reviewed)" in doubt
+    assert "--use-unreviewed" in doubt
+    for confirmed in (True, ["case_1", "case_2"]):
+        assert len(find(half_predicted, use_unreviewed=confirmed).cases) == 3
+    rows = [{"folder": ".", "use_unreviewed": ["case_2"]}]
+    assert [c.name for c in find(half_predicted, folders=rows).cases] == ["case_0", "case_2"]
+    write_segments(half_predicted / "labels" / "case_1.seg.nrrd", status="completed")
+    assert [c.name for c in find(half_predicted).cases] == ["case_0", "case_1"]
+
+
+@pytest.mark.parametrize("key", ["training", "validation"])
+def test_a_recipe_that_names_a_models_own_labels_is_refused(half_predicted: Path, key: str) -> None:
+    with pytest.raises(PumitError, match=r"names labels of case_1 .made by hippo.*--use-unrev"):
+        find(half_predicted, **{key: ["case_1"]})
+    assert find(half_predicted, use_unreviewed=["case_1"], **{key: ["case_1"]})
+
+
+def test_a_set_that_only_a_model_labelled_is_no_truth(half_predicted: Path) -> None:
+    with pytest.raises(PumitError, match="no reviewed labels"):
+        find(half_predicted, leave_out=["case_0"])
+
+
+def test_a_cross_validation_leaves_a_models_own_labels_out(half_predicted: Path) -> None:
+    write_segments(half_predicted / "labels" / "case_1.seg.nrrd", status="completed")
+    keys = {"data": {"folder": str(half_predicted), "classes": CLASSES}}
+    recipe = read_segmentation(keys, "recipe")
+    splits = fold_splits(CrossValidation(recipe, keys, 2, half_predicted, Path, 0.0))
+    assert {name for s in splits for name in s.validation} == {"case_0", "case_1"}

@@ -51,6 +51,8 @@ def test_good_cases_are_measured(tmp_path: Path) -> None:
         "folder": "",
         "in_folder": "",
         "is_unlabelled": False,
+        "unreviewed": "",
+        "is_confirmed": False,
     }
     assert (summary.cases, summary.usable, summary.problems, summary.doubts) == (2, 2, [], [])
     assert summary.in_cases == {"ball": 2, "box": 2}
