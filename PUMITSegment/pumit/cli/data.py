@@ -112,6 +112,8 @@ def _print(reports: list[CaseReport], summary: SetReport) -> None:
         )
         if report.is_unlabelled:
             print(f"{'':<{width}}  no labels, not used")
+        if report.part:
+            print(f"{'':<{width}}  labelled in part: {report.part}")
         if report.unreviewed and not report.is_confirmed:
             print(f"{'':<{width}}  not used unless it is confirmed (--use-unreviewed)")
         for text in report.problems:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from pumit.errors import PumitError
+from pumit.training.recipes.labelled import Drawn, KnownPart, Name
 
 SUFFIXES = (
     ".seg.nrrd",
@@ -86,6 +88,9 @@ class LabelledCase:
         patient: Patient of the scan, where the data tell; never shown.
         more_labels: Further files with other segments of the same scan.
         is_confirmed: Whether the user wants its labels though nobody reviewed them.
+        drawn: Names of the classes that were drawn, or "all"; None for what the labels tell.
+        known: Part of the scan of which the labels tell what is there.
+        ignore_value: Value of voxels of which nobody knows what they are, or None.
     """
 
     name: str
@@ -94,6 +99,9 @@ class LabelledCase:
     patient: str = ""
     more_labels: tuple[Path, ...] = ()
     is_confirmed: bool = False
+    drawn: tuple[str, ...] | Literal["all"] | None = None
+    known: KnownPart = "all"
+    ignore_value: int | None = None
 
     @property
     def labels(self) -> tuple[Path, ...]:
@@ -106,6 +114,26 @@ class LabelledCase:
         from pumit.io.file_part import split_part
 
         return tuple(split_part(path)[0] for path in (*self.images, *self.labels))
+
+
+def said_of(
+    case: LabelledCase, drawn: Mapping[Name, Drawn] | Literal["all"], known: KnownPart
+) -> LabelledCase:
+    """A case with what the user says of its labels, where it does not say so itself.
+
+    Args:
+        case: The case.
+        drawn: Case to the classes that were drawn in it, or "all".
+        known: Part of each scan of which the labels tell what is there.
+    """
+    names = {str(k): v for k, v in drawn.items()} if isinstance(drawn, Mapping) else {}
+    own = names.get(case.name, "all" if drawn == "all" else None)
+    listed = tuple(map(str, own)) if isinstance(own, list) else own
+    return replace(
+        case,
+        drawn=listed if case.drawn is None else case.drawn,
+        known=known if case.known == "all" else case.known,
+    )
 
 
 @dataclass(frozen=True)

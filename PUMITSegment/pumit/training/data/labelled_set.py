@@ -10,6 +10,7 @@ from pumit.errors import PumitError, VolumeError
 from pumit.io.file_part import file_exists
 from pumit.io.labels.label_source import announced_segments, unreviewed_of
 from pumit.io.slicer_bundle import SUFFIX, is_bundle
+from pumit.training.data.class_matching import is_class
 from pumit.training.data.class_proposal import ClassProposal
 from pumit.training.data.classes import checked_classes, classes_of
 from pumit.training.data.dataset_json import read_dataset_json
@@ -22,10 +23,11 @@ from pumit.training.data.file_pairs import (
     bare_name,
     guess_pairs,
     pair_files,
+    said_of,
 )
 from pumit.training.data.file_pairs import LabelledCase as LabelledCase
 from pumit.training.data.found_cases import FoundCases, LabelledSet, all_at_once
-from pumit.training.recipes.labelled import CaseEntry, FolderEntry, LabelledData, Name
+from pumit.training.recipes.labelled import CaseEntry, Drawn, FolderEntry, LabelledData, Name
 
 SHOWN_NAMES = 6
 
@@ -118,7 +120,10 @@ def find_cases(data: LabelledData, resolve: Callable[[str], Path]) -> FoundCases
         found = _of_sources(data, resolve)
     left_out = set(map(str, data.leave_out))
     kept = [case for case in found.data.cases if case.name not in left_out]
-    kept = [c if c.is_confirmed else _confirmed(c, data.use_unreviewed, c.name) for c in kept]
+    kept = [c if c.is_confirmed else _confirmed(c, data.use_unreviewed) for c in kept]
+    kept = [said_of(c, data.drawn, data.known) for c in kept]
+    if data.ignore is not None:
+        kept = [replace(c, ignore_value=data.ignore) for c in kept]
     names = [case.name for case in kept]
     twice = sorted({name for name in names if names.count(name) > 1})
     problems = [p for p in found.problems if p.case not in left_out]
@@ -222,7 +227,7 @@ def _as_row_says(found: FoundCases, row: FolderEntry, prefix: str) -> FoundCases
     names = [*(case.name for case in cases), *(problem.case for problem in problems)]
     renamed = [
         replace(
-            _confirmed(c, row.use_unreviewed, c.name),
+            said_of(_confirmed(c, row.use_unreviewed), row.drawn, row.known),
             name=prefix + c.name,
             patient=patients.get(c.name, c.patient),
         )
@@ -236,9 +241,9 @@ def _as_row_says(found: FoundCases, row: FolderEntry, prefix: str) -> FoundCases
     )
 
 
-def _confirmed(case: LabelledCase, names: bool | Sequence[Name], name: str) -> LabelledCase:
+def _confirmed(case: LabelledCase, names: bool | Sequence[Name]) -> LabelledCase:
     """A case with the user's word on labels that nobody reviewed."""
-    is_confirmed = names if isinstance(names, bool) else name in map(str, names)
+    is_confirmed = names if isinstance(names, bool) else case.name in map(str, names)
     return replace(case, is_confirmed=is_confirmed)
 
 
@@ -269,7 +274,8 @@ def with_proposed_classes(data: LabelledSet) -> LabelledSet:
     for case in data.cases:
         try:
             for label in case.labels:
-                proposal.add(case.name, announced_segments(label))
+                found_here = announced_segments(label)
+                proposal.add(case.name, [s for s in found_here if is_class(s, case.ignore_value)])
         except VolumeError as error:
             problems.append(f"{case.name}: {' '.join(str(error).split()).removesuffix('.')}")
     all_at_once(problems)
@@ -302,5 +308,7 @@ def _listed_cases(
         absent = [path.name for path in (*images, *labels) if not file_exists(path)]
         problems += [CaseProblem(name, f"there is no file {file}") for file in absent]
         if not absent:
-            cases.append(LabelledCase(name, images, labels[0], str(row.patient), labels[1:]))
+            case = LabelledCase(name, images, labels[0], str(row.patient), labels[1:])
+            drawn: dict[Name, Drawn] = {} if row.drawn is None else {name: row.drawn}
+            cases.append(said_of(case, drawn, row.known or "all"))
     return cases, problems

@@ -16,11 +16,22 @@ from pumit.errors import ExportError, PumitError, VolumeError
 from pumit.export.classes import class_colors
 from pumit.geometry import Triple
 from pumit.io.labels.label_source import read_all_labels, read_scan
-from pumit.training.data.case import CaseFacts, LabelledVolume, facts_of, one_line
-from pumit.training.data.checks import disagreements, doubtful, missing_classes_text
-from pumit.training.data.class_matching import class_labels
+from pumit.training.data.case import (
+    CaseFacts,
+    LabelledVolume,
+    facts_of,
+    labelled_volume,
+    one_line,
+)
+from pumit.training.data.checks import (
+    disagreements,
+    doubtful,
+    missing_classes_text,
+    part_in_words,
+)
+from pumit.training.data.class_matching import is_class
 from pumit.training.data.class_proposal import ClassProposal
-from pumit.training.data.classes import ClassValue, has_regions, region_table
+from pumit.training.data.classes import UNKNOWN, ClassValue, has_regions, region_table
 from pumit.training.data.file_pairs import CaseProblem, LabelledCase
 from pumit.training.data.found_cases import FoundCases
 from pumit.training.data.thumbnail import write_thumbnail
@@ -50,6 +61,7 @@ class CaseReport:
         is_unlabelled: Whether it has no labels; it is not read then.
         unreviewed: Why its labels are no truth to train on, in words; empty where they may be one.
         is_confirmed: Whether the recipe wants them all the same.
+        part: How much of it is known, in words; empty for everything.
     """
 
     case: str
@@ -68,6 +80,7 @@ class CaseReport:
     is_unlabelled: bool = False
     unreviewed: str = ""
     is_confirmed: bool = False
+    part: str = ""
 
     def as_row(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -90,7 +103,8 @@ class SetReport:
         channels: Names of the image channels, where they are known.
         problems: All of them, each beginning with its case.
         doubts: All of them.
-        found_late: Findings on a case that only the whole set shows: `{case: {problems, doubts}}`.
+        found_late: Findings on a case that only the whole set shows: `{case: {problems, doubts}}`,
+            and `part` where that is another.
     """
 
     cases: int
@@ -104,7 +118,7 @@ class SetReport:
     channels: list[str]
     problems: list[str]
     doubts: list[str]
-    found_late: dict[str, dict[str, list[str]]]
+    found_late: dict[str, dict[str, Any]]
 
     def as_row(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -126,6 +140,9 @@ class DataSurvey:
         self._reports: list[CaseReport] = []
         self._facts: list[CaseFacts] = []
         self._digests: dict[str, str] = {}
+        # Names of the classes that were drawn in a case, where its segments have names: of a class
+        # that only a later case has, an earlier one tells nothing.
+        self._drawn: dict[str, set[str]] = {}
         early: dict[str, list[str]] = defaultdict(list)
         for problem in found.problems:
             if not problem.is_unlabelled:
@@ -184,10 +201,14 @@ class DataSurvey:
         names = [c.label.name for c in self.classes]
         report.classes = dict(zip(names, facts.class_voxels[1:], strict=True))
         report.doubts += facts.doubts
-        if not sum(report.classes.values()):
+        report.part = part_in_words(facts, names)
+        undrawn = facts.undrawn(names)
+        if not facts.known_share or len(undrawn) == len(names):
+            report.doubts.append("nothing of it is known")
+        elif not sum(report.classes.values()):
             report.doubts.append("its label map is empty")
         elif self._proposal is None:
-            missing = [name for name, count in report.classes.items() if not count]
+            missing = [name for name, n in report.classes.items() if not n and name not in undrawn]
             report.doubts += [missing_classes_text(missing)] if missing else []
         else:
             report.classes = {name: n for name, n in report.classes.items() if n}
@@ -201,15 +222,22 @@ class DataSurvey:
             file = read_all_labels(case.labels, volume)
             report.unreviewed, report.is_confirmed = file.unreviewed, case.is_confirmed
             if self._proposal is not None:
-                self._proposal.add(case.name, file.segments)
+                classes = [s for s in file.segments if is_class(s, case.ignore_value)]
+                self._proposal.add(case.name, classes)
             if not self.classes:
                 report.doubts.append("its label map is empty")
                 return None
-            found = class_labels(file, self.classes)
+            read = labelled_volume(case, volume, file, self.classes)
         except (PumitError, OSError) as error:
             report.problems.append(one_line(error))
             return None
-        return LabelledVolume(case.name, volume, found.labels, (*file.doubts, *found.doubts))
+        if file.is_named and file.segments and case.drawn is None:
+            names = [c.label.name for c in self.classes]
+            there = read.drawn or (True,) * len(names)
+            self._drawn[case.name] = {
+                n for n, is_there in zip(names, there, strict=True) if is_there
+            }
+        return read
 
     def _draw(
         self, report: CaseReport, number: int, volume: Volume, read: LabelledVolume | None
@@ -232,6 +260,7 @@ class DataSurvey:
             return read.labels
         members = region_table(self.classes)
         innermost = [max((i for i, m in enumerate(c, start=1) if m), default=0) for c in members.T]
+        innermost += [0] * (UNKNOWN - len(innermost)) + [UNKNOWN]
         return np.array(innermost, dtype=np.uint8)[read.labels]
 
     def _colors(self) -> dict[str, Triple]:
@@ -249,12 +278,18 @@ class DataSurvey:
         if proposal is not None:
             problems += proposal.problems()
             doubts += proposal.doubts()
-        by_case: dict[str, dict[str, list[str]]] = {}
+        by_case: dict[str, dict[str, Any]] = {}
         for kind, items in zip(("problems", "doubts"), late, strict=True):
             for item in items:
                 if item.case:
                     row = by_case.setdefault(item.case, {"problems": [], "doubts": []})
                     row[kind].append(item.sentence)
+        before = {r.case: r.part for r in self._reports}
+        for fact in self._whole_facts(names):
+            part = part_in_words(fact, names)
+            if part != before[fact.name]:
+                row = by_case.setdefault(fact.name, {"problems": [], "doubts": []})
+                row["part"] = part
         bad = {r.case for r in self._reports if r.problems} | {p.case for p in late[0]}
         labelled = [r for r in self._reports if not r.is_unlabelled]
         bad |= {r.case for r in labelled if r.unreviewed and not r.is_confirmed}
@@ -280,13 +315,28 @@ class DataSurvey:
         if not self._facts:
             return ([CaseProblem("", "no case can be used")] if self._reports else [], [])
         known = {(r.case, text) for r in self._reports for text in (*r.problems, *r.doubts)}
-        by_case = {r.case: r.classes for r in self._reports}
-        facts = [
-            replace(f, class_voxels=(0, *(by_case[f.name].get(n, 0) for n in names)))
-            for f in self._facts
-        ]
+        facts = self._whole_facts(names)
         found = disagreements(facts, self._found.data), doubtful(facts, names)
         problems, doubts = (
             [p for p in problems if (p.case, p.sentence) not in known] for problems in found
         )
         return problems, doubts
+
+    def _whole_facts(self, names: list[str]) -> list[CaseFacts]:
+        """Facts in terms of all classes, some of which were not known when a case was read."""
+        by_case = {r.case: r.classes for r in self._reports}
+        return [
+            replace(
+                f,
+                class_voxels=(0, *(by_case[f.name].get(n, 0) for n in names)),
+                drawn=self._drawn_of(f, names),
+            )
+            for f in self._facts
+        ]
+
+    def _drawn_of(self, fact: CaseFacts, names: list[str]) -> tuple[bool, ...] | None:
+        """Whether each class of the whole set was drawn in a case; None for all."""
+        if fact.name not in self._drawn:
+            return fact.drawn
+        drawn = tuple(name in self._drawn[fact.name] for name in names)
+        return None if all(drawn) else drawn

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
@@ -11,6 +11,10 @@ from pumit.training.recipes.model import RecipeModel, TrainingRecipe
 
 # A YAML file may hold a name as a number, such as that of case 7.
 Name = str | int
+# Where a case's labels tell what is there: everywhere, on slices that hold any, or under strokes.
+KnownPart = Literal["all", "slices", "strokes"]
+# Classes that were drawn in a case.
+Drawn = list[Name] | Literal["all"]
 
 
 class ClassEntry(RecipeModel):
@@ -59,6 +63,8 @@ class FolderEntry(RecipeModel):
         patients: Case to patient.
         use_unreviewed: Names of cases that are used though nobody reviewed their labels; true for
             all.
+        drawn: Case to the classes that were drawn in it.
+        known: Part of each scan of which the labels tell what is there.
     """
 
     folder: str
@@ -67,6 +73,8 @@ class FolderEntry(RecipeModel):
     leave_out: list[Name] = Field(default_factory=list)
     patients: dict[Name, Name] = Field(default_factory=dict)
     use_unreviewed: bool | list[Name] = False
+    drawn: dict[Name, Drawn] | Literal["all"] = Field(default_factory=dict)
+    known: KnownPart = "all"
 
 
 class CaseEntry(RecipeModel):
@@ -78,6 +86,8 @@ class CaseEntry(RecipeModel):
         images: The same.
         label: Its label map, or a list of them.
         patient: Patient of the scan.
+        drawn: Classes that were drawn in it; without, what the label's names tell.
+        known: Part of the scan of which the label tells what is there.
     """
 
     name: str | None = None
@@ -85,6 +95,8 @@ class CaseEntry(RecipeModel):
     images: list[str] | None = None
     label: str | list[str] | None = None
     patient: Name = ""
+    drawn: Drawn | None = None
+    known: KnownPart | None = None
 
 
 class LabelledData(RecipeModel):
@@ -100,6 +112,11 @@ class LabelledData(RecipeModel):
         use_unreviewed: Names of cases that are used though a model made their labels and nobody
             reviewed them; true for all.
         classes: Name to value in the label maps, or rows; without, those that the labels hold.
+        ignore: Value in the label maps of voxels of which nobody knows what they are.
+        drawn: Case to the classes that were drawn in it, others are unknown there; all where even
+            named segments say nothing of what was not drawn.
+        known: Part of each scan of which the labels tell what is there: all; slices that hold any
+            label; or strokes, the labelled voxels themselves.
         channels: Names of the image channels, in order.
         repeat_single_channel: Whether a case may have the first channel alone.
         patient: Part of a case's name that the scans of a patient share, as a pattern.
@@ -117,6 +134,9 @@ class LabelledData(RecipeModel):
     leave_out: list[Name] = Field(default_factory=list)
     use_unreviewed: bool | list[Name] = False
     classes: Classes | None = None
+    ignore: int | None = None
+    drawn: dict[Name, Drawn] | Literal["all"] = Field(default_factory=dict)
+    known: KnownPart = "all"
     channels: list[Name] = Field(default_factory=list)
     repeat_single_channel: bool = False
     patient: str | None = None

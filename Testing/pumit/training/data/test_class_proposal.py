@@ -66,7 +66,7 @@ def test_names_of_one_case_are_two_things() -> None:
 def test_too_many_classes_are_refused_and_leave_the_others() -> None:
     made = proposed(a=[("", 1), ("", 2)])
     many = [LabelledSegment(value) for value in range(1, 301)]
-    with pytest.raises(PumitError, match="more than 255 classes"):
+    with pytest.raises(PumitError, match="more than 254 classes"):
         made.add("b", many)
     assert [c.value for c in made.classes()] == [1, 2]
     assert made.problems() == made.doubts() == []

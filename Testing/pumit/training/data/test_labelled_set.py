@@ -237,7 +237,7 @@ def test_missing_channel_names_the_case(tmp_path: Path) -> None:
     [
         ("{", "cannot be used"),
         ('{"labels": {"background": 0, "whole": [1, 0]}}', "whole numbers"),
-        ('{"labels": {"background": 0, "x": 1, "ignore": 2}}', "ignore"),
+        ('{"labels": {"x": 1}, "known": "some"}', "known"),
         ('{"labels": {"background": 0}}', "no class but the background"),
         ('{"modality": {"0": "CT"}}', "labels"),
         ('{"labels": {"x": 1}, "training": [{"image": "a", "label": "b"}]}', "no file"),

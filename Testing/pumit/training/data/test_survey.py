@@ -53,6 +53,7 @@ def test_good_cases_are_measured(tmp_path: Path) -> None:
         "is_unlabelled": False,
         "unreviewed": "",
         "is_confirmed": False,
+        "part": "",
     }
     assert (summary.cases, summary.usable, summary.problems, summary.doubts) == (2, 2, [], [])
     assert summary.in_cases == {"ball": 2, "box": 2}
@@ -167,5 +168,5 @@ def test_survey_loads_no_torch() -> None:
 def test_too_many_classes_are_one_problem() -> None:
     from pumit.io.labels.label_file import LabelledSegment
 
-    with pytest.raises(PumitError, match="more than 255 classes"):
+    with pytest.raises(PumitError, match="more than 254 classes"):
         ClassProposal().add("a", [LabelledSegment(v) for v in range(1, 300)])
