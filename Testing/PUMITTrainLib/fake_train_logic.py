@@ -132,6 +132,21 @@ class FakeResults:
 
 
 @dataclass
+class FakeComparison:
+    """Nothing was compared."""
+
+    calls: RecordedCalls
+    classes: tuple[Any, ...] = ()
+    places: tuple[Any, ...] = ()
+    title: str = ""
+    isRunning: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("start", "cancel", "show"):
+            setattr(self, name, self.calls.of(name))
+
+
+@dataclass
 class FakeSetup:
     """Whether something is missing."""
 
@@ -171,6 +186,7 @@ class FakeTrainLogic:
         self.parameters: Any = TrainParameters(node)
         self.cases, self.planning = FakeCases(self.calls), FakePlanning(self.calls)
         self.runs, self.results = FakeRuns(self.calls), FakeResults(self.calls)
+        self.comparison = FakeComparison(self.calls)
         self.setup, self.devices = FakeSetup(), ()
         for name in ("open", "close", "enter", "exit"):
             setattr(self, name, self.calls.of(name))

@@ -13,7 +13,7 @@ from pumit.errors import PumitError, VolumeError
 
 if TYPE_CHECKING:
     from pumit.evaluation.click_scores import Row
-    from pumit.evaluation.differences import Difference
+    from pumit.evaluation.differences import LargeDifference
     from pumit.evaluation.segmentation_metrics import ComparedRow, Mean
     from pumit.inference.interactive.segmenter import Segmenter
 
@@ -257,7 +257,7 @@ def _compare(args: argparse.Namespace) -> int:
     if not pairs:
         raise VolumeError(f"No case name contains {args.only!r}.")
     rows: list[ComparedRow] = []
-    places: list[Difference] = []
+    places: list[LargeDifference] = []
     failed: dict[str, str] = {}
     with progress_bar(quiet=args.json) as step:
         for i, pair in enumerate(pairs):
@@ -346,7 +346,7 @@ def _print_table(summary: dict[str, dict[str, Mean]]) -> None:
         print(f"{label:{width}}  {means['dice'].cases:5}  " + "  ".join(f"{c:>23}" for c in cells))
 
 
-def _place_text(place: Difference) -> str:
+def _place_text(place: LargeDifference) -> str:
     """A place in words."""
     ras = ", ".join(f"{part:.1f}" for part in place.position_ras)
     what = "too little" if place.is_missing else "too much"

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 from scipy import ndimage
 
 from pumit.geometry import Triple
@@ -17,7 +18,7 @@ LEAST_APART_MM = 5.0
 
 
 @dataclass(frozen=True)
-class Difference:
+class LargeDifference:
     """A place where two segmentations differ.
 
     Attributes:
@@ -37,7 +38,7 @@ class Difference:
 
 def differences(
     prediction: Mask, truth: Mask, grid: Volume, *, count: int, case: str = "", label: str = ""
-) -> list[Difference]:
+) -> list[LargeDifference]:
     """The places that lie deepest in what one mask has and the other lacks, the deepest first.
 
     Args:
@@ -49,7 +50,7 @@ def differences(
         label: Name of the class.
     """
     found = [
-        Difference(case, label, is_missing, depth, _ras(grid, index))
+        LargeDifference(case, label, is_missing, depth, _ras(grid, index))
         for is_missing, wrong in ((True, truth & ~prediction), (False, prediction & ~truth))
         for depth, index in _deepest(wrong, grid, count)
     ]
@@ -69,17 +70,30 @@ def _deepest(wrong: Mask, grid: Volume, count: int) -> Iterator[tuple[float, tup
     depth = ndimage.distance_transform_edt(padded, spacing)
     before = np.array([low for low, _ in around])
     for _ in range(count):
-        deepest = np.array(np.unravel_index(int(depth.argmax()), depth.shape))
-        value = float(depth[tuple(deepest)])
+        value = float(depth.max())
         if value <= 0:
             return
+        deepest = _middle_of_deepest(depth, value, spacing)
         yield value, tuple(int(i) for i in deepest - before + start)
         radius = max(APART * value, LEAST_APART_MM)
-        z, y, x = (
+        squares = (
             ((np.arange(n) - i) * s) ** 2
             for n, i, s in zip(depth.shape, deepest, spacing, strict=True)
         )
+        z, y, x = squares
         depth[z[:, None, None] + y[:, None] + x <= radius**2] = 0.0
+
+
+def _middle_of_deepest(
+    depth: npt.NDArray[np.float64], value: float, spacing: npt.NDArray[np.float64]
+) -> npt.NDArray[np.int64]:
+    """Of the voxels that are equally deep and near to each other, the one in their middle."""
+    places = np.argwhere(depth >= value * (1 - 1e-6))
+    millimetres = places * spacing
+    near = np.linalg.norm(millimetres - millimetres[0], axis=1) <= APART * value
+    places, millimetres = places[near], millimetres[near]
+    gaps = np.linalg.norm(millimetres - millimetres.mean(axis=0), axis=1)
+    return np.asarray(places[int(gaps.argmin())])
 
 
 def _ras(grid: Volume, index: tuple[int, ...]) -> Triple:

@@ -13,7 +13,7 @@ import numpy as np
 from pumit.errors import VolumeError
 from pumit.evaluation.segmentation_metrics import ComparedRow, compared_metrics
 from pumit.io.labels.label_file import LabelFile, LabelledSegment, read_label_file
-from pumit.io.labels.label_source import OUTSIDE, on_grid
+from pumit.io.labels.label_source import OUTSIDE, on_common_grid
 from pumit.segmentation import Mask
 from pumit.volume import Volume
 
@@ -153,7 +153,7 @@ def compared_masks(
         raise VolumeError("There is no prediction." if pair.labels else "There are no labels.")
     truth = read_label_file(pair.labels)
     # As labels of a scan: voxels at the same places are the same, however they are stored.
-    prediction = on_grid(read_label_file(pair.prediction), truth.volume)
+    prediction, truth = on_common_grid(read_label_file(pair.prediction), truth)
     for doubt in prediction.doubts:
         if OUTSIDE in doubt:
             raise VolumeError(f"Of the prediction {doubt}, that is of the labels; resample it.")

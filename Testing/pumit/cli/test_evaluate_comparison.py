@@ -181,3 +181,25 @@ def test_voxels_to_ignore_count_for_nothing(run: Any, folders: Any, tmp_path: Pa
     rows = [json.loads(line) for line in ran.out.splitlines()[:-1]]
     assert rows[2]["dice"] == rows[3]["dice"] == 1.0
     assert [row["label"] for row in rows] == ["x", "y", "x", "y"]
+
+
+def test_segmentations_that_are_cropped_to_their_segments_are_compared(
+    run: Any, tmp_path: Path
+) -> None:
+    """As Slicer saves them: each cut to what is drawn in it."""
+    for name, shift, part in (
+        ("predictions", 1, (slice(0, 5), slice(1, 12))),
+        ("labels", 0, (slice(1, 6), slice(2, 12))),
+    ):
+        (tmp_path / name).mkdir()
+        inside = labels(shift)[part]
+        origin = (5.0, 7.0 + part[1].start, 9.0 + 3.0 * part[0].start)
+        volume = Volume(inside, SPACING, origin)
+        segments = tuple(Segment(n, inside == i) for i, n in enumerate(("x", "y"), start=1))
+        path = tmp_path / name / "a.seg.nrrd"
+        write_seg_nrrd(Segmentation(volume, segments, Algorithm("a", "1")), path)
+    options = ("--predictions", tmp_path / "predictions", "--labels", tmp_path / "labels")
+    ran = run("evaluate", *options, "--json")
+    assert ran.status == 0, ran.err
+    rows = [json.loads(line) for line in ran.out.splitlines()[:-1]]
+    assert [row["dice"] for row in rows] == [pytest.approx(0.8), 1.0]

@@ -161,6 +161,39 @@ def on_grid(labels: LabelFile, image: Volume) -> LabelFile:
     return LabelFile(volume, labels.segments, tuple(doubts))
 
 
+def on_common_grid(labels: LabelFile, other: LabelFile) -> tuple[LabelFile, LabelFile]:
+    """Bring two label files onto one grid; a file with named segments may be cropped to them.
+
+    Args:
+        labels: Labels that are moved.
+        other: Labels on whose grid they are brought, which becomes larger where they reach beyond.
+
+    Raises:
+        VolumeError: If voxels do not correspond.
+    """
+    if other.is_named:
+        placement = place(labels.volume, other.volume, "the segmentation")
+        low = np.minimum(placement.start, 0)
+        high = np.maximum(np.add(placement.start, placement.shape), other.volume.shape)
+        other = _extended(other, low, high)
+    return on_grid(labels, other.volume), other
+
+
+def _extended(
+    labels: LabelFile, low: npt.NDArray[np.int64], high: npt.NDArray[np.int64]
+) -> LabelFile:
+    """Labels with background around them, from one index (d, h, w) to before another."""
+    volume = labels.volume
+    more = [(int(-a), int(b - n)) for a, b, n in zip(low, high, volume.shape, strict=True)]
+    if not any(map(any, more)):
+        return labels
+    leading = [(0, 0)] * (volume.array.ndim - 3)
+    left, posterior, superior = (float(v) for v in volume.index_to_world(low))
+    array = np.pad(volume.array, [*leading, *more])
+    grid = replace(volume, array=array, origin_lps=(left, posterior, superior))
+    return replace(labels, volume=grid)
+
+
 def unreviewed_of(paths: Sequence[Path]) -> str:
     """Why labels are no truth to train or validate on, in words; reads headers, and no voxels.
 
