@@ -29,8 +29,8 @@ from pumit.training.data.checks import (
     missing_classes_text,
     part_in_words,
 )
-from pumit.training.data.class_matching import is_class
-from pumit.training.data.class_proposal import ClassProposal
+from pumit.training.data.class_matching import is_class, is_generic, match_segments, plain_name
+from pumit.training.data.class_proposal import ClassProposal, may_be_same
 from pumit.training.data.classes import UNKNOWN, ClassValue, has_regions, region_table
 from pumit.training.data.file_pairs import CaseProblem, LabelledCase
 from pumit.training.data.found_cases import FoundCases
@@ -103,6 +103,7 @@ class SetReport:
         channels: Names of the image channels, where they are known.
         problems: All of them, each beginning with its case.
         doubts: All of them.
+        may_be_same: Pairs of names, of which the first may mean the class that the second names.
         found_late: Findings on a case that only the whole set shows: `{case: {problems, doubts}}`,
             and `part` where that is another.
     """
@@ -118,6 +119,7 @@ class SetReport:
     channels: list[str]
     problems: list[str]
     doubts: list[str]
+    may_be_same: list[tuple[str, str]]
     found_late: dict[str, dict[str, Any]]
 
     def as_row(self) -> dict[str, Any]:
@@ -143,6 +145,8 @@ class DataSurvey:
         # Names of the classes that were drawn in a case, where its segments have names: of a class
         # that only a later case has, an earlier one tells nothing.
         self._drawn: dict[str, set[str]] = {}
+        # Names and values of segments that are of no class, and their cases.
+        self._strangers: dict[tuple[str, int], list[str]] = defaultdict(list)
         early: dict[str, list[str]] = defaultdict(list)
         for problem in found.problems:
             if not problem.is_unlabelled:
@@ -234,6 +238,9 @@ class DataSurvey:
         if file.is_named and file.segments and case.drawn is None:
             names = [c.label.name for c in self.classes]
             there = read.drawn or (True,) * len(names)
+            for segment, index in match_segments(file.segments, self.classes)[0].items():
+                if index is None and not is_generic(segment.name):
+                    self._strangers[segment.name, segment.value].append(case.name)
             self._drawn[case.name] = {
                 n for n, is_there in zip(names, there, strict=True) if is_there
             }
@@ -307,8 +314,23 @@ class DataSurvey:
             list(self._found.data.channels),
             problems,
             doubts,
+            self._may_be_same(),
             by_case,
         )
+
+    def _may_be_same(self) -> list[tuple[str, str]]:
+        """Pairs of the proposal; or segments of no class, with the class that they may mean."""
+        if self._proposal is not None:
+            return self._proposal.may_be_same()
+        pairs = []
+        for (name, value), cases in self._strangers.items():
+            for c in self.classes:
+                is_there = any(c.label.name in self._drawn.get(case, set()) for case in cases)
+                is_near = may_be_same(plain_name(name), plain_name(c.label.name))
+                if not is_there and (is_near or value in c.values):
+                    pairs.append((name, c.label.name))
+                    break
+        return pairs
 
     def _late(self, names: list[str]) -> tuple[list[CaseProblem], list[CaseProblem]]:
         """Problems and doubts that no case shows alone."""

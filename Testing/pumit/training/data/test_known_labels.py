@@ -214,3 +214,16 @@ def test_the_check_of_the_data_says_how_much_is_known(nnunet: Path, tmp_path: Pa
     late = {"case_0": {"problems": [], "doubts": [], "part": "box not drawn"}}
     assert survey.summary().found_late == late  # which nobody knew before the second case
     assert replace(survey.summary(), found_late={}).doubts == []
+
+
+def test_segments_of_no_class_may_mean_one_that_their_case_lacks(tmp_path: Path) -> None:
+    write_segments(tmp_path, 0, ("ball", "box"))
+    folder = tmp_path / "set"
+    write_segments(folder, 0, ("ball", "box"))
+    classes = [{"name": "kidney", "value": 1}, {"name": "box", "value": 2}]
+    found = find_cases(
+        read_model(LabelledData, {"folder": str(folder), "classes": classes}, "d"), Path
+    )
+    survey = DataSurvey(found)
+    list(survey.reports())
+    assert survey.summary().may_be_same == [("ball", "kidney")]
