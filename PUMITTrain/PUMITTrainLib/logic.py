@@ -11,6 +11,7 @@ from slicer.ScriptedLoadableModule import ScriptedLoadableModuleLogic
 
 from PUMITTrainLib.cases.case_table import CaseTable
 from PUMITTrainLib.cases.checks import CaseCheck
+from PUMITTrainLib.cases.class_memory import ClassMemory
 from PUMITTrainLib.cases.scene_follower import SceneFollower
 from PUMITTrainLib.collaborators import Collaborators, localCollaborators
 from PUMITTrainLib.draft import removeAbandonedDrafts
@@ -62,6 +63,7 @@ class PUMITTrainLogic(ScriptedLoadableModuleLogic):
             self.status,
             parameters=lambda: self.parameters,
             onChanged=self._notifyChanged,
+            memory=ClassMemory(parts.store),
         )
         self.planning = Planning(
             parts,

@@ -48,10 +48,12 @@ class FakeCases:
         self.sentence, self.sourceSentence = "No case yet.", ""
         self.offered: tuple[Any, ...] = ()
         self.unreviewed: tuple[Any, ...] = ()
+        self.classQuestion: tuple[str, str] | None = None
         for name in (
             *("addScenePair", "addAllOffered", "addFiles", "addBundle", "remove", "removeSource"),
             *("setFolder", "setExcluded", "setPatient", "setClass", "check", "cancelCheck"),
             *("resetClasses", "addClass", "removeClass", "confirmUnreviewed"),
+            *("setDrawn", "joinClasses", "keepClassesApart"),
         ):
             setattr(self, name, calls.of(name))
 

@@ -46,6 +46,8 @@ class CaseRow:
         isUnlabelled: Whether it is a scan that nobody has drawn in yet.
         unreviewed: Why its labels are no truth, in words; empty where they may be one.
         isConfirmed: Whether the user wants such labels all the same.
+        part: How much of it is known, in words; empty for everything.
+        drawn: Classes that were drawn in it, as the user says; empty for what the labels tell.
     """
 
     name: str
@@ -65,6 +67,8 @@ class CaseRow:
     isUnlabelled: bool = False
     unreviewed: str = ""
     isConfirmed: bool = False
+    part: str = ""
+    drawn: tuple[str, ...] = ()
 
     @property
     def key(self) -> CaseKey:

@@ -11,8 +11,8 @@ from slicer.i18n import tr as _
 from PUMITTrainLib.cases.case_row import UNUSED, CaseRow, CaseState
 from PUMITTrainLib.panel.widgets.table_cells import AMBER, GREY, RED, Cell, TableCells
 
-_CASE, _REMARKS, _LABELLED, _PATIENT = range(4)
-_WIDTHS = {_CASE: 148, _PATIENT: 54}
+_CASE, _REMARKS, _LABELLED, _PATIENT, _DRAWN = range(5)
+_WIDTHS = {_CASE: 148, _PATIENT: 54, _DRAWN: 54}
 _THUMBNAIL = 40
 _MOST_CLASSES = 3
 _MOST_ROWS = 5
@@ -31,7 +31,8 @@ class CaseTableWidget:
         self._logic = logic
         self._shown: tuple[CaseRow, ...] = ()
         table = ui.caseTable
-        self._cells = TableCells(table, [_("Case"), _("Remarks"), _("Voxels"), _("Patient")])
+        headers = [_("Case"), _("Remarks"), _("Voxels"), _("Patient"), _("Drawn")]
+        self._cells = TableCells(table, headers)
         table.setIconSize(qt.QSize(_THUMBNAIL, _THUMBNAIL))
         table.verticalHeader().setDefaultSectionSize(_THUMBNAIL + 6)
         self._cells.setWidths(_WIDTHS, (_REMARKS, _LABELLED))
@@ -57,6 +58,8 @@ class CaseTableWidget:
         # "good" in every row would take room from what else is said.
         isAllGood = all(row.state is CaseState.GOOD for row in self._shown)
         ui.caseTable.setColumnHidden(_REMARKS, isAllGood)
+        # Of one class there is nothing to tell apart.
+        ui.caseTable.setColumnHidden(_DRAWN, len(cases.classes) < 2)
         unreviewed = cases.unreviewed
         ui.confirmCasesButton.visible = bool(unreviewed)
         ui.confirmCasesButton.text = _("Use labels that nobody reviewed ({count})").format(
@@ -98,6 +101,8 @@ class CaseTableWidget:
             self._logic.cases.setExcluded(case.key, item.checkState() != qt.Qt.Checked)
         elif column == _PATIENT:
             self._logic.cases.setPatient(case.key, item.text().strip())
+        elif column == _DRAWN:
+            self._logic.cases.setDrawn(case.key, item.text())
 
     def _onRemove(self) -> None:
         keys = [case.key for case in self.selected()]
@@ -138,13 +143,27 @@ def rowCells(row: CaseRow) -> tuple[Cell, ...]:
     return (
         Cell(row.name, row.title, color, picture, isTicked),
         Cell(remark, "\n".join(remarks), color),
-        Cell(labelled, "\n".join(_voxels(row))),
+        Cell(labelled, "\n".join([*_voxels(row), *_part(row)])),
         Cell(
             row.patient,
             _("Double-click to say whose scan it is; empty where each case is another patient"),
             isEditable=True,
         ),
+        Cell(
+            ", ".join(row.drawn),
+            _(
+                "Double-click to name the classes that were drawn in this scan, with commas "
+                "between; others are then unknown here. Empty: what the labels tell. all: what "
+                "has no label is not there"
+            ),
+            isEditable=True,
+        ),
     )
+
+
+def _part(row: CaseRow) -> list[str]:
+    """That a case is labelled in part, in a line, where it is."""
+    return [_("Labelled in part: {part}").format(part=row.part)] if row.part else []
 
 
 def _named(row: CaseRow, names: Mapping[str, str]) -> CaseRow:
@@ -155,8 +174,8 @@ def _named(row: CaseRow, names: Mapping[str, str]) -> CaseRow:
 def classesInWords(row: CaseRow) -> str:
     """The classes of a case with their voxels, the first few."""
     lines = _voxels(row)
-    more = "; ..." if len(lines) > _MOST_CLASSES else ""
-    return "; ".join(lines[:_MOST_CLASSES]) + more
+    more = ["..."] if len(lines) > _MOST_CLASSES else []
+    return "; ".join([*lines[:_MOST_CLASSES], *more, *([row.part] if row.part else [])])
 
 
 def detailOf(row: CaseRow) -> str:
@@ -167,6 +186,7 @@ def detailOf(row: CaseRow) -> str:
         lines.append(f"{_size(row)}, {_spacing(row)} mm{channels}")
     if row.classes:
         lines.append(_("Labelled voxels of {classes}").format(classes="; ".join(_voxels(row))))
+    lines += _part(row)
     lines += [_("Problem: {text}").format(text=text) for text in row.problems]
     lines += [_("Warning: {text}").format(text=text) for text in row.doubts]
     return "\n".join(lines)

@@ -7,7 +7,8 @@ from pathlib import Path
 from train_module import TrainModule, addFolder, chooseFolder, site
 from train_scene import goodCase
 
-CASE, REMARKS = range(2)
+CASE, REMARKS, LABELLED, _PATIENT, DRAWN = range(5)
+NAME = 1  # of the classes
 AMBER, GREY = "#c77700", "#888888"
 
 
@@ -104,3 +105,132 @@ def test_all_unreviewed_labels_are_confirmed_by_one_press(
     assert not module.ui.confirmCasesButton.isVisible()
     names = module.logic.cases.config()["folders"][0]["use_unreviewed"]
     assert names == ["case_001", "case_002", "case_003"]
+
+
+# --- labels that were drawn in part ---------------------------------------------------------------
+
+
+def readTwo(
+    module: TrainModule, folder: Path, *, names: list[str], pairs: list[list[str]] | None = None
+) -> None:
+    """Read a folder of two cases with some classes."""
+    if not folder.exists():
+        site(folder, 2)
+    chooseFolder(module, folder)
+    answerTwo(module, folder, names=names, pairs=pairs)
+
+
+def answerTwo(
+    module: TrainModule, folder: Path, *, names: list[str], pairs: list[list[str]] | None = None
+) -> None:
+    call = module.programs.last
+    for number in (1, 2):
+        name = f"case_{number:03}"
+        record = {**goodCase(name), "folder": str(folder), "in_folder": name}
+        record["classes"] = dict.fromkeys(names, 9)
+        part = "12 % known, spleen not drawn" if number == 2 else ""
+        call.emit({**record, "part": part})
+    classes = [{"name": name, "value": n} for n, name in enumerate(names, start=1)]
+    call.emit({"summary": {"classes": classes, "may_be_same": pairs or []}})
+    call.end()
+    module.settle()
+
+
+def test_how_much_of_a_case_is_known_is_said_and_not_amber(
+    module: TrainModule, tmp_path: Path
+) -> None:
+    readTwo(module, tmp_path / "site", names=["liver", "spleen"])
+    assert remarks(module) == ["ready", "ready"]
+    table = module.ui.caseTable
+    shown = module.cell(table, 1, LABELLED).text()
+    assert shown == "liver: 9; spleen: 9; 12 % known, spleen not drawn"
+    assert not table.isColumnHidden(DRAWN)
+    table.selectRow(1)
+    module.process()
+    assert "Labelled in part: 12 % known" in module.ui.caseDetailLabel.text
+
+
+def test_the_table_says_which_classes_were_drawn(module: TrainModule, tmp_path: Path) -> None:
+    folder = tmp_path / "site"
+    readTwo(module, folder, names=["liver", "spleen"])
+    table = module.ui.caseTable
+    module.edit(table, 0, DRAWN, "Liver")
+    module.edit(table, 1, DRAWN, "all")
+    row = module.logic.cases.config()["folders"][0]
+    assert row["drawn"] == {"case_001": ["Liver"], "case_002": "all"}
+    module.edit(table, 0, DRAWN, "livr")
+    assert "No class is called livr; known: liver, spleen." in module.status
+    assert module.cell(table, 0, DRAWN).text() == "Liver"
+    module.edit(table, 0, DRAWN, "spleen")
+    module.edit(module.ui.classTable, 1, NAME, "Milz")
+    assert module.logic.cases.config()["folders"][0]["drawn"]["case_001"] == ["Milz"]
+    module.edit(table, 0, DRAWN, "")
+    assert module.logic.cases.config()["folders"][0]["drawn"] == {"case_002": "all"}
+
+
+# --- names of classes -----------------------------------------------------------------------------
+
+
+def classNames(module: TrainModule) -> list[str]:
+    return [row.name for row in module.logic.cases.classes]
+
+
+def test_renamed_classes_stay_renamed_when_a_folder_is_added_again(
+    module: TrainModule, tmp_path: Path
+) -> None:
+    """F6: in the second round one structure was two classes."""
+    folder = tmp_path / "site"
+    readTwo(module, folder, names=["class 1", "class 2"])
+    module.edit(module.ui.classTable, 0, NAME, "anterior")
+    module.edit(module.ui.classTable, 1, NAME, "posterior")
+    module.logic.cases.clear()
+    module.settle()
+    assert classNames(module) == []
+    names = ["class 1", "class 2", "anterior", "posterior"]
+    readTwo(module, folder, names=names)
+    assert classNames(module) == ["anterior", "posterior"]
+    rows = module.logic.cases.config()["classes"]
+    assert [(row["name"], row["value"]) for row in rows] == [("anterior", 1), ("posterior", 2)]
+    module.press(module.ui.resetClassesButton)
+    assert classNames(module) == names
+    module.logic.cases.clear()
+    readTwo(module, folder, names=names)
+    assert classNames(module) == names  # nothing is remembered that was taken back
+
+
+def test_other_names_are_asked_about_once_and_the_answer_is_remembered(
+    module: TrainModule, tmp_path: Path
+) -> None:
+    folder, ui = tmp_path / "site", module.ui
+    names = ["class 1", "class 2", "anterior", "hinten"]
+    pairs = [["anterior", "class 1"], ["hinten", "class 2"]]
+    assert not ui.sameClassFrame.isVisible()
+    readTwo(module, folder, names=names, pairs=pairs)
+    ui.casesSection.collapsed = False
+    module.process()
+    assert "Some labels have anterior" in ui.sameClassLabel.text
+    module.press(ui.sameClassButton)
+    assert classNames(module) == ["anterior", "class 2", "hinten"]
+    assert module.logic.cases.classes[0].values == (1,)
+    assert "Some labels have hinten" in ui.sameClassLabel.text
+    module.press(ui.otherClassButton)
+    assert not ui.sameClassFrame.isVisible()
+    assert classNames(module) == ["anterior", "class 2", "hinten"]
+    module.logic.cases.clear()
+    readTwo(module, folder, names=names, pairs=pairs)
+    assert classNames(module) == ["anterior", "class 2", "hinten"]
+    assert module.logic.cases.classQuestion is None
+
+
+def test_a_name_that_no_class_has_becomes_one_of_its_other_names(
+    module: TrainModule, tmp_path: Path
+) -> None:
+    folder = tmp_path / "site"
+    readTwo(module, folder, names=["liver", "spleen"])
+    module.edit(module.ui.classTable, 0, NAME, "Leber")
+    module.press(module.ui.checkCasesButton)
+    module.settle()
+    answerTwo(module, folder, names=["Leber", "spleen"], pairs=[["hepar", "Leber"]])
+    module.press(module.ui.sameClassButton)
+    assert module.logic.cases.config()["classes"][0]["segments"] == ["liver", "hepar"]
+    assert module.logic.cases.classQuestion is None

@@ -217,7 +217,6 @@ def test_the_check_of_the_data_says_how_much_is_known(nnunet: Path, tmp_path: Pa
 
 
 def test_segments_of_no_class_may_mean_one_that_their_case_lacks(tmp_path: Path) -> None:
-    write_segments(tmp_path, 0, ("ball", "box"))
     folder = tmp_path / "set"
     write_segments(folder, 0, ("ball", "box"))
     classes = [{"name": "kidney", "value": 1}, {"name": "box", "value": 2}]
