@@ -11,8 +11,8 @@ from slicer.i18n import tr as _
 from PUMITTrainLib.cases.case_row import UNUSED, CaseRow, CaseState
 from PUMITTrainLib.panel.widgets.table_cells import AMBER, GREY, RED, Cell, TableCells
 
-_CASE, _REMARKS, _LABELLED, _PATIENT, _DRAWN = range(5)
-_WIDTHS = {_CASE: 148, _PATIENT: 54, _DRAWN: 54}
+_CASE, _REMARKS, _LABELLED, _PATIENT = range(4)
+_WIDTHS = {_CASE: 148, _PATIENT: 54}
 _THUMBNAIL = 40
 _MOST_CLASSES = 3
 _MOST_ROWS = 5
@@ -31,8 +31,7 @@ class CaseTableWidget:
         self._logic = logic
         self._shown: tuple[CaseRow, ...] = ()
         table = ui.caseTable
-        headers = [_("Case"), _("Remarks"), _("Voxels"), _("Patient"), _("Drawn")]
-        self._cells = TableCells(table, headers)
+        self._cells = TableCells(table, [_("Case"), _("Remarks"), _("Voxels"), _("Patient")])
         table.setIconSize(qt.QSize(_THUMBNAIL, _THUMBNAIL))
         table.verticalHeader().setDefaultSectionSize(_THUMBNAIL + 6)
         self._cells.setWidths(_WIDTHS, (_REMARKS, _LABELLED))
@@ -41,6 +40,7 @@ class CaseTableWidget:
         ui.removeCasesButton.connect("clicked()", self._onRemove)
         ui.checkCasesButton.connect("clicked()", self._onCheck)
         ui.confirmCasesButton.connect("clicked()", logic.cases.confirmUnreviewed)
+        ui.drawnEdit.connect("editingFinished()", self._onDrawn)
         ui.caseDetailLabel.hide()
 
     def refresh(self) -> None:
@@ -58,8 +58,6 @@ class CaseTableWidget:
         # "good" in every row would take room from what else is said.
         isAllGood = all(row.state is CaseState.GOOD for row in self._shown)
         ui.caseTable.setColumnHidden(_REMARKS, isAllGood)
-        # Of one class there is nothing to tell apart.
-        ui.caseTable.setColumnHidden(_DRAWN, len(cases.classes) < 2)
         unreviewed = cases.unreviewed
         ui.confirmCasesButton.visible = bool(unreviewed)
         ui.confirmCasesButton.text = _("Use labels that nobody reviewed ({count})").format(
@@ -91,6 +89,16 @@ class CaseTableWidget:
         self._ui.caseDetailLabel.visible = isOne
         if isOne:
             self._ui.caseDetailLabel.text = detailOf(selected[0])
+        # Of one class there is nothing to tell apart.
+        canTell = isOne and len(self._logic.cases.classes) > 1 and not selected[0].isUnlabelled
+        self._ui.drawnFrame.visible = canTell
+        if canTell and not self._ui.drawnEdit.hasFocus():
+            self._ui.drawnEdit.text = ", ".join(selected[0].drawn)
+
+    def _onDrawn(self) -> None:
+        selected, text = self.selected(), self._ui.drawnEdit.text
+        if len(selected) == 1 and text != ", ".join(selected[0].drawn):
+            self._logic.cases.setDrawn(selected[0].key, text)
 
     def _onChanged(self, row: int, column: int) -> None:
         if self._cells.isFilling or row >= len(self._shown):
@@ -101,8 +109,6 @@ class CaseTableWidget:
             self._logic.cases.setExcluded(case.key, item.checkState() != qt.Qt.Checked)
         elif column == _PATIENT:
             self._logic.cases.setPatient(case.key, item.text().strip())
-        elif column == _DRAWN:
-            self._logic.cases.setDrawn(case.key, item.text())
 
     def _onRemove(self) -> None:
         keys = [case.key for case in self.selected()]
@@ -147,15 +153,6 @@ def rowCells(row: CaseRow) -> tuple[Cell, ...]:
         Cell(
             row.patient,
             _("Double-click to say whose scan it is; empty where each case is another patient"),
-            isEditable=True,
-        ),
-        Cell(
-            ", ".join(row.drawn),
-            _(
-                "Double-click to name the classes that were drawn in this scan, with commas "
-                "between; others are then unknown here. Empty: what the labels tell. all: what "
-                "has no label is not there"
-            ),
             isEditable=True,
         ),
     )

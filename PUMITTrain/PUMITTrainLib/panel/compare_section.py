@@ -26,7 +26,7 @@ class CompareSection:
         self._title = SectionTitle(ui.compareSection)
         headers = [_("Class"), _("Dice"), _("NSD"), _("HD95 mm"), _("Volume")]
         self._classes = TableCells(ui.agreementTable, headers)
-        self._classes.setWidths({1: 44, 2: 44, 3: 62}, (0, 4))
+        self._classes.setWidths({1: 46, 2: 46, 3: 66, 4: 76}, (0,))
         self._places = TableCells(ui.differenceTable, [_("Largest differences"), _("Depth")])
         self._places.setWidths({_DEPTH: 70}, (_PLACE,))
         for table in (ui.agreementTable, ui.differenceTable):
@@ -77,15 +77,17 @@ def agreementCells(row: ClassAgreement) -> tuple[Cell, ...]:
     """The cells of a class, in the order of the columns."""
     volumes = ""
     if row.comparedMl is not None and row.referenceMl is not None:
-        volumes = _("{compared:.3g} mL, reference {reference:.3g} mL").format(
+        volumes = _("{compared:.4g} mL, reference {reference:.4g} mL").format(
             compared=row.comparedMl, reference=row.referenceMl
         )
+        if row.referenceMl:
+            volumes += f" ({row.differenceMl / row.referenceMl:+.0%})"
     return (
         Cell(row.name),
         Cell(_figure(row.dice, "{:.3f}"), _("Overlap: 1 is the same, 0 nothing in common")),
         Cell(_figure(row.nsd, "{:.3f}"), _("Part of both surfaces within the tolerance")),
         Cell(_figure(row.hd95Mm, "{:.1f}"), _("95 % of both surfaces lie closer together")),
-        Cell(_difference(row), volumes),
+        Cell(_figure(row.differenceMl, _("{:+.3g} mL")), volumes),
     )
 
 
@@ -101,11 +103,3 @@ def placeCells(place: DifferentPlace) -> tuple[Cell, ...]:
 
 def _figure(value: float | None, form: str) -> str:
     return "-" if value is None else form.format(value)
-
-
-def _difference(row: ClassAgreement) -> str:
-    """By how much the volume is another one, in mL and as a part of the reference."""
-    if row.differenceMl is None:
-        return "-"
-    text = _("{difference:+.3g} mL").format(difference=row.differenceMl)
-    return f"{text} ({row.differenceMl / row.referenceMl:+.0%})" if row.referenceMl else text

@@ -76,7 +76,7 @@ def test_the_panel_shows_the_figures_of_the_metrics(
         )
         shown = [column(module, "agreementTable", number)[row] for number in (DICE, NSD, HD95)]
         assert shown == [f"{expected.dice:.3f}", f"{expected.nsd:.3f}", f"{expected.hd95_mm:.1f}"]
-    assert column(module, "agreementTable", VOLUME) == ["+0 mL (+0%)", "+0.81 mL (+16%)"]
+    assert column(module, "agreementTable", VOLUME) == ["+0 mL", "+0.81 mL"]
     assert module.ui.compareSection.text.startswith("Compare two segmentations: by model against")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from train_module import TrainModule, addFolder, chooseFolder, site
 from train_scene import goodCase
 
-CASE, REMARKS, LABELLED, _PATIENT, DRAWN = range(5)
+CASE, REMARKS, LABELLED = range(3)
 NAME = 1  # of the classes
 AMBER, GREY = "#c77700", "#888888"
 
@@ -144,7 +144,6 @@ def test_how_much_of_a_case_is_known_is_said_and_not_amber(
     table = module.ui.caseTable
     shown = module.cell(table, 1, LABELLED).text()
     assert shown == "liver: 9; spleen: 9; 12 % known, spleen not drawn"
-    assert not table.isColumnHidden(DRAWN)
     table.selectRow(1)
     module.process()
     assert "Labelled in part: 12 % known" in module.ui.caseDetailLabel.text
@@ -153,19 +152,26 @@ def test_how_much_of_a_case_is_known_is_said_and_not_amber(
 def test_the_table_says_which_classes_were_drawn(module: TrainModule, tmp_path: Path) -> None:
     folder = tmp_path / "site"
     readTwo(module, folder, names=["liver", "spleen"])
-    table = module.ui.caseTable
-    module.edit(table, 0, DRAWN, "Liver")
-    module.edit(table, 1, DRAWN, "all")
-    row = module.logic.cases.config()["folders"][0]
-    assert row["drawn"] == {"case_001": ["Liver"], "case_002": "all"}
-    module.edit(table, 0, DRAWN, "livr")
+    assert not module.ui.drawnFrame.isVisible()
+
+    def say(row: int, text: str) -> dict[str, object]:
+        module.ui.caseTable.selectRow(row)
+        module.process()
+        assert module.ui.drawnFrame.isVisible()
+        module.ui.drawnEdit.text = text
+        module.ui.drawnEdit.editingFinished.emit()
+        module.process()
+        return module.logic.cases.config()["folders"][0].get("drawn", {})
+
+    say(0, "Liver")
+    assert say(1, "all") == {"case_001": ["Liver"], "case_002": "all"}
+    assert say(0, "livr")["case_001"] == ["Liver"]
     assert "No class is called livr; known: liver, spleen." in module.status
-    assert module.cell(table, 0, DRAWN).text() == "Liver"
-    module.edit(table, 0, DRAWN, "spleen")
+    assert module.ui.drawnEdit.text == "Liver"
+    say(0, "spleen")
     module.edit(module.ui.classTable, 1, NAME, "Milz")
     assert module.logic.cases.config()["folders"][0]["drawn"]["case_001"] == ["Milz"]
-    module.edit(table, 0, DRAWN, "")
-    assert module.logic.cases.config()["folders"][0]["drawn"] == {"case_002": "all"}
+    assert say(0, "") == {"case_002": "all"}
 
 
 # --- names of classes -----------------------------------------------------------------------------
