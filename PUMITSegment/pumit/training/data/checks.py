@@ -86,7 +86,9 @@ def in_part(facts: Sequence[CaseFacts], classes: Sequence[str]) -> list[str]:
 
 def part_in_words(fact: CaseFacts, classes: Sequence[str]) -> str:
     """How much of a case is known; empty for everything."""
-    words = [] if fact.known_share == 1 else [f"{100 * fact.known_share:.2g} % known"]
+    percent = min(100 * fact.known_share, 99.9)  # less than everything is not all
+    known = f"{percent:.0f}" if 1 <= percent <= 99 else f"{percent:.3g}"
+    words = [] if fact.known_share == 1 else [f"{known} % known"]
     undrawn = fact.undrawn(classes)
     if undrawn:
         more = f" and {len(undrawn) - SHOWN_CLASSES} more" if len(undrawn) > SHOWN_CLASSES else ""

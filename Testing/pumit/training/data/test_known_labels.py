@@ -15,7 +15,7 @@ from pumit.errors import PumitError, VolumeError
 from pumit.export.seg_nrrd import write_seg_nrrd
 from pumit.segmentation import Algorithm, Segment, Segmentation
 from pumit.training.data.case import LabelledVolume, read_labelled
-from pumit.training.data.checks import examine
+from pumit.training.data.checks import examine, part_in_words
 from pumit.training.data.classes import UNKNOWN, classes_from
 from pumit.training.data.found_cases import LabelledSet
 from pumit.training.data.known_labels import cut_classes
@@ -226,3 +226,13 @@ def test_segments_of_no_class_may_mean_one_that_their_case_lacks(tmp_path: Path)
     survey = DataSurvey(found)
     list(survey.reports())
     assert survey.summary().may_be_same == [("ball", "kidney")]
+
+
+@pytest.mark.parametrize(
+    ("share", "words"),
+    [(1.0, ""), (0.9999, "99.9 % known"), (0.357, "36 % known"), (0.00123, "0.123 % known")],
+)
+def test_a_part_is_never_all(tmp_path: Path, share: float, words: str) -> None:
+    write_pairs(tmp_path, 1)
+    (fact,) = examine(find(tmp_path, classes=CLASSES)).cases
+    assert part_in_words(replace(fact, known_share=share), list(CLASSES)) == words
