@@ -70,7 +70,7 @@ class DifferentPlace:
 
 
 class PairComparison:
-    """Compares a segmentation with a reference, in a process; both may be changed meanwhile.
+    """Compares a segmentation with a reference, in a process; both may be changed while it runs.
 
     Args:
         parts: Collaborators of the module.
@@ -229,7 +229,7 @@ class PairComparison:
 
 
 def _scanOf(labelNode: Any) -> Any:
-    """The scan that labels were drawn on; a label map has a grid of its own."""
+    """The scan that labels were drawn on; a label map has its own grid."""
     if labelNode.IsA("vtkMRMLLabelMapVolumeNode"):
         return labelNode
     return labelNode.GetNodeReference(labelNode.GetReferenceImageGeometryReferenceRole())

@@ -143,7 +143,7 @@ def compared_masks(
         pair: The two files.
         classes: Classes to compare, with the values that mean them, such as regions that overlap; a
             file that names one of them is read by name. Empty for what the files hold.
-        ignored: Value of the labels where nobody knows, which counts for nothing.
+        ignored: Value of the labels for what is unknown, which counts for nothing.
 
     Raises:
         VolumeError: If a file is missing or cannot be read, the two are on different grids, or

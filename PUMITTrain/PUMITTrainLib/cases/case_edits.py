@@ -22,8 +22,8 @@ class CaseEdit:
         isExcluded: Whether it is left out.
         isRemoved: Whether it is not even shown; of a folder, which has it still.
         patient: Patient of the scan; None where that was not changed.
-        isConfirmed: Whether its labels are used though nobody reviewed them.
-        drawn: Classes that were drawn in it; ALL alone for all of them, empty for what the labels
+        isConfirmed: Whether its labels are used though they are unreviewed.
+        drawn: Classes that were drawn in it; only ALL for all of them, empty for what the labels
             tell.
     """
 

@@ -43,7 +43,7 @@ class CaseRow:
         doubts: Findings for the user to check, a sentence each.
         folder: Folder in which it was found; empty for one that is listed.
         nameInFolder: Name in that folder.
-        isUnlabelled: Whether it is a scan that nobody has drawn in yet.
+        isUnlabelled: Whether it is a scan without labels.
         unreviewed: Why its labels are no truth, in words; empty where they may be one.
         isConfirmed: Whether the user wants such labels all the same.
         part: How much of it is known, in words; empty for everything.

@@ -175,7 +175,7 @@ class CaseTable:
         )
         for state, more in (
             (CaseState.UNLABELLED, _("Scans without labels, not used for training: {count}.")),
-            (CaseState.UNREVIEWED, _("Labels that nobody reviewed, not used: {count}.")),
+            (CaseState.UNREVIEWED, _("Unreviewed labels, not used: {count}.")),
         ):
             count = sum(row.state is state for row in self.rows)
             sentence = f"{sentence} {more.format(count=count)}" if count else sentence
@@ -298,7 +298,7 @@ class CaseTable:
     # Editing
 
     def setExcluded(self, key: CaseKey, isExcluded: bool) -> None:
-        """Leave a case out, or take it in again, which confirms labels that nobody reviewed."""
+        """Leave a case out, or take it in again, which confirms unreviewed labels."""
         rows = {row.key: row for row in self.rows}
         if key in rows and rows[key].unreviewed:
             self._edit(key, isExcluded=False, isConfirmed=not isExcluded)
@@ -322,11 +322,11 @@ class CaseTable:
 
     @property
     def unreviewed(self) -> tuple[CaseRow, ...]:
-        """Cases that are not used, as nobody reviewed their labels."""
+        """Cases that are not used, as their labels are unreviewed."""
         return tuple(row for row in self.rows if row.state is CaseState.UNREVIEWED)
 
     def confirmUnreviewed(self) -> int:
-        """Use all labels that nobody reviewed; returns how many cases have them."""
+        """Use all unreviewed labels; returns how many cases have them."""
         keys = [row.key for row in self.unreviewed]
         for key in keys:
             self._edit(key, isConfirmed=True)

@@ -122,7 +122,7 @@ def _joined(before: ClassRow | None, row: ClassRow) -> ClassRow:
 
 
 def _withOwnValues(rows: list[ClassRow]) -> list[ClassRow]:
-    """Rows no two of which share their values, as names of segments may have been numbered anew."""
+    """Rows no two of which share their values, as names of segments may have got other numbers."""
     taken: set[tuple[int, ...]] = set()
     made = []
     for row in rows:

@@ -66,7 +66,7 @@ class SceneSnapshot:
         return images, self.writeLabel(folder)
 
     def writeLabel(self, folder: Path) -> Path:
-        """Write the label alone into a folder; on a thread.
+        """Write only the label into a folder; on a thread.
 
         Raises:
             ExportError: If it cannot be written.

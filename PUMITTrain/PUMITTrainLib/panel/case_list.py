@@ -60,7 +60,7 @@ class CaseTableWidget:
         ui.caseTable.setColumnHidden(_REMARKS, isAllGood)
         unreviewed = cases.unreviewed
         ui.confirmCasesButton.visible = bool(unreviewed)
-        ui.confirmCasesButton.text = _("Use labels that nobody reviewed ({count})").format(
+        ui.confirmCasesButton.text = _("Use unreviewed labels ({count})").format(
             count=len(unreviewed)
         )
         ui.removeCasesButton.enabled = bool(self._shown)

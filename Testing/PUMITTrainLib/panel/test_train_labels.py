@@ -83,7 +83,7 @@ def test_a_models_own_labels_are_amber_and_not_used_until_they_are_ticked(
     assert cell.foreground().color().name() == AMBER
     assert cell.checkState() == QtCore.Qt.Unchecked
     assert "Cases: 1; patients: 1; usable: 1." in module.ui.caseSummaryLabel.text
-    assert "Labels that nobody reviewed, not used: 2." in module.ui.caseSummaryLabel.text
+    assert "Unreviewed labels, not used: 2." in module.ui.caseSummaryLabel.text
     assert module.logic.runs.whyNoStart == ""
     assert "use_unreviewed" not in module.logic.cases.config()["folders"][0]
     tick(module, 1)
@@ -98,8 +98,8 @@ def test_all_unreviewed_labels_are_confirmed_by_one_press(
     module: TrainModule, tmp_path: Path
 ) -> None:
     predicted(module, tmp_path / "site", 3)
-    assert "Nobody reviewed the labels" in module.logic.runs.whyNoStart
-    assert module.ui.confirmCasesButton.text == "Use labels that nobody reviewed (3)"
+    assert "All labels are unreviewed" in module.logic.runs.whyNoStart
+    assert module.ui.confirmCasesButton.text == "Use unreviewed labels (3)"
     module.press(module.ui.confirmCasesButton)
     assert module.logic.runs.whyNoStart == ""
     assert not module.ui.confirmCasesButton.isVisible()

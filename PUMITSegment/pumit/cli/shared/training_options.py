@@ -40,11 +40,11 @@ def add_training_options(parser: argparse.ArgumentParser, output: str) -> None:
 
 
 def add_unreviewed_option(parser: argparse.ArgumentParser) -> None:
-    """Declare the user's word on labels that nobody reviewed."""
+    """Declare the user's word on unreviewed labels."""
     parser.add_argument(
         "--use-unreviewed",
         action="store_true",
-        help="also use labels that a model made or that are in progress, and nobody reviewed",
+        help="also use labels that a model made or that are in progress, unreviewed",
     )
 
 

@@ -106,7 +106,7 @@ def read_label_file(path: Path) -> LabelFile:
 
 
 def with_review(file: LabelFile) -> LabelFile:
-    """Labels with the doubt that nobody reviewed them, where that is so."""
+    """Labels with the doubt that they are unreviewed, where that is so."""
     return replace(file, doubts=(file.unreviewed, *file.doubts)) if file.unreviewed else file
 
 

@@ -31,7 +31,7 @@ class LabelledVolume:
         name: Name of the case.
         volume: The scan, all channels in one.
         labels: (D, H, W), 0 background, i the i-th class; of regions the i-th of `base_values`;
-            `UNKNOWN` where nobody knows.
+            `UNKNOWN` where that is not known.
         doubts: Doubtful labels, which may be right, in words.
         drawn: Whether each class was drawn; one that was not may be anywhere in the background.
             None for all.

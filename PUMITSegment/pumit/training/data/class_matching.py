@@ -40,10 +40,10 @@ class ClassLabels:
 
     Attributes:
         labels: (D, H, W), 0 background, i the i-th class; of regions the i-th of `base_values`;
-            `UNKNOWN` where nobody knows.
+            `UNKNOWN` where that is not known.
         doubts: Doubtful findings, which may be right, in words.
         drawn: Whether each class was drawn, as the names of segments tell; None for all.
-        background: Where somebody drew the background itself, (D, H, W); None for nowhere.
+        background: Where the background itself was drawn, (D, H, W); None for nowhere.
     """
 
     labels: npt.NDArray[np.uint8]
@@ -87,7 +87,7 @@ def class_labels(
     Args:
         file: Segments, on the grid of the scan.
         classes: Classes in order.
-        ignore_value: Value of voxels of which nobody knows what they are.
+        ignore_value: Value of voxels of unknown meaning.
 
     Raises:
         VolumeError: If an unnamed value is of no class.

@@ -20,7 +20,7 @@ from pumit.training.recipes.labelled import ClassEntry, LabelledData
 from pumit.training.recipes.model import read_model
 
 MOST_CLASSES = 254
-UNKNOWN = 255  # label of voxels of which nobody knows what they are
+UNKNOWN = 255  # label of voxels of unknown meaning
 
 
 @dataclass(frozen=True)

@@ -87,10 +87,10 @@ class LabelledCase:
         label: The label map, `.seg.nrrd`, DICOM-SEG, RTSTRUCT or `scene.mrb#Segmentation`.
         patient: Patient of the scan, where the data tell; never shown.
         more_labels: Further files with other segments of the same scan.
-        is_confirmed: Whether the user wants its labels though nobody reviewed them.
+        is_confirmed: Whether the user wants its labels though they are unreviewed.
         drawn: Names of the classes that were drawn, or "all"; None for what the labels tell.
         known: Part of the scan of which the labels tell what is there.
-        ignore_value: Value of voxels of which nobody knows what they are, or None.
+        ignore_value: Value of voxels of unknown meaning, or None.
     """
 
     name: str
@@ -143,7 +143,7 @@ class CaseProblem:
     Attributes:
         case: The case's name; empty where it concerns all.
         sentence: Without the name.
-        is_unlabelled: Whether nothing is wrong with it but that nobody has drawn in it yet.
+        is_unlabelled: Whether nothing is wrong with it but that it has no labels yet.
     """
 
     case: str

@@ -34,7 +34,7 @@ def known_labels(
         known: Part of the scan of which the labels tell what is there.
 
     Returns:
-        Labels, `UNKNOWN` where nobody knows; and whether each class was drawn, None for all.
+        Labels, `UNKNOWN` where that is not known; and whether each class was drawn, None for all.
 
     Raises:
         VolumeError: If a name is that of no class.
@@ -97,7 +97,7 @@ def cut_classes(labels: Labels, classes: Sequence[ClassValue]) -> frozenset[int]
     """Classes, from 1 on, that touch what is unknown: where they end is not known.
 
     Args:
-        labels: (D, H, W), `UNKNOWN` where nobody knows.
+        labels: (D, H, W), `UNKNOWN` where that is not known.
         classes: Classes in order.
     """
     beside = ndimage.binary_dilation(labels == UNKNOWN)

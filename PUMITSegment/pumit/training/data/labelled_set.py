@@ -35,8 +35,8 @@ SHOWN_NAMES = 6
 def find_labelled_set(given: LabelledData, resolve: Callable[[str], Path]) -> LabelledSet:
     """Find the cases of a recipe's `data`, and read off the labels which classes there are.
 
-    Passed over, with a word in `doubts`, are scans without labels, and labels that a model made and
-    nobody reviewed, which neither train nor validate unless the recipe's `use_unreviewed` says so.
+    Passed over, with a word in `doubts`, are scans without labels, and unreviewed labels, which
+    neither train nor validate unless the recipe's `use_unreviewed` says so.
 
     Args:
         given: See `find_cases`; without `classes` these are proposed, which reads all labels.
@@ -60,7 +60,7 @@ def find_labelled_set(given: LabelledData, resolve: Callable[[str], Path]) -> La
 
 
 def _reviewed(data: LabelledSet, given: LabelledData) -> LabelledSet:
-    """A data set without cases whose labels nobody reviewed.
+    """A data set without cases whose labels are unreviewed.
 
     Raises:
         PumitError: If no other case is left, or the recipe names one of them.
@@ -242,7 +242,7 @@ def _as_row_says(found: FoundCases, row: FolderEntry, prefix: str) -> FoundCases
 
 
 def _confirmed(case: LabelledCase, names: bool | Sequence[Name]) -> LabelledCase:
-    """A case with the user's word on labels that nobody reviewed."""
+    """A case with the user's word on unreviewed labels."""
     is_confirmed = names if isinstance(names, bool) else case.name in map(str, names)
     return replace(case, is_confirmed=is_confirmed)
 

@@ -61,7 +61,7 @@ class FolderEntry(RecipeModel):
         labels: Pattern of labels, such as `labels/{case}.*`.
         leave_out: Names of cases that are passed over.
         patients: Case to patient.
-        use_unreviewed: Names of cases that are used though nobody reviewed their labels; true for
+        use_unreviewed: Names of cases that are used though their labels are unreviewed; true for
             all.
         drawn: Case to the classes that were drawn in it.
         known: Part of each scan of which the labels tell what is there.
@@ -109,10 +109,10 @@ class LabelledData(RecipeModel):
         folders: Several folders, which add up.
         cases: Cases by name, image and label, which add to the folders.
         leave_out: Names of cases that are passed over.
-        use_unreviewed: Names of cases that are used though a model made their labels and nobody
-            reviewed them; true for all.
+        use_unreviewed: Names of cases that are used though a model made their labels and they are
+            unreviewed; true for all.
         classes: Name to value in the label maps, or rows; without, those that the labels hold.
-        ignore: Value in the label maps of voxels of which nobody knows what they are.
+        ignore: Value in the label maps of voxels of unknown meaning.
         drawn: Case to the classes that were drawn in it, others are unknown there; all where even
             named segments say nothing of what was not drawn.
         known: Part of each scan of which the labels tell what is there: all; slices that hold any

@@ -1,6 +1,6 @@
 """Dice and cross-entropy of labels that may be known in part only.
 
-What nobody knows is left out: voxels of the value `UNKNOWN`, and in each patch the classes that
+What is not known is left out: voxels of the value `UNKNOWN`, and in each patch the classes that
 were not drawn in its case. Where everything is known, the losses are MONAI's.
 """
 

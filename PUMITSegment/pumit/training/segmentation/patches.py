@@ -20,7 +20,7 @@ class SegmentationBatch:
 
     Attributes:
         image: (B, C, d, h, w), float32.
-        labels: (B, d, h, w), uint8, `UNKNOWN` where nobody knows.
+        labels: (B, d, h, w), uint8, `UNKNOWN` where that is not known.
         cases: Names of the cases they come from.
         drawn: Classes that were drawn in each patch's case, bool (B, K); None for all in all.
     """

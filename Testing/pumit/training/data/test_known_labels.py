@@ -212,7 +212,7 @@ def test_the_check_of_the_data_says_how_much_is_known(nnunet: Path, tmp_path: Pa
     survey = DataSurvey(find_cases(LabelledData(folder=str(folder)), Path))
     assert [report.part for report in survey.reports()] == ["", ""]
     late = {"case_0": {"problems": [], "doubts": [], "part": "box not drawn"}}
-    assert survey.summary().found_late == late  # which nobody knew before the second case
+    assert survey.summary().found_late == late  # which was not known before the second case
     assert replace(survey.summary(), found_late={}).doubts == []
 
 

@@ -1,4 +1,4 @@
-"""What nobody knows is left out of the loss: unknown voxels, and classes that were not drawn."""
+"""What is not known is left out of the loss: unknown voxels, and classes that were not drawn."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_dice_counts_known_voxels_and_drawn_classes() -> None:
     labels = torch.zeros(2, 2, 4, 4, dtype=torch.uint8)
     labels[:, 0] = 1
     logits = F.one_hot(labels.long(), 3).movedim(-1, 1).float()
-    logits[0, 2, 1] = 2  # class 2 where nobody drew it
+    logits[0, 2, 1] = 2  # class 2 where it was not drawn
     drawn = torch.tensor([[True, False], [True, True]])
     assert batch_dice(logits, labels) == 0.5
     assert batch_dice(logits, labels, drawn) == 1
