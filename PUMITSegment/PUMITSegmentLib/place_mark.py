@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import slicer
 import vtk
+from PUMITSlicerLib.shown_place import showPlace
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.prompts.drawing.placing import keepingPlaceTarget
@@ -34,12 +35,7 @@ class PlaceMark:
         node.RemoveAllControlPoints()
         node.AddControlPointWorld(vtk.vtkVector3d(*ras), _("Look here"))
         node.EndModify(modified)
-        for sliceNode in slicer.util.getNodesByClass("vtkMRMLSliceNode"):
-            # A view that shows the place already is not moved more than it needs.
-            if _isInView(sliceNode, ras):
-                sliceNode.JumpSliceByOffsetting(*ras)
-            else:
-                sliceNode.JumpSliceByCentering(*ras)
+        showPlace(ras)
 
     def remove(self) -> None:
         """Leave no mark."""
@@ -70,12 +66,3 @@ class PlaceMark:
         display.EndModify(modified)
         self._nodeID = node.GetID()
         return node
-
-
-def _isInView(sliceNode, ras) -> bool:
-    """Whether a view shows a place once its slice is moved along its normal."""
-    toXY = vtk.vtkMatrix4x4()
-    vtk.vtkMatrix4x4.Invert(sliceNode.GetXYToRAS(), toXY)
-    x, y = toXY.MultiplyPoint((*ras, 1.0))[:2]
-    width, height = sliceNode.GetDimensions()[:2]
-    return 0 <= x < width and 0 <= y < height

@@ -11,9 +11,11 @@ from slicer.ScriptedLoadableModule import ScriptedLoadableModuleLogic
 
 from PUMITTrainLib.cases.case_table import CaseTable
 from PUMITTrainLib.cases.checks import CaseCheck
+from PUMITTrainLib.cases.class_memory import ClassMemory
 from PUMITTrainLib.cases.scene_follower import SceneFollower
 from PUMITTrainLib.collaborators import Collaborators, localCollaborators
 from PUMITTrainLib.draft import removeAbandonedDrafts
+from PUMITTrainLib.pair_comparison import PairComparison
 from PUMITTrainLib.parameters import TrainParameters
 from PUMITTrainLib.plan.planning import Planning
 from PUMITTrainLib.plan.starter import Starter
@@ -42,6 +44,7 @@ class PUMITTrainLogic(ScriptedLoadableModuleLogic):
         planning: Estimate of the effort, and the recipe.
         runs: Trainings of the user.
         results: Results of the run that is shown.
+        comparison: Comparison of two segmentations of the scene.
     """
 
     def __init__(self, collaborators: Collaborators | None = None) -> None:
@@ -60,6 +63,7 @@ class PUMITTrainLogic(ScriptedLoadableModuleLogic):
             self.status,
             parameters=lambda: self.parameters,
             onChanged=self._notifyChanged,
+            memory=ClassMemory(parts.store),
         )
         self.planning = Planning(
             parts,
@@ -72,6 +76,7 @@ class PUMITTrainLogic(ScriptedLoadableModuleLogic):
         starter = Starter(self.status, self.setup, self.cases, self._check, self.planning)
         self.runs = Runs(parts, self.status, starter, self._notifyChanged, self._remember)
         self.results = Results(parts, self.status, self.runs, self._notifyChanged)
+        self.comparison = PairComparison(parts, self.status, self.setup, self._notifyChanged)
 
     # Lifetime
 
@@ -100,6 +105,7 @@ class PUMITTrainLogic(ScriptedLoadableModuleLogic):
         self._check.discard(waits=True)
         self.runs.close()
         self.results.close()
+        self.comparison.close()
         self._follower.close()
         self.parameters = None
         self._parts.close()
@@ -124,6 +130,7 @@ class PUMITTrainLogic(ScriptedLoadableModuleLogic):
         self.planning.forget()
         # What was written out of this scene is nothing for the next one.
         self._check.discard()
+        self.comparison.forget()
         self._follower.watchParameterNode(None)
         self.parameters = None
         self.cases.forgetRead()

@@ -47,10 +47,13 @@ class FakeCases:
         self.isChecking, self.progress = False, (0, None)
         self.sentence, self.sourceSentence = "No case yet.", ""
         self.offered: tuple[Any, ...] = ()
+        self.unreviewed: tuple[Any, ...] = ()
+        self.classQuestion: tuple[str, str] | None = None
         for name in (
             *("addScenePair", "addAllOffered", "addFiles", "addBundle", "remove", "removeSource"),
             *("setFolder", "setExcluded", "setPatient", "setClass", "check", "cancelCheck"),
-            *("resetClasses", "addClass", "removeClass"),
+            *("resetClasses", "addClass", "removeClass", "confirmUnreviewed"),
+            *("setDrawn", "joinClasses", "keepClassesApart"),
         ):
             setattr(self, name, calls.of(name))
 
@@ -131,6 +134,21 @@ class FakeResults:
 
 
 @dataclass
+class FakeComparison:
+    """Nothing was compared."""
+
+    calls: RecordedCalls
+    classes: tuple[Any, ...] = ()
+    places: tuple[Any, ...] = ()
+    title: str = ""
+    isRunning: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("start", "cancel", "show"):
+            setattr(self, name, self.calls.of(name))
+
+
+@dataclass
 class FakeSetup:
     """Whether something is missing."""
 
@@ -170,6 +188,7 @@ class FakeTrainLogic:
         self.parameters: Any = TrainParameters(node)
         self.cases, self.planning = FakeCases(self.calls), FakePlanning(self.calls)
         self.runs, self.results = FakeRuns(self.calls), FakeResults(self.calls)
+        self.comparison = FakeComparison(self.calls)
         self.setup, self.devices = FakeSetup(), ()
         for name in ("open", "close", "enter", "exit"):
             setattr(self, name, self.calls.of(name))

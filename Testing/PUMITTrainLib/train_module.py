@@ -111,8 +111,13 @@ def answerFound(module: TrainModule) -> None:
         folder, name = found.origins.get(case.name, ("", ""))
         record = {**goodCase(case.name), "folder": folder, "in_folder": name}
         call.emit({**record, "patient": case.patient})
+    for problem in (p for p in found.problems if p.is_unlabelled):
+        folder, name = found.origins.get(problem.case, ("", ""))
+        record = {"case": problem.case, "is_unlabelled": True, "folder": folder, "in_folder": name}
+        call.emit(record)
     classes = [{"name": "liver", "value": 1}] if found.data.cases else []
-    call.emit({"summary": {"classes": classes, "problems": [str(p) for p in found.problems]}})
+    problems = [str(p) for p in found.problems if not p.is_unlabelled]
+    call.emit({"summary": {"classes": classes, "problems": problems}})
     call.end()
     module.settle()
 
@@ -128,9 +133,14 @@ def site(folder: Path, count: int = 2) -> Path:
 
 def addFolder(module: TrainModule, folder: Path) -> None:
     """Choose a folder and press the button, as a person does; it is read."""
+    chooseFolder(module, folder)
+    answerFound(module)
+
+
+def chooseFolder(module: TrainModule, folder: Path) -> None:
+    """Choose a folder and press the button; the test answers what was read."""
     module.choose(module.ui.sourceSelector, "folder")
     module.ui.sourcePathEdit.currentPath = str(folder)
     module.process()
     module.press(module.ui.addCasesButton)
     module.settle()
-    answerFound(module)

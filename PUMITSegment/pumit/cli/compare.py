@@ -11,6 +11,7 @@ from typing import Any
 from pumit.cli.shared.training_options import (
     add_json_option,
     choose_json,
+    add_unreviewed_option,
     find_recipe,
     recipe_names,
 )
@@ -28,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="folder of the trainings and the page (%(default)s)",
     )
     parser.add_argument("--data", metavar="PATH", help="data set to use in place of the recipe's")
+    add_unreviewed_option(parser)
     parser.add_argument(
         "--only", metavar="NAME,...", help="train only these networks now; the page shows all"
     )
@@ -49,6 +51,8 @@ def run(args: argparse.Namespace) -> int:
     data: dict[str, Any] = {}
     if args.data is not None:
         data["folder"] = str(Path(args.data).absolute())
+    if args.use_unreviewed:
+        data["use_unreviewed"] = True
     only = [name.strip() for name in args.only.split(",")] if args.only else []
     if args.page_only:
         compare_again(path, args.output, data=data)

@@ -110,11 +110,20 @@ def _print(reports: list[CaseReport], summary: SetReport) -> None:
         print(
             f"{report.case:<{width}}  {shape:<15}  {spacing:<20}  {report.channels:<2}  {classes}"
         )
+        if report.is_unlabelled:
+            print(f"{'':<{width}}  no labels, not used")
+        if report.part:
+            print(f"{'':<{width}}  labelled in part: {report.part}")
+        if report.unreviewed and not report.is_confirmed:
+            print(f"{'':<{width}}  not used unless it is confirmed (--use-unreviewed)")
         for text in report.problems:
             print(f"{'':<{width}}  ! {text}")
         for text in report.doubts:
             print(f"{'':<{width}}  ? {text}")
-    print(f"\nfound as {summary.layout}; {summary.usable} of {summary.cases} cases can be used")
+    print(
+        f"\nfound as {summary.layout}; {summary.usable} of {summary.cases} cases can be used"
+        + (f"; {summary.unlabelled} scans have no labels" if summary.unlabelled else "")
+    )
     for name in summary.voxels:
         count = summary.in_cases[name]
         cases = "1 case" if count == 1 else f"{count} cases"

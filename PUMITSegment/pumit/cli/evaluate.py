@@ -13,7 +13,8 @@ from pumit.errors import PumitError, VolumeError
 
 if TYPE_CHECKING:
     from pumit.evaluation.click_scores import Row
-    from pumit.evaluation.segmentation_metrics import Mean, MetricRow
+    from pumit.evaluation.differences import LargeDifference
+    from pumit.evaluation.segmentation_metrics import ComparedRow, Mean
     from pumit.inference.interactive.segmenter import Segmenter
 
 # Of millimetres and of Dice; what is behind it is rounding.
@@ -38,14 +39,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--predictions",
         type=Path,
-        metavar="DIR",
-        help="folder of label maps to compare in place of clicking ...",
+        metavar="PATH",
+        help="folder of label maps, or one of them, to compare in place of clicking ...",
     )
     parser.add_argument(
         "--labels",
         type=Path,
-        metavar="DIR",
-        help="... with those of the same names in this folder: Dice, ASSD, HD, HD95 in mm",
+        metavar="PATH",
+        help="... with those of the same names in this folder, or with this one: Dice, NSD, ASSD, "
+        "HD, HD95 in mm, volumes in mL",
+    )
+    parser.add_argument(
+        "--places",
+        type=_count,
+        metavar="N",
+        help="of a comparison also name the N places where each class differs most, RAS in mm",
     )
     parser.add_argument(
         "--classes",
@@ -117,9 +125,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run `pumit evaluate`."""
+    if not args.nsd >= 0:
+        raise PumitError(f"--nsd must be 0 mm or more, got {args.nsd:g}.")
     if args.predictions is None and args.labels is None:
-        if args.classes is not None:
-            raise PumitError("--classes is for a comparison of --predictions with --labels.")
+        for option in ("classes", "places"):
+            if getattr(args, option) is not None:
+                raise PumitError(f"--{option} is for a comparison of --predictions with --labels.")
         if args.cases is None:
             raise PumitError(
                 "Give a folder of cases, or --predictions and --labels (`--help` shows the usage)."
@@ -144,8 +155,6 @@ def _click(args: argparse.Namespace) -> int:
 
     if args.output:
         check_target(args.output)
-    if not args.nsd >= 0:
-        raise PumitError(f"--nsd must be 0 mm or more, got {args.nsd:g}.")
     if args.pictures is not None and args.pictures.is_file():
         raise PumitError("--pictures needs a folder, and this is a file.")
     folders = []
@@ -227,43 +236,70 @@ def _draw_worst(
 
 
 def _compare(args: argparse.Namespace) -> int:
-    """Compare label maps of two folders."""
+    """Compare label maps of two folders, or two label maps."""
     from pumit.cli.segment import check_target
-    from pumit.cli.shared.compared_classes import compared_classes
+    from pumit.cli.shared.compared_classes import compared_classes, ignored_of
     from pumit.cli.shared.progress import progress_bar
-    from pumit.evaluation.folder_comparison import compare_pair, find_pairs
-    from pumit.evaluation.segmentation_metrics import summarize
+    from pumit.evaluation.differences import differences
+    from pumit.evaluation.folder_comparison import (
+        compared_masks,
+        find_pairs,
+        pair_of_files,
+        row_of,
+    )
+    from pumit.evaluation.segmentation_metrics import METRICS, summarize
 
     if args.output:
         check_target(args.output)
         if args.output.suffix.lower() == ".md":
             raise PumitError("A comparison is written as .json or .csv, not as .md.")
     classes = compared_classes(args.classes) if args.classes else ()
-    pairs = [p for p in find_pairs(args.predictions, args.labels) if args.only in p.case]
+    ignored = ignored_of(args.classes) if args.classes else None
+    if args.predictions.is_file() and args.labels.is_file():
+        found = [pair_of_files(args.predictions, args.labels)]
+    else:
+        found = find_pairs(args.predictions, args.labels)
+    pairs = [p for p in found if args.only in p.case]
     if not pairs:
         raise VolumeError(f"No case name contains {args.only!r}.")
-    rows: list[MetricRow] = []
+    rows: list[ComparedRow] = []
+    places: list[LargeDifference] = []
     failed: dict[str, str] = {}
     with progress_bar(quiet=args.json) as step:
         for i, pair in enumerate(pairs):
             step(pair.case, i / len(pairs))
             try:
-                rows += compare_pair(pair, classes)
+                for each in compared_masks(pair, classes, ignored=ignored):
+                    rows.append(row_of(each, pair.case, args.nsd))
+                    if args.places:
+                        places += differences(
+                            each.prediction,
+                            each.truth,
+                            each.grid,
+                            count=args.places,
+                            case=pair.case,
+                            label=each.label,
+                        )
             except VolumeError as error:
                 # Of many cases, one that cannot be compared must not cost the others.
                 failed[pair.case] = str(error)
     first = next((f"{case}: {why}" for case, why in failed.items()), "none has a class.")
     if not rows:
         raise VolumeError(f"None of {len(pairs)} cases could be compared, first: {first}")
-    summary = summarize(rows)
+    summary = summarize(rows, (*METRICS, "nsd"))
     if args.output:
         _write_comparison(args.output, rows, summary, failed)
     if args.json:
         for row in rows:
             print(json.dumps(_rounded(asdict(row))))
-        print(json.dumps({"mean": _summary_json(summary), "failed": failed}))
+        result: dict[str, Any] = {"mean": _summary_json(summary), "failed": failed}
+        if args.places:
+            result["places"] = [_rounded(asdict(place)) for place in places]
+        print(json.dumps(result))
     else:
         _print_table(summary)
+        for place in sorted(places, key=lambda each: -each.depth_mm)[: args.places]:
+            print(_place_text(place))
         for case, why in failed.items():
             print(f"{case}: {why}")
     if failed:
@@ -286,7 +322,7 @@ def _summary_json(summary: dict[str, dict[str, Mean]]) -> dict[str, Any]:
 
 def _write_comparison(
     path: Path,
-    rows: list[MetricRow],
+    rows: list[ComparedRow],
     summary: dict[str, dict[str, Mean]],
     failed: dict[str, str],
 ) -> None:
@@ -308,11 +344,19 @@ def _write_comparison(
 def _print_table(summary: dict[str, dict[str, Mean]]) -> None:
     from pumit.evaluation.segmentation_metrics import METRICS
 
+    metrics = (*METRICS, "nsd")
     width = max(len("class"), *map(len, summary))
-    print(f"{'class':{width}}  cases  " + "  ".join(f"{metric:>23}" for metric in METRICS))
+    print(f"{'class':{width}}  cases  " + "  ".join(f"{metric:>23}" for metric in metrics))
     for label, means in summary.items():
-        cells = [_cell(means[metric]) for metric in METRICS]
+        cells = [_cell(means[metric]) for metric in metrics]
         print(f"{label:{width}}  {means['dice'].cases:5}  " + "  ".join(f"{c:>23}" for c in cells))
+
+
+def _place_text(place: LargeDifference) -> str:
+    """A place in words."""
+    ras = ", ".join(f"{part:.1f}" for part in place.position_ras)
+    what = "too little" if place.is_missing else "too much"
+    return f"{place.case}: {what} {place.label} at {ras} (RAS mm), {place.depth_mm:.1f} mm deep"
 
 
 def _cell(mean: Mean) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pumit.cli.shared.progress import progress_bar
+from pumit.cli.shared.training_options import add_unreviewed_option
 from pumit.system.atomic import atomic_path
 
 
@@ -36,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--folds", type=int, help="plan a cross-validation with this number of parts"
     )
+    add_unreviewed_option(parser)
     parser.add_argument("--device", help="auto, cpu, cuda, cuda:1")
     parser.add_argument("-o", "--output", type=Path, help="write the recipe to this file")
     parser.add_argument(
@@ -63,6 +65,8 @@ def run(args: argparse.Namespace) -> int:
     given: dict[str, Any] = (
         {"data": {"folder": str(args.config.absolute())}} if is_folder else read_yaml(args.config)
     )
+    if args.use_unreviewed:
+        given["data"] = {**(given.get("data") or {}), "use_unreviewed": True}
     if args.folds is not None:
         given["folds"] = args.folds
     if args.network is not None:

@@ -10,6 +10,7 @@ from typing import Any
 from pumit.cli.shared.training_options import (
     add_training_options,
     choose_json,
+    add_unreviewed_option,
     find_recipe,
     overrides_of,
     until_stopped,
@@ -20,6 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `pumit train`."""
     add_training_options(parser, "runs/train")
     parser.add_argument("--data", metavar="PATH", help="the data set, if not the recipe's")
+    add_unreviewed_option(parser)
     parser.add_argument("--fold", help="which part validates, such as 1/5")
     parser.add_argument("--folds", type=int, help="cross-validation: train so many parts in turn")
 
@@ -35,6 +37,8 @@ def run(args: argparse.Namespace) -> int:
     data: dict[str, Any] = {}
     if args.data is not None:
         data["folder"] = str(Path(args.data).absolute())
+    if args.use_unreviewed:
+        data["use_unreviewed"] = True
     if args.fold is not None:
         data["fold"] = args.fold
     return until_stopped(

@@ -11,10 +11,11 @@ from pathlib import Path
 import numpy as np
 
 from pumit.errors import VolumeError
-from pumit.evaluation.segmentation_metrics import MetricRow, mask_metrics
+from pumit.evaluation.segmentation_metrics import ComparedRow, compared_metrics
 from pumit.io.labels.label_file import LabelFile, LabelledSegment, read_label_file
-from pumit.io.labels.label_source import OUTSIDE, on_grid
+from pumit.io.labels.label_source import OUTSIDE, on_common_grid
 from pumit.segmentation import Mask
+from pumit.volume import Volume
 
 logger = logging.getLogger(__name__)
 
@@ -67,8 +68,73 @@ def find_pairs(predictions: Path, labels: Path) -> list[CasePair]:
     return [CasePair(name, found[0].get(name), found[1].get(name)) for name in names]
 
 
-def compare_pair(pair: CasePair, classes: Sequence[ComparedClass] = ()) -> Iterator[MetricRow]:
+def pair_of_files(prediction: Path, labels: Path) -> CasePair:
+    """Two files as a case, whatever they are called; it has the name of the labels."""
+    suffix = next((s for s in LABEL_SUFFIXES if labels.name.lower().endswith(s)), labels.suffix)
+    return CasePair(labels.name[: len(labels.name) - len(suffix)], prediction, labels)
+
+
+@dataclass(frozen=True, eq=False)
+class ComparedMasks:
+    """A class in both files.
+
+    Attributes:
+        label: Name of the class.
+        prediction: Where the prediction has it, (D, H, W).
+        truth: Where the labels have it.
+        grid: Volume with the grid of both.
+    """
+
+    label: str
+    prediction: Mask
+    truth: Mask
+    grid: Volume
+
+
+def compare_pair(
+    pair: CasePair,
+    classes: Sequence[ComparedClass] = (),
+    *,
+    tolerance_mm: float = 2.0,
+    ignored: int | None = None,
+) -> Iterator[ComparedRow]:
     """Rows of a case, one for each class that its labels or its prediction hold.
+
+    Args:
+        pair: The two files.
+        classes: See `compared_masks`.
+        tolerance_mm: Tolerance of the normalised surface distance, mm.
+        ignored: See `compared_masks`.
+
+    Raises:
+        VolumeError: See `compared_masks`.
+    """
+    for each in compared_masks(pair, classes, ignored=ignored):
+        yield row_of(each, pair.case, tolerance_mm)
+
+
+def row_of(masks: ComparedMasks, case: str, tolerance_mm: float) -> ComparedRow:
+    """Metrics of a class.
+
+    Args:
+        masks: The class in both files.
+        case: Name of the case.
+        tolerance_mm: Tolerance of the normalised surface distance, mm.
+    """
+    return compared_metrics(
+        masks.prediction,
+        masks.truth,
+        masks.grid.spacing_mm,
+        tolerance_mm=tolerance_mm,
+        case=case,
+        label=masks.label,
+    )
+
+
+def compared_masks(
+    pair: CasePair, classes: Sequence[ComparedClass] = (), *, ignored: int | None = None
+) -> Iterator[ComparedMasks]:
+    """Masks of a case, two for each class that its labels or its prediction hold.
 
     Classes are matched by name where both files name them, else by value; a name, where only one
     file has it, is that class's.
@@ -77,6 +143,7 @@ def compare_pair(pair: CasePair, classes: Sequence[ComparedClass] = ()) -> Itera
         pair: The two files.
         classes: Classes to compare, with the values that mean them, such as regions that overlap; a
             file that names one of them is read by name. Empty for what the files hold.
+        ignored: Value of the labels for what is unknown, which counts for nothing.
 
     Raises:
         VolumeError: If a file is missing or cannot be read, the two are on different grids, or
@@ -86,7 +153,7 @@ def compare_pair(pair: CasePair, classes: Sequence[ComparedClass] = ()) -> Itera
         raise VolumeError("There is no prediction." if pair.labels else "There are no labels.")
     truth = read_label_file(pair.labels)
     # As labels of a scan: voxels at the same places are the same, however they are stored.
-    prediction = on_grid(read_label_file(pair.prediction), truth.volume)
+    prediction, truth = on_common_grid(read_label_file(pair.prediction), truth)
     for doubt in prediction.doubts:
         if OUTSIDE in doubt:
             raise VolumeError(f"Of the prediction {doubt}, that is of the labels; resample it.")
@@ -94,21 +161,22 @@ def compare_pair(pair: CasePair, classes: Sequence[ComparedClass] = ()) -> Itera
     if classes:
         predictions = _masks(prediction, {c.name: c.predicted_values for c in classes})
         truths = _masks(truth, {c.name: c.true_values for c in classes})
+        unknown = None if ignored is None else truth.volume.array == ignored
         for one, p_mask, t_mask in zip(classes, predictions, truths, strict=True):
-            spacing = truth.volume.spacing_mm
-            yield mask_metrics(p_mask, t_mask, spacing, case=pair.case, label=one.name)
+            if unknown is not None:
+                p_mask = p_mask & ~unknown
+            yield ComparedMasks(one.name, p_mask, t_mask, truth.volume)
         return
     by_name = prediction.is_named and truth.is_named
     predicted, true = _by_key(prediction, by_name), _by_key(truth, by_name)
     nothing = np.zeros(truth.volume.shape, dtype=bool)
     for key in sorted(true.keys() | predicted.keys()):
         p, t = predicted.get(key), true.get(key)
-        yield mask_metrics(
+        yield ComparedMasks(
+            (t.name if t else "") or (p.name if p else "") or str(key),
             nothing if p is None else prediction.mask(p),
             nothing if t is None else truth.mask(t),
-            truth.volume.spacing_mm,
-            case=pair.case,
-            label=(t.name if t else "") or (p.name if p else "") or str(key),
+            truth.volume,
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -48,6 +48,22 @@ class MetricRow:
     hd95_mm: float | None
     predicted_voxels: int
     true_voxels: int
+
+
+@dataclass(frozen=True)
+class ComparedRow(MetricRow):
+    """One class of two segmentations that are compared.
+
+    Attributes:
+        nsd: Normalised surface distance, the share of both surfaces within the tolerance; 0 where
+            one of the two is empty, None where both are.
+        predicted_ml: Volume of the prediction, mL; None for a single slice, which has none.
+        true_ml: Volume of the truth, mL.
+    """
+
+    nsd: float | None = None
+    predicted_ml: float | None = None
+    true_ml: float | None = None
 
 
 @dataclass(frozen=True)
@@ -129,6 +145,12 @@ def mask_metrics(
         MONAI's `get_edge_surface_distance`, on which its `compute_average_surface_distance` and
         `compute_hausdorff_distance` rest; computed once instead of once for each of the three.
     """
+    spacing = _checked(prediction, truth, spacing_mm)
+    return _measured(prediction, truth, spacing, case, label)[0]
+
+
+def _checked(prediction: Mask, truth: Mask, spacing_mm: Sequence[float]) -> list[float]:
+    """Spacing of two masks that can be compared."""
     if prediction.shape != truth.shape or truth.ndim != 3:
         raise VolumeError(
             f"The prediction has shape {prediction.shape} and the truth {truth.shape}; both must "
@@ -137,15 +159,59 @@ def mask_metrics(
     spacing = [float(s) for s in spacing_mm]
     if len(spacing) != 3 or not all(s > 0 and math.isfinite(s) for s in spacing):
         raise VolumeError(f"Spacing must be three positive numbers in mm, got {spacing_mm}.")
+    return spacing
+
+
+def compared_metrics(
+    prediction: Mask,
+    truth: Mask,
+    spacing_mm: Sequence[float],
+    *,
+    tolerance_mm: float,
+    case: str = "",
+    label: str = "",
+) -> ComparedRow:
+    """Compare two masks, as `mask_metrics` does, with NSD and volumes.
+
+    Args:
+        prediction: bool, (D, H, W).
+        truth: bool, of the same shape.
+        spacing_mm: Voxel size in array order (D, H, W), mm.
+        tolerance_mm: Distance that still counts as on the surface; see `surface_dice`.
+        case: Name of the case, for the row.
+        label: Name of the class, for the row.
+
+    Raises:
+        VolumeError: If the shapes differ or the spacing is not positive.
+    """
+    spacing = _checked(prediction, truth, spacing_mm)
+    row, distances = _measured(prediction, truth, spacing, case, label)
+    nsd = None if row.dice is None else 0.0
+    if distances is not None:
+        nsd = float((np.concatenate(distances) <= tolerance_mm).mean())
+    voxel_ml = None if prediction.shape[0] == 1 else math.prod(spacing) / 1000
+    volumes = [
+        None if voxel_ml is None else n * voxel_ml for n in (row.predicted_voxels, row.true_voxels)
+    ]
+    return ComparedRow(**asdict(row), nsd=nsd, predicted_ml=volumes[0], true_ml=volumes[1])
+
+
+Distances = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
+
+
+def _measured(
+    prediction: Mask, truth: Mask, spacing: Sequence[float], case: str, label: str
+) -> tuple[MetricRow, Distances | None]:
+    """Metrics of two masks, and the distances of their surfaces where both have one."""
     voxels = int(prediction.sum()), int(truth.sum())
     overlap = None if voxels == (0, 0) else dice(prediction, truth)
-    assd = hd = hd95 = None
+    assd = hd = hd95 = distances = None
     if all(voxels):
-        to_truth, to_prediction = _surface_distances(prediction, truth, spacing)
+        to_truth, to_prediction = distances = _surface_distances(prediction, truth, spacing)
         assd = float(np.concatenate((to_truth, to_prediction)).mean())
         hd = float(max(to_truth.max(), to_prediction.max()))
         hd95 = float(max(np.percentile(to_truth, 95), np.percentile(to_prediction, 95)))
-    return MetricRow(case, label, overlap, assd, hd, hd95, *voxels)
+    return MetricRow(case, label, overlap, assd, hd, hd95, *voxels), distances
 
 
 def surface_dice(
@@ -174,7 +240,9 @@ def surface_dice(
     return float((distances <= tolerance_mm).mean())
 
 
-def summarize(rows: Iterable[MetricRow]) -> dict[str, dict[str, Mean]]:
+def summarize(
+    rows: Iterable[MetricRow], metrics: Sequence[str] = METRICS
+) -> dict[str, dict[str, Mean]]:
     """Means over cases of each class, and of all classes together under "mean".
 
     The mean of all classes is over cases too, of each case's mean over its classes, so that its
@@ -182,6 +250,7 @@ def summarize(rows: Iterable[MetricRow]) -> dict[str, dict[str, Mean]]:
 
     Args:
         rows: Rows of any number of cases.
+        metrics: Names of the metrics.
 
     Returns:
         For each class in order of appearance, and "mean" at the end: metric to its mean.
@@ -192,12 +261,12 @@ def summarize(rows: Iterable[MetricRow]) -> dict[str, dict[str, Mean]]:
         by_class.setdefault(row.label, []).append(row)
         by_case.setdefault(row.case, []).append(row)
     out = {
-        label: {metric: mean_of([getattr(row, metric) for row in of_class]) for metric in METRICS}
+        label: {metric: mean_of([getattr(row, metric) for row in of_class]) for metric in metrics}
         for label, of_class in by_class.items()
     }
     out["mean"] = {
         metric: mean_of([_mean_over_classes(of_case, metric) for of_case in by_case.values()])
-        for metric in METRICS
+        for metric in metrics
     }
     return out
 
@@ -236,9 +305,7 @@ def _bounds(mask: Mask) -> tuple[slice, ...]:
     return tuple(box)
 
 
-def _surface_distances(
-    prediction: Mask, truth: Mask, spacing_mm: Sequence[float]
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def _surface_distances(prediction: Mask, truth: Mask, spacing_mm: Sequence[float]) -> Distances:
     """Distance in mm of each surface voxel of the one to the surface of the other, both ways."""
     # A planar image has outlines; in a volume each voxel of a single slice is surface.
     flat, box = prediction.shape[0] == 1, _bounds(prediction | truth)

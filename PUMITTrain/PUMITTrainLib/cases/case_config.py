@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from PUMITTrainLib.cases.case_edits import CaseEdit, readClasses, readEdits
+from PUMITTrainLib.cases.case_edits import CaseEdit, drawnForRecipe, readClasses, readEdits
 from PUMITTrainLib.cases.case_folders import CaseFolder, readFolders
 from PUMITTrainLib.cases.case_list import CaseList, ListedCase
 from PUMITTrainLib.cases.case_row import CaseKey
@@ -27,6 +27,9 @@ def dataConfig(parameters: Any) -> dict[str, Any]:
     ]
     folders = [_folderRow(folder, edits) for folder in readFolders(parameters.folders)]
     data: dict[str, Any] = {"cases": listed} if listed else {}
+    confirmed = sorted(name for (where, name), e in edits.items() if not where and e.isConfirmed)
+    if confirmed:
+        data["use_unreviewed"] = confirmed
     if folders:
         data["folders"] = folders
     edited = readClasses(parameters.classEdits)
@@ -40,6 +43,7 @@ def _listedRow(case: ListedCase, edit: CaseEdit) -> dict[str, Any]:
     row: dict[str, Any] = {"name": case.name}
     row |= {"image": images[0]} if len(images) == 1 else {"images": images}
     row["label"] = case.label
+    row |= {"drawn": drawnForRecipe(edit.drawn)} if edit.drawn else {}
     return {**row, "patient": edit.patient} if edit.patient else row
 
 
@@ -54,5 +58,7 @@ def _folderRow(folder: CaseFolder, edits: Mapping[CaseKey, CaseEdit]) -> dict[st
         "labels": folder.labels,
         "leave_out": left,
         "patients": patients,
+        "drawn": {name: drawnForRecipe(e.drawn) for name, e in sorted(own.items()) if e.drawn},
+        "use_unreviewed": sorted(name for name, edit in own.items() if edit.isConfirmed),
     }
     return {key: value for key, value in row.items() if value}

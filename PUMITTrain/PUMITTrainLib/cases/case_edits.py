@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from PUMITTrainLib.cases.case_row import CaseKey, CaseRow, ClassRow
+from PUMITTrainLib.cases.class_memory import isUnnamed
 
-# What a value is called of which the labels tell no name.
-_UNNAMED = re.compile(r"class \d+")
+# All classes were drawn: what has no label is not there.
+ALL = "all"
 
 
 @dataclass(frozen=True)
@@ -22,11 +22,21 @@ class CaseEdit:
         isExcluded: Whether it is left out.
         isRemoved: Whether it is not even shown; of a folder, which has it still.
         patient: Patient of the scan; None where that was not changed.
+        isConfirmed: Whether its labels are used though they are unreviewed.
+        drawn: Classes that were drawn in it; only ALL for all of them, empty for what the labels
+            tell.
     """
 
     isExcluded: bool = False
     isRemoved: bool = False
     patient: str | None = None
+    isConfirmed: bool = False
+    drawn: tuple[str, ...] = ()
+
+
+def drawnForRecipe(drawn: Sequence[str]) -> list[str] | str:
+    """Classes that were drawn, as a recipe says it."""
+    return ALL if tuple(drawn) == (ALL,) else list(drawn)
 
 
 def readEdits(text: str) -> dict[CaseKey, CaseEdit]:
@@ -34,7 +44,11 @@ def readEdits(text: str) -> dict[CaseKey, CaseEdit]:
     try:
         return {
             (str(row["folder"]), str(row["name"])): CaseEdit(
-                bool(row.get("excluded")), bool(row.get("removed")), row.get("patient")
+                bool(row.get("excluded")),
+                bool(row.get("removed")),
+                row.get("patient"),
+                bool(row.get("confirmed")),
+                tuple(map(str, row.get("drawn", ()))),
             )
             for row in json.loads(text or "[]")
         }
@@ -51,6 +65,10 @@ def writeEdits(edits: Mapping[CaseKey, CaseEdit]) -> str:
             row["removed"] = True
         if edit.patient is not None:
             row["patient"] = edit.patient
+        if edit.isConfirmed:
+            row["confirmed"] = True
+        if edit.drawn:
+            row["drawn"] = list(edit.drawn)
         if row:
             rows.append({"folder": folder, "name": name, **row})
     return json.dumps(rows) if rows else ""
@@ -59,7 +77,13 @@ def writeEdits(edits: Mapping[CaseKey, CaseEdit]) -> str:
 def edited(row: CaseRow, edit: CaseEdit) -> CaseRow:
     """A case as the user changed it."""
     patient = row.patient if edit.patient is None else edit.patient
-    return replace(row, isExcluded=edit.isExcluded, patient=patient)
+    return replace(
+        row,
+        isExcluded=edit.isExcluded,
+        isConfirmed=edit.isConfirmed,
+        patient=patient,
+        drawn=edit.drawn,
+    )
 
 
 def renamed(row: ClassRow, before: str, read: Collection[str]) -> ClassRow:
@@ -70,7 +94,7 @@ def renamed(row: ClassRow, before: str, read: Collection[str]) -> ClassRow:
         before: Previous name.
         read: Name in the cases.
     """
-    isNameInFile = before in read and not _UNNAMED.fullmatch(before)
+    isNameInFile = before in read and not isUnnamed(before)
     names = (*row.segments, before) if isNameInFile else row.segments
     others = (name for name in names if name.casefold() != row.name.casefold())
     return replace(row, segments=tuple(dict.fromkeys(others)))

@@ -19,12 +19,14 @@ class Found:
         problems: Reasons why the set cannot be used.
         doubts: Findings for the user to check.
         layout: Layout in which the cases were found, in words.
+        mayBeSame: Pairs of names, of which the first may mean the class that the second names.
     """
 
     classes: tuple[ClassRow, ...] = ()
     problems: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
     layout: str = ""
+    mayBeSame: tuple[tuple[str, str], ...] = ()
 
     @staticmethod
     def of(summary: Mapping[str, Any], names: tuple[str, ...]) -> Found:
@@ -39,6 +41,7 @@ class Found:
             _ofAll(summary.get("problems", ()), names),
             _ofAll(summary.get("doubts", ()), names),
             str(summary.get("layout") or ""),
+            tuple((str(one), str(other)) for one, other in summary.get("may_be_same", ())),
         )
 
 
@@ -132,6 +135,7 @@ def _withLate(row: CaseRow, late: Mapping[str, Any]) -> CaseRow:
         row,
         problems=(*row.problems, *map(str, late.get("problems", ()))),
         doubts=(*row.doubts, *map(str, late.get("doubts", ()))),
+        part=str(late.get("part", row.part)),
     )
 
 

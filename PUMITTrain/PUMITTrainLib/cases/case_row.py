@@ -19,6 +19,8 @@ class CaseState(enum.Enum):
     GOOD = "good"
     DOUBTFUL = "doubtful"
     BAD = "bad"
+    UNLABELLED = "unlabelled"
+    UNREVIEWED = "unreviewed"
     EXCLUDED = "excluded"
 
 
@@ -41,6 +43,11 @@ class CaseRow:
         doubts: Findings for the user to check, a sentence each.
         folder: Folder in which it was found; empty for one that is listed.
         nameInFolder: Name in that folder.
+        isUnlabelled: Whether it is a scan without labels.
+        unreviewed: Why its labels are no truth, in words; empty where they may be one.
+        isConfirmed: Whether the user wants such labels all the same.
+        part: How much of it is known, in words; empty for everything.
+        drawn: Classes that were drawn in it, as the user says; empty for what the labels tell.
     """
 
     name: str
@@ -57,6 +64,11 @@ class CaseRow:
     doubts: tuple[str, ...] = ()
     folder: str = ""
     nameInFolder: str = ""
+    isUnlabelled: bool = False
+    unreviewed: str = ""
+    isConfirmed: bool = False
+    part: str = ""
+    drawn: tuple[str, ...] = ()
 
     @property
     def key(self) -> CaseKey:
@@ -72,7 +84,15 @@ class CaseRow:
             return CaseState.BAD
         if not self.isChecked:
             return CaseState.UNCHECKED
+        if self.isUnlabelled:
+            return CaseState.UNLABELLED
+        if self.unreviewed and not self.isConfirmed:
+            return CaseState.UNREVIEWED
         return CaseState.DOUBTFUL if self.doubts else CaseState.GOOD
+
+
+# Cases that nothing is learnt from, and that stop no training.
+UNUSED = (CaseState.EXCLUDED, CaseState.UNLABELLED, CaseState.UNREVIEWED)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from slicer.i18n import tr as _
 from PUMITTrainLib.cases.bundle_pairs import BundlePair, bundlePairs
 from PUMITTrainLib.cases.case_config import dataConfig
 from PUMITTrainLib.cases.case_edits import (
+    ALL,
     CaseEdit,
     edited,
     readClasses,
@@ -26,8 +27,9 @@ from PUMITTrainLib.cases.case_edits import (
 from PUMITTrainLib.cases.case_folders import CaseFolder, SourceRow, readFolders, writeFolders
 from PUMITTrainLib.cases.case_list import CaseList, ListedCase, bareName
 from PUMITTrainLib.cases.case_reading import CaseReading
-from PUMITTrainLib.cases.case_row import CaseKey, CaseRow, CaseState, ClassRow
+from PUMITTrainLib.cases.case_row import UNUSED, CaseKey, CaseRow, CaseState, ClassRow
 from PUMITTrainLib.cases.checks import CaseCheck
+from PUMITTrainLib.cases.class_memory import ClassMemory, isCalled, joined
 from PUMITTrainLib.cases.scene_pairs import ScenePair, patientOf, scenePairs
 from PUMITTrainLib.choices import CaseSource
 from PUMITTrainLib.failures import sentenceOf
@@ -42,6 +44,7 @@ class CaseTable:
         status: Status board of the panel.
         parameters: Getter of the module's parameters, or None while the scene changes.
         onChanged: Callback after any change.
+        memory: Memory of what the user called classes.
     """
 
     def __init__(
@@ -51,12 +54,14 @@ class CaseTable:
         status: StatusBoard,
         parameters: Callable[[], Any],
         onChanged: Callable[[], None],
+        memory: ClassMemory,
     ) -> None:
         self._check = check
         self._background = background
         self._status = status
         self._parameters = parameters
         self._onChanged = onChanged
+        self._memory = memory
         check.onRow, check.onSummary, check.onChanged = self._takeRow, self._takeSummary, onChanged
         self._reading = CaseReading()
 
@@ -99,8 +104,8 @@ class CaseTable:
 
     @property
     def kept(self) -> tuple[CaseRow, ...]:
-        """Cases that are not left out."""
-        return tuple(row for row in self.rows if not row.isExcluded)
+        """Cases that are not left out; without labels, or with unreviewed ones, they are."""
+        return tuple(row for row in self.rows if row.state not in UNUSED)
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -143,7 +148,7 @@ class CaseTable:
     @property
     def isChecked(self) -> bool:
         """Whether all cases were read."""
-        rows = self.kept
+        rows = [row for row in self.rows if not row.isExcluded]
         return bool(rows) and all(row.isChecked or row.problems for row in rows)
 
     @property
@@ -159,15 +164,22 @@ class CaseTable:
     def sentence(self) -> str:
         """How many cases there are, and how many can be used."""
         kept = self.kept
-        if not kept:
+        if not self.rows:
             return _("No case yet.")
         usable = sum(row.state is not CaseState.BAD for row in kept)
         patients = len({row.patient or row.name for row in kept})
         if not self.isChecked:
             return _("Cases: {count}, not all checked.").format(count=len(kept))
-        return _("Cases: {count}; patients: {patients}; usable: {usable}.").format(
+        sentence = _("Cases: {count}; patients: {patients}; usable: {usable}.").format(
             count=len(kept), patients=patients, usable=usable
         )
+        for state, more in (
+            (CaseState.UNLABELLED, _("Scans without labels, not used for training: {count}.")),
+            (CaseState.UNREVIEWED, _("Unreviewed labels, not used: {count}.")),
+        ):
+            count = sum(row.state is state for row in self.rows)
+            sentence = f"{sentence} {more.format(count=count)}" if count else sentence
+        return sentence
 
     # Adding and removing
 
@@ -286,8 +298,39 @@ class CaseTable:
     # Editing
 
     def setExcluded(self, key: CaseKey, isExcluded: bool) -> None:
-        """Leave a case out, or take it in again."""
-        self._edit(key, isExcluded=isExcluded)
+        """Leave a case out, or take it in again, which confirms unreviewed labels."""
+        rows = {row.key: row for row in self.rows}
+        if key in rows and rows[key].unreviewed:
+            self._edit(key, isExcluded=False, isConfirmed=not isExcluded)
+        else:
+            self._edit(key, isExcluded=isExcluded)
+
+    def setDrawn(self, key: CaseKey, text: str) -> None:
+        """Say which classes were drawn in a case: names with commas, "all", or nothing."""
+        names = tuple(part.strip() for part in text.split(",") if part.strip())
+        if names and names != (ALL,):
+            unknown = [n for n in names if not any(isCalled(row, n) for row in self.classes)]
+            if unknown:
+                self._status.problem(
+                    _("No class is called {name}; known: {known}.").format(
+                        name=unknown[0], known=", ".join(row.name for row in self.classes)
+                    )
+                )
+                self._onChanged()
+                return
+        self._edit(key, drawn=names)
+
+    @property
+    def unreviewed(self) -> tuple[CaseRow, ...]:
+        """Cases that are not used, as their labels are unreviewed."""
+        return tuple(row for row in self.rows if row.state is CaseState.UNREVIEWED)
+
+    def confirmUnreviewed(self) -> int:
+        """Use all unreviewed labels; returns how many cases have them."""
+        keys = [row.key for row in self.unreviewed]
+        for key in keys:
+            self._edit(key, isConfirmed=True)
+        return len(keys)
 
     def setPatient(self, key: CaseKey, patient: str) -> None:
         """Say whose scan a case is; scans of one patient are never divided."""
@@ -301,6 +344,7 @@ class CaseTable:
             # One that was added by hand has no values yet, and a name that no case knows.
             read = self.namesRead(before) if before.values else ()
             classes[index] = renamed(named, before.name, read)
+            self._renameDrawn(before.name, named.name)
             self._keepClasses(classes)
 
     def addClass(self, row: ClassRow) -> None:
@@ -319,7 +363,35 @@ class CaseTable:
         parameters = self._parameters()
         if parameters is not None:
             parameters.classEdits = ""
+            self._memory.forget(self._folders())
             self._onChanged()
+
+    @property
+    def classQuestion(self) -> tuple[str, str] | None:
+        """A name in the labels, and the class that it may mean; None where nothing is to ask."""
+        rows = {row.name: row for row in self.classes}
+        for name, className in self._reading.found.mayBeSame:
+            target = rows.get(className)
+            isOpen = target is not None and not isCalled(target, name)
+            if isOpen and not self._memory.areApart(name, className):
+                return name, className
+        return None
+
+    def joinClasses(self, name: str, className: str) -> None:
+        """A name in the labels means a class, in all cases."""
+        rows = list(self.classes)
+        index = next((i for i, row in enumerate(rows) if row.name == className), None)
+        if index is not None:
+            other = next((row for row in rows if row.name == name), ClassRow(name))
+            rows[index] = joined(rows[index], other)
+            self._renameDrawn(name, rows[index].name)
+            self._renameDrawn(className, rows[index].name)
+            self._keepClasses([row for i, row in enumerate(rows) if i == index or row != other])
+
+    def keepClassesApart(self, name: str, className: str) -> None:
+        """A name in the labels means something else than a class."""
+        self._memory.keepApart(name, className)
+        self._onChanged()
 
     # Checking
 
@@ -366,6 +438,10 @@ class CaseTable:
         parameters = self._parameters()
         if parameters is not None:
             self._reading.end(summary, readEdits(parameters.caseEdits))
+            found = self._reading.found.classes
+            if not parameters.classEdits and found:
+                recalled = self._memory.recall(self._folders(), found)
+                parameters.classEdits = "" if recalled is None else writeClasses(recalled)
             self._onChanged()
 
     def _listedRow(self, cases: CaseList, case: ListedCase) -> CaseRow:
@@ -397,4 +473,20 @@ class CaseTable:
         parameters = self._parameters()
         if parameters is not None:
             parameters.classEdits = writeClasses(classes)
+            self._memory.remember(self._folders(), classes)
             self._onChanged()
+
+    def _folders(self) -> list[str]:
+        """Paths of the folders that cases come from."""
+        return [folder.folder for folder in readFolders(self._parameters().folders)]
+
+    def _renameDrawn(self, before: str, after: str) -> None:
+        """Classes that were drawn are named by their names."""
+        parameters = self._parameters()
+        if parameters is None:
+            return
+        edits = readEdits(parameters.caseEdits)
+        for key, edit in edits.items():
+            names = tuple(after if name == before else name for name in edit.drawn)
+            edits[key] = replace(edit, drawn=tuple(dict.fromkeys(names)))
+        parameters.caseEdits = writeEdits(edits)

@@ -12,7 +12,7 @@ from pumit.errors import PumitError
 from PUMITSlicerLib.status import StatusBoard
 from slicer.i18n import tr as _
 
-from PUMITTrainLib.cases.case_edits import CaseEdit, readEdits
+from PUMITTrainLib.cases.case_edits import CaseEdit, drawnForRecipe, readEdits
 from PUMITTrainLib.cases.case_list import CaseList, ListedCase
 from PUMITTrainLib.cases.case_row import CaseKey, CaseRow
 from PUMITTrainLib.cases.scene_snapshot import SceneSnapshot, snapshot, snapshotKey
@@ -169,9 +169,11 @@ class CaseCheck:
             self._written[case.key] = (key, images, label)
             row: dict[str, Any] = {"name": case.name, "label": str(label)}
             row["images"] = [str(image) for image in images]
-            patient = edits.get(case.editKey, CaseEdit()).patient
-            if patient:
-                row["patient"] = patient
+            edit = edits.get(case.editKey, CaseEdit())
+            if edit.patient:
+                row["patient"] = edit.patient
+            if edit.drawn:
+                row["drawn"] = drawnForRecipe(edit.drawn)
             data.setdefault("cases", []).append(row)
             self._writeNext(cases, listed, place + 1, edits, data, onReady, onFailed)
 
@@ -285,6 +287,9 @@ def caseRow(record: Mapping[str, Any]) -> CaseRow:
         doubts=tuple(str(text) for text in record.get("doubts", ())),
         folder=folder,
         nameInFolder=nameInFolder,
+        isUnlabelled=bool(record.get("is_unlabelled")),
+        unreviewed=str(record.get("unreviewed") or ""),
+        part=str(record.get("part") or ""),
     )
 
 

@@ -63,13 +63,21 @@ class SceneSnapshot:
             ending = f"_{index}" if len(self.volumes) > 1 else ""
             images.append(folder / f"{self.name}{ending}.nrrd")
             write_volume_file(volume.array, volume, images[-1])
+        return images, self.writeLabel(folder)
+
+    def writeLabel(self, folder: Path) -> Path:
+        """Write only the label into a folder; on a thread.
+
+        Raises:
+            ExportError: If it cannot be written.
+        """
         if self.labels is not None:
-            return images, self._writeLabels(folder, self.labels.array, self.labels)
+            return self._writeLabels(folder, self.labels.array, self.labels)
         shape = self.volumes[0].shape
         onVolume = {id(s.layer): _onWhole(s.layer, shape) for s in self.segments}
         if not any(labels.any() for labels in onVolume.values()):
             # Slicer's file cuts a segmentation to its segments, and there is nothing to cut to.
-            return images, self._writeLabels(folder, np.zeros(shape, np.uint8), self.volumes[0])
+            return self._writeLabels(folder, np.zeros(shape, np.uint8), self.volumes[0])
         made = {key: _image(labels, self.matrix) for key, labels in onVolume.items()}
         label = folder / f"{self.name}.seg.nrrd"
         writeSegmentationFile(
@@ -79,7 +87,7 @@ class SceneSnapshot:
             ],
             label,
         )
-        return images, label
+        return label
 
     def _writeLabels(self, folder: Path, labels: Array, geometry: Volume) -> Path:
         path = folder / f"{self.name}-label.nrrd"

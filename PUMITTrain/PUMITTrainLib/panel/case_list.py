@@ -8,7 +8,7 @@ from dataclasses import replace
 import qt
 from slicer.i18n import tr as _
 
-from PUMITTrainLib.cases.case_row import CaseRow, CaseState
+from PUMITTrainLib.cases.case_row import UNUSED, CaseRow, CaseState
 from PUMITTrainLib.panel.widgets.table_cells import AMBER, GREY, RED, Cell, TableCells
 
 _CASE, _REMARKS, _LABELLED, _PATIENT = range(4)
@@ -39,6 +39,8 @@ class CaseTableWidget:
         table.connect("itemSelectionChanged()", self._showDetail)
         ui.removeCasesButton.connect("clicked()", self._onRemove)
         ui.checkCasesButton.connect("clicked()", self._onCheck)
+        ui.confirmCasesButton.connect("clicked()", logic.cases.confirmUnreviewed)
+        ui.drawnEdit.connect("editingFinished()", self._onDrawn)
         ui.caseDetailLabel.hide()
 
     def refresh(self) -> None:
@@ -56,6 +58,11 @@ class CaseTableWidget:
         # "good" in every row would take room from what else is said.
         isAllGood = all(row.state is CaseState.GOOD for row in self._shown)
         ui.caseTable.setColumnHidden(_REMARKS, isAllGood)
+        unreviewed = cases.unreviewed
+        ui.confirmCasesButton.visible = bool(unreviewed)
+        ui.confirmCasesButton.text = _("Use unreviewed labels ({count})").format(
+            count=len(unreviewed)
+        )
         ui.removeCasesButton.enabled = bool(self._shown)
         ui.removeCasesButton.toolTip = (
             _("Remove the selected cases from the table; files and scene stay as they are")
@@ -82,6 +89,16 @@ class CaseTableWidget:
         self._ui.caseDetailLabel.visible = isOne
         if isOne:
             self._ui.caseDetailLabel.text = detailOf(selected[0])
+        # Of one class there is nothing to tell apart.
+        canTell = isOne and len(self._logic.cases.classes) > 1 and not selected[0].isUnlabelled
+        self._ui.drawnFrame.visible = canTell
+        if canTell and not self._ui.drawnEdit.hasFocus():
+            self._ui.drawnEdit.text = ", ".join(selected[0].drawn)
+
+    def _onDrawn(self) -> None:
+        selected, text = self.selected(), self._ui.drawnEdit.text
+        if len(selected) == 1 and text != ", ".join(selected[0].drawn):
+            self._logic.cases.setDrawn(selected[0].key, text)
 
     def _onChanged(self, row: int, column: int) -> None:
         if self._cells.isFilling or row >= len(self._shown):
@@ -111,27 +128,39 @@ class CaseTableWidget:
 def rowCells(row: CaseRow) -> tuple[Cell, ...]:
     """The cells of a case, in the order of the columns."""
     remarks = (*row.problems, *row.doubts)
-    color = {CaseState.BAD: RED, CaseState.DOUBTFUL: AMBER}.get(row.state, "")
-    if row.state in (CaseState.EXCLUDED, CaseState.UNCHECKED):
+    if row.state is CaseState.UNREVIEWED:
+        others = (text for text in remarks if text != row.unreviewed)
+        remarks = (_("Not used: {why}. Tick to use it.").format(why=row.unreviewed), *others)
+    amber = dict.fromkeys((CaseState.DOUBTFUL, CaseState.UNREVIEWED), AMBER)
+    color = {CaseState.BAD: RED, **amber}.get(row.state, "")
+    if row.state in (CaseState.EXCLUDED, CaseState.UNCHECKED, CaseState.UNLABELLED):
         color = GREY
     shown = {
         CaseState.EXCLUDED: _("left out"),
         CaseState.UNCHECKED: _("not read yet"),
+        CaseState.UNLABELLED: _("no labels: not used"),
         CaseState.GOOD: _("ready"),
     }
     remark = shown.get(row.state) or " ".join(remarks)
     picture = str(row.thumbnail) if row.thumbnail is not None else ""
     labelled = classesInWords(row)
+    # A scan without labels has nothing to choose.
+    isTicked = None if row.state is CaseState.UNLABELLED else row.state not in UNUSED
     return (
-        Cell(row.name, row.title, color, picture, not row.isExcluded),
+        Cell(row.name, row.title, color, picture, isTicked),
         Cell(remark, "\n".join(remarks), color),
-        Cell(labelled, "\n".join(_voxels(row))),
+        Cell(labelled, "\n".join([*_voxels(row), *_part(row)])),
         Cell(
             row.patient,
             _("Double-click to say whose scan it is; empty where each case is another patient"),
             isEditable=True,
         ),
     )
+
+
+def _part(row: CaseRow) -> list[str]:
+    """That a case is labelled in part, in a line, where it is."""
+    return [_("Labelled in part: {part}").format(part=row.part)] if row.part else []
 
 
 def _named(row: CaseRow, names: Mapping[str, str]) -> CaseRow:
@@ -142,8 +171,8 @@ def _named(row: CaseRow, names: Mapping[str, str]) -> CaseRow:
 def classesInWords(row: CaseRow) -> str:
     """The classes of a case with their voxels, the first few."""
     lines = _voxels(row)
-    more = "; ..." if len(lines) > _MOST_CLASSES else ""
-    return "; ".join(lines[:_MOST_CLASSES]) + more
+    more = ["..."] if len(lines) > _MOST_CLASSES else []
+    return "; ".join([*lines[:_MOST_CLASSES], *more, *([row.part] if row.part else [])])
 
 
 def detailOf(row: CaseRow) -> str:
@@ -154,6 +183,7 @@ def detailOf(row: CaseRow) -> str:
         lines.append(f"{_size(row)}, {_spacing(row)} mm{channels}")
     if row.classes:
         lines.append(_("Labelled voxels of {classes}").format(classes="; ".join(_voxels(row))))
+    lines += _part(row)
     lines += [_("Problem: {text}").format(text=text) for text in row.problems]
     lines += [_("Warning: {text}").format(text=text) for text in row.doubts]
     return "\n".join(lines)

@@ -55,6 +55,8 @@ class CasesSection:
             (CaseState.BAD, _("{count} with problems")),
             (CaseState.DOUBTFUL, _("{count} with warnings")),
             (CaseState.EXCLUDED, _("{count} left out")),
+            (CaseState.UNLABELLED, _("{count} without labels")),
+            (CaseState.UNREVIEWED, _("{count} not reviewed")),
         ):
             if counts[state]:
                 words.append(text.format(count=counts[state]))

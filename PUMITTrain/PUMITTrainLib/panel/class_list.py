@@ -61,6 +61,8 @@ class ClassList:
         ui.addClassButton.connect("clicked()", self._onAdd)
         ui.removeClassButton.connect("clicked()", self._onRemove)
         ui.resetClassesButton.connect("clicked()", logic.cases.resetClasses)
+        ui.sameClassButton.connect("clicked()", self._onSame)
+        ui.otherClassButton.connect("clicked()", self._onOther)
         ui.classTermEdit.setCompleter(self._completer)
         ui.classTermEdit.connect("textEdited(QString)", self._onTermEdited)
         ui.classTermEdit.connect("returnPressed()", self._onTerm)
@@ -79,6 +81,25 @@ class ClassList:
         for name in _WIDGETS:
             getattr(self._ui, name).visible = hasClasses
         self._showTerm()
+        self._showQuestion()
+
+    def _showQuestion(self) -> None:
+        ui, question = self._ui, self._logic.cases.classQuestion
+        ui.sameClassFrame.visible = question is not None
+        if question is not None:
+            ui.sameClassLabel.text = _(
+                "Some labels have {name}, and no case with it has {other}. Is that the same?"
+            ).format(name=question[0], other=question[1])
+
+    def _onSame(self) -> None:
+        question = self._logic.cases.classQuestion
+        if question is not None:
+            self._logic.cases.joinClasses(*question)
+
+    def _onOther(self) -> None:
+        question = self._logic.cases.classQuestion
+        if question is not None:
+            self._logic.cases.keepClassesApart(*question)
 
     @property
     def _index(self) -> int:

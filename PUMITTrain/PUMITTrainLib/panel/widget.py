@@ -11,6 +11,7 @@ from PUMITSlicerLib.status_line import StatusLine
 from slicer.i18n import tr as _
 
 from PUMITTrainLib.panel.cases_section import CasesSection
+from PUMITTrainLib.panel.compare_section import CompareSection
 from PUMITTrainLib.panel.learn_section import LearnSection
 from PUMITTrainLib.panel.result_section import ResultSection
 from PUMITTrainLib.panel.run_section import RunSection
@@ -61,6 +62,7 @@ class TrainWidget:
         self.learnSection = LearnSection(self.ui, logic)
         self.runSection = RunSection(self.ui, logic)
         self.resultSection = ResultSection(self.ui, logic, self.dialogs)
+        self.compareSection = CompareSection(self.ui, logic)
         self.ui.helpLabel.text = helpText()
         self._parameters = None
         self._isRefreshing = self._isStale = False
@@ -112,7 +114,7 @@ class TrainWidget:
                 self.casesSection.source.showSource()
             for section in (
                 *(self.setupSection, self.casesSection, self.learnSection),
-                *(self.runSection, self.resultSection),
+                *(self.runSection, self.resultSection, self.compareSection),
             ):
                 section.refresh()
         finally:

@@ -62,6 +62,10 @@ class Starter:
         if self._cases.problems:
             return self._cases.problems[0]
         if not self._cases.kept:
+            if self._cases.unreviewed:
+                return _("All labels are unreviewed: tick those that are right.")
+            if any(row.isUnlabelled for row in self._cases.rows):
+                return _("No scan has labels that can be used: draw in some of them first.")
             return _("Every case is left out: tick those to train on.")
         problem = self._planning.recipeProblem
         return problem.sentence if problem is not None else ""

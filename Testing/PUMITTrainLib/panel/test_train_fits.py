@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from train_module import TrainModule, addToTable, start, writeRun
+from train_module import TrainModule, addToTable, chooseFolder, site, start, writeRun
 from train_scene import goodCase
 
-SECTIONS = ("casesSection", "learnSection", "runSection", "resultSection")
+SECTIONS = (*("casesSection", "learnSection", "runSection", "resultSection", "compareSection"),)
 
 
 def check(module: TrainModule, file: Path, section: str = "") -> None:
@@ -120,3 +120,47 @@ def test_the_result_fits(module: TrainModule, screenshots: Path, result: str) ->
         assert module.ui.useButton.enabled
     check(module, screenshots / f"train_result_{result.replace(' ', '_')}.png", "resultSection")
     assert module.ui.worstLabel.isVisible() == bool(cases)
+
+
+def test_labels_of_every_kind_fit(module: TrainModule, tmp_path: Path, screenshots: Path) -> None:
+    folder = site(tmp_path / "hippocampus with a long name", 4)
+    chooseFolder(module, folder)
+    call = module.programs.last
+    classes = {"hippocampus head": 1234, "hippocampus body": 567}
+    states: list[dict[str, Any]] = [
+        {"classes": classes},
+        {"classes": classes, "part": "36 % known, hippocampus body not drawn"},
+        {"classes": classes, "doubts": ["made by hippo, not reviewed"]},
+        {"is_unlabelled": True},
+    ]
+    for number, state in enumerate(states, start=1):
+        name = f"case_{number:03}"
+        record = {**goodCase(name), "folder": str(folder), "in_folder": name, "classes": {}}
+        unreviewed = (*state.get("doubts", ()), "")[0]
+        call.emit({**record, **state, "unreviewed": unreviewed})
+    rows = [{"name": name, "value": n} for n, name in enumerate(("class 1", *classes), start=1)]
+    pairs = [["hippocampus head", "class 1"]]
+    call.emit({"summary": {"classes": rows, "may_be_same": pairs}})
+    call.end()
+    module.settle()
+    check(module, screenshots / "train_labels.png", "casesSection")
+
+
+def test_a_comparison_fits(module: TrainModule, screenshots: Path) -> None:
+    volume = module.addVolume("CT thorax abdomen with contrast")
+    nodes = [module.addSegmentation(volume, f"Segmentation by reader {n}") for n in (1, 2)]
+    module.process()
+    module.ui.referenceSelector.setCurrentNode(nodes[0])
+    module.ui.comparedSelector.setCurrentNode(nodes[1])
+    module.press(module.ui.compareButton)
+    module.settle()
+    call = module.programs.last
+    for name in ("left ventricular myocardium", "liver"):
+        row = {"label": name, "dice": 0.91234, "nsd": 0.87, "hd95_mm": 12.3}
+        call.emit({**row, "predicted_ml": 1234.5, "true_ml": 1312.25})
+    place = {"label": "liver", "is_missing": True, "depth_mm": 12.34}
+    call.emit({"mean": {}, "places": [{**place, "position_ras": [1.0, 2.0, 3.0]}]})
+    call.end()
+    module.settle()
+    module.ui.compareSection.collapsed = False
+    check(module, screenshots / "train_compare.png", "compareSection")

@@ -144,3 +144,62 @@ def test_hidden_files_are_no_cases(run: Any, folders: Any) -> None:
         (folder / "._a.nii.gz").write_bytes(b"\0\5\26\7")
     ran = run("evaluate", *folders)
     assert (ran.status, ran.err) == (0, "")
+
+
+def test_two_files_are_compared_whatever_they_are_called(run: Any, folders: Any) -> None:
+    pair = ("--predictions", folders[1] / "a.nii.gz", "--labels", folders[3] / "b.nrrd")
+    ran = run("evaluate", *pair, "--nsd", 0.5, "--places", 9, "--json")
+    assert ran.status == 0, ran.err
+    first, second, last = (json.loads(line) for line in ran.out.splitlines())
+    assert (first["case"], first["label"]) == ("b", "1")
+    assert first["dice"] == pytest.approx(0.8)
+    voxels = 3 * 5 * 6
+    assert first["true_ml"] == first["predicted_ml"] == pytest.approx(voxels * 3 / 1000)
+    # Of each surface the voxels in the two rows that differ are a millimetre away.
+    assert 0 < first["nsd"] < 1
+    assert second["nsd"] == second["dice"] == 1.0
+    assert last["mean"]["1"]["nsd"]["mean"] == first["nsd"]
+    places = last["places"]
+    assert {place["is_missing"] for place in places} == {True, False}
+    assert {place["label"] for place in places} == {"1"}
+
+
+def test_one_file_and_a_folder_are_not_compared(refused: Any, folders: Any) -> None:
+    line = refused("evaluate", "--predictions", folders[1] / "a.nii.gz", *folders[2:])
+    assert "no folder 'a.nii.gz'" in line
+    assert "--places is for a comparison" in refused("evaluate", folders[1], "--places", 3)
+
+
+def test_voxels_to_ignore_count_for_nothing(run: Any, folders: Any, tmp_path: Path) -> None:
+    truth = labels()
+    truth[:, :3] = 5
+    for case in ("a", "b"):
+        save(truth, tmp_path / "labels" / f"{case}.nrrd")
+    content = {"labels": {"background": 0, "x": 1, "y": 2, "ignore": 5}}
+    (tmp_path / "dataset.json").write_text(json.dumps(content))
+    ran = run("evaluate", *folders, "--classes", tmp_path / "dataset.json", "--json")
+    rows = [json.loads(line) for line in ran.out.splitlines()[:-1]]
+    assert rows[2]["dice"] == rows[3]["dice"] == 1.0
+    assert [row["label"] for row in rows] == ["x", "y", "x", "y"]
+
+
+def test_segmentations_that_are_cropped_to_their_segments_are_compared(
+    run: Any, tmp_path: Path
+) -> None:
+    """As Slicer saves them: each cut to what is drawn in it."""
+    for name, shift, part in (
+        ("predictions", 1, (slice(0, 5), slice(1, 12))),
+        ("labels", 0, (slice(1, 6), slice(2, 12))),
+    ):
+        (tmp_path / name).mkdir()
+        inside = labels(shift)[part]
+        origin = (5.0, 7.0 + part[1].start, 9.0 + 3.0 * part[0].start)
+        volume = Volume(inside, SPACING, origin)
+        segments = tuple(Segment(n, inside == i) for i, n in enumerate(("x", "y"), start=1))
+        path = tmp_path / name / "a.seg.nrrd"
+        write_seg_nrrd(Segmentation(volume, segments, Algorithm("a", "1")), path)
+    options = ("--predictions", tmp_path / "predictions", "--labels", tmp_path / "labels")
+    ran = run("evaluate", *options, "--json")
+    assert ran.status == 0, ran.err
+    rows = [json.loads(line) for line in ran.out.splitlines()[:-1]]
+    assert [row["dice"] for row in rows] == [pytest.approx(0.8), 1.0]

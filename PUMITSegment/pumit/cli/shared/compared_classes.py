@@ -36,6 +36,16 @@ def compared_classes(text: str) -> tuple[ComparedClass, ...]:
     return _classes_of_model(text)
 
 
+def ignored_of(text: str) -> int | None:
+    """The value that a `dataset.json` gives to voxels that count for nothing, or None."""
+    from pumit.training.data.dataset_json import ignored_value
+    from pumit.training.recipes.reader import read_yaml
+
+    path = Path(text)
+    labels = read_yaml(path).get("labels") if path.suffix.lower() == ".json" else None
+    return ignored_value(labels) if isinstance(labels, Mapping) else None
+
+
 def _classes_of_file(path: Path) -> tuple[ClassValue, ...]:
     from pumit.training.data.classes import classes_from
     from pumit.training.data.dataset_json import classes_of_labels

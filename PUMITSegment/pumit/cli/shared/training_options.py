@@ -42,6 +42,15 @@ def add_training_options(parser: argparse.ArgumentParser, output: str) -> None:
     )
 
 
+def add_unreviewed_option(parser: argparse.ArgumentParser) -> None:
+    """Declare the user's word on unreviewed labels."""
+    parser.add_argument(
+        "--use-unreviewed",
+        action="store_true",
+        help="also use labels that a model made or that are in progress, unreviewed",
+    )
+
+
 def until_stopped(command: str, train: Callable[[], object]) -> int:
     """Train; returns the exit status: 0, also of a run that was told to stop; 130 after Ctrl-C.
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,6 @@ from pumit.geometry import Triple
 from pumit.io.parser_errors import muted_stderr, parsing
 from pumit.volume import Volume
 
-# Doubt of labels that no person has reviewed: no truth to validate on.
-UNREVIEWED = "made by a model, not reviewed"
 SMALL_NUMBERS = 1 << 16  # label values below it are looked up in a table
 _BLOCK_VALUES = 1 << 20
 
@@ -33,7 +32,7 @@ class LabelledSegment:
         name: Its name; empty where the file names none.
         terminology: Meaning as Slicer's terminology entry; empty where the file does not say.
         color_rgb: Display colour, each part in 0..1.
-        is_unreviewed: Whether the file says that a model made it, and nobody that it is right.
+        unreviewed: Why it is no truth, in words, as `unreviewed_sentence` says; else empty.
     """
 
     value: int
@@ -41,7 +40,7 @@ class LabelledSegment:
     name: str = ""
     terminology: str = ""
     color_rgb: Triple | None = None
-    is_unreviewed: bool = False
+    unreviewed: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +57,11 @@ class LabelFile:
     volume: Volume
     segments: tuple[LabelledSegment, ...]
     doubts: tuple[str, ...] = ()
+
+    @property
+    def unreviewed(self) -> str:
+        """Why its labels are no truth, in words; empty where nothing says that they are none."""
+        return next((s.unreviewed for s in self.segments if s.unreviewed), "")
 
     @property
     def is_named(self) -> bool:
@@ -96,12 +100,55 @@ def read_label_file(path: Path) -> LabelFile:
         segments = tuple(LabelledSegment(int(v)) for v in distinct_values(volume.array) if v > 0)
     if any(segment.layer >= volume.channels for segment in segments):
         raise VolumeError("The file names a segment on a layer that it lacks; export it again.")
-    return LabelFile(volume, segments, unreviewed_doubts(segments))
+    by_model = manifest_sentence(path)
+    if by_model:
+        segments = tuple(replace(segment, unreviewed=by_model) for segment in segments)
+    return with_review(LabelFile(volume, segments))
 
 
-def unreviewed_doubts(segments: Sequence[LabelledSegment]) -> tuple[str, ...]:
-    """The doubt of labels of which some are a model's own work."""
-    return (UNREVIEWED,) if any(segment.is_unreviewed for segment in segments) else ()
+def with_review(file: LabelFile) -> LabelFile:
+    """Labels with the doubt that they are unreviewed, where that is so."""
+    return replace(file, doubts=(file.unreviewed, *file.doubts)) if file.unreviewed else file
+
+
+def unreviewed_sentence(kind: str, model: str, status: str) -> str:
+    """Why a segment is no truth to train or validate on, in words; empty where it may be one.
+
+    Args:
+        kind: How it was made, in DICOM's words: AUTOMATIC, SEMIAUTOMATIC or MANUAL; may be empty.
+        model: Name of the model that made it; may be empty.
+        status: Slicer's status of a segment: inprogress, flagged or completed; may be empty.
+    """
+    if status == "completed":
+        return ""
+    # A person who draws with a model's help says so by the kind.
+    is_open = status in ("inprogress", "flagged")
+    if kind == "AUTOMATIC" or (model and (is_open or kind not in ("SEMIAUTOMATIC", "MANUAL"))):
+        return f"made by {model or 'a model'}, not reviewed"
+    if is_open:
+        text = "as in progress" if status == "inprogress" else "for review"
+        return f"marked {text}, not reviewed"
+    return ""
+
+
+def manifest_sentence(path: Path) -> str:
+    """That a model made a label file, as a manifest of `pumit predict` beside it says; else empty.
+
+    A file that was changed since has another hash, and counts as reviewed.
+    """
+    suffix = ".nii.gz" if path.name.lower().endswith(".nii.gz") else path.suffix
+    manifest = path.with_name(f"{path.name[: len(path.name) - len(suffix)]}.manifest.json")
+    if not manifest.is_file():
+        return ""
+    try:
+        content = json.loads(manifest.read_text(encoding="utf-8"))
+        model, expected = content["model"], content["result"]["sha256"]
+        kind, name = str(model["kind"]), str(model["name"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""  # of another program
+    with path.open("rb") as file:
+        is_same = hashlib.file_digest(file, "sha256").hexdigest() == expected
+    return unreviewed_sentence(kind, name, "") if is_same else ""
 
 
 def _read_volume(path: Path) -> Volume:
@@ -157,11 +204,12 @@ def named_segments(path: Path) -> tuple[LabelledSegment, ...]:
         pairs = dict(tag.partition(":")[::2] for tag in tags)
         color = _color(header.get(f"Segment{i}_Color", ""))
         terms = pairs.get("TerminologyEntry", pairs.get("Terminology", ""))
-        is_automatic = pairs.get("DICOM.SegmentAlgorithmType") == "AUTOMATIC"
-        is_open = pairs.get("Segmentation.Status") != "completed"
-        found.append(
-            LabelledSegment(int(value), int(layer), name, terms, color, is_automatic and is_open)
+        sentence = unreviewed_sentence(
+            pairs.get("DICOM.SegmentAlgorithmType", ""),
+            pairs.get("DICOM.SegmentAlgorithmName", ""),
+            pairs.get("Segmentation.Status", ""),
         )
+        found.append(LabelledSegment(int(value), int(layer), name, terms, color, sentence))
     return tuple(found)
 
 

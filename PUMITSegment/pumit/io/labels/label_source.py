@@ -14,7 +14,13 @@ from pumit.errors import AmbiguousSeriesError, VolumeError
 from pumit.io.file_part import split_part
 from pumit.io.labels.channel_files import joined_channels
 from pumit.io.labels.grid_match import place, put, same_grid
-from pumit.io.labels.label_file import LabelFile, LabelledSegment, named_segments, read_label_file
+from pumit.io.labels.label_file import (
+    LabelFile,
+    LabelledSegment,
+    manifest_sentence,
+    named_segments,
+    read_label_file,
+)
 from pumit.io.labels.label_objects import (
     LabelObject,
     label_object,
@@ -153,6 +159,63 @@ def on_grid(labels: LabelFile, image: Volume) -> LabelFile:
     if placement.doubt:
         doubts.append(f"the grid of {what} {placement.doubt}")
     return LabelFile(volume, labels.segments, tuple(doubts))
+
+
+def on_common_grid(labels: LabelFile, other: LabelFile) -> tuple[LabelFile, LabelFile]:
+    """Bring two label files onto one grid; a file with named segments may be cropped to them.
+
+    Args:
+        labels: Labels that are moved.
+        other: Labels on whose grid they are brought, which becomes larger where they reach beyond.
+
+    Raises:
+        VolumeError: If voxels do not correspond.
+    """
+    if other.is_named:
+        placement = place(labels.volume, other.volume, "the segmentation")
+        low = np.minimum(placement.start, 0)
+        high = np.maximum(np.add(placement.start, placement.shape), other.volume.shape)
+        other = _extended(other, low, high)
+    return on_grid(labels, other.volume), other
+
+
+def _extended(
+    labels: LabelFile, low: npt.NDArray[np.int64], high: npt.NDArray[np.int64]
+) -> LabelFile:
+    """Labels with background around them, from one index (d, h, w) to before another."""
+    volume = labels.volume
+    more = [(int(-a), int(b - n)) for a, b, n in zip(low, high, volume.shape, strict=True)]
+    if not any(map(any, more)):
+        return labels
+    leading = [(0, 0)] * (volume.array.ndim - 3)
+    left, posterior, superior = (float(v) for v in volume.index_to_world(low))
+    array = np.pad(volume.array, [*leading, *more])
+    grid = replace(volume, array=array, origin_lps=(left, posterior, superior))
+    return replace(labels, volume=grid)
+
+
+def unreviewed_of(paths: Sequence[Path]) -> str:
+    """Why labels are no truth to train or validate on, in words; reads headers, and no voxels.
+
+    Empty where nothing says so, or a file cannot be read: reading it tells that.
+    """
+    for path in paths:
+        file, part = split_part(path)
+        try:
+            if is_bundle(file):
+                segments = announced_segments(path)
+            elif (found := label_object(path)) is not None:
+                segments = found.segments
+            else:
+                segments = named_segments(file) if file.name.lower().endswith(".nrrd") else ()
+            sentences = [s.unreviewed for s in segments if s.unreviewed]
+            if not part:
+                sentences.append(manifest_sentence(file))
+        except (VolumeError, OSError):
+            continue
+        if any(sentences):
+            return next(filter(None, sentences))
+    return ""
 
 
 def announced_segments(path: Path) -> tuple[LabelledSegment, ...]:

@@ -15,7 +15,12 @@ from pumit.errors import VolumeError
 from pumit.geometry import Floats
 from pumit.io.dicom.codes import color_of
 from pumit.io.dicom.files import first_value
-from pumit.io.labels.label_file import LabelFile, LabelledSegment
+from pumit.io.labels.label_file import (
+    LabelFile,
+    LabelledSegment,
+    unreviewed_sentence,
+    with_review,
+)
 from pumit.io.labels.label_layers import LabelLayers
 from pumit.io.labels.planar_contours import fill_contours
 from pumit.io.parser_errors import parsing
@@ -79,7 +84,7 @@ def read_rt_struct(path: Path, image: Volume) -> LabelFile:
                 "scan."
             )
         volume = replace(image, array=layers.array(), source=None)
-    return LabelFile(volume, tuple(found), tuple(doubts))
+    return with_review(LabelFile(volume, tuple(found), tuple(doubts)))
 
 
 def regions_of(struct: Dataset) -> dict[int, LabelledSegment]:
@@ -88,11 +93,15 @@ def regions_of(struct: Dataset) -> dict[int, LabelledSegment]:
         int(first_value(item, "ReferencedROINumber") or 0): color_of(item, "ROIDisplayColor")
         for item in first_value(struct, "ROIContourSequence") or []
     }
+    is_approved = str(first_value(struct, "ApprovalStatus") or "") == "APPROVED"
     found: dict[int, LabelledSegment] = {}
     for item in first_value(struct, "StructureSetROISequence") or []:
         number = int(item.ROINumber)
         name = " ".join(str(first_value(item, "ROIName") or "").split()) or f"ROI {number}"
-        found[number] = LabelledSegment(len(found) + 1, 0, name, "", colors.get(number))
+        kind = str(first_value(item, "ROIGenerationAlgorithm") or "")
+        sentence = "" if is_approved else unreviewed_sentence(kind, "", "")
+        color = colors.get(number)
+        found[number] = LabelledSegment(len(found) + 1, 0, name, "", color, sentence)
     if len(found) > MOST_ROIS:
         raise VolumeError(
             f"The RTSTRUCT has {len(found)} regions, at most {MOST_ROIS} can be used."

@@ -24,7 +24,8 @@ from pumit.io.labels.label_file import (
     LabelFile,
     LabelledSegment,
     distinct_values,
-    unreviewed_doubts,
+    unreviewed_sentence,
+    with_review,
 )
 from pumit.io.labels.label_layers import LabelLayers
 from pumit.io.parser_errors import parsing
@@ -78,14 +79,13 @@ def read_dicom_seg(paths: Sequence[Path], image: Volume) -> LabelFile:
         else:
             placed, missing, lost = _add_segments(parts, kind, frames, layers, segments)
         volume = replace(image, array=layers.array(), source=None)
-    doubts = list(unreviewed_doubts(segments))
-    doubts += [f"DICOM-SEG: {lost} voxels lie outside of the image"] if lost else []
+    doubts = [f"DICOM-SEG: {lost} voxels lie outside of the image"] if lost else []
     off = max((f.placement for f in frames), key=lambda p: p.error_voxels).doubt if frames else ""
     if off:
         doubts.append(f"DICOM-SEG: {off}")
     if missing:
         doubts.append(f"DICOM-SEG: has no frame of {', '.join(missing)}")
-    return LabelFile(volume, tuple(placed), tuple(doubts))
+    return with_review(LabelFile(volume, tuple(placed), tuple(doubts)))
 
 
 def segments_of(seg: Dataset) -> list[LabelledSegment]:
@@ -101,8 +101,10 @@ def segments_of(seg: Dataset) -> list[LabelledSegment]:
         name = name or f"Segment {value}"
         terms = terminology_of(item)
         color = color_of(item, "RecommendedDisplayCIELabValue")
-        is_automatic = str(first_value(item, "SegmentAlgorithmType") or "") == "AUTOMATIC"
-        found.append(LabelledSegment(value, 0, name, terms, color, is_automatic))
+        kind = str(first_value(item, "SegmentAlgorithmType") or "")
+        model = " ".join(str(first_value(item, "SegmentAlgorithmName") or "").split())
+        sentence = unreviewed_sentence(kind, model, "")
+        found.append(LabelledSegment(value, 0, name, terms, color, sentence))
     return found
 
 

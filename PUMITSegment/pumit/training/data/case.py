@@ -10,13 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from pumit.errors import VolumeError
-from pumit.io.labels.label_file import count_values
+from pumit.io.labels.label_file import LabelFile, count_values
 from pumit.io.labels.label_source import read_all_labels, read_scan
 from pumit.preprocessing.channels import image_channels
 from pumit.preprocessing.network_axes import NetworkAxes, Orientation
 from pumit.training.data.class_matching import class_labels
-from pumit.training.data.classes import ClassValue, region_table
+from pumit.training.data.classes import UNKNOWN, ClassValue, region_table
 from pumit.training.data.file_pairs import LabelledCase
+from pumit.training.data.known_labels import cut_classes, known_labels
 from pumit.volume import Volume
 
 FOREGROUND_SAMPLES = 10_000  # voxels of a case that count for the intensities of the data set
@@ -29,14 +30,18 @@ class LabelledVolume:
     Attributes:
         name: Name of the case.
         volume: The scan, all channels in one.
-        labels: (D, H, W), 0 background, i the i-th class; of regions the i-th of `base_values`.
+        labels: (D, H, W), 0 background, i the i-th class; of regions the i-th of `base_values`;
+            `UNKNOWN` where that is not known.
         doubts: Doubtful labels, which may be right, in words.
+        drawn: Whether each class was drawn; one that was not may be anywhere in the background.
+            None for all.
     """
 
     name: str
     volume: Volume
     labels: npt.NDArray[np.uint8]
     doubts: tuple[str, ...] = ()
+    drawn: tuple[bool, ...] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +59,9 @@ class CaseFacts:
         is_integer: Whether intensities are whole numbers.
         digest: Fingerprint of the image's voxels.
         doubts: Doubts of the `LabelledVolume`.
+        known_share: Part of the voxels that are known.
+        drawn: Whether each class was drawn; None for all.
+        cut: Classes, from 1 on, that touch what is unknown, so that their ends are not known.
     """
 
     name: str
@@ -66,6 +74,14 @@ class CaseFacts:
     is_integer: bool
     digest: str
     doubts: tuple[str, ...] = ()
+    known_share: float = 1.0
+    drawn: tuple[bool, ...] | None = None
+    cut: frozenset[int] = frozenset()
+
+    def undrawn(self, names: Sequence[str]) -> list[str]:
+        """Names of the classes that were not drawn, of those of all classes."""
+        there = self.drawn or (True,) * len(names)
+        return [name for name, is_drawn in zip(names, there, strict=True) if not is_drawn]
 
 
 def read_labelled(case: LabelledCase, classes: Sequence[ClassValue]) -> LabelledVolume:
@@ -82,10 +98,31 @@ def read_labelled(case: LabelledCase, classes: Sequence[ClassValue]) -> Labelled
     try:
         volume = read_scan(case.images, case.label)
         file = read_all_labels(case.labels, volume)
-        found = class_labels(file, classes)
+        return labelled_volume(case, volume, file, classes)
     except (VolumeError, OSError) as error:
         raise VolumeError(f"{case.name}: {one_line(error)}") from None
-    return LabelledVolume(case.name, volume, found.labels, (*file.doubts, *found.doubts))
+
+
+def labelled_volume(
+    case: LabelledCase, volume: Volume, file: LabelFile, classes: Sequence[ClassValue]
+) -> LabelledVolume:
+    """A scan with its labels in terms of classes, and what of them is known.
+
+    Args:
+        case: What the user says of its labels.
+        volume: The scan.
+        file: Its labels, on its grid.
+        classes: Values of the label map and what they mean.
+
+    Raises:
+        VolumeError: If the label map holds what no class names, or the user names no class.
+    """
+    found = class_labels(file, classes, case.ignore_value)
+    labels, drawn = known_labels(found, classes, drawn=case.drawn, known=case.known)
+    doubts = [*file.doubts, *found.doubts]
+    if case.known == "strokes" and not (labels == 0).any():
+        doubts.append("has no stroke of a segment that is called background")
+    return LabelledVolume(case.name, volume, labels, tuple(doubts), drawn)
 
 
 def one_line(error: Exception) -> str:
@@ -109,7 +146,8 @@ def facts_of(
     count = case.volume.channels
     channels = image_channels(case.volume, count)
     members = region_table(classes)  # (classes, 1 + base values)
-    counts = count_values(case.labels, members.shape[1] - 1)
+    every = count_values(case.labels, UNKNOWN)
+    unknown, counts = int(every[UNKNOWN]), every[: members.shape[1]]
     places = _labelled(case.labels, max(1, int(counts[1:].sum()) // FOREGROUND_SAMPLES))
     samples = [c.reshape(-1)[places].astype(np.float32) for c in channels]
     voxels = (counts[0], *(members @ counts))
@@ -125,6 +163,9 @@ def facts_of(
         case.volume.array.dtype.kind in "iu" or bool((np.mod(samples, 1) == 0).all()),
         digest.hexdigest(),
         case.doubts,
+        1 - unknown / case.labels.size,
+        case.drawn,
+        cut_classes(case.labels, classes) if unknown else frozenset(),
     )
 
 
@@ -133,7 +174,7 @@ def _labelled(labels: npt.NDArray[np.uint8], step: int) -> npt.NDArray[np.int64]
     found: list[npt.NDArray[np.int64]] = []
     count = 0
     for k, part in enumerate(labels):
-        inside = np.flatnonzero(part)
+        inside = np.flatnonzero((part > 0) & (part != UNKNOWN))
         found.append(inside[-count % step :: step] + k * part.size)
         count += len(inside)
     return np.concatenate(found)

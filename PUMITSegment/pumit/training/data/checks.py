@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from pumit.errors import VolumeError
-from pumit.io.labels.label_file import UNREVIEWED
 from pumit.preprocessing.network_axes import Orientation
 from pumit.training.data.case import CaseFacts, facts_of, read_labelled
 from pumit.training.data.file_pairs import CaseProblem
@@ -16,6 +15,7 @@ from pumit.training.data.found_cases import LabelledSet, all_at_once
 
 SPACING_OUTLIER = 10.0  # times the median
 SHOWN_CLASSES = 6
+SHOWN_CASES = 6
 
 
 @dataclass(frozen=True)
@@ -63,12 +63,37 @@ def examine(
     all_at_once(problems)
     names = [c.label.name for c in data.classes]
     channels = _channel_count(facts, data)
-    return DataFacts(tuple(facts), channels, (*data.doubts, *map(str, doubtful(facts, names))))
+    doubts = (*data.doubts, *map(str, doubtful(facts, names)), *in_part(facts, names))
+    return DataFacts(tuple(facts), channels, doubts)
 
 
-def unreviewed(facts: DataFacts) -> frozenset[str]:
-    """Cases whose labels a model made, and nobody reviewed."""
-    return frozenset(case.name for case in facts.cases if UNREVIEWED in case.doubts)
+def in_part(facts: Sequence[CaseFacts], classes: Sequence[str]) -> list[str]:
+    """What a user is to know of cases that are labelled in part, in one sentence, if there are any.
+
+    Args:
+        facts: Cases that can be read.
+        classes: Names of the classes.
+    """
+    texts = {fact.name: part_in_words(fact, classes) for fact in facts}
+    shown = [f"{name} ({text})" for name, text in texts.items() if text]
+    if not shown:
+        return []
+    more = f" and {len(shown) - SHOWN_CASES} more" if len(shown) > SHOWN_CASES else ""
+    return [
+        f"labelled in part, what is unknown is left out: {', '.join(shown[:SHOWN_CASES])}{more}"
+    ]
+
+
+def part_in_words(fact: CaseFacts, classes: Sequence[str]) -> str:
+    """How much of a case is known; empty for everything."""
+    percent = min(100 * fact.known_share, 99.9)  # less than everything is not all
+    known = f"{percent:.0f}" if 1 <= percent <= 99 else f"{percent:.3g}"
+    words = [] if fact.known_share == 1 else [f"{known} % known"]
+    undrawn = fact.undrawn(classes)
+    if undrawn:
+        more = f" and {len(undrawn) - SHOWN_CLASSES} more" if len(undrawn) > SHOWN_CLASSES else ""
+        words.append(f"{', '.join(undrawn[:SHOWN_CLASSES])}{more} not drawn")
+    return ", ".join(words)
 
 
 def _channel_count(facts: Sequence[CaseFacts], data: LabelledSet) -> int:
@@ -130,8 +155,12 @@ def doubtful(facts: Sequence[CaseFacts], classes: Sequence[str]) -> list[CasePro
             typical = " x ".join(f"{s:.3g}" for s in median)
             text = f"spacing {shown} mm where {typical} mm is usual"
             doubts.append(CaseProblem(fact.name, text))
+        undrawn = fact.undrawn(classes)
         missing = [n for n, v in zip(classes, fact.class_voxels[1:], strict=True) if v == 0]
-        if len(missing) == len(classes):
+        missing = [name for name in missing if name not in undrawn]
+        if not fact.known_share or len(undrawn) == len(classes):
+            doubts.append(CaseProblem(fact.name, "nothing of it is known"))
+        elif not sum(fact.class_voxels[1:]):
             doubts.append(CaseProblem(fact.name, "its label map is empty"))
         elif missing:
             doubts.append(CaseProblem(fact.name, missing_classes_text(missing)))

@@ -17,9 +17,18 @@ from pumit.io.labels.label_file import (
     LabelledSegment,
     distinct_values,
 )
-from pumit.training.data.classes import ClassValue, base_values, has_regions, region_table
+from pumit.training.data.classes import (
+    UNKNOWN,
+    ClassValue,
+    base_values,
+    has_regions,
+    region_table,
+)
 
 SHOWN_VALUES = 6
+# Segments that say what is not known, and what is certainly background.
+UNKNOWN_NAMES = ("ignore", "ignored", "unknown")
+BACKGROUND_NAMES = ("background",)
 NEAR_NAME = 0.8  # from here on (difflib's ratio) a name may be another one misspelt
 # What programs call a segment that nobody has named.
 _GENERIC = re.compile(r"(?:segment|label|class|region|roi|structure|value)?\s*\d*")
@@ -30,12 +39,17 @@ class ClassLabels:
     """A label file in terms of classes.
 
     Attributes:
-        labels: (D, H, W), 0 background, i the i-th class; of regions the i-th of `base_values`.
+        labels: (D, H, W), 0 background, i the i-th class; of regions the i-th of `base_values`;
+            `UNKNOWN` where that is not known.
         doubts: Doubtful findings, which may be right, in words.
+        drawn: Whether each class was drawn, as the names of segments tell; None for all.
+        background: Where the background itself was drawn, (D, H, W); None for nowhere.
     """
 
     labels: npt.NDArray[np.uint8]
     doubts: tuple[str, ...]
+    drawn: tuple[bool, ...] | None = None
+    background: npt.NDArray[np.bool_] | None = None
 
 
 def plain_name(name: str) -> str:
@@ -48,43 +62,80 @@ def is_generic(name: str) -> bool:
     return _GENERIC.fullmatch(plain_name(name)) is not None
 
 
-def class_labels(file: LabelFile, classes: Sequence[ClassValue]) -> ClassLabels:
+def is_class(segment: LabelledSegment, ignore_value: int | None = None) -> bool:
+    """Whether a segment stands for a class, and neither for what is unknown nor for background.
+
+    Args:
+        segment: The segment.
+        ignore_value: Value of a segment without a name that stands for what is unknown.
+    """
+    if not segment.name:
+        return segment.value != ignore_value
+    return plain_name(segment.name) not in (*UNKNOWN_NAMES, *BACKGROUND_NAMES)
+
+
+def class_labels(
+    file: LabelFile, classes: Sequence[ClassValue], ignore_value: int | None = None
+) -> ClassLabels:
     """Bring a label file to the numbers of classes.
 
     Named segments belong to the class that has their name, or has it among its other names. What
     is not named, or of which no class knows any name, is matched by value. A named segment of no
-    class is background. Where two classes overlap, the later one wins; regions may overlap.
+    class is background. Where two classes overlap, the later one wins; regions may overlap. A class
+    of which a file with names has no segment, not even an empty one, was not drawn in it.
 
     Args:
         file: Segments, on the grid of the scan.
         classes: Classes in order.
+        ignore_value: Value of voxels of unknown meaning.
 
     Raises:
         VolumeError: If an unnamed value is of no class.
     """
     if not file.is_named or not file.segments:
-        return ClassLabels(class_indices(file.volume.array, classes), ())
+        return ClassLabels(class_indices(file.volume.array, classes, ignore_value), ())
     matched, doubts = match_segments(file.segments, classes)
     _refuse_unnamed(file)
     if has_regions(classes):
         labels, sentences = _regions(file, matched, classes)
     else:
         labels, sentences = _one_by_one(file, matched, classes)
-    return ClassLabels(labels, (*doubts, *sentences))
+    unknown = _masks_of(file, UNKNOWN_NAMES)
+    if unknown is not None:
+        labels[unknown] = UNKNOWN
+    there = set(matched.values())
+    drawn = tuple(i in there for i in range(len(classes)))
+    background = _masks_of(file, BACKGROUND_NAMES)
+    return ClassLabels(labels, (*doubts, *sentences), None if all(drawn) else drawn, background)
+
+
+def _masks_of(file: LabelFile, names: Sequence[str]) -> npt.NDArray[np.bool_] | None:
+    """Where segments of some names are, (D, H, W); None where there are none."""
+    masks = [file.mask(s) for s in file.segments if plain_name(s.name) in names]
+    return np.logical_or.reduce(masks) if masks else None
 
 
 def class_indices(
-    values: npt.NDArray[np.generic], classes: Sequence[ClassValue]
+    values: npt.NDArray[np.generic],
+    classes: Sequence[ClassValue],
+    ignore_value: int | None = None,
 ) -> npt.NDArray[np.uint8]:
     """Replace the values of a label map by the numbers of their classes, from 1 on.
 
     Where there are regions, by their numbers among `base_values`.
+
+    Args:
+        values: Label map.
+        classes: Classes in order.
+        ignore_value: Value that becomes `UNKNOWN`.
 
     Raises:
         VolumeError: If a value is of no class.
     """
     found = distinct_values(values)
     known = {0: 0} | {value: i for i, value in enumerate(base_values(classes), start=1)}
+    if ignore_value is not None:
+        known[ignore_value] = UNKNOWN
     unknown = [v for v in found.tolist() if v not in known]
     if unknown:
         shown = ", ".join(f"{v:g}" for v in unknown[:SHOWN_VALUES])
@@ -110,7 +161,7 @@ def match_segments(
         for name in (c.label.name, *c.segments):
             by_name.setdefault(plain_name(name), i)
     matched: dict[LabelledSegment, int | None] = {
-        s: by_name.get(plain_name(s.name)) for s in segments
+        s: by_name.get(plain_name(s.name)) for s in segments if is_class(s)
     }
     # 2. What is left, by values, where its name says nothing or no name is known.
     any_name = any(i is not None for i in matched.values())

@@ -29,6 +29,9 @@ class _ProposedClass:
     terminology: str = ""
     color_rgb: tuple[float, float, float] | None = None
     is_named: bool = True
+    own_values: set[int] = field(
+        default_factory=set
+    )  # in the files, before it was given a free one
 
 
 class ClassProposal:
@@ -59,6 +62,7 @@ class ClassProposal:
                 self._found[key] = _ProposedClass(value, is_named=bool(segment.name))
             found = self._found[key]
             found.names.setdefault(segment.name, []).append(case)
+            found.own_values.add(segment.value)
             found.terminology = found.terminology or _usable(segment.terminology)
             found.color_rgb = found.color_rgb or segment.color_rgb
             self._cases.setdefault(key, set()).add(case)
@@ -99,20 +103,39 @@ class ClassProposal:
         return sentences
 
     def doubts(self) -> list[str]:
-        """Pairs of names that may mean one class: near to each other, and never in one case."""
+        """That names may mean one class, in words, with the remedy."""
         sentences = []
-        keys = [k for k, f in self._found.items() if f.is_named]
+        for few, many in self._same_keys():
+            first, second = (_spellings(self._found[k].names)[0] or k for k in (few, many))
+            sentences.append(
+                f"{first!r} ({_some(sorted(self._cases[few]))}) may mean {second!r}; if so, "
+                f"name it under the segments of that class"
+            )
+        return sentences
+
+    def may_be_same(self) -> list[tuple[str, str]]:
+        """Pairs of classes that may be one, by their names; of near names the rarer one first.
+
+        Their names are near to each other, or one has none and the value of the other; and they are
+        never in one case.
+        """
+        names = {key: _clean(_spellings(f.names)[0]) or key for key, f in self._found.items()}
+        return [(names[few], names[many]) for few, many in self._same_keys()]
+
+    def _same_keys(self) -> list[tuple[str, str]]:
+        keys = list(self._found)
+        pairs = []
         for i, one in enumerate(keys):
             for other in keys[i + 1 :]:
-                if self._cases[one] & self._cases[other] or not may_be_same(one, other):
+                if self._cases[one] & self._cases[other]:
                     continue
-                few, many = sorted((one, other), key=lambda k: len(self._cases[k]))
-                first, second = (_spellings(self._found[k].names)[0] for k in (few, many))
-                sentences.append(
-                    f"{first!r} ({_some(sorted(self._cases[few]))}) may mean {second!r}; if so, "
-                    f"name it under the segments of that class"
-                )
-        return sentences
+                a, b = self._found[one], self._found[other]
+                if a.is_named and b.is_named and may_be_same(one, other):
+                    few, many = sorted((one, other), key=lambda k: len(self._cases[k]))
+                    pairs.append((few, many))
+                elif a.is_named != b.is_named and a.own_values & b.own_values:
+                    pairs.append((one, other) if a.is_named else (other, one))
+        return pairs
 
 
 def may_be_same(one: str, other: str) -> bool:

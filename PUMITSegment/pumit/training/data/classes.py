@@ -19,7 +19,8 @@ from pumit.segmentation import MOST_REGIONS, ClassLabel
 from pumit.training.recipes.labelled import ClassEntry, LabelledData
 from pumit.training.recipes.model import read_model
 
-MOST_CLASSES = 255
+MOST_CLASSES = 254
+UNKNOWN = 255  # label of voxels of unknown meaning
 
 
 @dataclass(frozen=True)
@@ -138,6 +139,12 @@ def region_table(classes: Sequence[ClassValue]) -> npt.NDArray[np.bool_]:
     """Which class holds which value, (classes, 1 + base values); column 0 is the background."""
     columns = (0, *base_values(classes))
     return np.array([[value in c.values for value in columns] for c in classes])
+
+
+def lookup_table(classes: Sequence[ClassValue]) -> npt.NDArray[np.bool_]:
+    """Which class holds which label, (classes, 256); what is `UNKNOWN` is in none."""
+    table = region_table(classes)
+    return np.pad(table, [(0, 0), (0, UNKNOWN + 1 - table.shape[1])])
 
 
 def checked_classes(classes: Iterable[ClassValue]) -> tuple[ClassValue, ...]:

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pumit.errors import PumitError
 from pumit.segmentation import ClassLabel
 from pumit.training.data.classes import ClassValue, checked_classes, region
-from pumit.training.data.file_pairs import CaseProblem, LabelledCase, bare_name, pair_files
+from pumit.training.data.file_pairs import (
+    CaseProblem,
+    LabelledCase,
+    bare_name,
+    pair_files,
+    said_of,
+)
 from pumit.training.data.found_cases import FoundCases, LabelledSet
+from pumit.training.recipes.labelled import LabelledData
+from pumit.training.recipes.model import read_model
+
+IGNORE = "ignore"
 
 
 def read_dataset_json(folder: Path) -> FoundCases:
@@ -19,18 +30,23 @@ def read_dataset_json(folder: Path) -> FoundCases:
 
     Understands version 1 and 2 of nnU-Net's file and the Decathlon's, whose channels lie in one
     file each or together in a four-dimensional one. A label of several values is a region; regions
-    are in the order of the labels, of which nnU-Net's `regions_class_order` speaks too.
+    are in the order of the labels, of which nnU-Net's `regions_class_order` speaks too. Voxels of
+    nnU-Net's label `ignore` are unknown. Two keys are this program's own, which others pass over:
+    `drawn`, case to the names of the classes that were drawn in it, and `known`; see
+    `LabelledData`.
 
     Args:
         folder: The data set's folder.
 
     Raises:
-        PumitError: If dataset.json is damaged, lacks its labels or has an ignored label.
+        PumitError: If dataset.json is damaged or lacks its labels.
     """
     try:
         content = json.loads((folder / "dataset.json").read_text(encoding="utf-8-sig"))
         channels = _channels(content)
         classes = classes_of_labels(content["labels"])
+        partly = {key: content[key] for key in ("drawn", "known") if key in content}
+        said = read_model(LabelledData, partly, "dataset.json")
         rows = content.get("dataset") or content.get("training")
         ending = str(content.get("file_ending", ".nii.gz"))
     except (OSError, UnicodeDecodeError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -56,6 +72,8 @@ def read_dataset_json(folder: Path) -> FoundCases:
             for c in short
         ]
         cases = [c for c in cases if c not in short]
+    ignored = ignored_value(content["labels"])
+    cases = [replace(said_of(c, said.drawn, said.known), ignore_value=ignored) for c in cases]
     data = LabelledSet(tuple(cases), classes, channels)
     return FoundCases(data, tuple(problems), "dataset.json")
 
@@ -80,13 +98,17 @@ def classes_of_labels(labels: Mapping[str, Any]) -> tuple[ClassValue, ...]:
         if isinstance(number, (list, tuple)):
             found.append(region(ClassLabel(name), number))
             continue
-        if name == "ignore":
-            raise PumitError(
-                "dataset.json has a label to ignore, which is not supported; give it to the "
-                "background or leave those cases out."
-            )
+        if name == IGNORE:
+            continue
         found.append(ClassValue(int(number), ClassLabel(name)))
     return checked_classes(found)
+
+
+def ignored_value(labels: Mapping[str, Any]) -> int | None:
+    """The value of nnU-Net's label `ignore`, of voxels of unknown meaning."""
+    if isinstance(labels.get(IGNORE), int):
+        return int(labels[IGNORE])
+    return next((int(k) for k, name in labels.items() if name == IGNORE), None)
 
 
 def _named_cases(
@@ -109,6 +131,9 @@ def _named_cases(
             suffix = given[0].name[len(stem) :]
             split = [given[0].with_name(f"{stem}_{c:04d}{suffix}") for c in range(channels or 1)]
             given = split if split[0].is_file() else given
+        if label.parent.is_dir() and not label.is_file() and all(path.is_file() for path in given):
+            problems.append(CaseProblem(name, f"has no label {label.name}", is_unlabelled=True))
+            continue
         absent = [path.name for path in (*given, label) if not path.is_file()]
         problems += [CaseProblem(name, f"there is no file {file}") for file in absent]
         if not absent:

@@ -137,7 +137,8 @@ def _pair(
         top = _top(folder, scan.folder)
         if uid not in drawn and top not in labelled and len(scan.files) > 1:
             labelled.add(top)
-            problems.append(CaseProblem(top, "has no DICOM-SEG or RTSTRUCT"))
+            text = "has no DICOM-SEG or RTSTRUCT"
+            problems.append(CaseProblem(top, text, is_unlabelled=True))
     return cases, problems
 
 
@@ -202,7 +203,7 @@ def zip_cases(files: Sequence[Path]) -> tuple[list[LabelledCase], list[CaseProbl
     """Zips that hold a DICOM series and its DICOM-SEG or RTSTRUCT, a patient each.
 
     Args:
-        files: `.zip`; those without a segmentation are problems where others have one.
+        files: `.zip`; one without a segmentation is unlabelled.
     """
     cases: list[LabelledCase] = []
     problems: list[CaseProblem] = []
@@ -213,7 +214,8 @@ def zip_cases(files: Sequence[Path]) -> tuple[list[LabelledCase], list[CaseProbl
             problems.append(CaseProblem(path.stem, _sentence(error)))
             continue
         if found is None:
-            problems.append(CaseProblem(path.stem, "the zip holds no DICOM-SEG or RTSTRUCT"))
+            text = "the zip holds no DICOM-SEG or RTSTRUCT"
+            problems.append(CaseProblem(path.stem, text, is_unlabelled=True))
         else:
             cases.append(LabelledCase(path.stem, (path,), path))
     return cases, problems
@@ -236,7 +238,8 @@ def bundle_cases(files: Sequence[Path]) -> tuple[list[LabelledCase], list[CasePr
             continue
         labels = [n for n in nodes if n.kind != "volume"]
         if not labels:
-            problems.append(CaseProblem(stem, "the scene holds no segmentation"))
+            text = "the scene holds no segmentation"
+            problems.append(CaseProblem(stem, text, is_unlabelled=True))
         for node in labels:
             name = stem if len(labels) == 1 else f"{stem} {node.name}"
             scan = _volume_of(node, nodes)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from pumit.errors import PumitError
+from pumit.training.recipes.labelled import Drawn, KnownPart, Name
 
 SUFFIXES = (
     ".seg.nrrd",
@@ -85,6 +87,10 @@ class LabelledCase:
         label: The label map, `.seg.nrrd`, DICOM-SEG, RTSTRUCT or `scene.mrb#Segmentation`.
         patient: Patient of the scan, where the data tell; never shown.
         more_labels: Further files with other segments of the same scan.
+        is_confirmed: Whether the user wants its labels though they are unreviewed.
+        drawn: Names of the classes that were drawn, or "all"; None for what the labels tell.
+        known: Part of the scan of which the labels tell what is there.
+        ignore_value: Value of voxels of unknown meaning, or None.
     """
 
     name: str
@@ -92,6 +98,10 @@ class LabelledCase:
     label: Path
     patient: str = ""
     more_labels: tuple[Path, ...] = ()
+    is_confirmed: bool = False
+    drawn: tuple[str, ...] | Literal["all"] | None = None
+    known: KnownPart = "all"
+    ignore_value: int | None = None
 
     @property
     def labels(self) -> tuple[Path, ...]:
@@ -106,6 +116,26 @@ class LabelledCase:
         return tuple(split_part(path)[0] for path in (*self.images, *self.labels))
 
 
+def said_of(
+    case: LabelledCase, drawn: Mapping[Name, Drawn] | Literal["all"], known: KnownPart
+) -> LabelledCase:
+    """A case with what the user says of its labels, where it does not say so itself.
+
+    Args:
+        case: The case.
+        drawn: Case to the classes that were drawn in it, or "all".
+        known: Part of each scan of which the labels tell what is there.
+    """
+    names = {str(k): v for k, v in drawn.items()} if isinstance(drawn, Mapping) else {}
+    own = names.get(case.name, "all" if drawn == "all" else None)
+    listed = tuple(map(str, own)) if isinstance(own, list) else own
+    return replace(
+        case,
+        drawn=listed if case.drawn is None else case.drawn,
+        known=known if case.known == "all" else case.known,
+    )
+
+
 @dataclass(frozen=True)
 class CaseProblem:
     """Reason why a case cannot be used, in words.
@@ -113,10 +143,12 @@ class CaseProblem:
     Attributes:
         case: The case's name; empty where it concerns all.
         sentence: Without the name.
+        is_unlabelled: Whether nothing is wrong with it but that it has no labels yet.
     """
 
     case: str
     sentence: str
+    is_unlabelled: bool = False
 
     def __str__(self) -> str:
         return f"{self.case}: {self.sentence}" if self.case else self.sentence
@@ -187,7 +219,7 @@ def pair_files(
     }
     found_images = _matches(folder, images, SUFFIXES, without=taken)
     problems = [
-        CaseProblem(case, f"has no label like {labels!r}; make one, or leave the case out")
+        CaseProblem(case, f"has no label like {labels!r}", is_unlabelled=True)
         for case in sorted({*found_images} - {*found_labels})
     ]
     problems += [

@@ -45,7 +45,8 @@ class FoundCases:
 
     Attributes:
         data: The data set; its classes are empty where nobody names them.
-        problems: Problems of cases that cannot be used, which are not in the data set.
+        problems: Problems of cases that cannot be used, which are not in the data set; scans
+            without labels among them, with which nothing is wrong.
         layout: Way in which the cases were found, in words, such as the patterns.
         origins: Case to its folder, as the recipe names it, and its name there; those that are
             listed have none.

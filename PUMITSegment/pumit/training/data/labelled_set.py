@@ -8,8 +8,9 @@ from pathlib import Path
 
 from pumit.errors import PumitError, VolumeError
 from pumit.io.file_part import file_exists
-from pumit.io.labels.label_source import announced_segments
+from pumit.io.labels.label_source import announced_segments, unreviewed_of
 from pumit.io.slicer_bundle import SUFFIX, is_bundle
+from pumit.training.data.class_matching import is_class
 from pumit.training.data.class_proposal import ClassProposal
 from pumit.training.data.classes import checked_classes, classes_of
 from pumit.training.data.dataset_json import read_dataset_json
@@ -22,27 +23,73 @@ from pumit.training.data.file_pairs import (
     bare_name,
     guess_pairs,
     pair_files,
+    said_of,
 )
 from pumit.training.data.file_pairs import LabelledCase as LabelledCase
 from pumit.training.data.found_cases import FoundCases, LabelledSet, all_at_once
-from pumit.training.recipes.labelled import CaseEntry, FolderEntry, LabelledData
+from pumit.training.recipes.labelled import CaseEntry, Drawn, FolderEntry, LabelledData, Name
+
+SHOWN_NAMES = 6
 
 
-def find_labelled_set(data: LabelledData, resolve: Callable[[str], Path]) -> LabelledSet:
+def find_labelled_set(given: LabelledData, resolve: Callable[[str], Path]) -> LabelledSet:
     """Find the cases of a recipe's `data`, and read off the labels which classes there are.
 
+    Passed over, with a word in `doubts`, are scans without labels, and unreviewed labels, which
+    neither train nor validate unless the recipe's `use_unreviewed` says so.
+
     Args:
-        data: See `find_cases`; without `classes` these are proposed, which reads all labels.
+        given: See `find_cases`; without `classes` these are proposed, which reads all labels.
         resolve: Makes paths of texts.
 
     Raises:
         PumitError: If anything is missing, with all that is wrong at once.
     """
-    found = find_cases(data, resolve)
-    all_at_once(map(str, found.problems))
+    found = find_cases(given, resolve)
+    all_at_once(str(problem) for problem in found.problems if not problem.is_unlabelled)
+    unlabelled = [problem for problem in found.problems if problem.is_unlabelled]
+    if not found.data.cases and unlabelled:
+        raise PumitError(
+            f"None of {len(unlabelled)} scans has labels: {unlabelled[0]}. Draw in some of them."
+        )
     if not found.data.cases:
         raise PumitError("The data set holds no case; check data.folder and its patterns.")
-    return found.data if found.data.classes else with_proposed_classes(found.data)
+    data = replace(found.data, doubts=(*found.data.doubts, *_passed_over(len(unlabelled))))
+    data = _reviewed(data, given)
+    return data if data.classes else with_proposed_classes(data)
+
+
+def _reviewed(data: LabelledSet, given: LabelledData) -> LabelledSet:
+    """A data set without cases whose labels are unreviewed.
+
+    Raises:
+        PumitError: If no other case is left, or the recipe names one of them.
+    """
+    sentences = {c.name: unreviewed_of(c.labels) for c in data.cases if not c.is_confirmed}
+    sentences = {name: sentence for name, sentence in sentences.items() if sentence}
+    if not sentences:
+        return data
+    held = given.validation if isinstance(given.validation, list) else []
+    wanted = sentences.keys() & set(map(str, [*(given.training or []), *held]))
+    names = sorted(wanted or sentences)
+    more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
+    which = f"{', '.join(names[:SHOWN_NAMES])}{more}"
+    causes = ", ".join(sorted({sentences[name] for name in names})[:SHOWN_NAMES])
+    text = (
+        f"labels of {which} ({causes}); mark their segments completed in Slicer, or confirm them "
+        "with --use-unreviewed (data.use_unreviewed: true)"
+    )
+    if wanted:
+        raise PumitError(f"The recipe names {text}.")
+    kept = tuple(case for case in data.cases if case.name not in sentences)
+    if not kept:
+        raise PumitError(f"There are no reviewed labels, only {text}.")
+    return replace(data, cases=kept, doubts=(*data.doubts, f"not used: {text}"))
+
+
+def _passed_over(count: int) -> tuple[str, ...]:
+    text = "1 scan has no labels and is" if count == 1 else f"{count} scans have no labels and are"
+    return (f"{text} not used",) if count else ()
 
 
 def find_cases(data: LabelledData, resolve: Callable[[str], Path]) -> FoundCases:
@@ -73,6 +120,10 @@ def find_cases(data: LabelledData, resolve: Callable[[str], Path]) -> FoundCases
         found = _of_sources(data, resolve)
     left_out = set(map(str, data.leave_out))
     kept = [case for case in found.data.cases if case.name not in left_out]
+    kept = [c if c.is_confirmed else _confirmed(c, data.use_unreviewed) for c in kept]
+    kept = [said_of(c, data.drawn, data.known) for c in kept]
+    if data.ignore is not None:
+        kept = [replace(c, ignore_value=data.ignore) for c in kept]
     names = [case.name for case in kept]
     twice = sorted({name for name in names if names.count(name) > 1})
     problems = [p for p in found.problems if p.case not in left_out]
@@ -175,7 +226,12 @@ def _as_row_says(found: FoundCases, row: FolderEntry, prefix: str) -> FoundCases
     problems = [problem for problem in found.problems if problem.case not in left_out]
     names = [*(case.name for case in cases), *(problem.case for problem in problems)]
     renamed = [
-        replace(c, name=prefix + c.name, patient=patients.get(c.name, c.patient)) for c in cases
+        replace(
+            said_of(_confirmed(c, row.use_unreviewed), row.drawn, row.known),
+            name=prefix + c.name,
+            patient=patients.get(c.name, c.patient),
+        )
+        for c in cases
     ]
     return FoundCases(
         replace(found.data, cases=tuple(renamed)),
@@ -183,6 +239,12 @@ def _as_row_says(found: FoundCases, row: FolderEntry, prefix: str) -> FoundCases
         found.layout,
         {prefix + name: (row.folder, name) for name in names},
     )
+
+
+def _confirmed(case: LabelledCase, names: bool | Sequence[Name]) -> LabelledCase:
+    """A case with the user's word on unreviewed labels."""
+    is_confirmed = names if isinstance(names, bool) else case.name in map(str, names)
+    return replace(case, is_confirmed=is_confirmed)
 
 
 def _found(cases: list[LabelledCase], problems: list[CaseProblem], layout: str) -> FoundCases:
@@ -212,7 +274,8 @@ def with_proposed_classes(data: LabelledSet) -> LabelledSet:
     for case in data.cases:
         try:
             for label in case.labels:
-                proposal.add(case.name, announced_segments(label))
+                found_here = announced_segments(label)
+                proposal.add(case.name, [s for s in found_here if is_class(s, case.ignore_value)])
         except VolumeError as error:
             problems.append(f"{case.name}: {' '.join(str(error).split()).removesuffix('.')}")
     all_at_once(problems)
@@ -245,5 +308,7 @@ def _listed_cases(
         absent = [path.name for path in (*images, *labels) if not file_exists(path)]
         problems += [CaseProblem(name, f"there is no file {file}") for file in absent]
         if not absent:
-            cases.append(LabelledCase(name, images, labels[0], str(row.patient), labels[1:]))
+            case = LabelledCase(name, images, labels[0], str(row.patient), labels[1:])
+            drawn: dict[Name, Drawn] = {} if row.drawn is None else {name: row.drawn}
+            cases.append(said_of(case, drawn, row.known or "all"))
     return cases, problems

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import random
 import re
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,7 +42,6 @@ def split_cases(
     *,
     seed: int,
     patients: Mapping[str, str] | None = None,
-    unreviewed: Set[str] = frozenset(),
 ) -> Split:
     """Divide a data set.
 
@@ -58,8 +57,6 @@ def split_cases(
         data: The recipe's.
         seed: Seed of the choice.
         patients: Case to patient, where the data tell.
-        unreviewed: Cases with labels that a model made and nobody reviewed; none of their patients
-            is chosen for validation.
 
     Raises:
         PumitError: If a name is unknown, a value cannot be used, or nothing is left to train on.
@@ -68,11 +65,7 @@ def split_cases(
         only = tuple(names)
         return Split(only, only, (f"{names[0]} is the only case: it is validated on as well",))
     groups, notes = patients_of(names, data.patient, patients or {})
-    checked = {p: g for p, g in groups.items() if unreviewed.isdisjoint(g)}
-    validation = _held_out(names, data, checked, seed)
-    doubtful = sorted(unreviewed & set(validation))
-    if doubtful:
-        notes.append(f"{', '.join(doubtful)}: labels made by a model, validated on unreviewed")
+    validation = _held_out(names, data, groups, seed)
     taken = set(validation)
     if data.training is not None:
         training = _known(names, data.training, "data.training")

@@ -16,11 +16,22 @@ from pumit.errors import ExportError, PumitError, VolumeError
 from pumit.export.classes import class_colors
 from pumit.geometry import Triple
 from pumit.io.labels.label_source import read_all_labels, read_scan
-from pumit.training.data.case import CaseFacts, LabelledVolume, facts_of, one_line
-from pumit.training.data.checks import disagreements, doubtful, missing_classes_text
-from pumit.training.data.class_matching import class_labels
-from pumit.training.data.class_proposal import ClassProposal
-from pumit.training.data.classes import ClassValue, has_regions, region_table
+from pumit.training.data.case import (
+    CaseFacts,
+    LabelledVolume,
+    facts_of,
+    labelled_volume,
+    one_line,
+)
+from pumit.training.data.checks import (
+    disagreements,
+    doubtful,
+    missing_classes_text,
+    part_in_words,
+)
+from pumit.training.data.class_matching import is_class, is_generic, match_segments, plain_name
+from pumit.training.data.class_proposal import ClassProposal, may_be_same
+from pumit.training.data.classes import UNKNOWN, ClassValue, has_regions, region_table
 from pumit.training.data.file_pairs import CaseProblem, LabelledCase
 from pumit.training.data.found_cases import FoundCases
 from pumit.training.data.thumbnail import write_thumbnail
@@ -47,6 +58,10 @@ class CaseReport:
         label: Its label files, likewise.
         folder: Folder that it was found in, as the recipe names it; empty for one that is listed.
         in_folder: Its name there.
+        is_unlabelled: Whether it has no labels; it is not read then.
+        unreviewed: Why its labels are no truth to train on, in words; empty where they may be one.
+        is_confirmed: Whether the recipe wants them all the same.
+        part: How much of it is known, in words; empty for everything.
     """
 
     case: str
@@ -62,6 +77,10 @@ class CaseReport:
     label: list[str] = field(default_factory=list)
     folder: str = ""
     in_folder: str = ""
+    is_unlabelled: bool = False
+    unreviewed: str = ""
+    is_confirmed: bool = False
+    part: str = ""
 
     def as_row(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -73,8 +92,9 @@ class SetReport:
     """Facts and problems of all cases together.
 
     Attributes:
-        cases: Number of cases.
+        cases: Number of cases with labels.
         usable: Number of cases without a problem.
+        unlabelled: Number of scans without labels.
         layout: Way in which they were found, in words.
         classes: Classes as a recipe names them.
         colors: Class to the colour it is shown in, each part in 0..1.
@@ -83,11 +103,14 @@ class SetReport:
         channels: Names of the image channels, where they are known.
         problems: All of them, each beginning with its case.
         doubts: All of them.
-        found_late: Findings on a case that only the whole set shows: `{case: {problems, doubts}}`.
+        may_be_same: Pairs of names, of which the first may mean the class that the second names.
+        found_late: Findings on a case that only the whole set shows: `{case: {problems, doubts}}`,
+            and `part` where that is another.
     """
 
     cases: int
     usable: int
+    unlabelled: int
     layout: str
     classes: list[dict[str, Any]]
     colors: dict[str, Triple]
@@ -96,7 +119,8 @@ class SetReport:
     channels: list[str]
     problems: list[str]
     doubts: list[str]
-    found_late: dict[str, dict[str, list[str]]]
+    may_be_same: list[tuple[str, str]]
+    found_late: dict[str, dict[str, Any]]
 
     def as_row(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -118,21 +142,34 @@ class DataSurvey:
         self._reports: list[CaseReport] = []
         self._facts: list[CaseFacts] = []
         self._digests: dict[str, str] = {}
+        # Names of the classes that were drawn in a case, where its segments have names: of a class
+        # that only a later case has, an earlier one tells nothing.
+        self._drawn: dict[str, set[str]] = {}
+        # Names and values of segments that are of no class, and their cases.
+        self._strangers: dict[tuple[str, int], list[str]] = defaultdict(list)
         early: dict[str, list[str]] = defaultdict(list)
         for problem in found.problems:
-            early[problem.case].append(problem.sentence)
+            if not problem.is_unlabelled:
+                early[problem.case].append(problem.sentence)
+        unlabelled = {p.case for p in found.problems if p.is_unlabelled}
+        self._unlabelled = unlabelled - early.keys() - {c.name for c in found.data.cases}
         self._early = {name: problems for name, problems in early.items() if name}
         self._of_all = early.get("", [])
 
     def __len__(self) -> int:
         """How many reports there are."""
-        return len({c.name for c in self._found.data.cases} | self._early.keys())
+        return len(self._names())
+
+    def _names(self) -> list[str]:
+        cases = {case.name for case in self._found.data.cases}
+        return sorted(cases | self._early.keys() | self._unlabelled)
 
     def reports(self) -> Iterator[CaseReport]:
         """Each case in order of the names."""
         cases = {case.name: case for case in self._found.data.cases}
-        for number, name in enumerate(sorted(cases.keys() | self._early.keys())):
+        for number, name in enumerate(self._names()):
             report = CaseReport(name, problems=list(self._early.get(name, ())))
+            report.is_unlabelled = name in self._unlabelled
             report.folder, report.in_folder = self._found.origins.get(name, ("", ""))
             if name in cases:
                 self._examine(cases[name], number, report)
@@ -168,10 +205,14 @@ class DataSurvey:
         names = [c.label.name for c in self.classes]
         report.classes = dict(zip(names, facts.class_voxels[1:], strict=True))
         report.doubts += facts.doubts
-        if not sum(report.classes.values()):
+        report.part = part_in_words(facts, names)
+        undrawn = facts.undrawn(names)
+        if not facts.known_share or len(undrawn) == len(names):
+            report.doubts.append("nothing of it is known")
+        elif not sum(report.classes.values()):
             report.doubts.append("its label map is empty")
         elif self._proposal is None:
-            missing = [name for name, count in report.classes.items() if not count]
+            missing = [name for name, n in report.classes.items() if not n and name not in undrawn]
             report.doubts += [missing_classes_text(missing)] if missing else []
         else:
             report.classes = {name: n for name, n in report.classes.items() if n}
@@ -183,16 +224,27 @@ class DataSurvey:
         """Labels in terms of classes; None where they cannot be used, which is reported."""
         try:
             file = read_all_labels(case.labels, volume)
+            report.unreviewed, report.is_confirmed = file.unreviewed, case.is_confirmed
             if self._proposal is not None:
-                self._proposal.add(case.name, file.segments)
+                classes = [s for s in file.segments if is_class(s, case.ignore_value)]
+                self._proposal.add(case.name, classes)
             if not self.classes:
                 report.doubts.append("its label map is empty")
                 return None
-            found = class_labels(file, self.classes)
+            read = labelled_volume(case, volume, file, self.classes)
         except (PumitError, OSError) as error:
             report.problems.append(one_line(error))
             return None
-        return LabelledVolume(case.name, volume, found.labels, (*file.doubts, *found.doubts))
+        if file.is_named and file.segments and case.drawn is None:
+            names = [c.label.name for c in self.classes]
+            there = read.drawn or (True,) * len(names)
+            for segment, index in match_segments(file.segments, self.classes)[0].items():
+                if index is None and not is_generic(segment.name):
+                    self._strangers[segment.name, segment.value].append(case.name)
+            self._drawn[case.name] = {
+                n for n, is_there in zip(names, there, strict=True) if is_there
+            }
+        return read
 
     def _draw(
         self, report: CaseReport, number: int, volume: Volume, read: LabelledVolume | None
@@ -215,6 +267,7 @@ class DataSurvey:
             return read.labels
         members = region_table(self.classes)
         innermost = [max((i for i, m in enumerate(c, start=1) if m), default=0) for c in members.T]
+        innermost += [0] * (UNKNOWN - len(innermost)) + [UNKNOWN]
         return np.array(innermost, dtype=np.uint8)[read.labels]
 
     def _colors(self) -> dict[str, Triple]:
@@ -232,18 +285,27 @@ class DataSurvey:
         if proposal is not None:
             problems += proposal.problems()
             doubts += proposal.doubts()
-        by_case: dict[str, dict[str, list[str]]] = {}
+        by_case: dict[str, dict[str, Any]] = {}
         for kind, items in zip(("problems", "doubts"), late, strict=True):
             for item in items:
                 if item.case:
                     row = by_case.setdefault(item.case, {"problems": [], "doubts": []})
                     row[kind].append(item.sentence)
+        before = {r.case: r.part for r in self._reports}
+        for fact in self._whole_facts(names):
+            part = part_in_words(fact, names)
+            if part != before[fact.name]:
+                row = by_case.setdefault(fact.name, {"problems": [], "doubts": []})
+                row["part"] = part
         bad = {r.case for r in self._reports if r.problems} | {p.case for p in late[0]}
-        usable = sum(r.case not in bad for r in self._reports)
+        labelled = [r for r in self._reports if not r.is_unlabelled]
+        bad |= {r.case for r in labelled if r.unreviewed and not r.is_confirmed}
+        usable = sum(r.case not in bad for r in labelled)
         counts = [r.classes for r in self._reports]
         return SetReport(
-            len(self._reports),
+            len(labelled),
             usable,
+            len(self._unlabelled),
             self._found.layout,
             [c.as_row() for c in classes],
             self._colors(),
@@ -252,21 +314,51 @@ class DataSurvey:
             list(self._found.data.channels),
             problems,
             doubts,
+            self._may_be_same(),
             by_case,
         )
+
+    def _may_be_same(self) -> list[tuple[str, str]]:
+        """Pairs of the proposal; or segments of no class, with the class that they may mean."""
+        if self._proposal is not None:
+            return self._proposal.may_be_same()
+        pairs = []
+        for (name, value), cases in self._strangers.items():
+            for c in self.classes:
+                is_there = any(c.label.name in self._drawn.get(case, set()) for case in cases)
+                is_near = may_be_same(plain_name(name), plain_name(c.label.name))
+                if not is_there and (is_near or value in c.values):
+                    pairs.append((name, c.label.name))
+                    break
+        return pairs
 
     def _late(self, names: list[str]) -> tuple[list[CaseProblem], list[CaseProblem]]:
         """Problems and doubts that no case shows alone."""
         if not self._facts:
             return ([CaseProblem("", "no case can be used")] if self._reports else [], [])
         known = {(r.case, text) for r in self._reports for text in (*r.problems, *r.doubts)}
-        by_case = {r.case: r.classes for r in self._reports}
-        facts = [
-            replace(f, class_voxels=(0, *(by_case[f.name].get(n, 0) for n in names)))
-            for f in self._facts
-        ]
+        facts = self._whole_facts(names)
         found = disagreements(facts, self._found.data), doubtful(facts, names)
         problems, doubts = (
             [p for p in problems if (p.case, p.sentence) not in known] for problems in found
         )
         return problems, doubts
+
+    def _whole_facts(self, names: list[str]) -> list[CaseFacts]:
+        """Facts in terms of all classes, some of which were not known when a case was read."""
+        by_case = {r.case: r.classes for r in self._reports}
+        return [
+            replace(
+                f,
+                class_voxels=(0, *(by_case[f.name].get(n, 0) for n in names)),
+                drawn=self._drawn_of(f, names),
+            )
+            for f in self._facts
+        ]
+
+    def _drawn_of(self, fact: CaseFacts, names: list[str]) -> tuple[bool, ...] | None:
+        """Whether each class of the whole set was drawn in a case; None for all."""
+        if fact.name not in self._drawn:
+            return fact.drawn
+        drawn = tuple(name in self._drawn[fact.name] for name in names)
+        return None if all(drawn) else drawn

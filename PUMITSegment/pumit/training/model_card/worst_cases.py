@@ -17,7 +17,7 @@ from pumit.report.class_error_picture import ClassMasks, write_class_error_pictu
 from pumit.report.error_picture import Stage, write_error_picture
 from pumit.segmentation import Mask
 from pumit.training.data.case import LabelledVolume, read_labelled
-from pumit.training.data.classes import region_table
+from pumit.training.data.classes import lookup_table
 from pumit.training.data.labelled_set import find_labelled_set
 from pumit.training.model_card.facts import CaseMeasures, ClassFact, Scores
 from pumit.training.model_card.record import CardPicture
@@ -121,7 +121,7 @@ def _drawn(
     """Draw the worst cases one by one; what draws one says what is to be seen."""
     data = find_labelled_set(recipe.data, Path)
     by_number = {numbers[case.name]: case for case in data.cases if case.name in numbers}
-    members = region_table(data.classes)
+    members = lookup_table(data.classes)
     (folder / PICTURES).mkdir(exist_ok=True)
     pictures = []
     for rank, score in enumerate(scores.cases[:MOST], start=1):

@@ -6,7 +6,7 @@ import math
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -156,7 +156,7 @@ def _larger(prepared: Sequence[PreparedCase], plan: DataPlan) -> list[PreparedCa
         more = [(0, max(0, n - s)) for n, s in zip(shape, case.labels.shape, strict=True)]
         image = np.pad(case.image, [(0, 0), *more], mode="wrap")
         labels = np.pad(case.labels, more, mode="constant")
-        larger.append(PreparedCase(case.name, image, labels, case.places, case.lowest))
+        larger.append(replace(case, image=image, labels=labels))
     return larger
 
 

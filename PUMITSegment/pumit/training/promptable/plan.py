@@ -18,9 +18,10 @@ from pumit.models.index import find_model
 from pumit.networks.promptable.network import PromptableNetwork
 from pumit.preprocessing.channels import grey
 from pumit.training.data.case import CaseFacts, read_labelled
-from pumit.training.data.checks import DataFacts, examine, unreviewed
-from pumit.training.data.classes import ClassValue, base_values
+from pumit.training.data.checks import DataFacts, examine
+from pumit.training.data.classes import UNKNOWN, ClassValue, base_values
 from pumit.training.data.found_cases import LabelledSet
+from pumit.training.data.known_labels import cut_classes
 from pumit.training.data.labelled_set import find_labelled_set
 from pumit.training.data.split import Split, split_cases
 from pumit.training.promptable.finetuning_task import ClickTask
@@ -82,9 +83,7 @@ def plan_clicks(
     facts = examine(data, progress=progress)
     patients = {case.name: case.patient for case in data.cases if case.patient}
     names = [case.name for case in data.cases]
-    split = split_cases(
-        names, recipe.data, seed=recipe.seed, patients=patients, unreviewed=unreviewed(facts)
-    )
+    split = split_cases(names, recipe.data, seed=recipe.seed, patients=patients)
     training = [fact for fact in facts.cases if fact.name in set(split.training)]
     require_clickable(training, data.classes)
     return ClickPlan(recipe, path, initial, data, facts, split)
@@ -101,7 +100,7 @@ def require_clickable(facts: Sequence[CaseFacts], classes: Sequence[ClassValue])
         PumitError: With the names of these classes and the most voxels that a case has of each.
     """
     most = {
-        c.label.name: max(fact.class_voxels[i] for fact in facts)
+        c.label.name: max(0 if i in fact.cut else fact.class_voxels[i] for fact in facts)
         for i, c in enumerate(classes, start=1)
     }
     small = [f"{name} (at most {n})" for name, n in most.items() if n < FEWEST_VOXELS]
@@ -163,10 +162,14 @@ def scans_of(plan: ClickPlan, progress: Callable[[int], None] | None = None) -> 
         if progress is not None:
             progress(number)
         read = read_labelled(case, classes)
-        volume = read.volume
+        volume, labels, whole = read.volume, read.labels, values
+        if (labels == UNKNOWN).any():  # where a structure ends must be known to click on it
+            cut = cut_classes(labels, classes)
+            whole = {i: members for i, members in values.items() if i not in cut}
+            labels = np.where(labels == UNKNOWN, np.uint8(0), labels)
         is_colour = volume.channels in (3, 4) and volume.array.dtype == np.uint8
         for channel in range(1 if is_colour else volume.channels):
-            scans.append(scan_of(grey(volume, channel), volume.spacing_mm, read.labels, values))
+            scans.append(scan_of(grey(volume, channel), volume.spacing_mm, labels, whole))
     return [scan for scan in scans if scan.places]
 
 

@@ -18,7 +18,7 @@ from pumit.inference.engine.torch_engine import TorchEngine
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.interactive.session import InteractiveSession
 from pumit.training.data.case import CaseFacts, LabelledVolume, read_labelled
-from pumit.training.data.classes import ClassValue, region_table
+from pumit.training.data.classes import ClassValue, lookup_table
 from pumit.training.data.labelled_set import LabelledCase
 from pumit.training.promptable.real_scan import FEWEST_VOXELS
 from pumit.training.synthesis.scene import draw_scene
@@ -65,7 +65,11 @@ def validated_structures(
         Numbers of classes from 0 on, by case; cases without any are left out.
     """
     having = [
-        [c for c in cases if facts[c].class_voxels[i + 1] >= FEWEST_VOXELS]
+        [
+            c
+            for c in cases
+            if facts[c].class_voxels[i + 1] >= FEWEST_VOXELS and i + 1 not in facts[c].cut
+        ]
         for i in range(len(classes))
     ]
     turns: list[tuple[str, int]] = []
@@ -157,7 +161,7 @@ class ClickValidation:
         return {"score": score, **found, **{f"dice_{k}": float(m[0]) for k, m in means.items()}}
 
     def _rows(self) -> Iterator[ClickRow]:
-        table = region_table(self.classes)
+        table = lookup_table(self.classes)
         for case in self._read():
             session = InteractiveSession(self.segmenter)
             session.set_volume(case.volume)

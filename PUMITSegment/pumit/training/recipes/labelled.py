@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
@@ -11,6 +11,10 @@ from pumit.training.recipes.model import RecipeModel, TrainingRecipe
 
 # A YAML file may hold a name as a number, such as that of case 7.
 Name = str | int
+# Where a case's labels tell what is there: everywhere, on slices that hold any, or under strokes.
+KnownPart = Literal["all", "slices", "strokes"]
+# Classes that were drawn in a case.
+Drawn = list[Name] | Literal["all"]
 
 
 class ClassEntry(RecipeModel):
@@ -57,6 +61,10 @@ class FolderEntry(RecipeModel):
         labels: Pattern of labels, such as `labels/{case}.*`.
         leave_out: Names of cases that are passed over.
         patients: Case to patient.
+        use_unreviewed: Names of cases that are used though their labels are unreviewed; true for
+            all.
+        drawn: Case to the classes that were drawn in it.
+        known: Part of each scan of which the labels tell what is there.
     """
 
     folder: str
@@ -64,6 +72,9 @@ class FolderEntry(RecipeModel):
     labels: str | None = None
     leave_out: list[Name] = Field(default_factory=list)
     patients: dict[Name, Name] = Field(default_factory=dict)
+    use_unreviewed: bool | list[Name] = False
+    drawn: dict[Name, Drawn] | Literal["all"] = Field(default_factory=dict)
+    known: KnownPart = "all"
 
 
 class CaseEntry(RecipeModel):
@@ -75,6 +86,8 @@ class CaseEntry(RecipeModel):
         images: The same.
         label: Its label map, or a list of them.
         patient: Patient of the scan.
+        drawn: Classes that were drawn in it; without, what the label's names tell.
+        known: Part of the scan of which the label tells what is there.
     """
 
     name: str | None = None
@@ -82,6 +95,8 @@ class CaseEntry(RecipeModel):
     images: list[str] | None = None
     label: str | list[str] | None = None
     patient: Name = ""
+    drawn: Drawn | None = None
+    known: KnownPart | None = None
 
 
 class LabelledData(RecipeModel):
@@ -94,7 +109,14 @@ class LabelledData(RecipeModel):
         folders: Several folders, which add up.
         cases: Cases by name, image and label, which add to the folders.
         leave_out: Names of cases that are passed over.
+        use_unreviewed: Names of cases that are used though a model made their labels and they are
+            unreviewed; true for all.
         classes: Name to value in the label maps, or rows; without, those that the labels hold.
+        ignore: Value in the label maps of voxels of unknown meaning.
+        drawn: Case to the classes that were drawn in it, others are unknown there; all where even
+            named segments say nothing of what was not drawn.
+        known: Part of each scan of which the labels tell what is there: all; slices that hold any
+            label; or strokes, the labelled voxels themselves.
         channels: Names of the image channels, in order.
         repeat_single_channel: Whether a case may have the first channel alone.
         patient: Part of a case's name that the scans of a patient share, as a pattern.
@@ -110,7 +132,11 @@ class LabelledData(RecipeModel):
     folders: list[FolderEntry] = Field(default_factory=list)
     cases: list[CaseEntry] = Field(default_factory=list)
     leave_out: list[Name] = Field(default_factory=list)
+    use_unreviewed: bool | list[Name] = False
     classes: Classes | None = None
+    ignore: int | None = None
+    drawn: dict[Name, Drawn] | Literal["all"] = Field(default_factory=dict)
+    known: KnownPart = "all"
     channels: list[Name] = Field(default_factory=list)
     repeat_single_channel: bool = False
     patient: str | None = None

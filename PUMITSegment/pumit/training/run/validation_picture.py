@@ -20,7 +20,7 @@ from pumit.runs import PICTURES
 from pumit.segmentation import Mask
 from pumit.system.atomic import atomic_path
 from pumit.training.data.case import LabelledVolume
-from pumit.training.data.classes import ClassValue
+from pumit.training.data.classes import UNKNOWN, ClassValue
 from pumit.training.run.reporter import RunReporter
 from pumit.volume import Volume
 
@@ -76,7 +76,8 @@ class OverlayPictures:
             pairs: Name, answer and truth of each class.
         """
         step = self._reporter.step
-        if not self._case and case.labels.any():
+        labels = np.where(case.labels == UNKNOWN, np.uint8(0), case.labels)
+        if not self._case and labels.any():
             self._case = case.name
         if self._reporter.journal is None or case.name != self._case or step == self._step:
             return
@@ -86,7 +87,7 @@ class OverlayPictures:
             ShownClass(label, color, answer, truth)
             for color, (label, answer, truth) in zip(self._colors, pairs, strict=True)
         )
-        view = most_labelled_view(case.volume, case.labels)
+        view = most_labelled_view(case.volume, labels)
         try:
             title = f"Step {step}"
             write_overlay(self._folder / PICTURES / name, case.volume, view, classes, title=title)

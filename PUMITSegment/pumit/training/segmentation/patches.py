@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,13 +20,15 @@ class SegmentationBatch:
 
     Attributes:
         image: (B, C, d, h, w), float32.
-        labels: (B, d, h, w), uint8.
+        labels: (B, d, h, w), uint8, `UNKNOWN` where that is not known.
         cases: Names of the cases they come from.
+        drawn: Classes that were drawn in each patch's case, bool (B, K); None for all in all.
     """
 
     image: Tensor
     labels: Tensor
     cases: list[str]
+    drawn: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.image)
@@ -38,12 +40,15 @@ class SegmentationBatch:
 
     def to(self, device: torch.device) -> SegmentationBatch:
         """The same on another device."""
-        image = self.image.to(device, non_blocking=True)
-        return replace(self, image=image, labels=self.labels.to(device, non_blocking=True))
+        return self._each(lambda tensor: tensor.to(device, non_blocking=True))
 
     def pin_memory(self) -> SegmentationBatch:
         """The same in memory that a GPU reads without waiting."""
-        return replace(self, image=self.image.pin_memory(), labels=self.labels.pin_memory())
+        return self._each(Tensor.pin_memory)
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> SegmentationBatch:
+        drawn = None if self.drawn is None else change(self.drawn)
+        return replace(self, image=change(self.image), labels=change(self.labels), drawn=drawn)
 
 
 class SegmentationSource:
@@ -54,7 +59,8 @@ class SegmentationSource:
         patch: Size of the patches (d, h, w).
         batch_size: Number of patches in a batch.
         balanced_share: Part of the patches whose middle lies in a class drawn with even chances
-            among those of the case; the others lie anywhere.
+            among those of the case; the others lie anywhere, or around a voxel of which it is
+            known what it is, where that is not so everywhere.
         augmentation: Variations of the patches.
     """
 
@@ -79,7 +85,7 @@ class SegmentationSource:
         """Draw a batch; the network sees one spacing, so its degree of anisotropy is of no use."""
         seed = int(torch.randint(2**31, (), generator=generator))
         rng = np.random.RandomState(seed)
-        images, labels, names = [], [], []
+        images, labels, cases = [], [], []
         for _ in range(self.batch_size):
             case = self.cases[rng.randint(len(self.cases))]
             affine = self.augmentation.movement(rng)
@@ -90,8 +96,9 @@ class SegmentationSource:
             image, label = self.augmentation(image, label, affine, rng)
             images.append(image)
             labels.append(label)
-            names.append(case.name)
-        return SegmentationBatch(torch.stack(images), torch.stack(labels), names)
+            cases.append(case)
+        names = [case.name for case in cases]
+        return SegmentationBatch(torch.stack(images), torch.stack(labels), names, _drawn(cases))
 
     def _start(
         self, case: PreparedCase, size: Shape, rng: np.random.RandomState
@@ -101,11 +108,23 @@ class SegmentationSource:
         low, high = np.minimum(slack, 0), np.maximum(slack, 0)
         anywhere = np.array([rng.randint(a, b + 1) for a, b in zip(low, high, strict=True)])
         if not case.places or rng.rand() >= self.balanced_share:
-            return anywhere
-        classes = sorted(case.places)
-        places = case.places[classes[rng.randint(len(classes))]]
+            if case.known is None or not len(case.known):
+                return anywhere
+            places = case.known
+        else:
+            classes = sorted(case.places)
+            places = case.places[classes[rng.randint(len(classes))]]
         middle = places[rng.randint(len(places))].astype(np.int64) - np.array(size) // 2
         return np.where(slack > 0, np.clip(middle, low, high), anywhere)
+
+
+def _drawn(cases: Sequence[PreparedCase]) -> Tensor | None:
+    """Classes that were drawn in each case, (B, K); None for all in all."""
+    count = next((len(case.drawn) for case in cases if case.drawn is not None), 0)
+    if not count:
+        return None
+    rows = [np.ones(count, dtype=bool) if c.drawn is None else c.drawn for c in cases]
+    return torch.from_numpy(np.stack(rows))
 
 
 def cut(

@@ -13,7 +13,7 @@ from torch import nn
 
 from pumit.errors import PumitError
 from pumit.networks.build import RECIPES
-from pumit.training.data.checks import DataFacts, examine, unreviewed
+from pumit.training.data.checks import DataFacts, examine
 from pumit.training.data.classes import (
     ClassValue,
     has_regions,
@@ -131,9 +131,7 @@ def plan_segmentation(
     """
     patients = {c.name: p for c in data.cases if (p := getattr(c, "patient", ""))}
     names = [case.name for case in data.cases]
-    split = split_cases(
-        names, recipe.data, seed=seed, patients=patients, unreviewed=unreviewed(facts)
-    )
+    split = split_cases(names, recipe.data, seed=seed, patients=patients)
     used = [fact for fact in facts.cases if fact.name in set(split.training)]
     network, chosen = recipe.network, recipe.plan
     spacing = planned_spacing(used, chosen)

@@ -19,7 +19,13 @@ from pumit.preprocessing.network_axes import NetworkAxes
 from pumit.preprocessing.resize import resize
 from pumit.system.atomic import atomic_path
 from pumit.training.data.case import LabelledVolume, read_labelled
-from pumit.training.data.classes import ClassValue, base_values, has_regions, region_table
+from pumit.training.data.classes import (
+    UNKNOWN,
+    ClassValue,
+    base_values,
+    has_regions,
+    lookup_table,
+)
 from pumit.training.data.labelled_set import LabelledCase
 
 CLASS_PLACES = 10_000  # voxels of each class among which the middle of a patch is drawn
@@ -33,9 +39,11 @@ class PreparedCase:
     Attributes:
         name: Name of the case.
         image: (C, d, h, w), float32.
-        labels: (d, h, w), uint8; see `case_reading.LabelledVolume`.
+        labels: (d, h, w), uint8; see `case.LabelledVolume`.
         places: Class, from 1 on, to a sample of its voxels, (n, 3); regions may share them.
         lowest: Smallest number of the image, which stands for what lies beyond it.
+        known: Sample of the voxels that are known, (n, 3); None where all are.
+        drawn: Classes that were drawn, bool (K,); None for all.
     """
 
     name: str
@@ -43,6 +51,8 @@ class PreparedCase:
     labels: npt.NDArray[np.uint8]
     places: dict[int, npt.NDArray[np.int32]]
     lowest: float
+    known: npt.NDArray[np.int32] | None = None
+    drawn: npt.NDArray[np.bool_] | None = None
 
 
 def prepare(
@@ -59,8 +69,20 @@ def prepare(
     image, _ = network_image(case.volume, plan, axes)
     d, h, w = image.shape[1:]
     labels = resize_labels(axes.apply(case.labels), (d, h, w)).numpy()
-    places = _places(labels, classes)
-    return PreparedCase(case.name, image.numpy(), labels, places, float(image.min()))
+    drawn = None if case.drawn is None else np.array(case.drawn)
+    return _indexed(case.name, image.numpy(), labels, drawn, classes)
+
+
+def _indexed(
+    name: str,
+    image: npt.NDArray[np.float32],
+    labels: npt.NDArray[np.uint8],
+    drawn: npt.NDArray[np.bool_] | None,
+    classes: Sequence[ClassValue],
+) -> PreparedCase:
+    """A case with the places that patches are cut around."""
+    places, known = _places(labels, classes), _known(labels)
+    return PreparedCase(name, image, labels, places, float(image.min()), known, drawn)
 
 
 def resize_labels(labels: npt.NDArray[np.uint8], shape: tuple[int, int, int]) -> Tensor:
@@ -90,13 +112,20 @@ def _places(
     """Voxels of each class that occurs, or of each region."""
     rng = np.random.default_rng(0)
     if not has_regions(classes):
-        return {int(c): _sample(np.argwhere(labels == c), rng) for c in np.unique(labels) if c}
-    found = {}
-    for number, members in enumerate(region_table(classes), start=1):
+        found = np.setdiff1d(np.unique(labels), (0, UNKNOWN))
+        return {int(c): _sample(np.argwhere(labels == c), rng) for c in found}
+    regions = {}
+    for number, members in enumerate(lookup_table(classes), start=1):
         inside = members[labels]
         if inside.any():
-            found[number] = _sample(np.argwhere(inside), rng)
-    return found
+            regions[number] = _sample(np.argwhere(inside), rng)
+    return regions
+
+
+def _known(labels: npt.NDArray[np.uint8]) -> npt.NDArray[np.int32] | None:
+    """A sample of the voxels that are known; None where all are."""
+    known = labels != UNKNOWN
+    return None if known.all() else _sample(np.argwhere(known), np.random.default_rng(0))
 
 
 def _sample(places: npt.NDArray[np.int64], rng: np.random.Generator) -> npt.NDArray[np.int32]:
@@ -136,7 +165,9 @@ def prepare_all(
         if not is_kept_on_disk:
             prepared.append(prepare(read_labelled(case, classes), plan, classes))
             continue
-        content = [case.name, asdict(plan), base_values(classes), *_stamps(case)]
+        names = [c.label.name for c in classes]  # by which named segments are matched
+        content = [case.name, asdict(plan), base_values(classes), names, *_stamps(case)]
+        content += [case.drawn, case.known, case.ignore_value]
         key = hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
         prepared.append(_mapped(case, classes, plan, folder / key))
     return prepared
@@ -150,16 +181,18 @@ def _mapped(
     case: LabelledCase, classes: Sequence[ClassValue], plan: NetworkPlan, stem: Path
 ) -> PreparedCase:
     """A case whose arrays stay on disk; written where they are not there yet."""
-    files = {part: stem.with_name(f"{stem.name}.{part}.npy") for part in ("image", "labels")}
+    parts = ("image", "labels", "drawn")
+    files = {part: stem.with_name(f"{stem.name}.{part}.npy") for part in parts}
     if not all(path.is_file() for path in files.values()):
         try:
             stem.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ExportError(f"Cannot make the folder {stem.parent.name}: {error}.") from None
         made = prepare(read_labelled(case, classes), plan, classes)
-        for part, path in files.items():
-            with atomic_path(path, durable=True) as temporary:
-                np.save(temporary, getattr(made, part), allow_pickle=False)
-    image, labels = (np.load(p, mmap_mode="r", allow_pickle=False) for p in files.values())
-    places = _places(labels, classes)
-    return PreparedCase(case.name, image, labels, places, float(image.min()))
+        everything = np.ones(len(classes), dtype=bool)
+        drawn = everything if made.drawn is None else made.drawn
+        for part, array in zip(parts, (made.image, made.labels, drawn), strict=True):
+            with atomic_path(files[part], durable=True) as temporary:
+                np.save(temporary, array, allow_pickle=False)
+    image, labels, drawn = (np.load(p, mmap_mode="r", allow_pickle=False) for p in files.values())
+    return _indexed(case.name, image, labels, None if drawn.all() else np.array(drawn), classes)

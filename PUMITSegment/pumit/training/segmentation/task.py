@@ -1,19 +1,26 @@
 """The objective of an automatic network: Dice and cross-entropy at every level of its decoder.
 
 Classes that exclude each other share a softmax with the background. Regions, which overlap, have a
-sigmoid each and no background; their cross-entropy is binary.
+sigmoid each and no background; their cross-entropy is binary. What the labels do not know is
+left out.
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pumit.networks.monai import DiceCELoss, DiceLoss
+from pumit.training.data.classes import UNKNOWN
 from pumit.training.loop.prefetch import Draw
+from pumit.training.segmentation.loss import (
+    ClassLoss,
+    RegionLoss,
+    batch_dice,
+    known_regions,
+    region_dice,
+    region_masks,
+)
 from pumit.training.segmentation.patches import SegmentationBatch, SegmentationSource
 
 
@@ -51,11 +58,8 @@ class SegmentationTask(nn.Module):
         self.source = source
         self._is_deep = len(getattr(network, "heads", ())) > 1
         self._regions = regions
-        self._loss: Callable[[Tensor, Tensor], Tensor] = (
-            DiceCELoss(include_background=dice_background, to_onehot_y=True, softmax=True)
-            if regions is None
-            else RegionLoss()
-        )
+        self._class_loss = ClassLoss(has_background=dice_background)
+        self._region_loss = RegionLoss()
 
     def draw(
         self, da0: int, generator: torch.Generator, shared: torch.Generator
@@ -74,92 +78,28 @@ class SegmentationTask(nn.Module):
             `loss`, and for the log `dice`, the mean hard Dice of the classes in the batch, or of
             its regions.
         """
+        is_whole = not bool((batch.labels == UNKNOWN).any())  # before it is on a GPU
         batch = batch.to(next(self.network.parameters()).device)
         options = {"deep_supervision": True} if self._is_deep else {}
         answer: Tensor | list[Tensor] = self.network(batch.image, **options)
         levels = list(answer) if isinstance(answer, (list, tuple)) else [answer]
-        target = self._target(batch.labels)
-        with torch.autocast(target.device.type, enabled=False):
+        labels, drawn, regions = batch.labels, batch.drawn, self._regions
+        masks = None if regions is None else region_masks(labels, regions)
+        is_known = regions is None or (is_whole and drawn is None)
+        known = None if is_known else known_regions(labels, drawn)
+        with torch.autocast(labels.device.type, enabled=False):
             losses = []
             for logits in levels:
                 full = logits.float()
-                if full.shape[2:] != target.shape[2:]:
-                    full = F.interpolate(full, size=target.shape[2:], mode="trilinear")
-                losses.append(self._loss(full, target))
-        weights = torch.tensor([0.5**i for i in range(len(losses))], device=target.device)
+                if full.shape[2:] != labels.shape[1:]:
+                    full = F.interpolate(full, size=labels.shape[1:], mode="trilinear")
+                if masks is None:
+                    losses.append(self._class_loss(full, labels, drawn=drawn, is_whole=is_whole))
+                else:
+                    losses.append(self._region_loss(full, masks, known))
+        weights = torch.tensor([0.5**i for i in range(len(losses))], device=labels.device)
         loss = (torch.stack(losses) * weights).sum() / weights.sum()
         finest = levels[0].detach()
-        if self._regions is not None:
-            return {"loss": loss, "dice": region_dice(finest, target)}
-        return {"loss": loss, "dice": batch_dice(finest, batch.labels)}
-
-    def _target(self, labels: Tensor) -> Tensor:
-        """Labels (B, 1, d, h, w), or masks of the regions (B, K, d, h, w), of (B, d, h, w)."""
-        if self._regions is None:
-            return labels[:, None].long()
-        return region_masks(labels, self._regions)
-
-
-class RegionLoss(nn.Module):
-    """Dice and binary cross-entropy of regions, each for itself, their means added.
-
-    Dice is of all patches together: in a single one a small region is often absent, where Dice is
-    a step.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._dice = DiceLoss(sigmoid=True, batch=True)
-
-    def forward(self, logits: Tensor, masks: Tensor) -> Tensor:
-        """Score logits (B, K, d, h, w) by masks of 0 and 1, of the same shape."""
-        loss: Tensor = self._dice(logits, masks)
-        return loss + F.binary_cross_entropy_with_logits(logits, masks)
-
-
-def region_masks(labels: Tensor, regions: Tensor) -> Tensor:
-    """Which regions each voxel lies in.
-
-    Args:
-        labels: (B, d, h, w), whole numbers.
-        regions: Labels of each region, bool (K, 1 + labels).
-
-    Returns:
-        (B, K, d, h, w), float32, 0 or 1.
-    """
-    return regions.to(labels.device)[:, labels.long()].movedim(0, 1).float()
-
-
-def region_dice(logits: Tensor, masks: Tensor) -> Tensor:
-    """Mean Dice of the regions that occur in the answer or the masks, over a whole batch.
-
-    Args:
-        logits: (B, K, d, h, w).
-        masks: Masks of the same shape, 0 or 1.
-
-    Returns:
-        A scalar; NaN where there is none.
-    """
-    answer = (logits > 0).movedim(1, 0).flatten(1)
-    truth = (masks > 0).movedim(1, 0).flatten(1)
-    dice = 2 * (answer & truth).sum(1) / (answer.sum(1) + truth.sum(1))
-    return dice.nanmean()
-
-
-def batch_dice(logits: Tensor, labels: Tensor) -> Tensor:
-    """Mean Dice of the classes that occur in the answer or the labels, over a whole batch.
-
-    Args:
-        logits: (B, K, d, h, w), channel 0 the background.
-        labels: (B, d, h, w).
-
-    Returns:
-        A scalar; NaN where there is background alone.
-    """
-    classes = logits.shape[1]
-    answer = logits.argmax(1)
-    both = torch.bincount(labels[answer == labels].long(), minlength=classes)
-    count = torch.bincount(answer.flatten(), minlength=classes)
-    count = count + torch.bincount(labels.flatten().long(), minlength=classes)
-    dice = 2 * both[1:] / count[1:]  # NaN where a class is in neither
-    return dice.nanmean()
+        if masks is not None:
+            return {"loss": loss, "dice": region_dice(finest, masks, known)}
+        return {"loss": loss, "dice": batch_dice(finest, labels, drawn)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from pumit.inference.automatic.segmentation import AutomaticSegmenter, NetworkPl
 from pumit.inference.loading import pick_precision
 from pumit.segmentation import LabelMap, Mask
 from pumit.training.data.case import LabelledVolume, read_labelled
-from pumit.training.data.classes import ClassValue, has_regions, region_table
+from pumit.training.data.classes import UNKNOWN, ClassValue, has_regions, lookup_table
 from pumit.training.data.labelled_set import LabelledCase
 
 WORSE = 0.005  # Dice that one case may lose where the others gain
@@ -44,16 +45,24 @@ class SinglePieceChoice:
             (together, each): [] for together in (False, True) for each in (False, True)
         }
 
-    def add(self, labels: npt.NDArray[np.unsignedinteger[Any]], truths: Sequence[Mask]) -> None:
+    def add(
+        self,
+        labels: npt.NDArray[np.unsignedinteger[Any]],
+        truths: Sequence[Mask],
+        known: Mask | None = None,
+    ) -> None:
         """Count a case in.
 
         Args:
             labels: The answer with all pieces, (D, H, W).
             truths: Mask of each class, bool (D, H, W).
+            known: Voxels that count, bool (D, H, W); None for all.
         """
         for (together, each), rows in self._scores.items():
             kept = labels.copy()
             keep_largest(kept, ([TOGETHER] * together) + list(self._classes) * each)
+            if known is not None:
+                kept[~known] = 0
             rows.append(
                 [
                     dice(kept == value, truth) if truth.any() else np.nan
@@ -124,7 +133,7 @@ class SegmentationValidation:
         )
         self.cases = list(cases)
         self.classes = list(classes)
-        self._members = region_table(self.classes)
+        self._members = lookup_table(self.classes)
         self.overlap = overlap
         self.averages_flips = averages_flips
         self.before_window: Callable[[], None] = lambda: None
@@ -169,7 +178,8 @@ class SegmentationValidation:
             answer = self._answer(case)
             self.took.append((time.monotonic() - began, time.process_time() - worked))
             if not self.segmenter.has_regions:
-                choice.add(answer.labels, [truth for _, _, truth in self._pairs(answer, case)])
+                truths = [truth for _, _, truth in self._pairs(answer, case)]
+                choice.add(answer.labels, truths, _known(case))
             packed.append(zlib.compress(_found(answer).tobytes(), 1))
         # 2. Decide for all cases alike.
         self.segmenter.single_piece = choice.values()
@@ -180,7 +190,10 @@ class SegmentationValidation:
             result = self._as_answer(found.reshape(case.labels.shape))
             for name, mask, truth in self._pairs(result, case):
                 spacing = case.volume.spacing_mm
-                rows.append(mask_metrics(mask, truth, spacing, case=case.name, label=name))
+                row = mask_metrics(mask, truth, spacing, case=case.name, label=name)
+                if _known(case) is not None:  # a surface that ends where knowledge does is none
+                    row = replace(row, assd_mm=None, hd_mm=None, hd95_mm=None)
+                rows.append(row)
         return rows
 
     def _as_answer(self, found: npt.NDArray[np.unsignedinteger[Any]]) -> LabelMap:
@@ -204,11 +217,18 @@ class SegmentationValidation:
             )
 
     def _pairs(self, answer: LabelMap, case: LabelledVolume) -> Pairs:
-        """Name, answer and truth of each class; of a region all of it."""
+        """Name, answer and truth of each class; of a region all of it.
+
+        Of a class that was not drawn in the case, and of unknown voxels, there is neither.
+        """
+        known = _known(case)
         for number, (one, members) in enumerate(
             zip(self.classes, self._members, strict=True), start=1
         ):
-            yield one.label.name, answer.mask(number), members[case.labels]
+            mask, truth = answer.mask(number), members[case.labels]
+            if case.drawn is not None and not case.drawn[number - 1]:
+                mask, truth = np.zeros_like(mask), np.zeros_like(truth)
+            yield one.label.name, mask if known is None else mask & known, truth
 
     def _read(self) -> Iterator[LabelledVolume]:
         """The cases; small ones stay in memory."""
@@ -220,6 +240,12 @@ class SegmentationValidation:
             if size < KEPT_BYTES and self.cases[len(self._kept)] is case:
                 self._kept.append(read)
             yield read
+
+
+def _known(case: LabelledVolume) -> Mask | None:
+    """Voxels of which it is known what they are, bool (D, H, W); None for all."""
+    known = case.labels != UNKNOWN
+    return None if known.all() else known
 
 
 def _found(answer: LabelMap) -> npt.NDArray[np.unsignedinteger[Any]]:

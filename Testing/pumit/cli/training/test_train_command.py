@@ -13,9 +13,12 @@ from typing import Any
 import pytest
 import yaml
 from labelled_scans import TINY_SIZES, ball_and_box, write, write_pairs
+from pumit.export.seg_nrrd import write_seg_nrrd
 from pumit.runs import send_command
+from pumit.segmentation import Algorithm, Segment, Segmentation
 from pumit.training.run.control import CHECK_SECONDS
 from pumit.training.segmentation import run as segmentation_run
+from pumit.volume import Volume
 
 RECIPE: dict[str, Any] = {
     "name": "made",
@@ -71,6 +74,39 @@ def test_bad_data_leave_nothing_behind(refused: Any, tmp_path: Path) -> None:
     line = refused("train", path, "-o", tmp_path / "out")
     assert re.search(r"case_0: .* values 2; case_1: ", line)
     assert str(tmp_path) not in line
+
+
+def predicted(folder: Path) -> None:
+    """Two cases that a model labelled."""
+    for number in range(2):
+        image, labels = ball_and_box(number)
+        volume = Volume.read(write(folder / "images" / f"case_{number}.nii.gz", image))
+        segments = (Segment("ball", labels == 1), Segment("box", labels == 2))
+        made = Segmentation(volume, segments, Algorithm("hippo", "1", "AUTOMATIC"))
+        (folder / "labels").mkdir(exist_ok=True)
+        write_seg_nrrd(made, folder / "labels" / f"case_{number}.seg.nrrd")
+
+
+def test_labels_that_nobody_reviewed_train_only_when_asked_for(
+    run: Any, refused: Any, tmp_path: Path
+) -> None:
+    predicted(tmp_path / "set")
+    path = recipe(tmp_path, data={"folder": str(tmp_path / "set"), **RECIPE["data"]})
+    network = {"name": "a", "network": "basic_unet", "network_sizes": {}}
+    keys = {"title": "x", "data": {}, "networks": [network], "seeds": [0], "seconds": 1}
+    (tmp_path / "compared.yaml").write_text(yaml.safe_dump({**keys, "device": "cpu"}))
+    for command, file in (("train", path), ("compare", tmp_path / "compared.yaml")):
+        line = refused(command, file, "--data", tmp_path / "set", "-o", tmp_path / "out")
+        assert "case_0, case_1 (made by hippo, not reviewed)" in line
+        assert "--use-unreviewed" in line
+    assert "--use-unreviewed" in refused("train", path, "--folds", 2, "-o", tmp_path / "out")
+    assert "--use-unreviewed" in refused("plan", tmp_path / "set", "-o", tmp_path / "a.yaml")
+    options = ("-o", tmp_path / "out", "--steps", 1, "--use-unreviewed")
+    ran = run("train", path, *options)
+    assert ran.status == 0, ran.err
+    data = json.loads(ran.out.splitlines()[0])["data"]
+    assert sorted([*data["training"], *data["validation"]]) == ["case_0", "case_1"]
+    assert "case_0: made by hippo, not reviewed" in data["warnings"]
 
 
 def test_shipped_recipe_asks_for_data(refused: Any, tmp_path: Path) -> None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import pytest
 import SimpleITK
 from PIL import Image
 from pumit.errors import VolumeError
+from pumit.export.labelmap import write_labelmap
+from pumit.export.manifest import manifest_of, write_manifest
 from pumit.export.seg_nrrd import write_seg_nrrd
 from pumit.io.labels.grid_match import same_grid
-from pumit.io.labels.label_file import UNREVIEWED, read_label_file
+from pumit.io.labels.label_file import read_label_file
+from pumit.io.labels.label_source import unreviewed_of
 from pumit.segmentation import Algorithm, Segment, Segmentation
 from pumit.volume import Volume
 
@@ -107,26 +109,58 @@ def test_pictures_without_classes_are_refused(
         read_label_file(a_picture(tmp_path / name, kind))
 
 
+BY_HIPPO = "made by hippo, not reviewed"
+
+
 @pytest.mark.parametrize(
-    ("kind", "status", "doubts"),
+    ("kind", "name", "status", "sentence"),
     [
-        ("AUTOMATIC", "inprogress", (UNREVIEWED,)),
-        ("AUTOMATIC", "completed", ()),
-        ("SEMIAUTOMATIC", "inprogress", ()),
+        ("AUTOMATIC", "hippo", "inprogress", BY_HIPPO),
+        ("AUTOMATIC", "hippo", "", BY_HIPPO),
+        ("AUTOMATIC", "", "", "made by a model, not reviewed"),
+        ("AUTOMATIC", "hippo", "completed", ""),
+        ("", "hippo", "", BY_HIPPO),
+        ("SEMIAUTOMATIC", "hippo", "", ""),
+        ("SEMIAUTOMATIC", "hippo", "inprogress", BY_HIPPO),
+        ("MANUAL", "", "inprogress", "marked as in progress, not reviewed"),
+        ("", "", "flagged", "marked for review, not reviewed"),
+        ("", "", "", ""),
     ],
 )
-def test_labels_that_a_model_made_are_doubted_until_someone_reviews_them(
-    tmp_path: Path, kind: Literal["AUTOMATIC", "SEMIAUTOMATIC"], status: str, doubts: tuple[str]
+def test_labels_that_nobody_reviewed_say_so(
+    tmp_path: Path, kind: str, name: str, status: str, sentence: str
 ) -> None:
     """F5: the model's own output was called good."""
     volume = Volume(np.zeros((4, 5, 6)), (3.0, 1.0, 1.0))
     segment = Segment("kidney", np.ones((4, 5, 6), dtype=bool))
     path = tmp_path / "a.seg.nrrd"
-    write_seg_nrrd(Segmentation(volume, (segment,), Algorithm("a", "1", kind)), path)
+    write_seg_nrrd(Segmentation(volume, (segment,), Algorithm("hippo", "1", "AUTOMATIC")), path)
+    written = b"Type:AUTOMATIC|DICOM.SegmentAlgorithmName:hippo|Segmentation.Status:inprogress|"
     content = path.read_bytes()
-    assert b"Segmentation.Status:inprogress" in content
-    path.write_bytes(content.replace(b"Status:inprogress", f"Status:{status}".encode()))
-    assert read_label_file(path).doubts == doubts
+    assert written in content
+    tags = {"DICOM.SegmentAlgorithmName": name, "Segmentation.Status": status}
+    more = "".join(f"{tag}:{value}|" for tag, value in tags.items() if value)
+    path.write_bytes(content.replace(written, f"Type:{kind}|{more}".encode()))
+    assert unreviewed_of([path]) == sentence
+    file = read_label_file(path)
+    assert file.unreviewed == sentence
+    assert file.doubts == ((sentence,) if sentence else ())
+
+
+def test_a_label_map_with_a_models_manifest_is_unreviewed_until_it_is_changed(
+    tmp_path: Path,
+) -> None:
+    volume = Volume(np.zeros((4, 5, 6)), (3.0, 1.0, 1.0))
+    segments = (Segment("kidney", np.ones((4, 5, 6), dtype=bool)),)
+    path = tmp_path / "a.nii.gz"
+    algorithm = Algorithm("hippo", "1", "AUTOMATIC")
+    write_labelmap(Segmentation(volume, segments, algorithm), path)
+    assert unreviewed_of([path]) == ""
+    write_manifest(manifest_of(path, volume, segments, algorithm), tmp_path / "a.manifest.json")
+    assert unreviewed_of([path]) == BY_HIPPO
+    assert read_label_file(path).unreviewed == BY_HIPPO
+    save(np.zeros((4, 5, 6), np.uint8), path)
+    assert unreviewed_of([path]) == ""
 
 
 def test_grey_entry_of_a_palette_of_colours_is_its_index(tmp_path: Path) -> None:

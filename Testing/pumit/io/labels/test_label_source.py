@@ -62,7 +62,7 @@ def test_segments_beyond_the_scan_are_reported(tmp_path: Path) -> None:
     part = replace(volume, array=volume.array[:3])
     found = read_labels(path, part)
     lost = int(sum(mask[3:].sum() for mask in blobs()))
-    (doubt,) = found.doubts
+    _unreviewed, doubt = found.doubts
     assert doubt.startswith(f"{lost} labelled voxels ")
 
 

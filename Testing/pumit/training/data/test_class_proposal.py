@@ -66,7 +66,19 @@ def test_names_of_one_case_are_two_things() -> None:
 def test_too_many_classes_are_refused_and_leave_the_others() -> None:
     made = proposed(a=[("", 1), ("", 2)])
     many = [LabelledSegment(value) for value in range(1, 301)]
-    with pytest.raises(PumitError, match="more than 255 classes"):
+    with pytest.raises(PumitError, match="more than 254 classes"):
         made.add("b", many)
     assert [c.value for c in made.classes()] == [1, 2]
     assert made.problems() == made.doubts() == []
+
+
+def test_a_name_may_mean_a_value_that_other_cases_leave_without_one() -> None:
+    """F6: a model's corrected results made four classes of two."""
+    made = proposed(
+        a=[("", 1), ("", 2)], b=[("", 1), ("", 2)], c=[("anterior", 1), ("posterior", 2)]
+    )
+    assert [c.label.name for c in made.classes()] == ["class 1", "class 2", "anterior", "posterior"]
+    assert made.may_be_same() == [("anterior", "class 1"), ("posterior", "class 2")]
+    assert made.doubts()[0].startswith("'anterior' (c) may mean 'class 1'")
+    other = proposed(a=[("", 1)], b=[("liver", 7)])
+    assert other.may_be_same() == []

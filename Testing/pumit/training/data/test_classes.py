@@ -91,7 +91,7 @@ def test_label_map_of_regions_is_read_by_its_values() -> None:
         ({"a": [1, "two"]}, "valid integer"),
         ({"a": [1.5, 2]}, "valid integer"),
         ([{"name": "a", "valus": [1, 2]}], "did you mean 'values'"),
-        ({"a": list(range(1, 300))}, "1 to 255 classes, got 299"),
+        ({"a": list(range(1, 300))}, "1 to 254 classes, got 299"),
         ({f"c{i}": [i, i + 1] for i in range(1, 70)}, "64 regions at most, got 69"),
     ],
     ids=lambda value: str(value)[:30],

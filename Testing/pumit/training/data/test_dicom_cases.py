@@ -74,11 +74,12 @@ def test_patients_with_segmentations_are_cases(patients: Path) -> None:
     without_scan, without_labels = messages(found)[1:]
     assert without_scan.startswith("p4 b: the DICOM-SEG refers to a series")
     assert without_labels.startswith("p3: has no DICOM-SEG")
-    kept = {"leave_out": ["p5", "p4 b", "p3"]}
+    kept = {"leave_out": ["p5", "p4 b"]}
     data = find_labelled_set(LabelledData(folder=str(patients), **kept), Path)
     assert [c.label.name for c in data.classes] == ["Liver"]
     assert data.classes[0].segments == ("LIVER",)
-    assert "'Liver' is also spelt 'LIVER' (p2)" in data.doubts[0]
+    assert data.doubts[0] == "1 scan has no labels and is not used"
+    assert "'Liver' is also spelt 'LIVER' (p2)" in data.doubts[1]
     read = [read_labelled(case, data.classes) for case in data.cases]
     assert np.array_equal(read[0].labels, MASKS[0])
     assert read[1].labels[2, 2:9, 2:9].all()
@@ -126,12 +127,12 @@ def test_scenes_are_cases(tmp_path: Path) -> None:
     assert (case.name, case.images[0].name) == ("a", "a.mrb#CT & more")
     assert messages(found)[0].startswith("b: 'Segments' and 'CT & more' ")
     assert messages(found)[1].startswith("c: The Slicer bundle is damaged")
-    alone = find_labelled_set(LabelledData(folder=str(folder / "a.mrb")), Path)
+    alone = find_labelled_set(LabelledData(folder=str(folder / "a.mrb"), use_unreviewed=True), Path)
     assert [c.label.name for c in alone.classes] == ["liver", "spleen"]
     # Codes and colours travel into the model.
     assert "SCT^10200004^Liver" in alone.classes[0].label.terminology
     assert alone.classes[0].label.color_rgb is not None
-    assert "liver and spleen share" in read_labelled(case, alone.classes).doubts[0]
+    assert "liver and spleen share" in read_labelled(case, alone.classes).doubts[-1]
 
 
 def test_zips_of_patients_are_cases(tmp_path: Path, patients: Path) -> None:
@@ -142,7 +143,7 @@ def test_zips_of_patients_are_cases(tmp_path: Path, patients: Path) -> None:
     found = find(tmp_path)
     assert [text.partition(": ")[0] for text in messages(found)] == ["p3"]
     assert [case.name for case in find(tmp_path / "p1.zip").data.cases] == ["p1"]
-    data = find_labelled_set(LabelledData(folder=str(tmp_path), leave_out=["p3"]), Path)
+    data = find_labelled_set(LabelledData(folder=str(tmp_path), leave_out=[]), Path)
     assert np.array_equal(read_labelled(data.cases[0], data.classes).labels, MASKS[0])
 
 

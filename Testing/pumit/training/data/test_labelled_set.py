@@ -10,10 +10,15 @@ import numpy as np
 import pytest
 from labelled_scans import ball_and_box, write, write_pairs
 from pumit.errors import PumitError
+from pumit.export.seg_nrrd import write_seg_nrrd
+from pumit.segmentation import Algorithm, Segment, Segmentation
+from pumit.training.cross_validation import CrossValidation, fold_splits
 from pumit.training.data.found_cases import LabelledSet
 from pumit.training.data.labelled_set import find_cases, find_labelled_set
 from pumit.training.recipes.labelled import LabelledData
 from pumit.training.recipes.model import read_model
+from pumit.training.validate import read_segmentation
+from pumit.volume import Volume
 
 CLASSES = {"ball": 1, "box": 2}
 GONE = "There is no folder 'gone'; move it back, or add it again"
@@ -161,7 +166,6 @@ def test_terminology_and_colours_are_kept(tmp_path: Path) -> None:
     ("files", "data", "message"),
     [
         (["images/a.nii.gz"], {}, "labels/"),
-        (["images/a.nii.gz", "images/b.nii.gz", "labels/a.nii.gz"], {}, "b: has no label"),
         (
             ["images/a.nii.gz", "labels/c.nii.gz", "labels/a.nii.gz"],
             {},
@@ -189,13 +193,34 @@ def test_what_is_missing_is_said(
 
 
 def test_all_problems_are_in_one_message(tmp_path: Path) -> None:
-    touch(tmp_path, *(f"images/c{i:02d}.nii.gz" for i in range(20)), "labels/c00.nii.gz")
+    touch(tmp_path, *(f"labels/c{i:02d}.nii.gz" for i in range(20)), "images/c00.nii.gz")
     with pytest.raises(PumitError) as raised:
         find(tmp_path)
     text = str(raised.value)
-    assert "c01: has no label" in text
-    assert "c12: has no label" in text
+    assert "c01: has a label and no image" in text
+    assert "c12: has a label and no image" in text
     assert text.endswith("and 7 more.")
+
+
+def test_scans_without_labels_stop_nothing(tmp_path: Path) -> None:
+    touch(tmp_path, "images/a.nii.gz", "images/b.nii.gz", "images/c.nii.gz", "labels/a.nii.gz")
+    found = find(tmp_path)
+    assert [case.name for case in found.cases] == ["a"]
+    assert found.doubts == ("2 scans have no labels and are not used",)
+    (tmp_path / "labels" / "a.nii.gz").unlink()
+    with pytest.raises(PumitError, match=r"None of 3 scans has labels.*labels/\{case\}"):
+        find(tmp_path)
+
+
+@pytest.mark.parametrize("is_listed", [True, False])
+def test_scans_without_labels_stop_no_data_set_of_nnunet(tmp_path: Path, is_listed: bool) -> None:
+    touch(tmp_path, *(f"imagesTr/{case}_0000.nii.gz" for case in "abc"), "labelsTr/a.nii.gz")
+    content: dict[str, Any] = {"labels": {"background": 0, "x": 1}, "channel_names": {"0": "CT"}}
+    if is_listed:
+        rows = ({"image": f"imagesTr/{c}.nii.gz", "label": f"labelsTr/{c}.nii.gz"} for c in "abc")
+        content["training"] = list(rows)
+    (tmp_path / "dataset.json").write_text(json.dumps(content))
+    assert [case.name for case in find(tmp_path).cases] == ["a"]
 
 
 def test_missing_channel_names_the_case(tmp_path: Path) -> None:
@@ -212,7 +237,7 @@ def test_missing_channel_names_the_case(tmp_path: Path) -> None:
     [
         ("{", "cannot be used"),
         ('{"labels": {"background": 0, "whole": [1, 0]}}', "whole numbers"),
-        ('{"labels": {"background": 0, "x": 1, "ignore": 2}}', "ignore"),
+        ('{"labels": {"x": 1}, "known": "some"}', "known"),
         ('{"labels": {"background": 0}}', "no class but the background"),
         ('{"modality": {"0": "CT"}}', "labels"),
         ('{"labels": {"x": 1}, "training": [{"image": "a", "label": "b"}]}', "no file"),
@@ -231,3 +256,59 @@ def test_generated_pairs_hold_what_they_say(tmp_path: Path) -> None:
     assert set(np.unique(labels)) == {0, 1, 2}
     assert image[labels == 1].min() > image[labels == 2].max()
     assert write(tmp_path / "x.nii.gz", labels).is_file()
+
+
+def write_segments(path: Path, status: str = "inprogress") -> None:
+    """Write the ball and box of the first case as a named segmentation of some origin."""
+    _, labels = ball_and_box(0)
+    volume = Volume.read(write(path.parent.parent / "images" / "x.nii.gz", labels))
+    segments = (Segment("ball", labels == 1), Segment("box", labels == 2))
+    write_seg_nrrd(Segmentation(volume, segments, Algorithm("hippo", "1", "AUTOMATIC")), path)
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b"Status:inprogress", f"Status:{status}".encode()))
+    (path.parent.parent / "images" / "x.nii.gz").unlink()
+
+
+@pytest.fixture
+def half_predicted(tmp_path: Path) -> Path:
+    """Three cases, of which a model labelled two."""
+    write_pairs(tmp_path, 3)
+    for number in (1, 2):
+        (tmp_path / "labels" / f"case_{number}.nii.gz").unlink()
+        write_segments(tmp_path / "labels" / f"case_{number}.seg.nrrd")
+    return tmp_path
+
+
+def test_a_models_own_labels_are_not_used_unless_they_are_confirmed(half_predicted: Path) -> None:
+    """F5: a model was trained and validated on its own output."""
+    found = find(half_predicted)
+    assert [case.name for case in found.cases] == ["case_0"]
+    (doubt,) = found.doubts
+    assert "labels of case_1, case_2 (made by hippo, not reviewed)" in doubt
+    assert "--use-unreviewed" in doubt
+    for confirmed in (True, ["case_1", "case_2"]):
+        assert len(find(half_predicted, use_unreviewed=confirmed).cases) == 3
+    rows = [{"folder": ".", "use_unreviewed": ["case_2"]}]
+    assert [c.name for c in find(half_predicted, folders=rows).cases] == ["case_0", "case_2"]
+    write_segments(half_predicted / "labels" / "case_1.seg.nrrd", status="completed")
+    assert [c.name for c in find(half_predicted).cases] == ["case_0", "case_1"]
+
+
+@pytest.mark.parametrize("key", ["training", "validation"])
+def test_a_recipe_that_names_a_models_own_labels_is_refused(half_predicted: Path, key: str) -> None:
+    with pytest.raises(PumitError, match=r"names labels of case_1 .made by hippo.*--use-unrev"):
+        find(half_predicted, **{key: ["case_1"]})
+    assert find(half_predicted, use_unreviewed=["case_1"], **{key: ["case_1"]})
+
+
+def test_a_set_that_only_a_model_labelled_is_no_truth(half_predicted: Path) -> None:
+    with pytest.raises(PumitError, match="no reviewed labels"):
+        find(half_predicted, leave_out=["case_0"])
+
+
+def test_a_cross_validation_leaves_a_models_own_labels_out(half_predicted: Path) -> None:
+    write_segments(half_predicted / "labels" / "case_1.seg.nrrd", status="completed")
+    keys = {"data": {"folder": str(half_predicted), "classes": CLASSES}}
+    recipe = read_segmentation(keys, "recipe")
+    splits = fold_splits(CrossValidation(recipe, keys, 2, half_predicted, Path, 0.0))
+    assert {name for s in splits for name in s.validation} == {"case_0", "case_1"}

@@ -112,20 +112,3 @@ def test_impossible_split_is_refused(data: dict[str, Any], message: str) -> None
     with pytest.raises(PumitError) as raised:
         divided(NAMES, data, seed=0)
     assert message in str(raised.value)
-
-
-def test_no_patient_with_a_models_own_labels_is_validated_on() -> None:
-    unreviewed = frozenset(name for name in NAMES if name < "p7")
-    for seed in range(5):
-        split = divided(
-            NAMES, {"validation": 0.3, "patient": r"^p\d+"}, seed=seed, unreviewed=unreviewed
-        )
-        assert split.validation
-        assert unreviewed.isdisjoint(split.validation)
-        assert unreviewed <= {*split.training}
-
-
-def test_a_models_own_labels_are_validated_on_by_name_alone_and_that_is_said() -> None:
-    split = divided(NAMES, {"validation": ["p1_0"]}, seed=0, unreviewed=frozenset({"p1_0"}))
-    assert split.validation == ("p1_0",)
-    assert any("made by a model" in warning for warning in split.warnings)

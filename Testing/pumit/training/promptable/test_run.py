@@ -18,8 +18,11 @@ from labelled_scans import write, write_pairs
 from pumit.errors import CheckpointError, PumitError
 from pumit.models.checkpoint import load_checkpoint, read_recipe, save_checkpoint
 from pumit.networks.build import build_network
+from pumit.training.promptable.plan import plan_clicks, scans_of
+from pumit.training.promptable.validation import validated_structures
 from pumit.training.run.resume_state import LAST, step_saved
 from pumit.training.train import finetune
+from pumit.training.validate import read_recipe as read_recipe_keys
 from pumit.volume import Volume
 
 CALIBRATION = {"estimate": [0.1, 0.9], "iou": [0.2, 0.8], "answers": 9}
@@ -230,7 +233,26 @@ def test_classes_too_small_to_click_are_named(lab: Path) -> None:
         run(lab)
 
 
+def test_structures_whose_ends_are_unknown_are_not_clicked_on(lab: Path) -> None:
+    for case in ("case_0", "case_3"):
+        path = lab / "set" / "labels" / f"{case}.nii.gz"
+        labels = Volume.read(path).array.copy()
+        labels[:, 25:][labels[:, 25:] == 2] = 9
+        write(path, labels)
+    keys = {**RECIPE, "data": {**RECIPE["data"], "ignore": 9}}
+    recipe = read_recipe_keys(keys, "recipe")
+    plan = plan_clicks(recipe, lambda text: lab / text)
+    assert [sorted(fact.cut) for fact in plan.facts.cases] == [[2], [], [], [2]]
+    assert [sorted(scan.places) for scan in scans_of(plan)] == [[1], [1, 2], [1, 2]]
+    assert all(
+        9 not in scan.labels.array and 255 not in scan.labels.array for scan in scans_of(plan)
+    )
+    facts = {fact.name: fact for fact in plan.facts.cases}
+    assert validated_structures(facts, ["case_3"], plan.data.classes, 4) == {"case_3": [0]}
+
+
 def test_volumes_without_labels_are_named(lab: Path) -> None:
-    (lab / "set" / "labels" / "case_2.nii.gz").unlink()
-    with pytest.raises(PumitError, match="case_2: has no label"):
+    for label in (lab / "set" / "labels").iterdir():
+        label.unlink()
+    with pytest.raises(PumitError, match="None of 4 scans has labels"):
         run(lab)

@@ -110,7 +110,7 @@ def test_large_data_are_kept_on_disk_and_found_again(
         )
 
     kept = made()
-    assert len(list((tmp_path / "kept").iterdir())) == 4
+    assert len(list((tmp_path / "kept").iterdir())) == 6
     assert isinstance(kept[0].image, np.memmap)
     in_memory = prepare_all(found.cases, found.classes, PLAN, folder=tmp_path, voxels=10)
     for a, b in zip(kept, in_memory, strict=True):
