@@ -14,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 
 from pumit.errors import CheckpointError
 from pumit.models.int8_weights import is_quantised, restored
+from pumit.networks.build import stored_sizes
 from pumit.system.atomic import atomic_path
 
 if TYPE_CHECKING:
@@ -51,11 +52,12 @@ class ModelHeader:
     def of(recipe: Mapping[str, Any]) -> ModelHeader:
         """Read it from a recipe."""
         training = recipe.get("training")
+        network = str(recipe.get("network"))
         return ModelHeader(
             str(recipe.get("name", "")),
             str(recipe.get("version", "0")),
-            str(recipe.get("network")),
-            recipe.get("sizes", {}),
+            network,
+            stored_sizes(network, recipe.get("sizes", {})),
             " ".join(str(recipe.get("description") or "").split()),
             str(recipe.get("licence", "not stated")),
             recipe.get("step"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -22,11 +22,14 @@ class NetworkRecipe:
         module: Module of the class, imported only when the network is built.
         class_name: The class; its keyword arguments are the keys of `sizes`.
         sizes: Published sizes. Every override names one of them.
+        earlier: Sizes of checkpoints that do not state them: what was built before there was a
+            choice, where that is not what is built now.
     """
 
     module: str
     class_name: str
     sizes: Mapping[str, Any]
+    earlier: Mapping[str, Any] = field(default_factory=dict)
 
 
 _VIT_B = {
@@ -72,6 +75,7 @@ _NNFORMER: dict[str, Any] = {
     "mlp_ratio": 4,
     "drop_path": 0.2,
     "num_supervised_levels": 1,
+    "rounds_down": False,
     "official_index": False,
     "official_unmasked_shift": False,
 }
@@ -268,10 +272,12 @@ RECIPES: dict[str, NetworkRecipe] = {
             "dim": 96,
             "patch": (1, 4, 4),
             "merges": ((1, 2, 2), (2, 2, 2), (2, 2, 2)),
+            "rounds_down": True,  # 7 slices to 3
             "num_heads": (3, 6, 12, 24),
             "decoder_num_heads": (3, 6, 12),
             "windows": ((3, 5, 5), (3, 5, 5), (7, 10, 10), (3, 5, 5)),
         },
+        earlier={"rounds_down": False},
     ),
     "nnformer_small": NetworkRecipe(
         "pumit.networks.nnformer",
@@ -361,6 +367,11 @@ RECIPES: dict[str, NetworkRecipe] = {
         PROMPTABLE,
     ),
 }
+
+
+def stored_sizes(name: str, sizes: Mapping[str, Any]) -> dict[str, Any]:
+    """Sizes of a checkpoint's network, with those that it was too early to state."""
+    return {**(RECIPES[name].earlier if name in RECIPES else {}), **sizes}
 
 
 def build_network(name: str, **overrides: Any) -> nn.Module:

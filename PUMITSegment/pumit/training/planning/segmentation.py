@@ -25,7 +25,7 @@ from pumit.training.segmentation.plan import (
 from pumit.training.validate import read_segmentation
 
 # Sizes that follow from the data: the run works them out again where a recipe was edited.
-FROM_DATA = ("in_channels", "num_classes", "position_table")
+FROM_DATA = ("in_channels", "num_classes", "position_table", "windows")
 SHOWN_NAMES = 5
 # In which one reads a recipe.
 ORDER = (

@@ -18,6 +18,8 @@ from pumit.models.swin_unetr_file import (
     load_swin_unetr_file,
     read_swin_unetr_file,
 )
+from pumit.networks.build import RECIPES
+from pumit.networks.nnformer import NnFormer, tables_for
 from pumit.networks.pumit.segmentation_network import SegmentationNetwork
 from pumit.networks.pumit.transfer import load_universal_weights
 from pumit.networks.swin_unetr import SwinUnetr
@@ -124,6 +126,13 @@ def _take_all(
     if isinstance(network, SegmentationNetwork):
         _load_vit(network, {k[4:]: v for k, v in state.items() if k.startswith("vit.")}, file)
         ours = {k: v for k, v in ours.items() if not k.startswith("vit.")}
+    if isinstance(network, NnFormer):
+        header = checkpoint.header
+        windows = {**RECIPES[header.network].sizes, **header.sizes}["windows"]
+        try:
+            state = tables_for(network, state, windows)
+        except ValueError as error:
+            raise CheckpointError(f"initial {file} has other windows: {error}.") from None
     family = FAMILIES[type(network).__name__]
     anew = [k for k, v in ours.items() if k not in state or state[k].shape != v.shape]
     for key in anew:
@@ -202,7 +211,7 @@ def _both(key: str, state: Mapping[str, Tensor], ours: Mapping[str, Tensor]) -> 
 
 def _different(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
     """Which sizes an earlier model has otherwise, and how, as the end of a sentence."""
-    follow = ("in_channels", "num_classes", "position_table")
+    follow = ("in_channels", "num_classes", "position_table", "windows")
     listed = {k: json.loads(json.dumps(v)) for k, v in ours.items()}  # tuples as lists
     differences = [
         f"{k}: {theirs[k]}"

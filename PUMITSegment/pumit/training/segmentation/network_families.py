@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pumit.networks.nnformer import field_stride
+from pumit.networks.nnformer import field_stride, global_windows, stage_grids
 from pumit.training.segmentation.depth_halvings import (
     SeenField,
     Shape,
@@ -126,12 +126,17 @@ def _monai_fit(side: int) -> Callable[[Sizes, SeenField], dict[str, Any]]:
 
 
 def _nnformer_fit(sizes: Sizes, field: SeenField) -> dict[str, Any]:
-    """Flatter tokens; the volumes of attention in a single slice have twice the side."""
+    """Flatter tokens."""
     patch, *merges = _flattened([sizes["patch"], *sizes["merges"]], field)
-    fitted: dict[str, Any] = {"patch": patch, "merges": merges}
-    if field.depth == 1 or (field.given_patch or (0,))[0] == 1:
-        fitted["windows"] = [[1, 2 * h, 2 * w] for _, h, w in sizes["windows"]]
-    return fitted
+    return {"patch": patch, "merges": merges}
+
+
+def _nnformer_windows(sizes: Sizes, patch: Shape) -> dict[str, Any]:
+    """Volumes of attention of which those of the last two stages cover the patch."""
+    down = sizes["rounds_down"]
+    grids = stage_grids(sizes["patch"], sizes["merges"], patch, rounds_down=down)
+    windows = global_windows(sizes["windows"], grids)
+    return {"windows": [list(w) for w in windows], "rounds_down": down}
 
 
 def _flattened(steps: Sequence[Sequence[int]], field: SeenField) -> list[list[int]]:
@@ -185,9 +190,10 @@ FAMILIES: dict[str, Family] = {
         lambda sizes: field_stride(sizes["patch"], sizes["merges"]),
         ("encoder.embedding.convolutions.0.",),
         ("heads.",),
-        follows=("patch", "merges", "windows"),
+        follows=("patch", "merges"),
         fit=_nnformer_fit,
-        alike=("official_index", "official_unmasked_shift"),
+        fit_patch=_nnformer_windows,
+        alike=("rounds_down", "official_index", "official_unmasked_shift"),
     ),
     "HyMamba": Family(
         "HyMamba",
