@@ -14,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 
 from pumit.errors import CheckpointError
 from pumit.models.int8_weights import is_quantised, restored
-from pumit.networks.build import stored_sizes
+from pumit.networks.build import stored_sizes, stored_state
 from pumit.system.atomic import atomic_path
 
 if TYPE_CHECKING:
@@ -205,4 +205,5 @@ def load_checkpoint(path: Path) -> Checkpoint:
         raise CheckpointError(f"{path.name} is damaged: {reason}.") from None
     if fingerprint(state) != sha256:
         raise CheckpointError(f"{path.name} is damaged: its checksum differs; fetch it again.")
-    return Checkpoint(restored(state), recipe, sha256)
+    network = ModelHeader.of(recipe).network
+    return Checkpoint(stored_state(network, restored(state)), recipe, sha256)

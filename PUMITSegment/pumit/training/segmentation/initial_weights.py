@@ -166,7 +166,11 @@ def _take_encoder(
         if k.startswith(encoder.theirs)
     }
     whole = network.state_dict()
-    ours = {k: v for k, v in whole.items() if k.startswith(encoder.ours)}
+    ours = {
+        k: v
+        for k, v in whole.items()
+        if k.startswith(encoder.ours) and not k.startswith(encoder.anew)
+    }
     for key, value in ours.items():
         if key in state and state[key].shape == value.shape:
             continue

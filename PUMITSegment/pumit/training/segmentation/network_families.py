@@ -29,11 +29,13 @@ class PretrainedEncoder:
             them.
         theirs: Prefix of the encoder's weights there.
         ours: Prefix of the same weights here.
+        anew: Prefixes of weights here that the pre-training does not have.
     """
 
     network: str
     theirs: str
     ours: str
+    anew: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,8 @@ class Family:
         writes_classes: Beginnings of the names of what depends on the classes.
         follows: Sizes that follow from the data where a recipe leaves them open.
         fit: Function from the sizes and the field to the sizes that fit.
-        fit_patch: Sizes that follow from the patch, once that is planned.
+        fit_patch: Sizes that follow from the patch, once that is planned, or that a checkpoint is
+            to state.
         encoder: Pre-trained encoder that it may begin with, if there is one for it.
         alike: Sizes in which weights of another meaning have the same shape: an earlier model must
             have the same.
@@ -153,6 +156,11 @@ def _hymamba_fit(sizes: Sizes, field: SeenField) -> dict[str, Any]:
     return {"poolings": _flattened(sizes["poolings"], field)}
 
 
+def _hymamba_norm(sizes: Sizes, patch: Shape) -> dict[str, Any]:
+    """A checkpoint states it: without, it is of the time before there was a choice."""
+    return {"last_norm": sizes["last_norm"]}
+
+
 def _unetr_mamba_fit(sizes: Sizes, field: SeenField) -> dict[str, Any]:
     return {"patch": _flattened([sizes["patch"]], field)[0]}
 
@@ -202,7 +210,9 @@ FAMILIES: dict[str, Family] = {
         ("head.",),
         follows=("poolings",),
         fit=_hymamba_fit,
-        encoder=PretrainedEncoder("mamba_mim", "encoder.", "encoder."),
+        fit_patch=_hymamba_norm,
+        encoder=PretrainedEncoder("mamba_mim", "encoder.", "encoder.", ("encoder.skips.0.",)),
+        alike=("last_norm",),
     ),
     "UnetrMamba": Family(
         "UNETR-Mamba",

@@ -100,7 +100,12 @@ def test_weights_of_another_size_are_refused_with_tensor_and_sizes(
 def test_a_pre_trained_encoder_begins_its_network(
     tmp_path: Path, name: str, source: str, theirs: str, ours: str
 ) -> None:
-    trained = {k: v for k, v in moved(network(name)).items() if k.startswith(ours)}
+    apart = "encoder.skips.0."  # MambaMIM does not read HyMamba's finest map
+    trained = {
+        k: v
+        for k, v in moved(network(name)).items()
+        if k.startswith(ours) and not k.startswith(apart)
+    }
     renamed = {theirs + k.removeprefix(ours): v for k, v in trained.items()}
     path = saved(tmp_path, source, {**renamed, "decoder.x": torch.zeros(1)})
     begun = network(name, num_classes=5)
