@@ -8,7 +8,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from pumit.cli.shared.training_options import find_recipe, recipe_names
+from pumit.cli.shared.training_options import find_recipe
+from pumit.training.recipes.shipped import recipe_names
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
