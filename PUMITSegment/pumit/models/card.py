@@ -35,6 +35,7 @@ _KIND_OF_NETWORK: dict[str, ModelKind] = {
     "promptable": "promptable",
     "pumit_tokenizer": "tokenizer",
     "pumit_tokenizer_small": "tokenizer",
+    "pumit_vit_b": "encoder",
     "pumit_vit_b_mim": "encoder",
     "pumit_vit_small_mim": "encoder",
     "pumit_classifier_b": "classifier",

@@ -34,8 +34,7 @@ class NnFormer(nn.Module):
         mlp_ratio: Hidden width of the perceptrons, of their stage's.
         drop_path: Rate of stochastic depth at the last layer of the encoder, and of the decoder.
         num_supervised_levels: Decoder stages with a head, from the finest on.
-        official_index: Relative positions share biases as in the authors' code, which weights of
-            theirs need.
+        official_index: Relative positions share biases as in the authors' code, for a comparison.
         official_unmasked_shift: Shifted volumes join opposite ends of the grid, as in the authors'
             ACDC network.
 

@@ -17,8 +17,7 @@ class RelativePositionBias(nn.Module):
     Args:
         window: Largest window (d, h, w), tokens.
         heads: Attention heads.
-        official_index: Whether offsets share entries as in the authors' code, which trained weights
-            of theirs need.
+        official_index: Whether offsets share entries as in the authors' code, for a comparison.
 
     Raises:
         ValueError: If the official index leaves the table of such a window.
