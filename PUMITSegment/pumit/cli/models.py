@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import tempfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,8 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "name",
         nargs="?",
-        help="a model (default: all); for add a run's folder or a checkpoint, for export a model "
-        "or a checkpoint, for import a file, for accept a model whose licence you agree to",
+        help="a model (default: all); for add a run's folder, a checkpoint or a file of the "
+        "papers' authors, for export a model or a checkpoint, for import a file, for accept "
+        "a model whose licence you agree to",
     )
     parser.add_argument(
         "-o", "--output", type=Path, metavar="FILE.pumit.zip", help="file to export to"
@@ -120,11 +122,20 @@ def _state(entry: ModelEntry) -> str:
 
 def _add(args: argparse.Namespace) -> dict[str, Any]:
     """Enter a checkpoint, or the best of a run; of a run that was stopped too, or goes on still."""
+    from pumit.models.checkpoint import save_checkpoint
+    from pumit.models.foreign import foreign_model
     from pumit.models.user_index import CARD, register
     from pumit.runs import LOG
     from pumit.training.model_card.write import best_of, write_card
 
     given = Path(args.name)
+    if (made := foreign_model(given)) is not None:
+        recipe, state = made
+        with tempfile.TemporaryDirectory() as folder:
+            converted = Path(folder) / f"{given.stem}.safetensors"
+            save_checkpoint(converted, state, recipe)
+            name = register(converted, name=args.new_name)
+        return {"name": name, "sentence": f"Added as {name}."}
     best = best_of(given) if given.is_dir() else given
     if (best.parent / LOG).is_file():
         write_card(best.parent, best)

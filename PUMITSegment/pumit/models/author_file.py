@@ -26,8 +26,12 @@ READABLE = (
 
 
 def is_author_file(path: Path) -> bool:
-    """Whether a file is a pickle that may hold weights of PUMIT's authors, and PyTorch is here."""
-    return is_pickle(path) and find_spec("torch") is not None
+    """Whether a file is a pickle that may hold weights of PUMIT's authors, and PyTorch is here.
+
+    One that is called safetensors is in disguise.
+    """
+    is_named = path.suffix != ".safetensors"
+    return is_named and is_pickle(path) and find_spec("torch") is not None
 
 
 def read_author_file(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:

@@ -33,6 +33,7 @@ KINDS: tuple[ModelKind, ...] = get_args(ModelKind)
 MODALITIES = {"ct": "CT", "mr": "MR", "mri": "MR", "pet": "PT", "pt": "PT", "us": "US"}
 _KIND_OF_NETWORK: dict[str, ModelKind] = {
     "promptable": "promptable",
+    "sam": "promptable",
     "pumit_tokenizer": "tokenizer",
     "pumit_tokenizer_small": "tokenizer",
     "pumit_vit_b": "encoder",

@@ -155,7 +155,8 @@ def read_recipe(path: Path) -> tuple[dict[str, Any], str]:
         return recipe, fingerprint(state)
     if is_pickle(path):
         raise CheckpointError(
-            f"{path.name} is a pickle, which is read with PyTorch only: pip install 'pumit[train]'."
+            f"{path.name} is a pickle, which could run any code; of those only files of the papers' "
+            "authors (.ckpt, .pth) are read, with PyTorch."
         )
     try:
         with safe_open(str(path), framework="np") as handle:
@@ -178,6 +179,15 @@ def read_recipe(path: Path) -> tuple[dict[str, Any], str]:
         raise CheckpointError(
             f"The recipe inside {path.name} is damaged; fetch it again."
         ) from None
+
+
+def is_ours(path: Path) -> bool:
+    """Whether a file is a checkpoint with a recipe of ours, or damaged, which its reader says."""
+    try:
+        with safe_open(str(path), framework="np") as handle:
+            return "recipe" in (handle.metadata() or {})
+    except (SafetensorError, OSError, ValueError):
+        return True
 
 
 def load_checkpoint(path: Path) -> Checkpoint:

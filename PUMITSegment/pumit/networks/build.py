@@ -364,6 +364,24 @@ RECIPES: dict[str, NetworkRecipe] = {
         "UnetrMambaMim",
         {**_UNETR_MIM, **_UNETR_MAMBA_SMALL, "decoder_widths": (96, 64, 32, 16, 8)},
     ),
+    "sam": NetworkRecipe(
+        "pumit.networks.ba_sam_network",
+        "BaSam",
+        # SAM's ViT-B with BA-SAM's attention; needs the transformers package.
+        {
+            "image_size": 1024,
+            "patch": 16,
+            "dim": 768,
+            "depth": 12,
+            "num_heads": 12,
+            "hidden": 3072,
+            "global_blocks": (2, 5, 8, 11),
+            "window": 14,
+            "width": 256,
+            "decoder_hidden": 2048,
+            "decoder_heads": 8,
+        },
+    ),
     "promptable": NetworkRecipe(
         "pumit.networks.promptable.network",
         "PromptableNetwork",

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 VIT: dict[str, Any] = {
     "dim": 64,
-    "depth": 2,
+    "depth": 4,
     "num_heads": 1,
     "hidden": 32,
     "position_table": (2, 3, 3),

@@ -51,7 +51,7 @@ def test_their_vit_predicts_as_it_did_and_begins_a_segmentation(tmp_path: Path) 
         assert torch.equal(found(x, anisotropy, mask), network(x, anisotropy, mask))
     sizes = {k: VIT[k] for k in ("dim", "depth", "num_heads", "hidden")}
     segmenting = build_network(
-        "pumit_segmentation_small", **sizes, taps=(1, 1, 2, 2), fixed_patch=(4, 16, 16)
+        "pumit_segmentation_small", **sizes, taps=(1, 2, 3, 4), fixed_patch=(4, 16, 16)
     )
     load_initial_weights(segmenting, str(path))
     key = "blocks.1.attention.v.bias"
