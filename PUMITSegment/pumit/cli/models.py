@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 ACTIONS = (
     *("list", "structures", "verify", "fetch", "add", "export", "import", "remove"),
-    "accept",
+    *("accept", "join"),
 )
 
 
@@ -31,6 +31,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "a model whose licence you agree to",
     )
     parser.add_argument(
+        "others",
+        nargs="*",
+        metavar="OTHER",
+        help="for join: further automatic models of the same classes; their mean becomes one model",
+    )
+    parser.add_argument(
         "-o", "--output", type=Path, metavar="FILE.pumit.zip", help="file to export to"
     )
     parser.add_argument(
@@ -42,6 +48,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run `pumit models`."""
     work = {"add": _add, "export": _export, "import": _import, "remove": _remove, "accept": _accept}
+    work["join"] = _join
+    if args.others and args.action != "join":
+        raise PumitError(
+            f"`pumit models {args.action}` takes one name; {args.others[0]!r} is more."
+        )
     if args.action == "structures":
         return _structures(args)
     if args.action in work:
@@ -142,6 +153,22 @@ def _add(args: argparse.Namespace) -> dict[str, Any]:
     card = best.with_name(CARD)
     name = register(best, name=args.new_name, card=card if card.is_file() else None)
     return {"name": name, "sentence": f"Added as {name}."}
+
+
+def _join(args: argparse.Namespace) -> dict[str, Any]:
+    """Enter the mean of several automatic models as one."""
+    from pumit.models.ensemble import join_models
+    from pumit.models.index import find_model
+    from pumit.models.user_index import register
+    from pumit.training.model_card.write import best_of
+
+    given = [Path(text) for text in (args.name, *args.others)]
+    paths = [best_of(path) if path.is_dir() else find_model(str(path)) for path in given]
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(folder) / "joined.safetensors"
+        join_models(paths, made, name=args.new_name or "ensemble")
+        name = register(made, name=args.new_name)
+    return {"name": name, "sentence": f"Joined {len(paths)} models as {name}."}
 
 
 def _export(args: argparse.Namespace) -> dict[str, Any]:

@@ -155,8 +155,8 @@ def read_recipe(path: Path) -> tuple[dict[str, Any], str]:
         return recipe, fingerprint(state)
     if is_pickle(path):
         raise CheckpointError(
-            f"{path.name} is a pickle, which could run any code; of those only files of the papers' "
-            "authors (.ckpt, .pth) are read, with PyTorch."
+            f"{path.name} is a pickle, which could run any code; of those only files of the papers'"
+            " authors (.ckpt, .pth) are read, with PyTorch."
         )
     try:
         with safe_open(str(path), framework="np") as handle:

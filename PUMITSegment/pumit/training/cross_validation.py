@@ -11,6 +11,8 @@ from typing import Any
 
 from pumit.errors import PumitError
 from pumit.evaluation.segmentation_metrics import MetricRow, summarize
+from pumit.models.ensemble import join_models
+from pumit.models.user_index import register
 from pumit.runs import RECIPE
 from pumit.system.atomic import atomic_path
 from pumit.training.data.labelled_set import find_labelled_set
@@ -28,6 +30,7 @@ from pumit.training.validate import read_segmentation
 
 RESULT = "cross_validation.json"
 FINAL = "final"
+FOLDS = "-folds"  # ends the name of their mean
 PARTS = ("folds", "final_model")  # keys of a recipe that are for the whole, not for its parts
 
 # Trains in a folder with some keys of `data` replaced; returns the best checkpoint.
@@ -107,7 +110,8 @@ def cross_validate(request: CrossValidation, train_part: TrainPart) -> Path:
 
     In the output folder: `fold_1` and so on, each a whole run; `cross_validation.json` with the
     metrics of every case by the model that did not see it, and their means with 95 % bootstrap
-    intervals over cases; with `final_model: true` in the recipe, `final`, trained on all cases.
+    intervals over cases; the mean of the folds as one model, `NAME-folds.safetensors`, which enters
+    the user's index; with `final_model: true` in the recipe, `final`, trained on all cases.
 
     Args:
         request: Training that is requested.
@@ -138,7 +142,12 @@ def cross_validate(request: CrossValidation, train_part: TrainPart) -> Path:
         result = pooled([request.output / f"fold_{n}" for n in range(1, request.folds + 1)])
         reporter.written(lambda: _write(request.output / RESULT, json.dumps(result, indent=1)))
         reporter.report({"cross_validation": _short(result)})
-        # 4. The model of all cases, or that of the best fold.
+        # 4. The mean of all folds, which is a model of its own kind: one file with all of them.
+        joined = request.output / f"{request.recipe.name}{FOLDS}.safetensors"
+        join_models(made, joined, name=joined.stem)
+        if request.recipe.register_:
+            register(joined)
+        # 5. The model of all cases, or that of the best fold.
         best = made[_best(result)]
         if request.trains_on_all:
             everyone = sorted({*splits[0].training, *splits[0].validation})
