@@ -66,8 +66,16 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 # From the bottom up: each package of the training imports those before it.
 TRAINING = (
-    *("recipes", "data", "synthesis", "run", "loop", "segmentation", "promptable"),
-    *("classification", "pretraining", "model_card", "validate", "planning", "comparison"),
+    *("recipes", "data", "synthesis", "run", "preceding", "loop", "segmentation"),
+    *(
+        "promptable",
+        "classification",
+        "pretraining",
+        "model_card",
+        "validate",
+        "planning",
+        "comparison",
+    ),
     *("cross_validation", "result", "train", "pretrain"),
 )
 # Names that the base looks up only when they are requested: `pumit.InteractiveSession`,
@@ -361,7 +369,7 @@ def test_nothing_is_ever_unpickled() -> None:
             given = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
             assert given.get("weights_only") != "False", file
             if called(call) == "torch.load":  # of public weights alone, and nothing but tensors
-                assert file.name == "swin_unetr_file.py", file
+                assert file.name == "public_weights.py", file
                 assert given.get("weights_only") == "True", file
             assert given.get("allow_pickle", "False") == "False", file
 

@@ -27,6 +27,7 @@ class TrainParameters:
         goal: Goal of the training.
         part: Trained weights of the promptable network.
         network: Network of an automatic model; empty for the planned one.
+        unlabelled: Folder of scans without labels that it learns from first; empty for none.
         preset: Preset of the training time.
         validationShare: Share of the patients for validation.
         folds: Number of folds of a cross-validation of the patients; 0 for none.
@@ -46,6 +47,7 @@ class TrainParameters:
     goal: Goal = Goal.CLICKS
     part: ClickPart = ClickPart.ALL
     network: str = ""
+    unlabelled: str = ""
     preset: PresetName = PresetName.BALANCED
     validationShare: Annotated[float, WithinRange(0.05, 0.5)] = 0.2
     folds: Annotated[int, WithinRange(0, 10)] = 0

@@ -10,11 +10,11 @@ from typing import Any
 
 from pumit.cli.shared.training_options import (
     add_json_option,
-    choose_json,
     add_unreviewed_option,
+    choose_json,
     find_recipe,
-    recipe_names,
 )
+from pumit.training.recipes.shipped import recipe_names
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import tempfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 ACTIONS = (
     *("list", "structures", "verify", "fetch", "add", "export", "import", "remove"),
-    "accept",
+    *("accept", "join"),
 )
 
 
@@ -25,8 +26,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "name",
         nargs="?",
-        help="a model (default: all); for add a run's folder or a checkpoint, for export a model "
-        "or a checkpoint, for import a file, for accept a model whose licence you agree to",
+        help="a model (default: all); for add a run's folder, a checkpoint or a file of the "
+        "papers' authors, for export a model or a checkpoint, for import a file, for accept "
+        "a model whose licence you agree to",
+    )
+    parser.add_argument(
+        "others",
+        nargs="*",
+        metavar="OTHER",
+        help="for join: further automatic models of the same classes; their mean becomes one model",
     )
     parser.add_argument(
         "-o", "--output", type=Path, metavar="FILE.pumit.zip", help="file to export to"
@@ -40,6 +48,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run `pumit models`."""
     work = {"add": _add, "export": _export, "import": _import, "remove": _remove, "accept": _accept}
+    work["join"] = _join
+    if args.others and args.action != "join":
+        raise PumitError(
+            f"`pumit models {args.action}` takes one name; {args.others[0]!r} is more."
+        )
     if args.action == "structures":
         return _structures(args)
     if args.action in work:
@@ -120,17 +133,42 @@ def _state(entry: ModelEntry) -> str:
 
 def _add(args: argparse.Namespace) -> dict[str, Any]:
     """Enter a checkpoint, or the best of a run; of a run that was stopped too, or goes on still."""
+    from pumit.models.checkpoint import save_checkpoint
+    from pumit.models.foreign import foreign_model
     from pumit.models.user_index import CARD, register
     from pumit.runs import LOG
     from pumit.training.model_card.write import best_of, write_card
 
     given = Path(args.name)
+    if (made := foreign_model(given)) is not None:
+        recipe, state = made
+        with tempfile.TemporaryDirectory() as folder:
+            converted = Path(folder) / f"{given.stem}.safetensors"
+            save_checkpoint(converted, state, recipe)
+            name = register(converted, name=args.new_name)
+        return {"name": name, "sentence": f"Added as {name}."}
     best = best_of(given) if given.is_dir() else given
     if (best.parent / LOG).is_file():
         write_card(best.parent, best)
     card = best.with_name(CARD)
     name = register(best, name=args.new_name, card=card if card.is_file() else None)
     return {"name": name, "sentence": f"Added as {name}."}
+
+
+def _join(args: argparse.Namespace) -> dict[str, Any]:
+    """Enter the mean of several automatic models as one."""
+    from pumit.models.ensemble import join_models
+    from pumit.models.index import find_model
+    from pumit.models.user_index import register
+    from pumit.training.model_card.write import best_of
+
+    given = [Path(text) for text in (args.name, *args.others)]
+    paths = [best_of(path) if path.is_dir() else find_model(str(path)) for path in given]
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(folder) / "joined.safetensors"
+        join_models(paths, made, name=args.new_name or "ensemble")
+        name = register(made, name=args.new_name)
+    return {"name": name, "sentence": f"Joined {len(paths)} models as {name}."}
 
 
 def _export(args: argparse.Namespace) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`pumit pretrain`: train from a recipe; sentences at a terminal, JSON lines where it is piped."""
+"""`pumit pretrain`: learn without labels; sentences at a terminal, JSON lines where it is piped."""
 
 from __future__ import annotations
 
@@ -13,19 +13,46 @@ from pumit.cli.shared.training_options import (
     overrides_of,
     until_stopped,
 )
+from pumit.errors import PumitError
+
+# What is learnt from scans where no recipe is named: a tokenizer, then an encoder.
+ENCODER, FINE_TUNING = "vit", "segmentation"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `pumit pretrain`."""
-    add_training_options(parser, "runs/pretrain")
-    parser.add_argument("--real-folder", type=Path, help="folder of the recipe's real scans")
+    add_training_options(parser, "runs/pretrain", needs_recipe=False)
+    parser.add_argument(
+        "--on",
+        "--real-folder",
+        dest="real_folder",
+        type=Path,
+        metavar="FOLDER",
+        help="scans to learn from, without labels: NIfTI and other files, DICOM series, in any "
+        "order of folders. Without a recipe a tokenizer and an encoder are trained, one after the "
+        "other",
+    )
+    parser.add_argument(
+        "--data",
+        metavar="PATH",
+        help="labelled cases, to go on with an automatic segmentation that begins with the "
+        "encoder; without a recipe only",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Run `pumit pretrain`; started again, it resumes."""
     since = time.time()  # torch takes seconds to load
     choose_json(args)
-    path, _ = find_recipe(args.config)
+    if args.real_folder is not None and not args.real_folder.is_dir():
+        raise PumitError(f"--on {args.real_folder.name} is no folder; give that of the scans.")
+    if args.config is None and args.real_folder is None:
+        raise PumitError("Give the scans to learn from with --on FOLDER, or a recipe.")
+    if args.data is not None and args.config is not None:
+        raise PumitError("--data goes with --on FOLDER and no recipe; a recipe names its own data.")
+    if args.data is not None:
+        return _run_with_labels(args, since)
+    path, _ = find_recipe(args.config or ENCODER)
 
     from pumit.training.pretrain import pretrain
 
@@ -36,6 +63,27 @@ def run(args: argparse.Namespace) -> int:
             args.output,
             overrides=overrides_of(args),
             real_folder=args.real_folder,
+            is_whole=args.config is None,
+            device=args.device,
+            workers=args.workers,
+            since=since,
+            finish=args.finish,
+        ),
+    )
+
+
+def _run_with_labels(args: argparse.Namespace, since: float) -> int:
+    from pumit.training.train import finetune
+
+    return until_stopped(
+        "pretrain",
+        lambda: finetune(
+            find_recipe(FINE_TUNING)[0],
+            args.output,
+            folder=Path.cwd(),
+            data={"folder": str(Path(args.data).absolute())},
+            changes={"unlabelled": str(args.real_folder.absolute())},
+            overrides=overrides_of(args),
             device=args.device,
             workers=args.workers,
             since=since,

@@ -63,7 +63,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_find_arguments(parser)
     parser.add_argument("--series", help="SeriesInstanceUID, if the folder holds several series")
     parser.add_argument(
-        "--model", default="default", help="name of an installed model, or a checkpoint file"
+        "--model",
+        default="default",
+        help="name of an installed model, a checkpoint file, or SAM's or MedSAM's weights (.pth), "
+        "which answer a click on its slice and a box on all slices that it meets",
+    )
+    parser.add_argument(
+        "--size",
+        type=int,
+        metavar="N",
+        help="with SAM: pixels of the image that it sees, such as 2048 (default: those of its "
+        "training)",
     )
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
     parser.add_argument(
@@ -207,7 +217,7 @@ def segment_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation, 
     from pumit.models.consent import require_consent
 
     require_consent(args.model)
-    segmenter = load_segmenter(args.model, device=args.device)
+    segmenter = load_segmenter(args.model, device=args.device, size=args.size)
     session = InteractiveSession(segmenter)
     step("Encoding the scan", 0.35)
     session.set_volume(volume)

@@ -9,8 +9,8 @@ from typing import Any
 
 from pumit.cli.shared.training_options import (
     add_training_options,
-    choose_json,
     add_unreviewed_option,
+    choose_json,
     find_recipe,
     overrides_of,
     until_stopped,

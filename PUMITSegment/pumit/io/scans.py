@@ -39,7 +39,9 @@ def suffix_of(path: Path, suffixes: Sequence[str]) -> str | None:
     return next((s for s in suffixes if path.name.lower().endswith(s)), None)
 
 
-def find_scans(paths: Sequence[Path], *, series: str | None = None) -> list[Scan]:
+def find_scans(
+    paths: Sequence[Path], *, series: str | None = None, whole_tree: bool = False
+) -> list[Scan]:
     """All scans of some paths, in a fixed order.
 
     Args:
@@ -48,6 +50,8 @@ def find_scans(paths: Sequence[Path], *, series: str | None = None) -> list[Scan
             each line, relative to the list.
         series: SeriesInstanceUID, where one folder holds several and one is meant; of folders
             only DICOM is taken then.
+        whole_tree: Whether folders within folders count too where files of the outer one are
+            scans already.
 
     Raises:
         VolumeError: If a list or a folder cannot be read.
@@ -57,7 +61,7 @@ def find_scans(paths: Sequence[Path], *, series: str | None = None) -> list[Scan
         if path.suffix.lower() == LIST_SUFFIX and path.is_file():
             scans += _listed(path, series)
         elif path.is_dir():
-            scans += _in_folder(path, series)
+            scans += _in_folder(path, series, whole_tree=whole_tree)
         else:
             scans.append(Scan(path, _stem(path), series))
     return scans
@@ -84,7 +88,7 @@ def _listed(path: Path, series: str | None) -> list[Scan]:
     return scans
 
 
-def _in_folder(folder: Path, series: str | None) -> list[Scan]:
+def _in_folder(folder: Path, series: str | None, *, whole_tree: bool) -> list[Scan]:
     """Volumes and DICOM series of a folder; of one without volumes, those of its tree.
 
     Segmentations are no scans, and pictures are none beside DICOM or a scene of Slicer, which have
@@ -93,7 +97,7 @@ def _in_folder(folder: Path, series: str | None) -> list[Scan]:
     # 1. All of the folder; where no file of it is a volume, all of its tree.
     top = sorted(p for p in _entries(folder) if p.is_file() and not p.name.startswith("."))
     groups = [top]
-    if not any(_is_volume(p) for p in _scans_among(top)):
+    if whole_tree or not any(_is_volume(p) for p in _scans_among(top)):
         groups = [files for _, files in _tree(folder)]
     files = [p for group in groups for p in group]
     images = [p for group in groups for p in _scans_among(group)]

@@ -33,8 +33,10 @@ KINDS: tuple[ModelKind, ...] = get_args(ModelKind)
 MODALITIES = {"ct": "CT", "mr": "MR", "mri": "MR", "pet": "PT", "pt": "PT", "us": "US"}
 _KIND_OF_NETWORK: dict[str, ModelKind] = {
     "promptable": "promptable",
+    "sam": "promptable",
     "pumit_tokenizer": "tokenizer",
     "pumit_tokenizer_small": "tokenizer",
+    "pumit_vit_b": "encoder",
     "pumit_vit_b_mim": "encoder",
     "pumit_vit_small_mim": "encoder",
     "pumit_classifier_b": "classifier",

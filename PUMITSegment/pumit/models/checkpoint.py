@@ -1,4 +1,7 @@
-"""Checkpoints: one safetensors file whose metadata holds the whole recipe. Nothing is unpickled."""
+"""Checkpoints: one safetensors file whose metadata holds the whole recipe.
+
+Of the files of PUMIT's authors, which are pickles, nothing but tensors is read.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,10 @@ from typing import TYPE_CHECKING, Any
 from safetensors import SafetensorError, safe_open
 
 from pumit.errors import CheckpointError
+from pumit.models.author_file import is_author_file, read_author_file
 from pumit.models.int8_weights import is_quantised, restored
+from pumit.models.pickled import is_pickle
+from pumit.networks.build import stored_sizes, stored_state
 from pumit.system.atomic import atomic_path
 
 if TYPE_CHECKING:
@@ -51,11 +57,12 @@ class ModelHeader:
     def of(recipe: Mapping[str, Any]) -> ModelHeader:
         """Read it from a recipe."""
         training = recipe.get("training")
+        network = str(recipe.get("network"))
         return ModelHeader(
             str(recipe.get("name", "")),
             str(recipe.get("version", "0")),
-            str(recipe.get("network")),
-            recipe.get("sizes", {}),
+            network,
+            stored_sizes(network, recipe.get("sizes", {})),
             " ".join(str(recipe.get("description") or "").split()),
             str(recipe.get("licence", "not stated")),
             recipe.get("step"),
@@ -139,13 +146,17 @@ def read_recipe(path: Path) -> tuple[dict[str, Any], str]:
     """Read recipe and fingerprint without the weights.
 
     Raises:
-        CheckpointError: If the file is not a checkpoint of ours.
+        CheckpointError: If the file is no checkpoint of ours, nor one of PUMIT's authors.
     """
     if not path.is_file():
         raise CheckpointError(f"There is no checkpoint {path.name}; `pumit models list` shows all.")
+    if is_author_file(path):
+        recipe, state = read_author_file(path)
+        return recipe, fingerprint(state)
     if is_pickle(path):
         raise CheckpointError(
-            f"{path.name} is a pickle, which could run any code; only safetensors files are read."
+            f"{path.name} is a pickle, which could run any code; of those only files of the papers'"
+            " authors (.ckpt, .pth) are read, with PyTorch."
         )
     try:
         with safe_open(str(path), framework="np") as handle:
@@ -170,31 +181,25 @@ def read_recipe(path: Path) -> tuple[dict[str, Any], str]:
         ) from None
 
 
-def is_pickle(path: Path) -> bool:
-    """Whether a file begins as a pickle, or as the zip archive that torch puts one into.
-
-    Raises:
-        CheckpointError: If it cannot be read.
-    """
+def is_ours(path: Path) -> bool:
+    """Whether a file is a checkpoint with a recipe of ours, or damaged, which its reader says."""
     try:
-        with path.open("rb") as handle:
-            start = handle.read(9)
-    except OSError as error:
-        reason = error.strerror or "the system refused"
-        raise CheckpointError(f"{path.name} cannot be read: {reason}.") from None
-    # The length of a safetensors header may begin with the same bytes; JSON follows it.
-    if start[4:9] == b"\0\0\0\0{":
-        return False
-    return start[:2] in (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"PK")
+        with safe_open(str(path), framework="np") as handle:
+            return "recipe" in (handle.metadata() or {})
+    except (SafetensorError, OSError, ValueError):
+        return True
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
     """Read weights and recipe and verify the fingerprint.
 
     Raises:
-        CheckpointError: If the file is damaged, incomplete, a pickle, or not a checkpoint.
+        CheckpointError: If the file is damaged, incomplete, or neither a checkpoint nor a file of
+            PUMIT's authors.
     """
     recipe, sha256 = read_recipe(path)
+    if is_author_file(path):
+        return Checkpoint(read_author_file(path)[1], recipe, sha256)
     try:
         with safe_open(str(path), framework="pt") as handle:
             state = {name: handle.get_tensor(name) for name in handle.keys()}  # noqa: SIM118
@@ -203,4 +208,5 @@ def load_checkpoint(path: Path) -> Checkpoint:
         raise CheckpointError(f"{path.name} is damaged: {reason}.") from None
     if fingerprint(state) != sha256:
         raise CheckpointError(f"{path.name} is damaged: its checksum differs; fetch it again.")
-    return Checkpoint(restored(state), recipe, sha256)
+    network = ModelHeader.of(recipe).network
+    return Checkpoint(stored_state(network, restored(state)), recipe, sha256)

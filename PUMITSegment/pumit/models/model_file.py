@@ -23,6 +23,7 @@ from typing import Any
 from pumit.errors import CheckpointError, ExportError, PumitError
 from pumit.models.card import classes_of, kind_of
 from pumit.models.checkpoint import Checkpoint, ModelHeader, load_checkpoint
+from pumit.models.ensemble import members_of
 from pumit.models.index import ModelEntry, find_model, list_models, verify_model
 from pumit.models.user_index import (
     CARD,
@@ -281,11 +282,18 @@ def check_model(model: Checkpoint) -> None:
         PumitError: If its network or kind is unknown, its weights are another network's or not
             finite, or an automatic model names no classes.
     """
+    _check_classes(model.recipe)
+    for member in members_of(model):
+        _check_weights(member)
+    if not all(bool(v.isfinite().all()) for v in model.state.values()):
+        raise CheckpointError("its weights are not finite numbers: its training failed.")
+
+
+def _check_weights(model: Checkpoint) -> None:
     import torch
 
     from pumit.networks.build import build_network
 
-    _check_classes(model.recipe)
     try:
         with torch.device("meta"):  # shapes alone, at no cost of memory
             network = build_network(model.header.network, **model.header.sizes)
@@ -296,5 +304,3 @@ def check_model(model: Checkpoint) -> None:
     shapes = {key: value.shape for key, value in network.state_dict().items()}
     if {key: value.shape for key, value in model.state.items()} != shapes:
         raise CheckpointError("its weights do not fit the network that it names; get it again.")
-    if not all(bool(v.isfinite().all()) for v in model.state.values()):
-        raise CheckpointError("its weights are not finite numbers: its training failed.")

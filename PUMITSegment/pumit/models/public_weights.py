@@ -1,15 +1,24 @@
-"""Weights that others have published: safetensors files without a recipe of ours."""
+"""Weights that others have published: safetensors files without a recipe of ours, and pickles."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from pumit.errors import CheckpointError
-from pumit.models.checkpoint import is_pickle
+from pumit.models.pickled import is_pickle
+
+# CVE-2025-32434 and CVE-2026-24747: `weights_only` of earlier ones can be got around.
+_SAFE_TORCH = "2.10"
+# Where training scripts put the weights among other things.
+NESTED = ("state_dict", "model", "model_state_dict", "network", "module")
 
 
 def read_public_weights(
@@ -43,3 +52,64 @@ def read_public_weights(
         if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
             raise CheckpointError(f"{path.name} holds {name} that is not finite; fetch it again.")
     return {n: t.float() if t.is_floating_point() else t for n, t in state.items()}
+
+
+def read_pickled_tensors(path: Path, *, instead: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read the tensors of a .pt, .pth or .ckpt file, in single precision.
+
+    Only tensors, numbers and texts are read; whatever else a pickle may hold is refused, and
+    nothing of it is run.
+
+    Args:
+        path: The file.
+        instead: What is meant, for the error message.
+
+    Returns:
+        Tensors by name, and the texts that stand beside them.
+
+    Raises:
+        CheckpointError: If it holds anything else, is damaged, or this PyTorch is too old to be
+            sure of that.
+    """
+    content = _unpacked(path, instead)
+    texts = {k: v for k, v in content.items() if isinstance(v, str)}
+    for key in NESTED:
+        if isinstance(content.get(key), dict):
+            content = content[key]
+            break
+    state = {k: v for k, v in content.items() if isinstance(k, str) and isinstance(v, Tensor)}
+    for name, tensor in state.items():
+        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+            raise CheckpointError(f"{path.name} holds {name} that is not finite; fetch it again.")
+    return {k: v.float() if v.is_floating_point() else v for k, v in state.items()}, texts
+
+
+def _unpacked(path: Path, instead: str) -> dict[str, Any]:
+    if torch.__version__ < _SAFE_TORCH:
+        raise CheckpointError(
+            f"{path.name} is a pickle, in which PyTorch before {_SAFE_TORCH} may run code that "
+            f"somebody hid; update PyTorch (here {torch.__version__}), or save the weights as "
+            "safetensors."
+        )
+    # Training scripts keep their best score as a number of NumPy's.
+    harmless = [np.dtype, type(np.dtype("f8")), type(np.dtype("f4")), _numpy_scalar()]
+    safe_globals = getattr(torch.serialization, "safe_globals", None)
+    try:
+        with safe_globals(harmless) if safe_globals else nullcontext():
+            content = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # by name: what torch refuses is an error of a module banned here
+        if type(error).__name__ == "UnpicklingError":
+            raise CheckpointError(
+                f"{path.name} holds more than weights, which could run any code; save its "
+                "state_dict alone and give that."
+            ) from None
+        reason = " ".join(str(error).split())[:200]
+        raise CheckpointError(f"{path.name} cannot be read ({reason}); fetch it again.") from None
+    if not isinstance(content, dict):
+        raise CheckpointError(f"{path.name} holds no named weights; give {instead}.")
+    return content
+
+
+def _numpy_scalar() -> Any:
+    """What makes a NumPy number of its bytes; its module has moved."""
+    return np.float64(0).__reduce__()[0]

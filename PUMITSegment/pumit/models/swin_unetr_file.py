@@ -6,19 +6,17 @@ import json
 import logging
 import re
 from collections.abc import Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from pumit.errors import CheckpointError
-from pumit.models.checkpoint import is_pickle, read_recipe
-from pumit.models.public_weights import read_public_weights
+from pumit.models.checkpoint import read_recipe
+from pumit.models.pickled import is_pickle
+from pumit.models.public_weights import read_pickled_tensors, read_public_weights
 from pumit.networks.swin_merging import MERGINGS, Merging
 from pumit.networks.swin_merging_evidence import merging_evidence
 from pumit.networks.swin_unetr import SwinUnetr
@@ -27,10 +25,6 @@ logger = logging.getLogger(__name__)
 
 PUBLIC_FILE = "weights of MONAI's SwinUNETR (.pt, .pth or .safetensors)"
 ENCODER = "swinViT."
-# CVE-2025-32434 and CVE-2026-24747: `weights_only` of earlier ones can be got around.
-_SAFE_TORCH = "2.10"
-# Where training scripts put the weights among other things.
-NESTED = ("state_dict", "model", "model_state_dict", "network")
 # Names of other versions of the network, in order; `mlp.fc1` is that of the first pre-trainings.
 RENAMED = (
     (r"^(module\.|model\.|net\.|network\.)+", ""),
@@ -166,53 +160,8 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         state = read_public_weights(path, instead=PUBLIC_FILE)
         with safe_open(str(path), framework="pt") as handle:
             return state, {**hints, **(handle.metadata() or {})}
-    content = _unpacked(path)
-    hints |= {k: v for k, v in content.items() if isinstance(v, str)}
-    for key in NESTED:
-        if isinstance(content.get(key), dict):
-            content = content[key]
-            break
-    state = {k: v for k, v in content.items() if isinstance(k, str) and isinstance(v, Tensor)}
-    for name, tensor in state.items():
-        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
-            raise CheckpointError(f"{path.name} holds {name} that is not finite; fetch it again.")
-    return {k: v.float() if v.is_floating_point() else v for k, v in state.items()}, hints
-
-
-def _unpacked(path: Path) -> dict[str, Any]:
-    """A .pt file, of which only tensors, numbers and texts are read.
-
-    Raises:
-        CheckpointError: If it holds anything else, or this PyTorch is too old to be sure of that.
-    """
-    if torch.__version__ < _SAFE_TORCH:
-        raise CheckpointError(
-            f"{path.name} is a pickle, in which PyTorch before {_SAFE_TORCH} may run code that "
-            f"somebody hid; update PyTorch (here {torch.__version__}), or save the weights as "
-            "safetensors."
-        )
-    # Training scripts keep their best score as a number of NumPy's.
-    harmless = [np.dtype, type(np.dtype("f8")), type(np.dtype("f4")), _numpy_scalar()]
-    safe_globals = getattr(torch.serialization, "safe_globals", None)
-    try:
-        with safe_globals(harmless) if safe_globals else nullcontext():
-            content = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # by name: what torch refuses is an error of a module banned here
-        if type(error).__name__ == "UnpicklingError":
-            raise CheckpointError(
-                f"{path.name} holds more than weights, which could run any code; save its "
-                "state_dict alone and give that."
-            ) from None
-        reason = " ".join(str(error).split())[:200]
-        raise CheckpointError(f"{path.name} cannot be read ({reason}); fetch it again.") from None
-    if not isinstance(content, dict):
-        raise CheckpointError(f"{path.name} holds no named weights; give {PUBLIC_FILE}.")
-    return content
-
-
-def _numpy_scalar() -> Any:
-    """What makes a NumPy number of its bytes; its module has moved."""
-    return np.float64(0).__reduce__()[0]
+    state, texts = read_pickled_tensors(path, instead=PUBLIC_FILE)
+    return state, {**hints, **texts}
 
 
 def _bundle(path: Path) -> dict[str, Any]:

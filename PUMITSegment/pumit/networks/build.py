@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from pumit.errors import PumitError
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
 
 @dataclass(frozen=True)
@@ -22,11 +22,19 @@ class NetworkRecipe:
         module: Module of the class, imported only when the network is built.
         class_name: The class; its keyword arguments are the keys of `sizes`.
         sizes: Published sizes. Every override names one of them.
+        earlier: Sizes of checkpoints that do not state them: what was built before there was a
+            choice, where that is not what is built now.
+        dropped: Sizes of earlier checkpoints that there are no longer.
+        renewed_by: Module whose `renewed` brings weights of earlier versions, by name, to those of
+            the network that is built now; empty where they are the same.
     """
 
     module: str
     class_name: str
     sizes: Mapping[str, Any]
+    earlier: Mapping[str, Any] = field(default_factory=dict)
+    dropped: tuple[str, ...] = ()
+    renewed_by: str = ""
 
 
 _VIT_B = {
@@ -72,6 +80,7 @@ _NNFORMER: dict[str, Any] = {
     "mlp_ratio": 4,
     "drop_path": 0.2,
     "num_supervised_levels": 1,
+    "rounds_down": False,
     "official_index": False,
     "official_unmasked_shift": False,
 }
@@ -111,29 +120,17 @@ _HYMAMBA = {
     "expand": 2,
     "dt_rank": 24,
     "last_width": 32,
-}
-# What the published networks of 96^3 voxels hold and nothing reads, inferred from their counts:
-# 41,841,134 (of which the fixed positions are not trained), and 114,158,657 for the pre-training.
-# Only the biases of the stem would be used, in the pre-training alone.
-_HYMAMBA_UNUSED = {
-    "fixed positions": 216 * 384,  # computed here, for grids of any size
-    "second direction of the Mamba layers": 4 * 768 * (5 + 56 + 25 + 16 + 1),
-    "norm after the last layer": 2 * 384,
-}
-_MAMBA_MIM_UNUSED = {
-    **_HYMAMBA_UNUSED,
-    "fusion in the first block": 27 * (1536 + 768) * 768 + 4 * 768,  # with its norms
-    "densification of the finest map": 27 * 64 * 48 + 48,
-    "learned tokens of the finest map and of the places": 64 + 384,
-    "biases before batch norms": 2 * (768 + 384 + 192 + 96) + 2 * (384 + 192 + 96 + 48),
-    "biases of the stem": 32 + 64,
+    "last_norm": "layer",
 }
 _HYMAMBA_SMALL = {"stem_width": 8, "widths": (16, 32, 64, 96), "dt_rank": 6}
+_HYMAMBA_ONLY = ("num_classes", "last_width", "last_norm")
 # The pre-training has the encoder's sizes.
 _MAMBA_MIM = {
-    **{key: size for key, size in _HYMAMBA.items() if key not in ("num_classes", "last_width")},
+    **{key: size for key, size in _HYMAMBA.items() if key not in _HYMAMBA_ONLY},
     "official_compat": False,
 }
+
+_MAMBA_RENEWED = "pumit.networks.mamba_mim.renewed"
 
 _UNETR_MAMBA = {
     "in_channels": 1,
@@ -268,10 +265,12 @@ RECIPES: dict[str, NetworkRecipe] = {
             "dim": 96,
             "patch": (1, 4, 4),
             "merges": ((1, 2, 2), (2, 2, 2), (2, 2, 2)),
+            "rounds_down": True,  # 7 slices to 3
             "num_heads": (3, 6, 12, 24),
             "decoder_num_heads": (3, 6, 12),
             "windows": ((3, 5, 5), (3, 5, 5), (7, 10, 10), (3, 5, 5)),
         },
+        earlier={"rounds_down": False},
     ),
     "nnformer_small": NetworkRecipe(
         "pumit.networks.nnformer",
@@ -317,22 +316,32 @@ RECIPES: dict[str, NetworkRecipe] = {
         "pumit.networks.mamba_mim.hymamba",
         "HyMamba",
         # 96^3 crops of CT at 1.5 mm; 13 organs of BTCV and the background.
-        {**_HYMAMBA, "unused": _HYMAMBA_UNUSED},
+        _HYMAMBA,
+        earlier={"last_norm": "instance"},
+        dropped=("unused",),
+        renewed_by=_MAMBA_RENEWED,
     ),
     "hymamba_small": NetworkRecipe(
         "pumit.networks.mamba_mim.hymamba",
         "HyMamba",
-        {**_HYMAMBA, **_HYMAMBA_SMALL, "num_classes": 2, "last_width": 16, "unused": {}},
+        {**_HYMAMBA, **_HYMAMBA_SMALL, "num_classes": 2, "last_width": 16},
+        earlier={"last_norm": "instance"},
+        dropped=("unused",),
+        renewed_by=_MAMBA_RENEWED,
     ),
     "mamba_mim": NetworkRecipe(
         "pumit.networks.mamba_mim.mamba_mim",
         "HyMambaMim",
-        {**_MAMBA_MIM, "decoder_widths": (768, 384, 192, 96, 48), "unused": _MAMBA_MIM_UNUSED},
+        {**_MAMBA_MIM, "decoder_widths": (768, 384, 192, 96, 48)},
+        dropped=("unused",),
+        renewed_by=_MAMBA_RENEWED,
     ),
     "mamba_mim_small": NetworkRecipe(
         "pumit.networks.mamba_mim.mamba_mim",
         "HyMambaMim",
-        {**_MAMBA_MIM, **_HYMAMBA_SMALL, "decoder_widths": (96, 64, 32, 16, 8), "unused": {}},
+        {**_MAMBA_MIM, **_HYMAMBA_SMALL, "decoder_widths": (96, 64, 32, 16, 8)},
+        dropped=("unused",),
+        renewed_by=_MAMBA_RENEWED,
     ),
     "unetr_mamba": NetworkRecipe(
         "pumit.networks.mamba_mim.unetr_mamba",
@@ -355,12 +364,46 @@ RECIPES: dict[str, NetworkRecipe] = {
         "UnetrMambaMim",
         {**_UNETR_MIM, **_UNETR_MAMBA_SMALL, "decoder_widths": (96, 64, 32, 16, 8)},
     ),
+    "sam": NetworkRecipe(
+        "pumit.networks.ba_sam_network",
+        "BaSam",
+        # SAM's ViT-B with BA-SAM's attention; needs the transformers package.
+        {
+            "image_size": 1024,
+            "patch": 16,
+            "dim": 768,
+            "depth": 12,
+            "num_heads": 12,
+            "hidden": 3072,
+            "global_blocks": (2, 5, 8, 11),
+            "window": 14,
+            "width": 256,
+            "decoder_hidden": 2048,
+            "decoder_heads": 8,
+        },
+    ),
     "promptable": NetworkRecipe(
         "pumit.networks.promptable.network",
         "PromptableNetwork",
         PROMPTABLE,
     ),
 }
+
+
+def stored_sizes(name: str, sizes: Mapping[str, Any]) -> dict[str, Any]:
+    """Sizes of a checkpoint's network, with those that it was too early to state."""
+    if name not in RECIPES:
+        return dict(sizes)
+    recipe = RECIPES[name]
+    return {**recipe.earlier, **{k: v for k, v in sizes.items() if k not in recipe.dropped}}
+
+
+def stored_state(name: str, state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Weights of a checkpoint's network, brought to its layout of now."""
+    if name not in RECIPES or not RECIPES[name].renewed_by:
+        return state
+    renewed: dict[str, Tensor] = import_module(RECIPES[name].renewed_by).renewed(state)
+    return renewed
 
 
 def build_network(name: str, **overrides: Any) -> nn.Module:

@@ -96,14 +96,17 @@ def prepare(
     return PreparedImage(array, (d, h * step[1], w * step[2]), depth, start, step)
 
 
-def prepare_file(path: Path, depth_axis: str | None = None) -> PreparedImage:
+def prepare_file(
+    path: Path, depth_axis: str | None = None, *, series: str | None = None
+) -> PreparedImage:
     """Read a scan and prepare it; its file may name the depth axis where no description does.
 
     Raises:
         VolumeError: If it cannot be read or used.
         PumitError: If the description is unknown.
     """
-    return prepare(Volume.read(path), depth_axis, scanned_axis=axis_in_file(path))
+    volume = Volume.read(path, series=series)
+    return prepare(volume, depth_axis, scanned_axis=axis_in_file(path))
 
 
 def _scaling(channel: npt.NDArray[Any]) -> Scaling:

@@ -15,7 +15,7 @@ Triple = tuple[float, float, float]
 
 
 def prepare_upright(
-    path: Path, depth_axis: str | None = None
+    path: Path, depth_axis: str | None = None, *, series: str | None = None
 ) -> tuple[npt.NDArray[np.float32], Triple]:
     """Read a scan, prepare it as `pretraining_image.prepare_file` does, and put it upright.
 
@@ -26,7 +26,7 @@ def prepare_upright(
         VolumeError: If it cannot be read or used.
         PumitError: If the description of its depth axis is unknown.
     """
-    volume = Volume.read(path)
+    volume = Volume.read(path, series=series)
     image = prepare(volume, depth_axis, scanned_axis=scanned_axis(path))
     return upright(image, volume.direction)
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from pumit.errors import PumitError
 from pumit.evaluation.segmentation_metrics import MetricRow, summarize
-from pumit.runs import RECIPE, read_command, read_status, send_command
+from pumit.models.ensemble import join_models
+from pumit.models.user_index import register
+from pumit.runs import RECIPE
 from pumit.system.atomic import atomic_path
 from pumit.training.data.labelled_set import find_labelled_set
 from pumit.training.data.split import Split, split_cases
@@ -23,16 +22,15 @@ from pumit.training.recipes.reader import read_yaml
 from pumit.training.recipes.segmentation import SegmentationRecipe
 from pumit.training.recipes.tasks import task_of
 from pumit.training.recipes.writer import recipe_text
+from pumit.training.run.relay import Relay, finished_model
 from pumit.training.run.reporter import RunReporter
 from pumit.training.run.resolved_recipe import with_absolute_paths
 from pumit.training.run.session import run_session
 from pumit.training.validate import read_segmentation
 
-logger = logging.getLogger(__name__)
-
 RESULT = "cross_validation.json"
 FINAL = "final"
-POLL_SECONDS = 1.0  # between two looks at the part that trains
+FOLDS = "-folds"  # ends the name of their mean
 PARTS = ("folds", "final_model")  # keys of a recipe that are for the whole, not for its parts
 
 # Trains in a folder with some keys of `data` replaced; returns the best checkpoint.
@@ -112,7 +110,8 @@ def cross_validate(request: CrossValidation, train_part: TrainPart) -> Path:
 
     In the output folder: `fold_1` and so on, each a whole run; `cross_validation.json` with the
     metrics of every case by the model that did not see it, and their means with 95 % bootstrap
-    intervals over cases; with `final_model: true` in the recipe, `final`, trained on all cases.
+    intervals over cases; the mean of the folds as one model, `NAME-folds.safetensors`, which enters
+    the user's index; with `final_model: true` in the recipe, `final`, trained on all cases.
 
     Args:
         request: Training that is requested.
@@ -143,7 +142,12 @@ def cross_validate(request: CrossValidation, train_part: TrainPart) -> Path:
         result = pooled([request.output / f"fold_{n}" for n in range(1, request.folds + 1)])
         reporter.written(lambda: _write(request.output / RESULT, json.dumps(result, indent=1)))
         reporter.report({"cross_validation": _short(result)})
-        # 4. The model of all cases, or that of the best fold.
+        # 4. The mean of all folds, which is a model of its own kind: one file with all of them.
+        joined = request.output / f"{request.recipe.name}{FOLDS}.safetensors"
+        join_models(made, joined, name=joined.stem)
+        if request.recipe.register_:
+            register(joined)
+        # 5. The model of all cases, or that of the best fold.
         best = made[_best(result)]
         if request.trains_on_all:
             everyone = sorted({*splits[0].training, *splits[0].validation})
@@ -222,67 +226,14 @@ def _part(
 ) -> Path:
     """Train one of the parts, or take what an earlier start made of it."""
     folder = request.output / name
-    status = read_status(folder)
-    if status is not None and status.state == "finished" and status.model:
-        return folder / Path(status.model).name
+    if (made := finished_model(folder)) is not None:
+        return made
     title = f"Fold {number} of {request.folds}" if name != FINAL else "The model of all cases"
     reporter.check()
     reporter.event("fold", f"{title} begins.", fold=number)
-    with _Relay(reporter, request, folder, number, title):
+    parts = request.parts
+    with Relay(reporter, request.output, folder, title, number=number, parts=parts):
         return train_part(folder, data, name == FINAL)
-
-
-class _Relay:
-    """Passes commands on to the fold that trains, and its progress back."""
-
-    def __init__(
-        self, reporter: RunReporter, request: CrossValidation, folder: Path, number: int, title: str
-    ) -> None:
-        self._reporter, self._request, self._folder = reporter, request, folder
-        self._number, self._title = number, title
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="pumit-folds", daemon=True)
-
-    def __enter__(self) -> None:
-        """Begin."""
-        self._thread.start()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """End."""
-        self._end.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._end.wait(POLL_SECONDS):
-            try:
-                self._pass_on()
-            except PumitError as error:  # such as a full disk; the next look tries again
-                logger.debug("%s", error)
-
-    def _pass_on(self) -> None:
-        word = read_command(self._request.output)
-        if word is not None:
-            send_command(self._folder, word)
-            self._reporter.control.clear_request()
-        status = read_status(self._folder)
-        if status is None or self._reporter.journal is None or not status.is_alive:
-            return
-        before, parts = self._number - 1, self._request.parts
-        left = status.left_seconds
-        if left is not None:
-            left += (parts - self._number) * (status.seconds + left)
-        self._reporter.journal.update_status(
-            state=status.state,
-            sentence=f"{self._title}: {status.sentence}",
-            step=before * status.steps + status.step,
-            steps=parts * status.steps,
-            left_seconds=left,
-        )
 
 
 def _report_start(reporter: RunReporter, request: CrossValidation, splits: Sequence[Split]) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from pumit.errors import PumitError
-from pumit.training.recipes.pretraining import PretrainingRecipe
+from pumit.training.preceding import CACHE
+from pumit.training.recipes.pretraining import OWN_TOKENIZER, PretrainingRecipe
 from pumit.training.recipes.reader import read_yaml
 from pumit.training.train import check_name, finetune
 from pumit.training.validate import read_recipe
@@ -37,6 +38,7 @@ def pretrain(
     *,
     overrides: Mapping[str, Any] | None = None,
     real_folder: Path | None = None,
+    is_whole: bool = False,
     device: str | None = None,
     workers: int | None = None,
     since: float | None = None,
@@ -49,6 +51,8 @@ def pretrain(
         output: Folder for checkpoints and log.
         overrides: Values of `schedule` to replace, such as `seconds`.
         real_folder: Folder of the recipe's real scans, if not the recipe's own.
+        is_whole: Whether the recipe's tokenizer is trained first, and the model entered in the
+            user's index: all from one folder of scans.
         device: "auto", "cpu", "cuda" or "cuda:1", if not the recipe's.
         workers: Processes that draw in advance, if not the recipe's number.
         since: Time of the user's command, Unix time; None for now.
@@ -66,6 +70,9 @@ def pretrain(
     changes: dict[str, Any] = {"task": TASK}
     if real_folder is not None:
         changes["real_folder"] = str(real_folder)
+    if is_whole:
+        cache = str((output / CACHE).absolute())
+        changes |= {"tokenizer": OWN_TOKENIZER, "cache": cache, "register": True}
     return finetune(
         path,
         output,

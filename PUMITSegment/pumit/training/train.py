@@ -18,7 +18,9 @@ from pumit.training.cross_validation import PARTS, cross_validate, read_request
 from pumit.training.loop.context import TrainingRun
 from pumit.training.loop.distributed import start_processes
 from pumit.training.loop.fit import TrainingJob, fit
+from pumit.training.preceding import model_of, preceding_of, train_before
 from pumit.training.recipes.model import TrainingRecipe
+from pumit.training.recipes.pretraining import OWN_TOKENIZER
 from pumit.training.recipes.reader import read_yaml
 from pumit.training.recipes.tasks import task_of
 from pumit.training.result import write_result
@@ -98,6 +100,7 @@ def finetune(
         keys = _merged(file, {**(changes or {}), **given}, data or {}, overrides or {})
         if reporter.journal is not None:
             reporter.journal.update_status(name=str(keys.get("name", "model")), task=task_of(keys))
+        keys = _after_preceding(keys, path, folder or path.parent, output, reporter)
         # 3. The recipe becomes typed, and is compared with that of an earlier part of the run.
         run = _prepared(keys, path, output, folder or path.parent, reporter)
         run = replace(run, named_schedule=file.get("schedule", {}))
@@ -111,6 +114,33 @@ def finetune(
         if dist.is_initialized():
             dist.destroy_process_group()
     return best
+
+
+def _after_preceding(
+    keys: dict[str, Any], path: Path, folder: Path, output: Path, reporter: RunReporter
+) -> dict[str, Any]:
+    """The recipe with the model of the run that it needs first, which is trained where it is."""
+    unlabelled = keys.get("unlabelled") or ""
+    if unlabelled:
+        unlabelled = str((folder / Path(str(unlabelled)).expanduser()).absolute())
+    before = preceding_of(keys, output, unlabelled=unlabelled)
+    if before is None:
+        return keys
+    own = str(model_of(before, output))
+    if keys.get(before.gives) not in (None, OWN_TOKENIZER, own):
+        raise PumitError(
+            f"{path.name} has both `unlabelled` and `{before.gives}`; begin with one of them."
+        )
+    read_recipe({**keys, before.gives: own}, path.name)  # what is wrong is said before it begins
+
+    def train(
+        recipe: Path, below: Path, changes: Mapping[str, Any], limits: Mapping[str, Any]
+    ) -> Path:
+        return finetune(recipe, below, folder=folder, overrides=limits, changes=changes)
+
+    named = keys.get("schedule", {})
+    limits = {k: named[k] for k in ("seconds", "steps") if k in named}
+    return {**keys, before.gives: str(train_before(before, output, reporter, train, limits))}
 
 
 def job_of(task: str) -> Callable[[TrainingRun], TrainingJob]:

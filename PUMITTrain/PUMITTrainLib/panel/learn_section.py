@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ctk
 from slicer.i18n import tr as _
 
 from PUMITTrainLib.choices import ClickPart, Goal, PresetName
 from PUMITTrainLib.panel.widgets.recipe_editor import RecipeEditor
 from PUMITTrainLib.panel.widgets.section_title import SectionTitle
 from PUMITTrainLib.panel.widgets.times import inWords
+from PUMITTrainLib.plan.planning import learnsUnlabelled
 
 # Share of the patients that is kept back, and parts of a cross-validation; 0 for none.
 _VALIDATIONS = ((0.1, 0), (0.2, 0), (0.3, 0), (0.2, 3), (0.2, 5), (0.2, 10))
@@ -37,6 +39,8 @@ class LearnSection:
         ):
             getattr(ui, name).connect("currentIndexChanged(int)", self._onChanged)
         ui.nameEdit.connect("editingFinished()", self._onChanged)
+        ui.unlabelledEdit.filters = ctk.ctkPathLineEdit.Dirs
+        ui.unlabelledEdit.connect("currentPathChanged(QString)", self._onChanged)
         ui.planButton.connect("clicked()", self._onPlan)
 
     def close(self) -> None:
@@ -92,6 +96,11 @@ class LearnSection:
         for name, isShown in (("networkSelector", isAutomatic), ("adaptSelector", not isAutomatic)):
             getattr(ui, name).visible = isShown
             getattr(ui, f"{name}Label").visible = isShown
+        for widget in (ui.unlabelledEditLabel, ui.unlabelledEdit):
+            widget.visible = isAutomatic
+            widget.enabled = learnsUnlabelled(parameters.network)
+        if ui.unlabelledEdit.currentPath.strip() != parameters.unlabelled:
+            ui.unlabelledEdit.currentPath = parameters.unlabelled
         _choose(ui.networkSelector, parameters.network)
         _choose(ui.adaptSelector, parameters.part.value)
         _choose(ui.presetSelector, parameters.preset.value)
@@ -162,6 +171,7 @@ class LearnSection:
         parameters.preset = PresetName(_chosen(ui.presetSelector))
         parameters.device = _chosen(ui.deviceSelector)
         parameters.name = ui.nameEdit.text.strip()
+        parameters.unlabelled = ui.unlabelledEdit.currentPath.strip()
         place = ui.validationSelector.currentIndex
         if place < len(_VALIDATIONS):
             parameters.validationShare, parameters.folds = _VALIDATIONS[place]

@@ -107,7 +107,7 @@ def _published() -> tuple[NetworkChoice, ...]:
             "hymamba",
             _("HyMamba, as published"),
             _("The size that was published for the BTCV abdomen; needs a large GPU"),
-            42,
+            41,
         ),
         _choice(
             "unetr_mamba",

@@ -273,9 +273,21 @@ def planConfig(
         config["device"] = parameters.device
     if parameters.goal is Goal.CLICKS:
         config["part"] = parameters.part.value
-    elif parameters.network:
-        config["network"] = parameters.network
+    else:
+        if parameters.network:
+            config["network"] = parameters.network
+        if parameters.unlabelled and learnsUnlabelled(parameters.network):
+            config["unlabelled"] = parameters.unlabelled
     return config
+
+
+def learnsUnlabelled(network: str) -> bool:
+    """Whether a network can learn from unlabelled scans first: PUMIT's own.
+
+    Args:
+        network: Name of a network; empty for the planned one.
+    """
+    return not network or network.startswith("pumit_")
 
 
 def nameOf(classes: Sequence[ClassRow], goal: Goal) -> str:

@@ -58,6 +58,19 @@ def test_what_another_hand_chose_is_shown(shown: ShownPanel) -> None:
     assert shown.logic.parameters.device == "cuda:3"
 
 
+def test_scans_without_labels_are_learnt_from_first(shown: ShownPanel) -> None:
+    ui = shown.ui
+    assert not ui.unlabelledEdit.isVisible()
+    shown.press(ui.automaticRadio)
+    shown.refresh()
+    assert ui.unlabelledEdit.isVisible()
+    ui.unlabelledEdit.currentPath = "/data/archive"
+    assert shown.logic.parameters.unlabelled == "/data/archive"
+    shown.logic.parameters.network = "basic_unet"
+    shown.refresh()
+    assert not ui.unlabelledEdit.enabled
+
+
 def test_networks_and_devices_are_listed_when_they_become_known(shown: ShownPanel) -> None:
     shown.press(shown.ui.automaticRadio)
     shown.logic.planning.networks = (

@@ -47,12 +47,10 @@ def test_small_networks_that_ship_are_small(name: str, mebibytes: int) -> None:
     assert 2 * count(build_meta(name)) < mebibytes * 2**20
 
 
-def test_hymamba_has_the_published_parameters_and_computes_its_positions() -> None:
-    network = build_meta("hymamba")
-    trained = sum(p.numel() for p in network.parameters() if p.requires_grad)
-
-    assert (count(network), trained) == (41_841_134, 41_758_190)
-    assert count(network) - count(network.unused) == 41_441_006
+def test_hymamba_has_the_published_parameters_that_are_read() -> None:
+    fixed_positions = 216 * 384  # computed here, for grids of any size
+    second_direction = 4 * 768 * (5 + 56 + 25 + 16 + 1)  # of the Mamba layers, which is off
+    assert count(build_meta("hymamba")) == 41_841_134 - fixed_positions - second_direction
 
 
 def test_the_plain_mamba_has_the_decoder_of_unetr() -> None:

@@ -12,6 +12,7 @@ import pytest
 import yaml
 from labelled_scans import TINY_SIZES, write_pairs
 from pumit.errors import PumitError
+from pumit.inference.automatic.segmentation import load_automatic
 from pumit.runs import read_log, read_status, send_command
 from pumit.training.cross_validation import RESULT, fold_splits, pooled, read_request
 from pumit.training.run.control import RunStopped
@@ -58,6 +59,9 @@ def test_folds_are_trained_pooled_and_found_again(tmp_path: Path) -> None:
     stamps = {p: p.stat().st_mtime_ns for p in out.glob("*/last.safetensors")}
     assert len(stamps) == 3
     assert finetune(out / "recipe.yaml", out) == best
+    # The folds are one model as well, whose answer is their mean.
+    folds = load_automatic(out / "made-folds.safetensors", "cpu")
+    assert len(folds.members) == len(list(out.glob("fold_*")))
     assert {p: p.stat().st_mtime_ns for p in stamps} == stamps
 
 

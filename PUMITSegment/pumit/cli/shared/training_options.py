@@ -6,22 +6,27 @@ import argparse
 import os
 import sys
 from collections.abc import Callable
-from importlib import resources
 from pathlib import Path
 
 from pumit.errors import PumitError
 from pumit.runs import JSON_VARIABLE
+from pumit.training.recipes.shipped import recipe_names, shipped_recipe
 
 
-def add_training_options(parser: argparse.ArgumentParser, output: str) -> None:
+def add_training_options(
+    parser: argparse.ArgumentParser, output: str, *, needs_recipe: bool = True
+) -> None:
     """Declare the recipe, the output folder and what overrides the recipe.
 
     Args:
         parser: Parser of the command.
         output: Default output folder.
+        needs_recipe: Whether the recipe has to be given.
     """
     parser.add_argument(
-        "config", help="a YAML recipe, or the name of one that ships: " + ", ".join(recipe_names())
+        "config",
+        nargs=None if needs_recipe else "?",
+        help="a YAML recipe, or the name of one that ships: " + ", ".join(recipe_names()),
     )
     parser.add_argument(
         "-o", "--output", type=Path, default=Path(output), help=f"folder of the run ({output})"
@@ -97,16 +102,6 @@ def choose_json(args: argparse.Namespace) -> None:
         os.environ[JSON_VARIABLE] = "1"
 
 
-def recipe_folder() -> Path:
-    """Folder of the recipes that ship."""
-    return Path(str(resources.files("pumit.training"))) / "recipes"
-
-
-def recipe_names() -> list[str]:
-    """Names of the recipes that ship."""
-    return sorted(path.stem for path in recipe_folder().glob("*.yaml"))
-
-
 def find_recipe(config: str) -> tuple[Path, bool]:
     """The recipe's file, and whether it is one that ships.
 
@@ -114,7 +109,7 @@ def find_recipe(config: str) -> tuple[Path, bool]:
         PumitError: If there is none.
     """
     is_shipped = not Path(config).suffix
-    path = recipe_folder() / f"{config}.yaml" if is_shipped else Path(config)
+    path = shipped_recipe(config) if is_shipped else Path(config)
     if not path.is_file():
         names = ", ".join(recipe_names())
         raise PumitError(f"There is no recipe {config!r}; give a YAML file or one of {names}.")

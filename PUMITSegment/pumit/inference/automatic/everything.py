@@ -21,7 +21,7 @@ import numpy.typing as npt
 from scipy import ndimage
 from skimage.filters import threshold_otsu
 
-from pumit.errors import Cancelled
+from pumit.errors import Cancelled, PumitError
 from pumit.inference.automatic.region import Region
 from pumit.inference.interactive.field_planner import face_contact
 from pumit.inference.interactive.grid_transfer import Floats, to_volume
@@ -138,6 +138,8 @@ def segment_everything(
     """
     # 1. Where to ask: the region within the body, (D, H, W), in the order of the network's axes.
     chosen = settings or EverythingSettings()
+    if session.segmenter.make_solver is not None:
+        raise PumitError("SAM answers clicks and boxes; choose PUMIT's model to find everything.")
     solver, order = session.solver, session.order
     region_mask = np.ones(session.volume.shape, dtype=bool)
     if roi_corners_lps is not None:

@@ -33,6 +33,7 @@ from pumit.inference.loading import (
 )
 from pumit.models.card import classes_of
 from pumit.models.consent import check_consent
+from pumit.models.ensemble import members_of
 from pumit.models.index import find_model
 from pumit.preprocessing.channels import ANY_CHANNELS, ExpectedChannels, image_channels
 from pumit.preprocessing.network_axes import NetworkAxes, Orientation
@@ -107,6 +108,19 @@ class NetworkPlan:
         )
 
 
+@dataclass(frozen=True)
+class Member:
+    """A network of an ensemble.
+
+    Attributes:
+        network: The network, in evaluation mode on its device.
+        plan: Grid and intensities that it was trained on.
+    """
+
+    network: nn.Module
+    plan: NetworkPlan
+
+
 @dataclass
 class AutomaticSegmenter:
     """An automatic model ready to answer.
@@ -124,6 +138,7 @@ class AutomaticSegmenter:
         channels: Channels that a scan must have; see `preprocessing.channels`.
         single_piece: Values of the classes of which only the largest piece is kept, 0 for that of
             all together; see `components.keep_largest`. None where classes may overlap.
+        others: Further networks, whose probabilities are averaged with those of the first.
     """
 
     network: nn.Module
@@ -136,6 +151,12 @@ class AutomaticSegmenter:
     has_regions: bool = False
     channels: ExpectedChannels = ANY_CHANNELS
     single_piece: tuple[int, ...] = ()
+    others: tuple[Member, ...] = ()
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """All networks that answer."""
+        return (Member(self.network, self.plan), *self.others)
 
     def segment(
         self,
@@ -170,14 +191,14 @@ class AutomaticSegmenter:
             CheckpointError: If the network does not do what its recipe says.
         """
         # 1. Axes as the network was trained on them, and the part of the volume to compute.
-        window = SlidingWindow(self.plan.patch, overlap, averages_flips)
         self.channels.check(volume.channels, self.plan.channels)
         axes = NetworkAxes.of(volume, self.plan.orientation)
         start, stop = np.zeros(3, dtype=np.int64), np.asarray(volume.shape, dtype=np.int64)
         region: Region | None = None
         if roi_corners_lps is not None:
             region = Region.between(roi_corners_lps, volume)
-            half_mm = np.array(self.plan.patch) * np.array(self.plan.spacing_mm) / 2
+            plans = [member.plan for member in self.members]
+            half_mm = np.max([np.array(p.patch) * np.array(p.spacing_mm) for p in plans], 0) / 2
             margin = half_mm[np.argsort(axes.order)] / np.asarray(volume.spacing_mm)
             start, stop = region.with_context(margin, volume.shape)
 
@@ -187,16 +208,55 @@ class AutomaticSegmenter:
             if progress is not None:
                 progress(share)
 
-        # 2. That part at the network's spacing and intensities, (C, D, H, W).
+        # 2. Probabilities of each network at the volume's own voxels, slice by slice.
         step(0.0)
         box = axes.bounds(start, stop, volume.shape)
-        image, crop_shape = network_image(volume, self.plan, axes, box=box, channel=channel)
-        # 3. Scores of the classes, (classes, D, H, W), window by window.
         found = np.zeros(volume.shape, dtype=self._dtype)
         target = axes.apply(found)[box]
+        done = [0.0] * len(self.members)
+
+        def step_of(number: int) -> Callable[[float], None]:
+            def one(share: float) -> None:
+                done[number] = share
+                step(sum(done) / len(done))
+
+            return one
+
+        answers = [
+            self._shares(
+                member,
+                network_image(volume, member.plan, axes, box=box, channel=channel),
+                SlidingWindow(member.plan.patch, overlap, averages_flips),
+                step_of(number),
+            )
+            for number, member in enumerate(self.members)
+        ]
+        # 3. Labels of their mean, back on the volume's grid.
+        label = _region_plane if self.has_regions else _label_plane
+        sums = _OverlapSums(len(self.classes))
+        for planes in zip(*answers, strict=True):
+            shares = torch.stack([plane for _, plane in planes]).mean(0)
+            target[planes[0][0]] = label(shares, sums)
+        # 4. The region alone; of classes that are one piece, the largest.
+        if region is not None:
+            _keep_only(found, region)
+        if self.has_regions:
+            return LabelMap.of_regions(found, self.classes, sums.expected_dice())
+        keep_largest(found, self.single_piece)
+        return LabelMap(found, self.classes, expected_dice=sums.expected_dice())
+
+    def _shares(
+        self,
+        member: Member,
+        image: tuple[Tensor, tuple[int, int, int]],
+        window: SlidingWindow,
+        step: Callable[[float], None],
+    ) -> Iterator[tuple[int, Tensor]]:
+        """Probabilities (K, H, W) of each slice of the box, by one network; see `_planes`."""
+        seen, shape = image
         scores = class_scores(
-            self.network,
-            image,
+            member.network,
+            seen,
             classes=len(self.classes) + (not self.has_regions),
             window=window,
             device=self.torch_device,
@@ -204,19 +264,9 @@ class AutomaticSegmenter:
             step=step,
             activation=torch.sigmoid if self.has_regions else None,
         )
-        # 4. Labels slice by slice, back on the volume's grid.
-        answer = _region_planes if self.has_regions else _label_planes
-        overlap_sums = _OverlapSums(len(self.classes))
-        for i, plane in answer(scores, image.shape[1], crop_shape, overlap_sums):
-            target[i] = plane
-        expected = overlap_sums.expected_dice()
-        # 5. The region alone; of classes that are one piece, the largest.
-        if region is not None:
-            _keep_only(found, region)
-        if self.has_regions:
-            return LabelMap.of_regions(found, self.classes, expected)
-        keep_largest(found, self.single_piece)
-        return LabelMap(found, self.classes, expected_dice=expected)
+        planes = (plane for part in scores for plane in part.unbind(1))
+        shares = planes if self.has_regions else (plane.softmax(0) for plane in planes)
+        return _planes(shares, seen.shape[1], shape)
 
     @property
     def _dtype(self) -> type[np.unsignedinteger[Any]]:
@@ -301,32 +351,25 @@ class _OverlapSums:
         )
 
 
-def _label_planes(
-    scores: Iterable[Tensor], depth: int, shape: tuple[int, int, int], sums: _OverlapSums
-) -> Iterator[tuple[int, npt.NDArray[Any]]]:
-    """Most probable class of each voxel of the scan's own slices, from logits; see `_planes`."""
-    shares = (plane.softmax(0) for part in scores for plane in part.unbind(1))
-    for i, plane in _planes(shares, depth, shape):
-        highest, labels = plane.max(0)
-        flat, count = labels.flatten(), len(plane)
-        inside = flat.bincount(highest.flatten(), minlength=count)
-        sums.add(plane[1:], inside[1:], flat.bincount(minlength=count)[1:])
-        yield i, labels.numpy()
+def _label_plane(shares: Tensor, sums: _OverlapSums) -> npt.NDArray[Any]:
+    """Most probable class of each pixel, from probabilities (K, H, W)."""
+    highest, labels = shares.max(0)
+    flat, count = labels.flatten(), len(shares)
+    within = flat.bincount(highest.flatten(), minlength=count)
+    sums.add(shares[1:], within[1:], flat.bincount(minlength=count)[1:])
+    found: npt.NDArray[Any] = labels.numpy()
+    return found
 
 
-def _region_planes(
-    scores: Iterable[Tensor], depth: int, shape: tuple[int, int, int], sums: _OverlapSums
-) -> Iterator[tuple[int, npt.NDArray[Any]]]:
-    """Bit i for region i at each voxel of the scan's own slices, from probabilities."""
-    shares = (plane for part in scores for plane in part.unbind(1))
-    for i, plane in _planes(shares, depth, shape):
-        masks = plane > 0.5
-        sums.add(plane, (plane * masks).sum((1, 2)), masks.sum((1, 2)))
-        inside = masks.numpy()
-        bits = np.zeros(inside.shape[1:], dtype=region_type(len(inside)))
-        for number, mask in enumerate(inside):
-            bits[mask] |= bits.dtype.type(1 << number)
-        yield i, bits
+def _region_plane(shares: Tensor, sums: _OverlapSums) -> npt.NDArray[Any]:
+    """Bit i for region i at each pixel, from probabilities (K, H, W)."""
+    masks = shares > 0.5
+    sums.add(shares, (shares * masks).sum((1, 2)), masks.sum((1, 2)))
+    inside = masks.numpy()
+    bits = np.zeros(inside.shape[1:], dtype=region_type(len(inside)))
+    for number, mask in enumerate(inside):
+        bits[mask] |= bits.dtype.type(1 << number)
+    return bits
 
 
 def _planes(
@@ -381,12 +424,15 @@ def load_automatic(model: str | Path, device: str = "auto") -> AutomaticSegmente
     path = find_model(model)
     checkpoint = read_model(path, "automatic")
     recipe, header = checkpoint.recipe, checkpoint.header
-    plan, classes = NetworkPlan.from_recipe(recipe), classes_of(recipe)
-    network = build_from(checkpoint, path, target)
+    classes = classes_of(recipe)
+    first, *others = (
+        Member(build_from(member, path, target), NetworkPlan.from_recipe(member.recipe))
+        for member in members_of(checkpoint)
+    )
     logger.info("model %s %s on %s", header.name, header.version, target)
     return AutomaticSegmenter(
-        network,
-        plan,
+        first.network,
+        first.plan,
         classes,
         header.name or path.stem,
         header.version,
@@ -395,6 +441,7 @@ def load_automatic(model: str | Path, device: str = "auto") -> AutomaticSegmente
         bool(recipe.get("regions")),
         ExpectedChannels.from_recipe(recipe),
         _single_piece(recipe, len(classes)),
+        tuple(others),
     )
 
 

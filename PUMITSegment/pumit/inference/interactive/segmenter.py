@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pumit.errors import PumitError
 from pumit.inference.engine.choice import load_engine
 from pumit.inference.engine.engine import Engine, Features, FieldPrompts, Floats, R, T
 from pumit.models.checkpoint import ModelHeader
 from pumit.models.consent import check_consent
 from pumit.models.index import find_model
+from pumit.models.sam_file import is_sam_model
 from pumit.preprocessing.fields import Field, Pyramid
 from pumit.preprocessing.intensity import field_channels
 
@@ -29,6 +31,7 @@ class Segmenter:
         version: Model version.
         sha256: Fingerprint of the weights.
         recipe: Training recipe and metadata of the checkpoint.
+        make_solver: What answers on a scan that was opened, where it is not `PromptSolver`.
     """
 
     engine: Engine
@@ -36,6 +39,7 @@ class Segmenter:
     version: str
     sha256: str
     recipe: dict[str, Any]
+    make_solver: Callable[[Any], Any] | None = None
 
     @property
     def device(self) -> str:
@@ -79,15 +83,20 @@ class Segmenter:
 
 
 def load_segmenter(
-    model: str | Path = "default", device: str = "auto", *, keeps_graphs: bool = True
+    model: str | Path = "default",
+    device: str = "auto",
+    *,
+    keeps_graphs: bool = True,
+    size: int | None = None,
 ) -> Segmenter:
     """Load a promptable model.
 
     Args:
-        model: A name from the model index, or a checkpoint file.
+        model: A name from the model index, a checkpoint file, or SAM's (`.pth`).
         device: "auto", "cpu", "cuda", "cuda:1" or "mps".
         keeps_graphs: Whether what is compiled for this processor is written into the user's
             folder, so that the next process begins sooner; it is read there in any case.
+        size: Pixels of an image as SAM sees it, of the longer side; None for those of its training.
 
     Raises:
         CheckpointError: If the model is unknown, damaged, or of another network, or if its
@@ -96,8 +105,25 @@ def load_segmenter(
     """
     check_consent(str(model))
     path = find_model(model)
+    if is_sam_model(path):
+        return _load_sam(path, device, size)
+    if size is not None:
+        raise PumitError("--size goes with SAM's weights; other models choose their own.")
     engine, weights = load_engine(path, device, keeps_graphs=keeps_graphs)
     header = ModelHeader.of(weights.recipe)
     name, version = header.name or path.stem, header.version
     logger.info("model %s %s on %s by %s", name, version, engine.device, engine.name)
     return Segmenter(engine, name, version, weights.sha256, weights.recipe)
+
+
+def _load_sam(path: Path, device: str, size: int | None) -> Segmenter:
+    from pumit.inference.interactive.sam_solver import SamSolver, load_sam  # needs PyTorch
+
+    sam, checkpoint = load_sam(path, device, size=size)
+    engine: Any = sam
+    header = checkpoint.header
+    name = header.name or path.stem
+    return Segmenter(
+        engine, name, header.version, checkpoint.sha256, checkpoint.recipe,
+        make_solver=lambda scan: SamSolver(sam, scan),
+    )  # fmt: skip

@@ -89,7 +89,7 @@ class InteractiveSession(PromptedSession):
         """
         scan = self._images.open(Volume.of(volume, spacing_mm), channel)
         try:
-            solver = PromptSolver(self.segmenter, scan.image, self._settings)
+            solver = self._solver_on(scan)
             with self._threads.computing():
                 solver.warm_up()
         except BaseException:
@@ -115,7 +115,13 @@ class InteractiveSession(PromptedSession):
         """Take up a volume that sleeps; any question does so by itself."""
         if self._scan is not None and self._solver is None:
             self._scan.wake()
-            self._solver = PromptSolver(self.segmenter, self._scan.image, self._settings)
+            self._solver = self._solver_on(self._scan)
+
+    def _solver_on(self, scan: OpenScan) -> PromptSolver:
+        if self.segmenter.make_solver is not None:
+            found: PromptSolver = self.segmenter.make_solver(scan)
+            return found
+        return PromptSolver(self.segmenter, scan.image, self._settings)
 
     def forget_answers(self) -> None:
         """Give up answers that are kept; they are computed again when they are needed."""

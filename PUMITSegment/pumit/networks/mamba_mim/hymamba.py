@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from torch import Tensor, nn
 
 from pumit.networks.mamba_mim.hymamba_encoder import HyMambaEncoder
-from pumit.networks.mamba_mim.unused import UnusedParameters
+from pumit.networks.mamba_mim.mednext import ResidualConvBlock
 from pumit.networks.monai import UnetResBlock, UnetrUpBlock
 from pumit.networks.padding import padded, require_channels
 
 NAME = "HyMamba"
+LAST_NORMS = ("layer", "instance")
 
 
 class HyMamba(nn.Module):
@@ -21,7 +22,8 @@ class HyMamba(nn.Module):
         in_channels: Image channels.
         num_classes: Output channels, the background counted in.
         last_width: Channels that the logits are read from.
-        unused: Parameters that the published network holds besides; see `UnusedParameters`.
+        last_norm: Norm of the last block: "layer" over the channels, or "instance" as in models of
+            PUMIT 0.2 and before.
         stem_width: See `HyMambaEncoder`, as the others.
 
     Attributes:
@@ -54,7 +56,7 @@ class HyMamba(nn.Module):
         expand: int,
         dt_rank: int,
         last_width: int,
-        unused: Mapping[str, int],
+        last_norm: str,
     ) -> None:
         super().__init__()
         if num_classes < 1:
@@ -81,9 +83,14 @@ class HyMamba(nn.Module):
                 (*widths[1:], widths[-1]), widths, self.encoder.poolings, strict=True
             )
         )
-        self.last = UnetResBlock(3, widths[0], last_width, 3, 1, "instance")
+        if last_norm not in LAST_NORMS:
+            raise ValueError(f"last_norm must be one of {', '.join(LAST_NORMS)}, got {last_norm!r}")
+        self.last: nn.Module = (
+            ResidualConvBlock(widths[0], last_width)
+            if last_norm == "layer"
+            else UnetResBlock(3, widths[0], last_width, 3, 1, "instance")
+        )
         self.head = nn.Conv3d(last_width, num_classes, 1)
-        self.unused = UnusedParameters(unused)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map intensities (B, in_channels, D, H, W) to logits (B, num_classes, D, H, W).

@@ -37,6 +37,7 @@ class HyMambaEncoder(nn.Module):
         num_layers: Mamba layers.
         mlp_ratio: Ratio of the widths of their MLPs.
         state: See `MambaBlock`, as the three others.
+        reads_finest: Whether the finest map is read; where not, it has no skip.
 
     Attributes:
         stride: Divisor of a field, (d, h, w).
@@ -66,6 +67,7 @@ class HyMambaEncoder(nn.Module):
         conv: int,
         expand: int,
         dt_rank: int,
+        reads_finest: bool = True,
     ) -> None:
         super().__init__()
         _require_stages(widths, depths, expansions, poolings)
@@ -74,19 +76,20 @@ class HyMambaEncoder(nn.Module):
         self.poolings: tuple[Triple, ...] = tuple((d, h, w) for d, h, w in poolings)
         d, h, w = (math.prod(steps) for steps in zip(*self.poolings, strict=True))
         self.stride: Triple = (d, h, w)
-        self.stem = nn.ModuleList(
-            (_conv(in_channels, stem_width, bias=False), _conv(stem_width, widths[0], bias=False))
-        )
+        self.stem = nn.ModuleList((_conv(in_channels, stem_width), _conv(stem_width, widths[0])))
         self.stages = nn.ModuleList(
             MedNextStage(width, depth=depth, expansion=expansion)
             for width, depth, expansion in zip(widths, depths, expansions, strict=True)
         )
         # After the stage i, its features become map i + 1; those of the last one become tokens.
         self.widenings = nn.ModuleList(
-            _conv(narrow, wide, bias=True) for narrow, wide in itertools.pairwise(widths)
+            _conv(narrow, wide) for narrow, wide in itertools.pairwise(widths)
         )
         # What decoders read of each map; the published pre-training counts them to the encoder.
-        self.skips = nn.ModuleList(ResidualConvBlock(width) for width in widths)
+        self.skips = nn.ModuleList(
+            ResidualConvBlock(width) if number > 0 or reads_finest else _Unread()
+            for number, width in enumerate(widths)
+        )
         self.layers = nn.ModuleList(
             MambaLayer(
                 self.dim,
@@ -105,7 +108,6 @@ class HyMambaEncoder(nn.Module):
         mask: Tensor | None = None,
         *,
         order: Tensor | None = None,
-        reads_finest: bool = True,
     ) -> Encoding:
         """Encode a field, or the visible cells of one.
 
@@ -115,7 +117,6 @@ class HyMambaEncoder(nn.Module):
                 What lies in hidden cells changes nothing, and only visible ones become tokens.
             order: Raster positions (B, K) of the cells that pass through Mamba, in their order,
                 where these are not the visible ones in raster order.
-            reads_finest: Whether the finest map is read; where not, its skip is left out.
 
         Raises:
             ValueError: If the mask does not fit.
@@ -134,8 +135,7 @@ class HyMambaEncoder(nn.Module):
             y = hide(conv(y), masks[0])
         for number, (stage, steps) in enumerate(zip(self.stages, self.poolings, strict=True)):
             visible = masks[number + 1]
-            is_read = number > 0 or reads_finest
-            maps.append(self.skips[number](y, masks[number]) if is_read else y)
+            maps.append(self.skips[number](y, masks[number]))
             y = stage(F.max_pool3d(y, steps, steps), visible)
             if number < len(self.widenings):
                 y = hide(self.widenings[number](y), visible)
@@ -150,8 +150,15 @@ class HyMambaEncoder(nn.Module):
         return Encoding(tuple(maps), tokens, grid, index)
 
 
-def _conv(in_channels: int, out_channels: int, *, bias: bool) -> nn.Conv3d:
-    return nn.Conv3d(in_channels, out_channels, 3, padding=1, bias=bias)
+class _Unread(nn.Module):
+    """The skip of a map that nothing reads."""
+
+    def forward(self, x: Tensor, visible: Tensor | None = None) -> Tensor:
+        return x
+
+
+def _conv(in_channels: int, out_channels: int) -> nn.Conv3d:
+    return nn.Conv3d(in_channels, out_channels, 3, padding=1)
 
 
 def _require_stages(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
@@ -19,7 +19,6 @@ from pumit.networks.mamba_mim.token_interpolation import (
     state_space_token_interpolation,
 )
 from pumit.networks.mamba_mim.unetr_mamba_encoder import VisionMambaEncoder
-from pumit.networks.mamba_mim.unused import UnusedParameters
 from pumit.networks.padding import require_channels
 
 Triple = tuple[int, int, int]
@@ -121,7 +120,7 @@ class MambaMim(nn.Module):
         grid = self.grid(x.shape[2:])
         require_mask(visible, x.shape[0], grid)
         index = visible_index(visible)
-        encoding = self.encoded(x, visible, order=self._order(visible, index))
+        encoding: Encoding = self.encoder(x, visible, order=self._order(visible, index))
         tokens = encoding.tokens
         if encoding.visible_index is not index:
             whole = tokens_to_map(tokens, grid, encoding.visible_index)
@@ -132,11 +131,6 @@ class MambaMim(nn.Module):
         )
         masks = stage_masks(visible, self.encoder.poolings)
         return self.decoder(tokens_to_map(filled, grid), encoding.maps, masks)
-
-    def encoded(self, x: Tensor, visible: Tensor, *, order: Tensor) -> Encoding:
-        """What the encoder makes of the visible cells; see its `forward`."""
-        encoding: Encoding = self.encoder(x, visible, order=order)
-        return encoding
 
     def _order(self, visible: Tensor, index: Tensor) -> Tensor:
         """Raster positions of the tokens that pass through Mamba, in their order, (B, K)."""
@@ -151,11 +145,10 @@ class MambaMim(nn.Module):
 
 
 class HyMambaMim(MambaMim):
-    """MambaMIM of HyMamba.
+    """MambaMIM of HyMamba, whose finest map the decoder does not read.
 
     Args:
         decoder_widths: See `MambaMim`, as `official_compat`.
-        unused: Parameters that the published network holds besides; see `UnusedParameters`.
         encoder: Sizes of the `HyMambaEncoder`.
     """
 
@@ -166,23 +159,14 @@ class HyMambaMim(MambaMim):
         *,
         decoder_widths: Sequence[int],
         official_compat: bool | Collection[str],
-        unused: Mapping[str, int],
         **encoder: Any,
     ) -> None:
         super().__init__(
-            HyMambaEncoder(**encoder),
+            HyMambaEncoder(**encoder, reads_finest=False),
             in_channels=encoder["in_channels"],
             decoder_widths=decoder_widths,
             official_compat=official_compat,
         )
-        self.unused = UnusedParameters(unused)
-        # The decoder does not read the finest map, so fine-tuning begins its skip as drawn.
-        self.encoder.skips[0].requires_grad_(False)
-
-    def encoded(self, x: Tensor, visible: Tensor, *, order: Tensor) -> Encoding:
-        """What the encoder makes of the visible cells, its finest map apart."""
-        encoding: Encoding = self.encoder(x, visible, order=order, reads_finest=False)
-        return encoding
 
 
 class UnetrMambaMim(MambaMim):

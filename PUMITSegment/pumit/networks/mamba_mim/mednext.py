@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -13,7 +12,7 @@ NORM_EPS = 1e-6
 
 
 class MedNextBlock(nn.Module):
-    """x + scale * contract(GELU(expand(norm(depthwise 3^3 convolution of x)))).
+    """x + contract(GELU(expand(norm(depthwise 3^3 convolution of x)))).
 
     Args:
         channels: Channels in and out.
@@ -21,9 +20,8 @@ class MedNextBlock(nn.Module):
 
     Source:
         Roy et al., MedNeXt, MICCAI 2023, figure 1. Differs from the source: layer norm over the
-        channels, as in MambaMIM, for the group norm of one channel a group, which would see how
-        much is hidden; and ConvNeXt's scale of each channel, begun at one, as inferred from
-        MambaMIM's published number of parameters (see `build.py`).
+        channels, as in MambaMIM's code, for the group norm of one channel a group, which would see
+        how much is hidden.
     """
 
     def __init__(self, channels: int, *, expansion: int) -> None:
@@ -32,13 +30,11 @@ class MedNextBlock(nn.Module):
         self.norm = nn.LayerNorm(channels, eps=NORM_EPS)
         self.expand = nn.Linear(channels, expansion * channels)
         self.contract = nn.Linear(expansion * channels, channels)
-        self.scale = nn.Parameter(torch.ones(channels))
 
     def forward(self, x: Tensor, visible: Tensor | None = None) -> Tensor:
         """Map features (B, C, D, H, W), zero where not visible (B, 1, D, H, W), to the same."""
         y = hide(self.depthwise(x), visible).movedim(1, -1)  # (B, D, H, W, C)
         y = self.contract(F.gelu(self.expand(self.norm(y))))
-        y = y * self.scale.to(y.dtype)
         return hide(x + y.movedim(-1, 1), visible)
 
 
@@ -67,20 +63,31 @@ class MedNextStage(nn.Module):
 class ResidualConvBlock(nn.Module):
     """Two 3^3 convolutions with channel norms, and the features added to their result.
 
-    MONAI's `UnetResBlock` of equal channels, with a norm that it does not offer.
+    Features of another width are brought to that of the result by a 1^3 convolution and a norm.
 
     Args:
-        channels: Channels in and out.
+        channels: Channels in.
+        out_channels: Channels out; None for as many.
+
+    Source:
+        `UnetResBlock` of MambaMIM's code: MONAI's with biases, and layer norm over the channels.
     """
 
-    def __init__(self, channels: int) -> None:
+    def __init__(self, channels: int, out_channels: int | None = None) -> None:
         super().__init__()
-        self.conv1 = nn.Conv3d(channels, channels, 3, padding=1, bias=False)
-        self.norm1 = ChannelLayerNorm(channels, eps=NORM_EPS)
-        self.conv2 = nn.Conv3d(channels, channels, 3, padding=1, bias=False)
-        self.norm2 = ChannelLayerNorm(channels, eps=NORM_EPS)
+        out = channels if out_channels is None else out_channels
+        self.conv1 = nn.Conv3d(channels, out, 3, padding=1)
+        self.norm1 = ChannelLayerNorm(out, eps=NORM_EPS)
+        self.conv2 = nn.Conv3d(out, out, 3, padding=1)
+        self.norm2 = ChannelLayerNorm(out, eps=NORM_EPS)
+        self.shortcut: nn.Sequential | None = None
+        if out != channels:
+            self.shortcut = nn.Sequential(
+                nn.Conv3d(channels, out, 1), ChannelLayerNorm(out, eps=NORM_EPS)
+            )
 
     def forward(self, x: Tensor, visible: Tensor | None = None) -> Tensor:
-        """Map features (B, C, D, H, W), zero where not visible (B, 1, D, H, W), to the same."""
+        """Map features (B, C, D, H, W), zero where not visible (B, 1, D, H, W), to such."""
         y = hide(F.leaky_relu(self.norm1(self.conv1(x)), 0.01), visible)
+        x = x if self.shortcut is None else self.shortcut(x)
         return hide(F.leaky_relu(x + self.norm2(self.conv2(y)), 0.01), visible)

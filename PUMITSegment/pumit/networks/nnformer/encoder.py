@@ -49,6 +49,7 @@ class Encoder(nn.Module):
         dim: Width of the first stage; each other one's is twice that of the one before.
         patch: Voxels of a token of the first stage, (d, h, w).
         merges: Divisors of the grid between two stages, (d, h, w) each.
+        rounds_down: Whether odd grids are halved to the number below.
         depths: Layers of each stage.
         sizes: Heads and volumes of each stage.
         mlp_ratio: Hidden width of the perceptrons, of their stage's.
@@ -65,6 +66,7 @@ class Encoder(nn.Module):
         *,
         patch: Grid,
         merges: Sequence[Grid],
+        rounds_down: bool,
         depths: Sequence[int],
         sizes: Sequence[AttentionSizes],
         mlp_ratio: int,
@@ -79,7 +81,8 @@ class Encoder(nn.Module):
             for width, size, rate in zip(widths, sizes, rates, strict=True)
         )
         self.downs = nn.ModuleList(
-            Down(width, factor=factor) for width, factor in zip(widths[:-1], merges, strict=True)
+            Down(width, factor=factor, rounds_down=rounds_down)
+            for width, factor in zip(widths[:-1], merges, strict=True)
         )
         self.norms = nn.ModuleList(nn.LayerNorm(width) for width in widths)
 

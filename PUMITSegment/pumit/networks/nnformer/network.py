@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from torch import Tensor, nn
 
 from pumit.networks.nnformer.attention import AttentionSizes
 from pumit.networks.nnformer.decoder import Decoder
 from pumit.networks.nnformer.encoder import Encoder
+from pumit.networks.nnformer.relative_position import RelativePositionBias
 from pumit.networks.nnformer.windows import Grid, grid_of
 from pumit.networks.padding import padded, require_channels
 
@@ -26,13 +27,14 @@ class NnFormer(nn.Module):
         depths: Layers of the encoder's stages; the decoder has as many as all but the last.
         num_heads: Attention heads of the encoder's stages.
         decoder_num_heads: Heads of the decoder's stages, the finest first.
+        rounds_down: Whether odd grids are halved to the number below, as the authors' of 7 slices
+            for ACDC; else to the number above.
         windows: Largest local volume of each stage (d, h, w), tokens; attention is global where it
-            covers the grid.
+            covers the grid. `global_windows` gives those of a patch.
         mlp_ratio: Hidden width of the perceptrons, of their stage's.
         drop_path: Rate of stochastic depth at the last layer of the encoder, and of the decoder.
         num_supervised_levels: Decoder stages with a head, from the finest on.
-        official_index: Relative positions share biases as in the authors' code, which weights of
-            theirs need.
+        official_index: Relative positions share biases as in the authors' code, for a comparison.
         official_unmasked_shift: Shifted volumes join opposite ends of the grid, as in the authors'
             ACDC network.
 
@@ -58,6 +60,7 @@ class NnFormer(nn.Module):
         dim: int,
         patch: Sequence[int],
         merges: Sequence[Sequence[int]],
+        rounds_down: bool,
         depths: Sequence[int],
         num_heads: Sequence[int],
         decoder_num_heads: Sequence[int],
@@ -100,6 +103,7 @@ class NnFormer(nn.Module):
             dim,
             patch=token,
             merges=factors,
+            rounds_down=rounds_down,
             depths=depths,
             sizes=sizes[0],
             mlp_ratio=mlp_ratio,
@@ -144,17 +148,84 @@ class NnFormer(nn.Module):
         return logits if deep_supervision else logits[0]
 
 
+def tables_for(
+    network: NnFormer, state: Mapping[str, Tensor], windows: Sequence[Sequence[int]]
+) -> dict[str, Tensor]:
+    """The weights of a network of other local volumes, with tables of relative positions for ours.
+
+    Args:
+        network: Network that is to take them; its own tables are overwritten.
+        state: Weights by name.
+        windows: Local volumes of each stage that they were trained with.
+    """
+    fitted = dict(state)
+    for name, module in network.named_modules():
+        key = f"{name}.table"
+        if isinstance(module, RelativePositionBias) and key in state:
+            window = grid_of(windows[int(name.split(".")[2])])  # of encoder.stages.N
+            if window != module.window:
+                module.take(state[key], window)
+                fitted[key] = module.table.detach()
+    return fitted
+
+
 def field_stride(patch: Sequence[int], merges: Sequence[Sequence[int]]) -> Grid:
     """What a field is a multiple of along (d, h, w).
 
-    The grid before the last merge is of whole tokens; the last one rounds up where it is odd, as
-    that of the 14 slices of ACDC is, and what comes up again is cut to it.
+    The grid before the last merge is of whole tokens; the last one is rounded where it is odd, as
+    that of the 14 slices of ACDC is.
 
     Args:
         patch: Voxels of a token.
         merges: Divisors of the grid between two stages.
     """
     return grid_of([math.prod(axis) for axis in zip(patch, *merges[:-1], strict=True)])
+
+
+def stage_grids(
+    patch: Sequence[int],
+    merges: Sequence[Sequence[int]],
+    field: Sequence[int],
+    *,
+    rounds_down: bool,
+) -> list[Grid]:
+    """Tokens of every stage (d, h, w), the finest first.
+
+    Args:
+        patch: Voxels of a token of the first stage.
+        merges: Divisors of the grid between two stages.
+        field: Voxels of what the network sees (d, h, w).
+        rounds_down: Whether odd grids are halved to the number below.
+    """
+    grids = [grid_of([-(-n // p) for n, p in zip(field, patch, strict=True)])]
+    for merge in merges:
+        grids.append(
+            grid_of(
+                [
+                    n // f if rounds_down and n > 1 else -(-n // f)
+                    for n, f in zip(grids[-1], merge, strict=True)
+                ]
+            )
+        )
+    return grids
+
+
+def global_windows(windows: Sequence[Sequence[int]], grids: Sequence[Grid]) -> list[Grid]:
+    """Local volumes of a field: those of the last two stages cover their grids.
+
+    So attention is global in the bottleneck, which with the stages around it has six layers in the
+    published networks. Those before keep their volumes, of twice the side in a single slice.
+
+    Args:
+        windows: Volumes of each stage (d, h, w).
+        grids: Tokens of each stage of the field, as `stage_grids` gives them.
+
+    Source:
+        nnFormer, section III-C, "Bottleneck": six layers of GV-MSA.
+    """
+    is_slice = grids[0][0] == 1
+    local = [(1, 2 * h, 2 * w) if is_slice else grid_of((d, h, w)) for d, h, w in windows]
+    return [*local[:-2], *grids[-2:]]
 
 
 def _begin(module: nn.Module) -> None:

@@ -17,8 +17,7 @@ class RelativePositionBias(nn.Module):
     Args:
         window: Largest window (d, h, w), tokens.
         heads: Attention heads.
-        official_index: Whether offsets share entries as in the authors' code, which trained weights
-            of theirs need.
+        official_index: Whether offsets share entries as in the authors' code, for a comparison.
 
     Raises:
         ValueError: If the official index leaves the table of such a window.
@@ -49,6 +48,26 @@ class RelativePositionBias(nn.Module):
         index = relative_index(window, self.window, self._steps(), self.table.device)
         n = math.prod(window)
         return self.table.index_select(0, index).T.reshape(-1, n, n)
+
+    def take(self, table: Tensor, window: Grid) -> None:
+        """Begin with the biases (offsets, heads) that a table for another window holds.
+
+        Offsets that it lacks begin as the nearest that it has.
+
+        Raises:
+            ValueError: If it is no table of such a window and as many heads, or shares entries.
+        """
+        spans = [2 * n - 1 for n in window]
+        if self.official_index or table.shape != (math.prod(spans), self.table.shape[1]):
+            raise ValueError(f"a table {tuple(table.shape)} cannot serve a window {self.window}")
+        places = [
+            (torch.arange(1 - n, n).clamp(1 - m, m - 1) + m - 1)
+            for n, m in zip(self.window, window, strict=True)
+        ]
+        d, h, w = torch.meshgrid(*places, indexing="ij")
+        taken = table.reshape(*spans, -1)[d, h, w].flatten(0, 2)
+        with torch.no_grad():
+            self.table.copy_(taken)
 
     def _steps(self) -> Grid:
         """How far apart the entries of neighbouring offsets along (d, h, w) lie in the table."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from pumit.networks.nnformer.windows import Grid, grid_of
 
@@ -51,25 +52,32 @@ class Down(nn.Module):
     Args:
         dim: Width of the tokens.
         factor: 1 or 2 along (d, h, w). The kernel is 3 along halved axes and 1 along others.
+        rounds_down: Whether an odd number of at least 3 tokens is halved to the number below, by a
+            convolution without padding along that axis, as the authors' third one for ACDC.
 
     Source:
         nnFormer, section III-B, "The down-sampling layer"; activation and norm before the
         convolution as in the authors' code.
     """
 
-    def __init__(self, dim: int, *, factor: Grid) -> None:
+    def __init__(self, dim: int, *, factor: Grid, rounds_down: bool) -> None:
         super().__init__()
         self.activation = nn.GELU()
         self.norm = nn.LayerNorm(dim)
+        self.factor, self.rounds_down = factor, rounds_down
         kernel = grid_of([3 if n == 2 else 1 for n in factor])
-        padding = grid_of([n // 2 for n in kernel])
-        self.convolution = nn.Conv3d(dim, 2 * dim, kernel, stride=factor, padding=padding)
+        self.convolution = nn.Conv3d(dim, 2 * dim, kernel, stride=factor)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map tokens (B, D, H, W, C) to (B, D / d, H / h, W / w, 2 C), numbers rounded up."""
+        """Map tokens (B, D, H, W, C) to (B, D / d, H / h, W / w, 2 C), numbers rounded."""
+        cut = [
+            f == 1 or (self.rounds_down and n % 2 == 1 and n >= 3)
+            for n, f in zip(x.shape[1:4], self.factor, strict=True)
+        ]
         x = self.norm(self.activation(x)).movedim(-1, 1)
-        out: Tensor = self.convolution(x).movedim(1, -1)
-        return out
+        layer = self.convolution
+        x = F.conv3d(x, layer.weight, layer.bias, self.factor, [0 if c else 1 for c in cut])
+        return x.movedim(1, -1)
 
 
 class Up(nn.Module):
@@ -89,7 +97,13 @@ class Up(nn.Module):
         self.convolution = nn.ConvTranspose3d(dim, dim // 2, factor, stride=factor)
 
     def forward(self, x: Tensor, grid: Grid) -> Tensor:
-        """Map tokens (B, D, H, W, C) to (B, *grid, C / 2), cut to a grid that was odd."""
+        """Map tokens (B, D, H, W, C) to (B, *grid, C / 2).
+
+        A grid that was odd and rounded up is cut; one that was rounded down ends with the bias.
+        """
         d, h, w = grid
-        out: Tensor = self.convolution(self.norm(x).movedim(-1, 1)).movedim(1, -1)
+        x = self.norm(x).movedim(-1, 1)
+        doubled = [n * f for n, f in zip(x.shape[2:], self.convolution.stride, strict=True)]
+        size = [max(n, least) for n, least in zip(doubled, grid, strict=True)]
+        out: Tensor = self.convolution(x, output_size=size).movedim(1, -1)
         return out[:, :d, :h, :w]

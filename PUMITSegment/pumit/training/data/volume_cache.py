@@ -69,12 +69,15 @@ class VolumeCache:
                 temporary.write_text(text, encoding="utf-8")
         self._remove_abandoned()
 
-    def get(self, path: Sources, make: Callable[[], Mapping[str, NDArray[Any]]]) -> Arrays:
+    def get(
+        self, path: Sources, make: Callable[[], Mapping[str, NDArray[Any]]], *, part: str = ""
+    ) -> Arrays:
         """The arrays of a case.
 
         Args:
             path: File or folder that it comes from, or several, such as an image and its label.
             make: Makes the arrays where they are not there; names are identifiers.
+            part: What of the sources it is, such as one of a folder's series.
 
         Returns:
             Arrays by name, read-only and read from disk where they are touched.
@@ -83,7 +86,7 @@ class VolumeCache:
             VolumeError: If a source is missing.
             ExportError: If the disk is full.
         """
-        target = self._place(path)
+        target = self._place(path, part)
         arrays = _read(target)
         if arrays is not None:
             return arrays
@@ -118,10 +121,11 @@ class VolumeCache:
                 count += 1
         return count
 
-    def _place(self, path: Sources) -> Path:
+    def _place(self, path: Sources, part: str = "") -> Path:
         """Folder of a case: its sources' names, then the state that they are in."""
         sources = [source.absolute() for source in _sources(path)]
-        names = _digest(json.dumps([str(source) for source in sources]))
+        parts = [part] if part else []
+        names = _digest(json.dumps([*(str(source) for source in sources), *parts]))
         state = _digest(json.dumps([_state(source) for source in sources]))
         return self.folder / f"{names}-{state}"
 

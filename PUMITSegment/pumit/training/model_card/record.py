@@ -27,6 +27,7 @@ from pumit.training.model_card.facts import (
     class_facts,
     without_paths,
 )
+from pumit.training.preceding import FOLDER
 from pumit.training.recipes.model import TrainingRecipe, read_model
 from pumit.training.recipes.tasks import model_for
 from pumit.training.run.origin import origin_of
@@ -143,6 +144,7 @@ class RunCard:
         counts: Cases by class or role, where the log names none.
         remarks: Number of remarks of the check of the data.
         metrics: Scores of the last validation of the best checkpoint.
+        preceding: Network, steps and seconds of each run that was needed first, without labels.
         scores: Scores case by case at the end; None where the run was stopped before.
         further_scores: Scores of other splits, such as the test cases.
         curves: Picture of the training; None where it could not be drawn.
@@ -177,6 +179,7 @@ class RunCard:
     counts: dict[str, Any]
     remarks: int
     metrics: dict[str, Any]
+    preceding: tuple[tuple[str, int, float], ...] = ()
     scores: Scores | None = None
     further_scores: tuple[Scores, ...] = ()
     curves: CardPicture | None = None
@@ -249,7 +252,18 @@ def gather(
         counts=dict(counts) if isinstance(counts, dict) else {},
         remarks=len(log.data.get("warnings", ())),
         metrics=dict(model.get("metrics", {})),
+        preceding=_preceding(folder),
     )
+
+
+def _preceding(folder: Path) -> tuple[tuple[str, int, float], ...]:
+    """Name, steps and seconds of the runs that were needed first, the earliest first."""
+    found: list[tuple[str, int, float]] = []
+    while (folder := folder / FOLDER).is_dir():
+        log = RunLog.read(folder)
+        name = str(read_recipe_file(folder).get("network", "a network"))
+        found.insert(0, (name, log.last_step, log.seconds))
+    return tuple(found)
 
 
 def numbers_of(log: RunLog) -> dict[str, str]:
@@ -279,6 +293,7 @@ def followed_recipe(folder: Path) -> TrainingRecipe | None:
 def settings_of(keys: Mapping[str, Any]) -> dict[str, Any]:
     """A recipe without its data and without paths: what somebody else may read."""
     left_out = {"data", "schedule", "card", "name", "version", "initial", "eva02", "output"}
+    left_out |= {"unlabelled", "cache"}
     public = {k: v for k, v in keys.items() if k not in left_out and "folder" not in k}
     data = keys.get("data", {})
     if isinstance(data, Mapping):

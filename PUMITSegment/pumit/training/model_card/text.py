@@ -53,6 +53,10 @@ def card_text(card: RunCard) -> str:
 
 def _overview(card: RunCard) -> Table:
     size = f"{card.parameters / 1e6:.2f} million" if card.parameters >= 10_000 else card.parameters
+    first = "; ".join(
+        f"`{network}`, {steps} steps in {duration(seconds)}"
+        for network, steps, seconds in card.preceding
+    )
     rows = [
         ("What it does", TASK_OF_KIND.get(card.kind, card.kind)),
         ("Network", f"`{card.network}`, {size} parameters"),
@@ -61,6 +65,7 @@ def _overview(card: RunCard) -> Table:
         ("Licence", card.licence or NOT_CHOSEN),
         ("Made", f"{card.made}{_effort(card)}"),
         ("Begun with", card.initial_model or "random weights"),
+        *([("Learnt first, without labels", first)] if first else []),
         ("Not for", "diagnosis or treatment without a person who checks every result"),
     ]
     return Table("", ["", ""], rows)

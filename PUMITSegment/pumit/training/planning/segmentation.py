@@ -25,11 +25,12 @@ from pumit.training.segmentation.plan import (
 from pumit.training.validate import read_segmentation
 
 # Sizes that follow from the data: the run works them out again where a recipe was edited.
-FROM_DATA = ("in_channels", "num_classes", "position_table")
+FROM_DATA = ("in_channels", "num_classes", "position_table", "windows")
 SHOWN_NAMES = 5
 # In which one reads a recipe.
 ORDER = (
-    *("task", "name", "version", "network", "network_sizes", "initial", "part", "rank", "seed"),
+    *("task", "name", "version", "network", "network_sizes", "initial", "unlabelled", "part"),
+    *("rank", "seed"),
     *("device", "threads", "workers", "folds", "final_model", "data", "plan", "balanced_share"),
     *("real_share", "keep", "batch_size", "targets_per_field", "blend", "augmentation"),
     *("validation", "schedule"),
@@ -49,6 +50,8 @@ def plan_automatic(request: PlanRequest) -> Planned:
     data, facts = examine_cases(recipe, request.resolve, progress=request.progress)
     reading_seconds = time.perf_counter() - began
     notes = about_classes(recipe.data, data)
+    if recipe.unlabelled is not None:
+        notes.append("learning from unlabelled scans first takes as long again as the training")
     keys["data"] = visible_data(keys["data"], data, request)
     data, facts, more = _leave_out(recipe, data, facts)
     notes += more
@@ -99,6 +102,8 @@ def _draft(request: PlanRequest) -> dict[str, Any]:
             **given.validation.named(),
         },
     }
+    if given.unlabelled is not None:
+        keys["unlabelled"] = str(request.resolve(given.unlabelled).absolute())
     if request.keys.get("augmentation") is not False:
         keys["augmentation"] = given.augmentation.model_dump()
     return keys

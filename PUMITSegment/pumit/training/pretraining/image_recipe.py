@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pumit.errors import PumitError
+from pumit.io.scans import find_scans
 from pumit.training.data.volume_cache import VolumeCache
 from pumit.training.loop.distributed import rank, world
 from pumit.training.pretraining.image_source import Crop, ImageSource, degrees_of
@@ -59,7 +60,8 @@ def image_source(recipe: ImageRecipe, *, is_upright: bool = False) -> ImageSourc
     """Where the images of a recipe come from.
 
     `real_images` are patterns below `real_folder`, or hold one with a `weight` and a `depth_axis`;
-    without them all images are generated. `cache` is a folder for prepared images.
+    without them all scans of that folder are used, and without a folder all are generated. `cache`
+    is a folder for prepared images.
 
     Args:
         recipe: Recipe of any objective that learns from images.
@@ -69,18 +71,23 @@ def image_source(recipe: ImageRecipe, *, is_upright: bool = False) -> ImageSourc
         PumitError: If there are none.
     """
     images = None
-    if recipe.real_images and recipe.real_folder is not None:
+    if recipe.real_share >= 1 and recipe.real_folder is None and recipe.real_images is None:
+        raise PumitError(
+            "The recipe learns from real scans only (real_share: 1); give their folder with --on "
+            "FOLDER."
+        )
+    if recipe.real_images != [] and recipe.real_folder is not None:
         folder = Path(recipe.real_folder).expanduser()
         if not folder.is_dir():
-            raise PumitError(
-                f"real_folder {folder.name} is missing; remove real_images to go without."
-            )
+            raise PumitError(f"real_folder {folder.name} is missing; give it with --on FOLDER.")
         cache = None
         if recipe.cache is not None:
             settings = {**CACHE_SETTINGS, "upright": True} if is_upright else CACHE_SETTINGS
             cache = VolumeCache(Path(recipe.cache).expanduser(), settings)
         images = RealImages(
-            find_images(folder, recipe.real_images),
+            found_images(folder)
+            if recipe.real_images is None
+            else find_images(folder, recipe.real_images),
             cache=cache,
             in_memory=recipe.images_in_memory,
             share=(rank(), world()),
@@ -94,6 +101,18 @@ def image_source(recipe: ImageRecipe, *, is_upright: bool = False) -> ImageSourc
         generated_size=recipe.generated_size,
         is_upright=is_upright,
     )
+
+
+def found_images(folder: Path) -> list[ImageFile]:
+    """All scans of a folder and of those in it: files, and each series of DICOM.
+
+    Those that cannot be used are passed over when they are drawn.
+
+    Raises:
+        PumitError: If there are none, or the folder cannot be read.
+    """
+    scans = find_scans([folder], whole_tree=True)
+    return [ImageFile(scan.path, scan.name, series=scan.series, is_found=True) for scan in scans]
 
 
 def find_images(folder: Path, rows: Sequence[ImagePattern]) -> list[ImageFile]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from glob import glob
 from pathlib import Path
@@ -9,8 +10,9 @@ from typing import Any
 
 import torch
 
-from pumit.errors import PumitError
+from pumit.errors import PumitError, VolumeError
 from pumit.inference.loading import pick_device
+from pumit.io.scans import find_scans
 from pumit.networks.build import PROMPTABLE, build_network
 from pumit.networks.promptable.growth import CONTEXT, PROTOTYPES
 from pumit.networks.promptable.network import PromptableNetwork
@@ -29,6 +31,8 @@ from pumit.training.recipes.pretraining import PromptableRecipe, RealSet
 from pumit.training.synthesis.layout import SceneShares
 from pumit.training.synthesis.scene import generated_classes
 
+logger = logging.getLogger(__name__)
+
 # Batches for first prototypes, times their size; at least so many, of any size.
 PROTOTYPE_FIELDS, FEWEST_BATCHES = 140, 6
 
@@ -43,18 +47,18 @@ def build(recipe: PromptableRecipe, context: BuildContext) -> Objective:
     sizes: dict[str, Any] = {**PROMPTABLE, **recipe.network_sizes}
     scans = None
     class_sets: list[tuple[str, int]] = []
-    if recipe.real_cases:
+    if recipe.real_cases or (recipe.real_folder is not None and not recipe.label_maps):
         folder = _real_folder(recipe)
         if not folder.is_dir():
-            raise PumitError(
-                f"real_folder {folder.name} is missing; remove real_cases to go without."
-            )
-        unlabelled = [folder / u for u in recipe.real_unlabelled]
+            raise PumitError(f"real_folder {folder.name} is missing; give it with --on FOLDER.")
         share = recipe.unlabelled_targets
         share = UNLABELLED if share is None else share
+        unlabelled = [folder / u for u in recipe.real_unlabelled]
         scans = RealScans(
             folder, recipe.real_cases, unlabelled, share, recipe.real_shares, recipe.upright
         )
+        if not recipe.real_cases:
+            _add_found(scans, folder)
         for each in recipe.real_sets:
             cases = folder / each.folder
             scans.add(cases, _of_tiers(cases, each))
@@ -110,6 +114,22 @@ def build(recipe: PromptableRecipe, context: BuildContext) -> Objective:
     if recipe.averages_fields:
         content["averages_fields"] = True
     return Objective(task, degrees, content)
+
+
+def _add_found(scans: RealScans, folder: Path) -> None:
+    """Add all scans of a folder, which have no labels; those that cannot be used are passed over.
+
+    Raises:
+        PumitError: If none can be used.
+    """
+    for scan in find_scans([folder], whole_tree=True):
+        try:
+            scans.add_unlabelled(scan.path, series=scan.series)
+        except VolumeError as error:
+            logger.warning("A scan among those that were found cannot be used and is passed over.")
+            reason = error
+    if not scans.scans:
+        raise PumitError(f"None of the scans can be used; the last one: {reason}")
 
 
 def _of_tiers(folder: Path, chosen: RealSet) -> list[str]:

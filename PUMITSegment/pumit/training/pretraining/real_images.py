@@ -45,12 +45,16 @@ class ImageFile:
         name: Name in messages.
         weight: Frequency of drawing it, relative to the others.
         depth_axis: Depth axis by its publisher; see `find_depth_axis`.
+        series: SeriesInstanceUID, where the folder holds several.
+        is_found: Whether it was found among others: where it cannot be used, it is passed over.
     """
 
     path: Path
     name: str
     weight: float = 1.0
     depth_axis: str | None = None
+    series: str | None = None
+    is_found: bool = False
 
 
 @dataclass
@@ -117,7 +121,9 @@ class RealImages:
                 arrays = prepared(file, is_upright=self.is_upright)
             else:
                 arrays = self.cache.get(
-                    file.path, lambda: prepared(file, is_upright=self.is_upright)
+                    file.path,
+                    lambda: prepared(file, is_upright=self.is_upright),
+                    part=file.series or "",
                 )
         except (VolumeError, PumitError) as error:
             raise VolumeError(f"{file.name}: {error}") from None
@@ -134,7 +140,11 @@ class RealImages:
         """A crop (C, D, H, W) in [0, 1], C 1 or 3, and its name; None where no try gave one."""
         for _ in range(TRIES):
             index = int(torch.multinomial(self.weights, 1, generator=generator))
-            image = self.image(index)
+            try:
+                image = self.image(index)
+            except VolumeError as error:
+                self._pass_over(index, error)
+                continue
             if image.is_flat and da0 < MAX_DEGREE:
                 continue
             turned = 0.0 if self.is_upright else TURNED
@@ -143,13 +153,22 @@ class RealImages:
                 return crop, self.files[index].name
         return None
 
+    def _pass_over(self, index: int, error: VolumeError) -> None:
+        """Draw a scan no more that was found and cannot be used; one that was named is an error."""
+        if not self.files[index].is_found:
+            raise error
+        self.weights[index] = 0
+        logger.warning("A scan among those that were found cannot be used and is passed over.")
+        if not self.weights.any():
+            raise VolumeError(f"None of the scans can be used; the last one: {error}") from None
+
 
 def prepared(file: ImageFile, *, is_upright: bool = False) -> dict[str, npt.NDArray[Any]]:
     """Prepare an image as PUMIT does: `levels`, 0..255, (C, D, H, W), and `spacing_mm`, (3,)."""
     if is_upright:
-        array, spacing = prepare_upright(file.path, file.depth_axis)
+        array, spacing = prepare_upright(file.path, file.depth_axis, series=file.series)
     else:
-        image = prepare_file(file.path, file.depth_axis)
+        image = prepare_file(file.path, file.depth_axis, series=file.series)
         array, spacing = image.array, image.spacing_mm
     # Eight bits are a sixteenth of the noise of most scans, and a quarter of the memory.
     levels = np.rint(array * 255).astype(np.uint8)

@@ -73,8 +73,7 @@ class RealScans:
         self._sets: dict[str, dict[str, list[int]]] = {}  # data set -> patient -> scans
         self.add(folder, cases)
         for path in unlabelled:
-            self._add(load_scan(path, None), "unlabelled", path.name)
-        logger.info("%d real scans", len(self.scans))
+            self.add_unlabelled(path)
 
     def add(self, folder: Path, cases: Sequence[str]) -> None:
         """Read further cases of another folder, with the data sets that its `index.json` names."""
@@ -88,6 +87,19 @@ class RealScans:
                 str(facts.get("dataset") or data_set_of(case)),
                 str(facts.get("patient") or case),
             )
+
+    def add_unlabelled(self, path: Path, *, series: str | None = None) -> None:
+        """Read a further scan without labels, by itself as of a patient.
+
+        Args:
+            path: File or folder.
+            series: SeriesInstanceUID, where the folder holds several.
+
+        Raises:
+            VolumeError: If it cannot be used.
+        """
+        name = path.name if series is None else series
+        self._add(load_scan(path, None, series=series), "unlabelled", name)
 
     def number_classes(self) -> list[tuple[str, int]]:
         """Number the labels of all data sets, their backgrounds too.

@@ -69,9 +69,9 @@ def number_classes(sets: Mapping[str, Sequence[RealScan]], first: int = 0) -> li
     return known
 
 
-def load_scan(image_path: Path, label_path: Path | None) -> RealScan:
+def load_scan(image_path: Path, label_path: Path | None, *, series: str | None = None) -> RealScan:
     """Read one scan and, where there is one, its label map."""
-    volume = Volume.read(image_path)
+    volume = Volume.read(image_path, series=series)
     array = volume.array if volume.array.ndim == 3 else volume.array[0]
     if label_path is None:
         return scan_of(array, volume.spacing_mm, None)

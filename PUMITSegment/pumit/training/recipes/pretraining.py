@@ -12,6 +12,8 @@ from pumit.training.recipes.model import AtLeastOne, RecipeModel, Shares, Traini
 
 # Shares of the patches that are masked, as published.
 MASK_RATIO, MAMBA_MASK_RATIO = 0.55, 0.75
+# A tokenizer that is trained first, on the same images.
+OWN_TOKENIZER = "own"
 
 
 class PretrainingRecipe(TrainingRecipe):
@@ -54,7 +56,7 @@ class PromptableRecipe(PretrainingRecipe):
         compile: Whether the image encoder is compiled.
         targets_per_field: Structures to be segmented in a field.
         real_share: Share of fields from real scans.
-        real_folder: Folder of the real scans.
+        real_folder: Folder of the real scans; without `real_cases` all that are in it, unlabelled.
         real_cases: Folders of cases below it.
         real_unlabelled: Images without labels.
         real_sets: Further folders of cases.
@@ -165,8 +167,9 @@ class ImageRecipe(PretrainingRecipe):
         crop: Size of the crops, or a list of which each step draws one.
         degrees: Degrees of anisotropy with their share of the steps.
         real_share: Share of real images; the others are generated.
-        real_folder: Folder of the real images.
-        real_images: Patterns below it, or keys with one, a `weight` and a `depth_axis`.
+        real_folder: Folder of the real images, such as `--on` names.
+        real_images: Patterns below it, or keys with one, a `weight` and a `depth_axis`; without,
+            all scans that are in it, DICOM series too.
         generated_size: In-plane voxels of generated images before they are enlarged.
         cache: Folder for prepared images.
         images_in_memory: Images that stay in memory, most.
@@ -178,9 +181,7 @@ class ImageRecipe(PretrainingRecipe):
     degrees: Shares | None = None
     real_share: float = 0.6
     real_folder: str | None = None
-    real_images: Annotated[list[ImagePattern], BeforeValidator(_rows_of_images)] = Field(
-        default_factory=list
-    )
+    real_images: Annotated[list[ImagePattern] | None, BeforeValidator(_rows_of_images)] = None
     generated_size: int = 64
     cache: str | None = None
     images_in_memory: int = 64
@@ -249,7 +250,8 @@ class MimRecipe(ImageRecipe):
     """Recipe of the universal ViT by masked image modelling.
 
     Attributes:
-        tokenizer: Tokenizer whose tokens are predicted, by name or file.
+        tokenizer: Tokenizer whose tokens are predicted, by name or file; own trains one first on
+            the same images.
         mask_ratio: Share of hidden patches, between 0 and 1.
         eva02: Published weights to begin with, a safetensors file.
     """

@@ -133,6 +133,8 @@ class SegmentationRecipe(LabelledRecipe):
         task: segmentation: segment by itself.
         network: Network to train.
         network_sizes: Sizes of the network; fewer widths are faster and take less memory.
+        unlabelled: Folder of scans without labels, which a network of PUMIT learns from first: a
+            tokenizer and masked images take as long as the training does, or a recipe's own time.
         plan: Settings that are not left to the plan.
         balanced_share: Share of patches around a voxel of a drawn class; random to class-balanced
             ones are 1 to 3, as published.
@@ -143,6 +145,7 @@ class SegmentationRecipe(LabelledRecipe):
 
     task: Literal["segmentation"] = "segmentation"
     network: str = DEFAULT_NETWORK
+    unlabelled: str | None = None
     schedule: ShortSchedule = Field(default_factory=ShortSchedule)
     plan: PlanChoices = PlanChoices()
     balanced_share: Share = 0.75

@@ -36,10 +36,11 @@ HARMLESS = (
     "card",
     "version",
     "real_folder",
+    "unlabelled",
     "cache",
 )
 # Keys that are paths, or lists of them.
-PATHS = ("real_folder", "cache", "perceptual_weights")
+PATHS = ("real_folder", "unlabelled", "cache", "perceptual_weights")
 # Keys of `data`, and of its cases, that are paths.
 DATA_PATHS = ("folder", "file")
 CASE_PATHS = ("image", "images", "label", "labels")

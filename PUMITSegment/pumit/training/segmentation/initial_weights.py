@@ -11,6 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from pumit.errors import CheckpointError
+from pumit.models.author_file import is_author_file
 from pumit.models.checkpoint import Checkpoint, ModelHeader, load_checkpoint, read_recipe
 from pumit.models.index import find_model
 from pumit.models.swin_unetr_file import (
@@ -18,6 +19,8 @@ from pumit.models.swin_unetr_file import (
     load_swin_unetr_file,
     read_swin_unetr_file,
 )
+from pumit.networks.build import RECIPES
+from pumit.networks.nnformer import NnFormer, tables_for
 from pumit.networks.pumit.segmentation_network import SegmentationNetwork
 from pumit.networks.pumit.transfer import load_universal_weights
 from pumit.networks.swin_unetr import SwinUnetr
@@ -35,9 +38,9 @@ def load_initial_weights(
 
     A segmentation network of the same class gives all; where it has other classes or image
     channels, what reads or writes these begins anew. A pre-trained encoder gives the encoder: a
-    universal ViT that of PUMIT (its patch embedding summed along depth, its position table
-    resampled), MambaMIM that of HyMamba, Swin UNETR's self-supervision that of Swin UNETR, for
-    which a public file of weights does too.
+    universal ViT, the authors' too, that of PUMIT (its patch embedding summed along depth, its
+    position table resampled), MambaMIM that of HyMamba, Swin UNETR's self-supervision that of Swin
+    UNETR, for which a public file of weights does too.
 
     Args:
         network: Network to train.
@@ -51,7 +54,7 @@ def load_initial_weights(
         CheckpointError: If there is no such model, or it is of another width or kind.
     """
     path = find_model(model)
-    if is_public_file(path):
+    if _is_of_others(path, is_swin=isinstance(network, SwinUnetr)):
         return _load_public_file(network, path)
     checkpoint = load_checkpoint(path)
     theirs = checkpoint.header.network
@@ -87,11 +90,16 @@ def sizes_of_initial(name: str, given: Mapping[str, Any], model: str) -> dict[st
     path = find_model(model)
     if not left_open:
         return {}
-    if is_public_file(path):
-        is_swin = class_of(name) == SwinUnetr.__name__
+    is_swin = class_of(name) == SwinUnetr.__name__
+    if _is_of_others(path, is_swin=is_swin):
         return {"merging": read_swin_unetr_file(path).merging} if is_swin else {}
     theirs = ModelHeader.of(read_recipe(path)[0]).sizes
     return {key: theirs[key] for key in left_open if key in theirs}
+
+
+def _is_of_others(path: Path, *, is_swin: bool) -> bool:
+    """Whether a file is of MONAI's Swin UNETR or unknown; PUMIT's authors' are read as ours."""
+    return is_public_file(path) and (is_swin or not is_author_file(path))
 
 
 def _load_public_file(network: nn.Module, path: Path) -> str:
@@ -124,6 +132,13 @@ def _take_all(
     if isinstance(network, SegmentationNetwork):
         _load_vit(network, {k[4:]: v for k, v in state.items() if k.startswith("vit.")}, file)
         ours = {k: v for k, v in ours.items() if not k.startswith("vit.")}
+    if isinstance(network, NnFormer):
+        header = checkpoint.header
+        windows = {**RECIPES[header.network].sizes, **header.sizes}["windows"]
+        try:
+            state = tables_for(network, state, windows)
+        except ValueError as error:
+            raise CheckpointError(f"initial {file} has other windows: {error}.") from None
     family = FAMILIES[type(network).__name__]
     anew = [k for k, v in ours.items() if k not in state or state[k].shape != v.shape]
     for key in anew:
@@ -157,7 +172,11 @@ def _take_encoder(
         if k.startswith(encoder.theirs)
     }
     whole = network.state_dict()
-    ours = {k: v for k, v in whole.items() if k.startswith(encoder.ours)}
+    ours = {
+        k: v
+        for k, v in whole.items()
+        if k.startswith(encoder.ours) and not k.startswith(encoder.anew)
+    }
     for key, value in ours.items():
         if key in state and state[key].shape == value.shape:
             continue
@@ -202,7 +221,7 @@ def _both(key: str, state: Mapping[str, Tensor], ours: Mapping[str, Tensor]) -> 
 
 def _different(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
     """Which sizes an earlier model has otherwise, and how, as the end of a sentence."""
-    follow = ("in_channels", "num_classes", "position_table")
+    follow = ("in_channels", "num_classes", "position_table", "windows")
     listed = {k: json.loads(json.dumps(v)) for k, v in ours.items()}  # tuples as lists
     differences = [
         f"{k}: {theirs[k]}"

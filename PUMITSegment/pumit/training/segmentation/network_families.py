@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pumit.networks.nnformer import field_stride
+from pumit.networks.nnformer import field_stride, global_windows, stage_grids
 from pumit.training.segmentation.depth_halvings import (
     SeenField,
     Shape,
@@ -29,11 +29,13 @@ class PretrainedEncoder:
             them.
         theirs: Prefix of the encoder's weights there.
         ours: Prefix of the same weights here.
+        anew: Prefixes of weights here that the pre-training does not have.
     """
 
     network: str
     theirs: str
     ours: str
+    anew: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,8 @@ class Family:
         writes_classes: Beginnings of the names of what depends on the classes.
         follows: Sizes that follow from the data where a recipe leaves them open.
         fit: Function from the sizes and the field to the sizes that fit.
-        fit_patch: Sizes that follow from the patch, once that is planned.
+        fit_patch: Sizes that follow from the patch, once that is planned, or that a checkpoint is
+            to state.
         encoder: Pre-trained encoder that it may begin with, if there is one for it.
         alike: Sizes in which weights of another meaning have the same shape: an earlier model must
             have the same.
@@ -126,12 +129,17 @@ def _monai_fit(side: int) -> Callable[[Sizes, SeenField], dict[str, Any]]:
 
 
 def _nnformer_fit(sizes: Sizes, field: SeenField) -> dict[str, Any]:
-    """Flatter tokens; the volumes of attention in a single slice have twice the side."""
+    """Flatter tokens."""
     patch, *merges = _flattened([sizes["patch"], *sizes["merges"]], field)
-    fitted: dict[str, Any] = {"patch": patch, "merges": merges}
-    if field.depth == 1 or (field.given_patch or (0,))[0] == 1:
-        fitted["windows"] = [[1, 2 * h, 2 * w] for _, h, w in sizes["windows"]]
-    return fitted
+    return {"patch": patch, "merges": merges}
+
+
+def _nnformer_windows(sizes: Sizes, patch: Shape) -> dict[str, Any]:
+    """Volumes of attention of which those of the last two stages cover the patch."""
+    down = sizes["rounds_down"]
+    grids = stage_grids(sizes["patch"], sizes["merges"], patch, rounds_down=down)
+    windows = global_windows(sizes["windows"], grids)
+    return {"windows": [list(w) for w in windows], "rounds_down": down}
 
 
 def _flattened(steps: Sequence[Sequence[int]], field: SeenField) -> list[list[int]]:
@@ -146,6 +154,11 @@ def _flattened(steps: Sequence[Sequence[int]], field: SeenField) -> list[list[in
 
 def _hymamba_fit(sizes: Sizes, field: SeenField) -> dict[str, Any]:
     return {"poolings": _flattened(sizes["poolings"], field)}
+
+
+def _hymamba_norm(sizes: Sizes, patch: Shape) -> dict[str, Any]:
+    """A checkpoint states it: without, it is of the time before there was a choice."""
+    return {"last_norm": sizes["last_norm"]}
 
 
 def _unetr_mamba_fit(sizes: Sizes, field: SeenField) -> dict[str, Any]:
@@ -185,9 +198,10 @@ FAMILIES: dict[str, Family] = {
         lambda sizes: field_stride(sizes["patch"], sizes["merges"]),
         ("encoder.embedding.convolutions.0.",),
         ("heads.",),
-        follows=("patch", "merges", "windows"),
+        follows=("patch", "merges"),
         fit=_nnformer_fit,
-        alike=("official_index", "official_unmasked_shift"),
+        fit_patch=_nnformer_windows,
+        alike=("rounds_down", "official_index", "official_unmasked_shift"),
     ),
     "HyMamba": Family(
         "HyMamba",
@@ -196,7 +210,9 @@ FAMILIES: dict[str, Family] = {
         ("head.",),
         follows=("poolings",),
         fit=_hymamba_fit,
-        encoder=PretrainedEncoder("mamba_mim", "encoder.", "encoder."),
+        fit_patch=_hymamba_norm,
+        encoder=PretrainedEncoder("mamba_mim", "encoder.", "encoder.", ("encoder.skips.0.",)),
+        alike=("last_norm",),
     ),
     "UnetrMamba": Family(
         "UNETR-Mamba",

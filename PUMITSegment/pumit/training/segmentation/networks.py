@@ -121,8 +121,7 @@ def fitted_sizes(
         PumitError: If it does not segment, or is unknown.
     """
     family = family_of(name)
-    tied = [key for key in family.follows if key != "windows"]  # these go with any stride
-    if any(key in given for key in tied) or not fitted_names(name):
+    if any(key in given for key in family.follows) or not fitted_names(name):
         return dict(given)
     field = SeenField(spacing_mm, depth, tuple(patch), most_voxels)
     if not name.endswith(FOR_ANY_DATA):

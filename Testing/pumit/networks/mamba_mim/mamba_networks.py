@@ -16,7 +16,6 @@ HYMAMBA: dict[str, Any] = {
     "state": 2,
     "dt_rank": 1,
     "last_width": 4,
-    "unused": {},
 }
 UNETR_MAMBA: dict[str, Any] = {
     "dim": 12,

@@ -54,7 +54,7 @@ def test_the_embedding_activates_and_normalises_all_but_the_last_convolution(
 
 @torch.no_grad()
 def test_tokens_are_merged_after_activation_and_norm() -> None:
-    down = Down(4, factor=(1, 2, 2))
+    down = Down(4, factor=(1, 2, 2), rounds_down=False)
     disturbed(down)
     x = torch.randn(1, 3, 5, 4, 4)
     before = normed(F.gelu(x.movedim(-1, 1)), down.norm)
@@ -62,6 +62,27 @@ def test_tokens_are_merged_after_activation_and_norm() -> None:
     expected = F.conv3d(before, layer.weight, layer.bias, stride=(1, 2, 2), padding=(0, 1, 1))
     assert expected.shape == (1, 8, 3, 3, 2)  # odd grids round up
     torch.testing.assert_close(down(x).movedim(-1, 1), expected, rtol=1e-4, atol=1e-4)
+
+
+@torch.no_grad()
+def test_odd_grids_can_be_rounded_down_as_the_authors_do_for_acdc() -> None:
+    """Their third merging: kernel 3, stride 2, padding (0, 1, 1); up again with (1, 0, 0)."""
+    down, up = Down(4, factor=(2, 2, 2), rounds_down=True), Up(8, factor=(2, 2, 2))
+    disturbed(down)
+    disturbed(up)
+    x = torch.randn(1, 7, 10, 10, 4)
+    before = normed(F.gelu(x.movedim(-1, 1)), down.norm)
+    layer = down.convolution
+    expected = F.conv3d(before, layer.weight, layer.bias, stride=2, padding=(0, 1, 1))
+    assert expected.shape == (1, 8, 3, 5, 5)
+    torch.testing.assert_close(down(x).movedim(-1, 1), expected, rtol=1e-4, atol=1e-4)
+    tokens, layer = expected.movedim(1, -1), up.convolution
+    expected = F.conv_transpose3d(
+        normed(expected, up.norm), layer.weight, layer.bias, stride=2, output_padding=(1, 0, 0)
+    )
+    found = up(tokens, (7, 10, 10)).movedim(-1, 1)
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
+    assert down(torch.randn(1, 1, 2, 8, 4)).shape == (1, 1, 1, 4, 8)  # a single slice stays
 
 
 @torch.no_grad()

@@ -159,6 +159,8 @@ def test_the_encoder_that_is_trained_begins_hymambas(
     drawn_head = network.head.weight.clone()
     load_initial_weights(network, str(model))
     for name, value in network.encoder.state_dict().items():
+        if name.startswith("skips.0."):  # of the finest map, which the pre-training does not read
+            continue
         assert torch.equal(value, checkpoint.state[f"encoder.{name}"].float()), name
     assert torch.equal(network.head.weight, drawn_head)
 

@@ -15,11 +15,12 @@ import numpy as np
 import pytest
 import SimpleITK
 import yaml
-from pumit.cli.shared.training_options import find_recipe, recipe_names
+from pumit.cli.shared.training_options import find_recipe
 from pumit.models.checkpoint import load_checkpoint
 from pumit.training.pretrain import pretrain, read_recipe_file
 from pumit.training.recipes.reader import read_yaml
 from pumit.training.recipes.schedule import Schedule
+from pumit.training.recipes.shipped import recipe_names
 
 PRETRAINED = ("pumit_tokenizer", "pumit_vit")
 SHRUNK: dict[str, Any] = {

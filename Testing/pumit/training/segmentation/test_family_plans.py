@@ -13,6 +13,7 @@ from pumit.networks.build import RECIPES
 from pumit.segmentation import ClassLabel
 from pumit.training.data.case import read_labelled
 from pumit.training.data.classes import ClassValue
+from pumit.training.planning.segmentation import FROM_DATA
 from pumit.training.planning.segmentation_trial import _case, try_segmentation
 from pumit.training.segmentation.data_plan import DataPlan, smaller_plan
 from pumit.training.segmentation.networks import patch_divisor, patch_step, trainable_names
@@ -27,7 +28,7 @@ def scans(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_plan_names_all_sizes_and_fits_the_stride(scans: Path, name: str) -> None:
     recipe = planned(scans, network=name).recipe
     sizes, patch = recipe["network_sizes"], recipe["plan"]["patch_size"]
-    assert set(RECIPES[name].sizes) - set(sizes) <= {"in_channels", "num_classes", "position_table"}
+    assert set(RECIPES[name].sizes) - set(sizes) <= set(FROM_DATA)
     divisor = patch_divisor(name, sizes)
     assert all(n % step == 0 for n, step in zip(patch, divisor, strict=True))
     assert patch != list(divisor)  # an instance norm needs several places at the bottom

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from pumit.errors import PumitError
+from pumit.models.checkpoint import ModelHeader
 from pumit.networks.build import RECIPES, build_network
 from pumit.training.recipes.presets import PUBLISHED_RATE_SHARE, preset_for, with_rate_of
 from pumit.training.segmentation.depth_halvings import SeenField, depth_factors, depth_halvings
@@ -104,7 +105,76 @@ def test_a_single_slice_is_not_halved_in_depth(name: str) -> None:
     sizes = fitted_sizes(name, {}, (1e8, 1.0, 1.0), depth=1)
     assert patch_divisor(name, sizes)[0] == 1
     if name == "nnformer_small":
-        assert sizes["windows"][0] == [1, 8, 8]
+        sizes = network_sizes(name, sizes, patch=(1, 256, 256), channels=1, classes=2)
+        assert sizes["windows"] == [[1, 8, 8], [1, 8, 8], [1, 32, 32], [1, 16, 16]]
+
+
+NNFORMERS = [name for name in trainable_names() if name.startswith("nnformer")]
+
+
+def attended(name: str, patch: tuple[int, int, int], **given: Any) -> list[str]:
+    """ "global", "local" or "shifted" for each layer, counted in a forward pass."""
+    if not given:
+        given = fitted_sizes(name, {}, EVEN, depth=patch[0], patch=patch)
+    channels = RECIPES[name].sizes["in_channels"]
+    sizes = network_sizes(name, given, patch=patch, channels=channels, classes=3)
+    found = []
+
+    def look(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
+        layout = module.layout(inputs[0])
+        several = any(n > 1 for n in layout.counts)
+        found.append(("shifted" if any(layout.shift) else "local") if several else "global")
+
+    with torch.device("meta"):
+        network = build_network(name, **sizes)
+        assert all(n % s == 0 for n, s in zip(patch, network.stride, strict=True))
+        for module in network.modules():
+            if hasattr(module, "layout"):
+                module.register_forward_pre_hook(look)
+        network(torch.empty((1, channels, *patch)))
+    return found
+
+
+@pytest.mark.parametrize("name", NNFORMERS)
+@pytest.mark.parametrize(
+    "patch",
+    [
+        (32, 64, 64),
+        (64, 128, 128),
+        (96, 96, 96),
+        (128, 128, 128),
+        (64, 160, 160),
+        (48, 192, 192),
+        (1, 256, 256),
+    ],
+)
+def test_six_layers_of_nnformer_are_global_whatever_the_patch(
+    name: str, patch: tuple[int, int, int]
+) -> None:
+    found = attended(name, patch)
+    stages = [found[i : i + 2] for i in range(0, 14, 2)]
+    assert stages[2:5] == [["global"] * 2] * 3
+    if patch[0] != 1 and min(patch) >= 64:  # the finer stages see several volumes
+        assert found.count("global") == 6
+        assert stages[0] == ["local", "shifted"]
+
+
+def test_published_nnformers_have_six_global_layers_at_their_crops() -> None:
+    for name, patch in (
+        ("nnformer_synapse", (64, 128, 128)),
+        ("nnformer_tumor", (128, 128, 128)),
+        ("nnformer_acdc", (14, 160, 160)),
+    ):
+        own = {"windows": RECIPES[name].sizes["windows"]}
+        assert attended(name, patch, **own).count("global") == 6, name
+
+
+def test_models_of_earlier_versions_are_built_as_they_were() -> None:
+    earlier = ModelHeader.of({"network": "nnformer_acdc", "sizes": {"dim": 16}})
+    assert earlier.sizes == {"dim": 16, "rounds_down": False}
+    now = network_sizes("nnformer_acdc", {}, patch=(14, 160, 160), channels=1, classes=4)
+    assert now["rounds_down"] is True
+    assert ModelHeader.of({"network": "nnformer_acdc", "sizes": now}).sizes == now
 
 
 def test_published_networks_keep_their_sizes_where_these_have_room() -> None:
@@ -130,6 +200,8 @@ def test_windows_of_a_recipe_leave_the_strides_open() -> None:
     given = {"windows": [[1, 5, 5]] * 4}
     sizes = fitted_sizes("nnformer_small", given, EVEN, depth=1)
     assert sizes == {**given, "patch": FLAT, "merges": [FLAT, FLAT, FLAT]}
+    sizes = network_sizes("nnformer_small", sizes, patch=(1, 64, 64), channels=1, classes=2)
+    assert sizes["windows"] == given["windows"]
 
 
 def test_a_few_slices_have_flat_tokens() -> None:

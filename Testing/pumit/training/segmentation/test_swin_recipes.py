@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 import torch
-from pumit.cli.shared.training_options import find_recipe, recipe_names
+from pumit.cli.shared.training_options import find_recipe
 from pumit.networks.build import RECIPES, build_network
 from pumit.training.pretrain import read_recipe_file
 from pumit.training.recipes.reader import read_yaml
 from pumit.training.recipes.schedule import Schedule
+from pumit.training.recipes.shipped import recipe_names
 from pumit.training.segmentation.data_plan import checked_patch
 from pumit.training.segmentation.networks import fitted_sizes, network_sizes, patch_divisor
 from pumit.training.validate import read_segmentation

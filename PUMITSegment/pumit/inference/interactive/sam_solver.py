@@ -1,0 +1,296 @@
+"""SAM with BA-SAM's attention as a promptable model: loaded, and answering slice by slice."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from torch.nn.functional import interpolate, pad
+
+from pumit.errors import Cancelled, CheckpointError, PumitError
+from pumit.inference.interactive.grid_transfer import LogitBox
+from pumit.inference.interactive.index_prompts import IndexPrompts, is_same_box
+from pumit.inference.interactive.solver_state import SolverState
+from pumit.inference.loading import pick_device
+from pumit.inference.storage.image_store import OpenScan
+from pumit.models.checkpoint import Checkpoint, ModelHeader, fingerprint, load_checkpoint
+from pumit.models.sam_file import MISSING, PUBLIC_FILE, is_sam_file, read_sam_file
+from pumit.networks.build import build_network
+from pumit.preprocessing.channels import is_colour
+
+# SAM's own normalisation: ImageNet statistics, of intensities in 0..1.
+_MEAN = (0.485, 0.456, 0.406)
+_STD = (0.229, 0.224, 0.225)
+KEPT_SLICES = 32  # embeddings of slices that stay, 4 MiB each at 1024 pixels
+OUTSIDE = -10.0
+_EPSILON = 1e-6
+
+
+@dataclass
+class SamEngine:
+    """What computes, for those who ask a segmenter.
+
+    Attributes:
+        network: SAM's network, in evaluation mode.
+        device: Device as text.
+        field_size: Pixels of the image's longer side as the encoder sees it.
+        name: "torch".
+    """
+
+    network: Any
+    device: str
+    field_size: int
+    name: str = "torch"
+
+
+def load_sam(
+    path: Path, device: str = "auto", *, size: int | None = None
+) -> tuple[SamEngine, Checkpoint]:
+    """Load SAM from a public file, or from a checkpoint made of one.
+
+    Args:
+        path: segment-anything's or MedSAM's `.pth`, a folder of the transformers package, or a
+            checkpoint with the network `sam`.
+        device: "auto", "cpu", "cuda", "cuda:1" or "mps".
+        size: Pixels that the encoder sees along the longer side, a multiple of its patch; None for
+            those of its training.
+
+    Returns:
+        What computes, and what was read.
+
+    Raises:
+        CheckpointError: If it cannot be read, is another's, or transformers is not installed.
+        PumitError: If the size or the device cannot be used.
+    """
+    if is_sam_file(path):
+        read = read_sam_file(path)
+        if read is None:
+            raise CheckpointError(
+                f"{path.name} holds no network that clicks can be given to; give {PUBLIC_FILE}, or "
+                "a model of `pumit models list`."
+            )
+        checkpoint = Checkpoint(read[1], read[0], fingerprint(read[1]))
+    else:
+        checkpoint = load_checkpoint(path)
+    header = ModelHeader.of(checkpoint.recipe)
+    try:
+        network: Any = build_network(header.network, **header.sizes)
+    except ImportError:
+        raise CheckpointError(MISSING) from None
+    try:
+        network.load_state_dict({k: v.float() for k, v in checkpoint.state.items()})
+    except RuntimeError:
+        raise CheckpointError(
+            f"The weights in {path.name} do not fit the network it names; fetch the model again."
+        ) from None
+    patch = header.sizes.get("patch", 16)
+    trained = header.sizes.get("image_size", 1024)
+    size = trained if size is None else size
+    if size < patch or size % patch:
+        raise PumitError(f"--size must be a multiple of {patch}, such as {trained}; got {size}.")
+    place = pick_device(device)
+    return SamEngine(network.eval().to(place), str(place), size), checkpoint
+
+
+class SamSolver:
+    """Answer prompts on one volume, each slice by itself.
+
+    A click is answered on its slice; a box on all slices that it meets, where clicks correct the
+    slice that they lie on. A mask is as good as the box around it, slice by slice.
+
+    Args:
+        engine: SAM.
+        scan: Scan to segment; a colour image is seen in colour.
+
+    Attributes:
+        shape: Voxels (d, h, w), the depth axis first.
+    """
+
+    def __init__(self, engine: SamEngine, scan: OpenScan) -> None:
+        self.engine = engine
+        volume = scan.volume
+        if is_colour(volume):
+            self._pixels = volume.array.transpose(0, *(1 + axis for axis in scan.order))
+        else:
+            self._pixels = np.asarray(scan.image.pyramid.array)[None]
+        d, h, w = self._pixels.shape[1:]
+        self.shape = (d, h, w)
+        self._low, self._high = _percentiles(self._pixels)
+        self._embeddings: OrderedDict[int, Tensor] = OrderedDict()
+
+    def warm_up(self) -> None:
+        """Do nothing: which slice is meant is not known yet."""
+
+    def answer(
+        self,
+        prompts: IndexPrompts,
+        before: SolverState | None,
+        cancelled: Callable[[], bool] | None = None,
+    ) -> SolverState:
+        """Answer prompts; slices whose prompts are those of `before` keep its answer.
+
+        Args:
+            prompts: All prompts of the segment.
+            before: The earlier answer, or None for the first.
+            cancelled: Check between the slices; True stops.
+
+        Raises:
+            Cancelled: If `cancelled` says so.
+        """
+        boxes = self._boxes(prompts)
+        depths = sorted(boxes.keys() | {_slice_of(point) for point in prompts.points})
+        kept: dict[int, npt.NDArray[np.float32]] = {}
+        known = before.num_points if before is not None else 0
+        if before is not None and is_same_box(prompts.box, before.box) and prompts.mask is None:
+            touched = {_slice_of(point) for point in prompts.points[known:]}
+            kept = _planes(before, self.shape, [n for n in depths if n not in touched])
+        logits, overlaps = {}, []
+        for depth in depths:
+            if cancelled is not None and cancelled():
+                raise Cancelled("The segmentation was cancelled.")
+            if depth in kept:
+                logits[depth] = kept[depth]
+                continue
+            points = [point for point in prompts.points if _slice_of(point) == depth]
+            found = self._answer_slice(depth, boxes.get(depth), points)
+            if found is not None:
+                logits[depth] = found[0]
+                overlaps.append(found[1])
+        iou = float(np.mean(overlaps)) if overlaps else before.iou if before is not None else 0.0
+        patch = _patch(logits, self.shape)
+        return SolverState(patch=patch, iou=iou, box=prompts.box, num_points=len(prompts.points))
+
+    def _boxes(self, prompts: IndexPrompts) -> dict[int, tuple[float, float, float, float]]:
+        """Left, top, right and bottom on each slice, continuous indices."""
+        if prompts.mask is not None:
+            boxes = {}
+            for depth in np.flatnonzero(prompts.mask.any((1, 2))):
+                rows, columns = np.nonzero(prompts.mask[depth])
+                boxes[int(depth)] = (
+                    *(float(columns.min()) - 0.5, float(rows.min()) - 0.5),
+                    *(float(columns.max()) + 0.5, float(rows.max()) + 0.5),
+                )
+            return boxes
+        if prompts.box is None:
+            return {}
+        low, high = prompts.box
+        first = max(int(np.ceil(low[0] - 0.5 - _EPSILON)), 0)
+        last = min(int(np.floor(high[0] + 0.5 + _EPSILON)), self.shape[0] - 1)
+        box = (float(low[2]), float(low[1]), float(high[2]), float(high[1]))
+        return dict.fromkeys(range(first, last + 1), box)
+
+    def _answer_slice(
+        self,
+        depth: int,
+        box: tuple[float, float, float, float] | None,
+        points: list[tuple[float, float, float, bool]],
+    ) -> tuple[npt.NDArray[np.float32], float] | None:
+        """Logits (H, W) of a slice and their estimated overlap; None where nothing is inside."""
+        from pumit.networks.ba_sam_transformers import image_size
+
+        if box is None and not any(is_positive for *_, is_positive in points):
+            return None
+        network, size = self.engine.network, self.engine.field_size
+        height, width = self.shape[1:]
+        factor = size / max(height, width)
+        inner = (max(1, round(height * factor)), max(1, round(width * factor)))
+        device = next(network.parameters()).device
+
+        def seen(pairs: Any) -> Tensor:
+            # Continuous index i is at (i + 0.5) * factor - 0.5 in the resized image.
+            return (torch.tensor(pairs, dtype=torch.float32, device=device) + 0.5) * factor - 0.5
+
+        inputs: dict[str, Any] = {"multimask_output": box is None and len(points) == 1}
+        if box is not None:
+            inputs["input_boxes"] = seen(box)[None, None]
+        if points:
+            inputs["input_points"] = seen([(w, h) for _, h, w, _ in points])[None, None]
+            labels = [int(is_positive) for *_, is_positive in points]
+            inputs["input_labels"] = torch.tensor(labels, device=device)[None, None]
+        with torch.inference_mode(), image_size(network.model, size):
+            embedding = self._embedding(depth, inner)
+            masks, overlaps = network(embedding, **inputs)
+            best = int(overlaps[0, 0].argmax())
+            plane = masks[:, 0, best, None].float()  # (1, 1, size / 4, size / 4)
+            plane = interpolate(plane, size=(size, size), mode="bilinear", align_corners=False)
+            plane = plane[..., : inner[0], : inner[1]]
+            plane = interpolate(plane, size=(height, width), mode="bilinear", align_corners=False)
+            return plane[0, 0].cpu().numpy(), float(overlaps[0, 0, best])
+
+    def _embedding(self, depth: int, inner: tuple[int, int]) -> Tensor:
+        """The embedding of a slice, computed once as long as there is room."""
+        if depth in self._embeddings:
+            self._embeddings.move_to_end(depth)
+            return self._embeddings[depth]
+        network, size = self.engine.network, self.engine.field_size
+        device = next(network.parameters()).device
+        plane = np.nan_to_num(np.asarray(self._pixels[:, depth], dtype=np.float32))
+        plane = np.clip((plane - self._low) / max(self._high - self._low, 1e-12), 0, 1)
+        rgb = torch.from_numpy(plane).to(device).expand(3, -1, -1)
+        mean, std = (rgb.new_tensor(t)[:, None, None] for t in (_MEAN, _STD))
+        resized = interpolate(
+            rgb[None], size=inner, mode="bilinear", align_corners=False, antialias=True
+        )
+        pixels = pad((resized - mean) / std, (0, size - inner[1], 0, size - inner[0]))
+        found: Tensor = network.embed(pixels)
+        self._embeddings[depth] = found
+        if len(self._embeddings) > KEPT_SLICES:
+            self._embeddings.popitem(last=False)
+        return found
+
+
+def _slice_of(point: tuple[float, float, float, bool]) -> int:
+    return round(point[0])
+
+
+def _planes(
+    state: SolverState, shape: tuple[int, int, int], depths: list[int]
+) -> dict[int, npt.NDArray[np.float32]]:
+    """What an answer says of some slices, (H, W) each."""
+    planes = {}
+    for depth in depths:
+        plane = np.full(shape[1:], OUTSIDE, np.float32)
+        if state.patch is not None:
+            first = state.patch.start[0]
+            if first <= depth < first + len(state.patch.logits):
+                _, rows, columns = state.patch.window
+                plane[rows, columns] = state.patch.logits[depth - first]
+        planes[depth] = plane
+    return planes
+
+
+def _patch(
+    planes: dict[int, npt.NDArray[np.float32]], shape: tuple[int, int, int]
+) -> LogitBox | None:
+    """The answer of all slices on the box around what is inside; None where nothing is."""
+    found = {depth: np.argwhere(plane > 0) for depth, plane in planes.items()}
+    found = {depth: places for depth, places in found.items() if len(places)}
+    if not found:
+        return None
+    low = np.min([places.min(0) for places in found.values()], axis=0)
+    high = np.max([places.max(0) for places in found.values()], axis=0) + 1
+    first, last = min(found), max(found)
+    logits = np.full((last - first + 1, *(high - low)), OUTSIDE, np.float32)
+    for depth in found:
+        logits[depth - first] = planes[depth][low[0] : high[0], low[1] : high[1]]
+    return LogitBox((first, int(low[0]), int(low[1])), logits)
+
+
+def _percentiles(pixels: npt.NDArray[Any]) -> tuple[float, float]:
+    """Intensities shown as black and white; every n-th voxel is enough to find them."""
+    if pixels.dtype == np.uint8:
+        return 0.0, 255.0
+    values = pixels.reshape(-1)
+    values = values[:: max(1, values.size // 1_000_000)].astype(np.float64)
+    values = values[np.isfinite(values)]
+    if values.size == 0:
+        return 0.0, 1.0
+    low, high = np.percentile(values, (0.5, 99.5))
+    return float(low), float(high)

@@ -1,1 +1,0 @@
-"""BA-SAM on weights of SAM, slice by slice."""

@@ -1,0 +1,127 @@
+"""Several automatic models as one: their weights in one file, their probabilities averaged.
+
+The folds of a cross-validation are such models, and networks of several families. The checkpoint's
+recipe is that of the first, with `network: ensemble` and the key `members`: each one's own recipe.
+The weights of member N have names that begin with "N.".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pumit.errors import CheckpointError
+from pumit.models.card import classes_of, kind_of
+from pumit.models.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+NETWORK = "ensemble"
+# What has to be the same in all, with classes, channels and orientation.
+ALIKE = ("regions",)
+FEWEST = 2
+
+
+def is_ensemble(recipe: Mapping[str, Any]) -> bool:
+    """Whether a model is made of several."""
+    return recipe.get("network") == NETWORK
+
+
+def members_of(checkpoint: Checkpoint) -> list[Checkpoint]:
+    """The models that an ensemble is made of; a model by itself for any other.
+
+    Raises:
+        CheckpointError: If the file does not say what its members are.
+    """
+    if not is_ensemble(checkpoint.recipe):
+        return [checkpoint]
+    recipes = checkpoint.recipe.get("members")
+    if (
+        not isinstance(recipes, list)
+        or not all(isinstance(r, dict) for r in recipes)
+        or not recipes
+    ):
+        raise CheckpointError("The ensemble does not say what its members are; make it again.")
+    members = []
+    for number, recipe in enumerate(recipes):
+        prefix = f"{number}."
+        state = {
+            name.removeprefix(prefix): tensor
+            for name, tensor in checkpoint.state.items()
+            if name.startswith(prefix)
+        }
+        members.append(Checkpoint(state, recipe, checkpoint.sha256))
+    return members
+
+
+def join_models(paths: Sequence[Path], target: Path, *, name: str, description: str = "") -> None:
+    """Write several automatic models as one.
+
+    Args:
+        paths: Their checkpoints; ensembles among them give their members.
+        target: Checkpoint to write.
+        name: Name of the model.
+        description: One sentence; empty for one that says how many models there are.
+
+    Raises:
+        CheckpointError: If they are fewer than two, not all automatic, or do not answer alike.
+        ExportError: If the target cannot be written.
+    """
+    members: list[Checkpoint] = []
+    for path in paths:
+        checkpoint = load_checkpoint(path)
+        if kind_of(checkpoint.recipe) != "automatic":
+            raise CheckpointError(f"{path.name} is no automatic model; only such are joined.")
+        found = members_of(checkpoint)
+        if members:
+            _require_alike(members[0], found[0], path.name)
+        members += found
+    if len(members) < FEWEST:
+        raise CheckpointError(f"An ensemble needs {FEWEST} models or more, got {len(members)}.")
+    first = members[0].recipe
+    state: dict[str, Tensor] = {}
+    recipes = []
+    for number, member in enumerate(members):
+        header = member.header
+        # Sizes are those that it was read with, so that it is built alike in later versions.
+        recipes.append({**member.recipe, "sizes": header.sizes})
+        state |= {f"{number}.{key}": tensor.half() for key, tensor in member.state.items()}
+    networks = ", ".join(dict.fromkeys(str(m.header.network) for m in members))
+    licences = list(dict.fromkeys(m.header.licence for m in members))
+    told = first.get("training", {})
+    channels = {k: told[k] for k in ("channels", "repeat_single_channel") if k in told}
+    pieces = [set(m.recipe.get("single_piece", [])) for m in members]
+    recipe = {
+        **{k: v for k, v in first.items() if k not in ("training", "metrics", "step")},
+        "name": name,
+        "network": NETWORK,
+        "sizes": {},
+        "kind": "automatic",
+        "members": recipes,
+        "description": description or f"The mean of {len(members)} models ({networks}).",
+        "licence": licences[0] if len(licences) == 1 else " and ".join(licences),
+        "single_piece": sorted(set.intersection(*pieces)),
+        "training": channels,
+    }
+    save_checkpoint(target, state, recipe)
+
+
+def _require_alike(first: Checkpoint, other: Checkpoint, file: str) -> None:
+    """Raise CheckpointError where two models do not answer alike."""
+    ours, theirs = (
+        [label.name for label in classes_of(member.recipe)] for member in (first, other)
+    )
+    if ours != theirs:
+        raise CheckpointError(
+            f"{file} has other classes ({', '.join(theirs)}) than the first model "
+            f"({', '.join(ours)}); an ensemble needs the same in the same order."
+        )
+    for key in ALIKE:
+        if first.recipe.get(key) != other.recipe.get(key):
+            raise CheckpointError(f"{file} has other {key} than the first model.")
+    plans = [member.recipe.get("plan", {}) for member in (first, other)]
+    for key, usual in (("channels", 1), ("orientation", "anatomical")):
+        if plans[0].get(key, usual) != plans[1].get(key, usual):
+            raise CheckpointError(f"{file} has another {key} than the first model.")

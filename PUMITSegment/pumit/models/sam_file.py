@@ -1,0 +1,107 @@
+"""SAM's weights: segment-anything's and MedSAM's `.pth`, and a checkpoint of ours made of one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pumit.errors import CheckpointError
+from pumit.models.pickled import is_pickle
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+NETWORK = "sam"
+WEIGHTS = "model.safetensors"
+PUBLIC_FILE = "segment-anything's or MedSAM's weights of ViT-B, L or H (.pth)"
+DESCRIPTION = "Segments 2D images and slices by clicks and boxes; SAM, of any scan and photograph."
+
+
+def read_sam_file(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
+    """Read SAM's weights from a file of others; None where it holds another network's.
+
+    Args:
+        path: A pickle, of which only tensors are read; a safetensors file without a recipe of ours,
+            or a folder with `model.safetensors`, as the transformers package writes them.
+
+    Returns:
+        A recipe as a checkpoint of ours has it, and the weights by our names.
+
+    Raises:
+        CheckpointError: If it cannot be read safely, or lacks weights.
+    """
+    import torch
+
+    from pumit.models.public_weights import read_pickled_tensors, read_public_weights
+    from pumit.networks.build import build_network
+    from pumit.networks.sam_names import named, sam_sizes, sam_state
+
+    path = path / WEIGHTS if path.is_dir() else path
+    if is_pickle(path):
+        state, _ = read_pickled_tensors(path, instead=PUBLIC_FILE)
+    else:
+        state = read_public_weights(path, instead=PUBLIC_FILE)
+    if all(name.startswith("module.") for name in state):
+        state = {name.removeprefix("module."): tensor for name, tensor in state.items()}
+    by_name = named(state)
+    if by_name is None:
+        return None
+    try:
+        sizes = sam_sizes(by_name)
+        found = sam_state(by_name, sizes)
+        with torch.device("meta"):
+            ours = build_network(NETWORK, **sizes).state_dict()
+    except ImportError:
+        raise CheckpointError(MISSING) from None
+    except CheckpointError as error:
+        raise CheckpointError(f"{path.name} cannot be used: {error}.") from None
+    wrong = sorted(
+        name
+        for name in ours.keys() | found.keys()
+        if name not in ours or getattr(found.get(name), "shape", None) != ours[name].shape
+    )
+    if wrong:
+        raise CheckpointError(
+            f"{path.name} is not whole: {len(wrong)} weights are missing or of another shape, such "
+            f"as {wrong[0]}; give {PUBLIC_FILE}."
+        )
+    recipe = {
+        "name": path.stem,
+        "version": "of its authors",
+        "network": NETWORK,
+        "kind": "promptable",
+        "sizes": sizes,
+        "description": DESCRIPTION,
+        "licence": "not stated in the file; ask its authors",
+    }
+    return recipe, found
+
+
+MISSING = "SAM needs the transformers package; install it with: pip install 'pumit[sam]'."
+
+
+def is_sam_file(path: Path) -> bool:
+    """Whether a file or folder may hold SAM's weights as others write them.
+
+    That it is another network's is found out when it is read.
+    """
+    from pumit.models.checkpoint import is_ours
+
+    if path.is_dir():
+        return (path / WEIGHTS).is_file()
+    if not path.is_file():
+        return False
+    is_disguised = path.suffix == ".safetensors" and is_pickle(path)
+    return not is_disguised and (is_pickle(path) or not is_ours(path))
+
+
+def is_sam_model(path: Path) -> bool:
+    """Whether a model is SAM: as others write it, or a checkpoint that says so."""
+    from pumit.models.checkpoint import ModelHeader, read_recipe
+
+    if is_sam_file(path):
+        return True
+    try:
+        return ModelHeader.of(read_recipe(path)[0]).network == NETWORK
+    except CheckpointError:  # who loads it says what is wrong
+        return False

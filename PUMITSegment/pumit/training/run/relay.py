@@ -1,0 +1,93 @@
+"""A run that is one of several of a larger one: commands go down, progress comes up."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from pathlib import Path
+from types import TracebackType
+
+from pumit.errors import PumitError
+from pumit.runs import read_command, read_status, send_command
+from pumit.training.run.reporter import RunReporter
+
+logger = logging.getLogger(__name__)
+
+POLL_SECONDS = 1.0  # between two looks at the part that trains
+
+
+def finished_model(folder: Path) -> Path | None:
+    """The model of a part that an earlier start has finished, or None."""
+    status = read_status(folder)
+    if status is not None and status.state == "finished" and status.model:
+        return folder / Path(status.model).name
+    return None
+
+
+class Relay:
+    """Passes commands on to the part that trains, and its progress back, for a block.
+
+    Args:
+        reporter: Reporter of the whole.
+        output: Folder of the whole.
+        folder: Folder of the part.
+        title: Title of the part, for the user.
+        number: Its number, where the parts are alike and follow one another; from 1 on.
+        parts: How many there are.
+    """
+
+    def __init__(
+        self,
+        reporter: RunReporter,
+        output: Path,
+        folder: Path,
+        title: str,
+        *,
+        number: int = 1,
+        parts: int = 1,
+    ) -> None:
+        self._reporter, self._output, self._folder = reporter, output, folder
+        self._title, self._number, self._parts = title, number, parts
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="pumit-parts", daemon=True)
+
+    def __enter__(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End."""
+        self._end.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._end.wait(POLL_SECONDS):
+            try:
+                self._pass_on()
+            except PumitError as error:  # such as a full disk; the next look tries again
+                logger.debug("%s", error)
+
+    def _pass_on(self) -> None:
+        word = read_command(self._output)
+        if word is not None:
+            send_command(self._folder, word)
+            self._reporter.control.clear_request()
+        status = read_status(self._folder)
+        if status is None or self._reporter.journal is None or not status.is_alive:
+            return
+        before, parts = self._number - 1, self._parts
+        left = status.left_seconds
+        if left is not None:
+            left += (parts - self._number) * (status.seconds + left)
+        self._reporter.journal.update_status(
+            state=status.state,
+            sentence=f"{self._title}: {status.sentence}",
+            step=before * status.steps + status.step,
+            steps=parts * status.steps,
+            left_seconds=left,
+        )

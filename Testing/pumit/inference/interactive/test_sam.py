@@ -1,0 +1,151 @@
+"""SAM's public weights give the same network, and answer clicks and boxes through the session."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pumit
+import pytest
+import torch
+from PIL import Image
+from pumit.cli.main import main
+from pumit.errors import CheckpointError, PumitError
+from pumit.prompts import BoxPrompt
+from pumit.volume import Volume
+
+pytest.importorskip("transformers", reason="the optional extra `sam` is absent")
+
+from pumit.inference.interactive.segmenter import load_segmenter
+from pumit.networks.build import build_network
+from pumit.networks.sam_names import named, sam_sizes
+from sam_files import SIZES, public_state, sam_file
+
+
+@pytest.fixture
+def weights(tmp_path: Path) -> Path:
+    sam_file(tmp_path / "sam_vit_b.pth")
+    return tmp_path / "sam_vit_b.pth"
+
+
+def scan() -> Volume:
+    array = np.random.default_rng(0).normal(size=(6, 40, 60)).astype(np.float32)
+    return Volume(array, (3.0, 1.0, 1.0))
+
+
+@pytest.mark.parametrize(("depth", "heads", "dim", "count"), [
+    (12, 12, 768, 314), (24, 16, 1024, 482), (32, 16, 1280, 594),
+])  # fmt: skip
+def test_the_names_are_those_of_the_published_files(
+    depth: int, heads: int, dim: int, count: int
+) -> None:
+    """ViT-B, L and H of segment-anything have so many tensors, and give their own sizes."""
+    ends = [depth // 4 * i - 1 for i in range(1, 5)]
+    sizes = {"dim": dim, "depth": depth, "num_heads": heads, "hidden": 4 * dim}
+    with torch.device("meta"):
+        network = build_network("sam", **sizes, global_blocks=ends)
+    state = public_state(network)
+    assert len(state) == count
+    again = named(state)
+    assert again is not None
+    found = sam_sizes(again)
+    assert {k: found[k] for k in sizes} == sizes
+    assert (found["global_blocks"], found["image_size"], found["window"]) == (ends, 1024, 14)
+
+
+def test_a_public_file_gives_the_network_it_was_written_from(tmp_path: Path) -> None:
+    network = sam_file(tmp_path / "sam.pth")
+    segmenter = load_segmenter(tmp_path / "sam.pth", "cpu")
+    ours: Any = segmenter.engine
+    state = network.state_dict()
+    assert all(torch.equal(v, state[k]) for k, v in ours.network.state_dict().items())
+    assert (segmenter.name, segmenter.field_size) == ("sam", SIZES["image_size"])
+
+
+def test_a_click_answers_its_slice_and_a_box_all_that_it_meets(weights: Path) -> None:
+    volume = scan()
+    session = pumit.InteractiveSession(load_segmenter(weights, "cpu"))
+    session.set_volume(volume)
+    point = tuple(volume.index_to_world((2, 20, 30)).tolist())
+    session.add_point(point)
+    mask = session.predict()
+    assert mask.shape == volume.shape
+    assert not np.delete(mask, 2, axis=0).any()
+    session.reset()
+    corners = volume.index_to_world([(1, 8, 8), (4, 30, 50)])
+    session.add_prompt(BoxPrompt.from_bounds(tuple(corners[0]), tuple(corners[1])))
+    first = session.predict()
+    assert set(np.flatnonzero(first.any((1, 2)))) <= {1, 2, 3, 4}
+    # A correction changes the slice that it lies on, and undo brings the answer back.
+    session.add_point(point, positive=False)
+    second = session.predict()
+    assert np.array_equal(np.delete(first, 2, axis=0), np.delete(second, 2, axis=0))
+    session.undo()
+    assert np.array_equal(session.predict(), first)
+    session.sleep()
+    assert np.array_equal(session.predict(), first)
+
+
+def test_it_is_the_network_of_the_transformers_package_without_slopes(tmp_path: Path) -> None:
+    """At the training size and with no bias BA-SAM is SAM itself."""
+    from transformers import SamModel
+
+    network: Any = sam_file(tmp_path / "sam.pth")
+    for layer in network.model.vision_encoder.layers:
+        if layer.window_size == 0:
+            torch.nn.init.zeros_(layer.attn.slopes.beta)
+    plain = SamModel(network.model.config).eval()
+    plain.load_state_dict(
+        {k: v for k, v in network.model.state_dict().items() if ".slopes." not in k}
+    )
+    pixels, points = torch.randn(1, 3, 64, 64), torch.tensor([[[[20.0, 30.0]]]])
+    with torch.no_grad():
+        masks, _ = network(network.embed(pixels), input_points=points)
+        expected = plain(pixel_values=pixels, input_points=points).pred_masks
+    torch.testing.assert_close(masks, expected, rtol=1e-3, atol=1e-3)
+
+
+def test_a_photograph_is_segmented_by_the_command_line_at_any_size(
+    weights: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pixels = np.random.default_rng(0).integers(0, 255, (48, 64, 3), np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "photo.png")
+    photo, out = str(tmp_path / "photo.png"), str(tmp_path / "mask.nii.gz")
+    spans = Volume.read(photo)
+    middle = spans.index_to_world((0, 24, 32))
+    point = f"--point={-middle[0]},{-middle[1]},{middle[2]}"
+    command = ["segment", photo, "--model", str(weights), point, "--device", "cpu", "-o", out]
+    for size in ([], ["--size", "128"]):
+        status = main([*command, *size])
+        said = capsys.readouterr().err
+        assert status == 0 or "finds nothing there" in said, said
+    assert main([*command, "--size", "100"]) == 2
+    assert "--size must be a multiple of 16" in capsys.readouterr().err
+
+
+def test_it_enters_the_list_of_models_and_is_used_by_name(
+    weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PUMIT_MODELS", str(tmp_path / "models"))
+    from pumit.models.card import installed_models
+
+    assert main(["models", "add", str(weights), "--name", "sam-b"]) == 0
+    card = next(card for card in installed_models() if card.name == "sam-b")
+    assert card.kind == "promptable"
+    segmenter, own = load_segmenter("sam-b", "cpu"), load_segmenter(weights, "cpu")
+    assert segmenter.sha256 == own.sha256
+
+
+def test_what_is_not_sam_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    torch.save({"a.weight": torch.zeros(2)}, tmp_path / "other.pth")
+    with pytest.raises(CheckpointError, match="no network that clicks can be given to"):
+        load_segmenter(tmp_path / "other.pth", "cpu")
+    with pytest.raises(PumitError, match="--size goes with SAM"):
+        load_segmenter("default", "cpu", size=2048)
+    network = sam_file(tmp_path / "whole.pth")
+    state = public_state(network)
+    del state["mask_decoder.iou_token.weight"]
+    torch.save(state, tmp_path / "part.pth")
+    with pytest.raises(CheckpointError, match="is not whole: 1 weights"):
+        load_segmenter(tmp_path / "part.pth", "cpu")

@@ -1,0 +1,152 @@
+"""What a run needs first is trained first, in its folder, and not again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import SimpleITK
+import yaml
+from labelled_scans import write_pairs
+from pumit.cli.main import main
+from pumit.errors import PumitError
+from pumit.models.checkpoint import load_checkpoint
+from pumit.runs import read_status
+from pumit.training.recipes import shipped
+from pumit.training.recipes.reader import read_yaml
+from pumit.training.train import finetune
+
+VIT = {"dim": 24, "depth": 4, "num_heads": 2, "hidden": 32, "position_table": [1, 2, 2]}
+SMALL: dict[str, Any] = {
+    "tokenizer": {"network_sizes": {"widths": [8, 8, 16], "groups": 4}},
+    "vit": {"network_sizes": VIT},
+    "segmentation": {
+        "network_sizes": {
+            **{k: v for k, v in VIT.items() if k != "position_table"},
+            "detail_widths": [4, 4],
+            "pyramid_widths": [8, 8, 8, 8],
+            "taps": [1, 2, 3, 4],
+            "head_width": 0,
+        },
+        "plan": {"spacing_mm": [1, 1, 1], "patch_size": [32, 64, 64], "batch_size": 1},
+        "validation": {"overlap": 0.0, "final_overlap": 0.0},
+    },
+}
+
+
+@pytest.fixture
+def shrunken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The recipes that ship, with networks and crops as small as a test needs."""
+    folder = tmp_path / "recipes"
+    folder.mkdir()
+    for name, changes in SMALL.items():
+        recipe = {**read_yaml(shipped.shipped_recipe(name)), **changes}
+        recipe |= {"threads": 1, "device": "cpu", "register": False}
+        recipe["schedule"] = {**recipe["schedule"], "log_every": 1}
+        if name != "segmentation":
+            recipe |= {"crop": {"depth": 16, "in_plane": 32}, "batch_size": 1}
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump(recipe))
+    monkeypatch.setattr(shipped, "recipe_folder", lambda: folder)
+    # Their own sizes have no weights that ship.
+    from pumit.training import preceding
+
+    own = preceding.preceding_of
+
+    def without_initial(*args: Any, **more: Any) -> Any:
+        found = own(*args, **more)
+        if found is not None and found.recipe == "tokenizer":
+            found.changes.pop("initial")
+            found.changes["real_share"] = 1.0
+        return found
+
+    monkeypatch.setattr("pumit.training.train.preceding_of", without_initial)
+    return folder
+
+
+@pytest.fixture
+def scans(tmp_path: Path) -> Path:
+    """A mixture: files of two kinds at different depths, one of which is damaged."""
+    rng = np.random.default_rng(0)
+    for name, shape, spacing in (
+        ("a.nii.gz", (24, 40, 40), (1.0, 1.0, 1.0)),
+        ("b/c/thick.nrrd", (10, 48, 48), (1.0, 1.0, 6.0)),
+    ):
+        path = tmp_path / "scans" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        image = SimpleITK.GetImageFromArray(rng.integers(1, 900, shape).astype(np.int16))
+        image.SetSpacing(spacing)
+        SimpleITK.WriteImage(image, str(path))
+    (tmp_path / "scans" / "broken.nii.gz").write_bytes(b"no scan")
+    return tmp_path / "scans"
+
+
+def steps(folder: Path) -> list[int]:
+    lines = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    return [line["step"] for line in lines if "loss" in line]
+
+
+@pytest.mark.slow
+def test_one_command_learns_a_tokenizer_an_encoder_and_a_segmentation(
+    tmp_path: Path, shrunken: Path, scans: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_pairs(tmp_path / "labelled", 3, shape=(32, 64, 64), spacing=(1.0, 1.0, 1.0))
+    command = ["pretrain", "--on", "scans", "--data", "labelled", "-o", "run", "--steps", "2"]
+
+    assert main(command) == 0
+
+    run = tmp_path / "run"
+    parts = [run / "pretraining" / "pretraining", run / "pretraining", run]
+    assert [steps(folder) for folder in parts] == [[1, 2]] * 3
+    vit = load_checkpoint(run / "pretraining" / "vit.safetensors").recipe
+    assert vit["tokenizer"]["sha256"] == load_checkpoint(parts[0] / "tokenizer.safetensors").sha256
+    card = (run / "card.md").read_text()
+    assert "Learnt first, without labels" in card
+    assert str(scans) not in card
+    # Started again, nothing is done twice; with more steps the last part goes on.
+    assert main([*command[:-1], "3"]) == 0
+    assert [len(steps(folder)) for folder in parts] == [2, 2, 3]
+
+
+def test_without_labels_the_encoder_is_the_result(
+    tmp_path: Path, shrunken: Path, scans: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["pretrain", "--on", "scans", "-o", "run", "--steps", "2"]) == 0
+    status = read_status(tmp_path / "run")
+    assert status is not None
+    assert (status.state, status.model, status.registered) == ("finished", "vit.safetensors", "vit")
+    assert steps(tmp_path / "run" / "pretraining") == [1, 2]
+
+
+def test_it_stops_in_a_part_and_goes_on_there(
+    tmp_path: Path, shrunken: Path, scans: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = ["pretrain", "--on", "scans", "-o", "run", "--steps"]
+    from pumit.training.run.control import RunStopped
+
+    def stop(*args: Any, **more: Any) -> None:
+        raise RunStopped("stopped")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("pumit.training.preceding.Relay.__enter__", stop)
+        assert main([*command, "2"]) == 0
+    assert not (tmp_path / "run" / "vit.safetensors").exists()
+    assert main([*command, "2"]) == 0
+    assert (tmp_path / "run" / "vit.safetensors").exists()
+
+
+def test_a_network_without_such_a_run_is_named(tmp_path: Path) -> None:
+    recipe = {"task": "segmentation", "network": "basic_unet", "unlabelled": "scans"}
+    path = tmp_path / "r.yaml"
+    path.write_text(yaml.safe_dump(recipe))
+    with pytest.raises(PumitError, match="goes with a network of PUMIT"):
+        finetune(path, tmp_path / "run")
+    recipe |= {"network": "pumit_segmentation_small", "initial": "x.safetensors"}
+    path.write_text(yaml.safe_dump(recipe))
+    with pytest.raises(PumitError, match="both `unlabelled` and `initial`"):
+        finetune(path, tmp_path / "run")
