@@ -105,13 +105,18 @@ class SessionWork:
                 with logic.showingErrors():
                     onDone(result)
 
+        generation = logic.compute.generation
+
         def fail(error: Exception) -> None:
+            logic.compute.heed(generation, error)
             if not cancelled.is_set():
                 self._end()
                 logic.showError(error)
 
         def send() -> None:
+            nonlocal generation
             if not cancelled.is_set():
+                generation = logic.compute.generation
                 logic.background.submit(work, done, fail)
 
         # 4. Start the worker where there is none, then send.

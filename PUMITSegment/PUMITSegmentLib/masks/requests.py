@@ -376,6 +376,8 @@ class MaskRequests:
                 self._report(request, _("Getting ready again"))
                 self._ensureReady(request)
                 return
+        else:
+            self._compute.heed(request.generation, error)
         if request.isOpeningOnly and not request.isCancelled.is_set():
             self._refused = (request.query.volumeKey, request.generation)
         if self._release(request) and not request.isOpeningOnly:

@@ -63,9 +63,7 @@ class Starter:
             return self._cases.problems[0]
         twice = _twice(row.name for row in self._cases.classes)
         if twice:
-            words = _(
-                "Two classes are called {name}: give one another name in the table of classes."
-            )
+            words = _("Two classes are called {name}: rename one in the table of classes.")
             return words.format(name=twice)
         if not self._cases.kept:
             return _("Every case is left out: tick those to train on.")

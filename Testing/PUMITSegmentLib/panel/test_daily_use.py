@@ -318,7 +318,7 @@ def test_holes_islands_and_borders_are_tidied_from_one_menu(daily: Daily) -> Non
     assert "nothing to change" in daily.status
     daily.cleanUp("Smooth")
     smooth = daily.mask(daily.liver)
-    assert 0.7 < smooth.sum() / A.sum() < 1
+    assert 0.8 < smooth.sum() / A.sum() < 1.1  # a small one does not vanish
     assert not smooth[5, 5, 5]
     for expected in (A, A | B, holed | B):
         daily.press(daily.ui.undoButton)
