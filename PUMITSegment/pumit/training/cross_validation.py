@@ -7,15 +7,18 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from pumit.errors import PumitError
+from pumit.errors import PumitError, VolumeError
 from pumit.evaluation.segmentation_metrics import MetricRow, summarize
+from pumit.io.labels.label_file import named_segments, unreviewed_doubts
 from pumit.runs import RECIPE, read_command, read_status, send_command
 from pumit.system.atomic import atomic_path
+from pumit.training.data.file_pairs import LabelledCase
 from pumit.training.data.labelled_set import find_labelled_set
 from pumit.training.data.split import Split, split_cases
 from pumit.training.recipes.labelled import LabelledData
@@ -160,6 +163,8 @@ def cross_validate(request: CrossValidation, train_part: TrainPart) -> Path:
 def fold_splits(request: CrossValidation) -> list[Split]:
     """Who trains and who validates in each fold.
 
+    Patients with labels that a model made and nobody reviewed train in each, and validate in none.
+
     Where the recipe names who trains, as a planned one does, all whom it names take part, and
     nobody else.
 
@@ -185,7 +190,23 @@ def fold_splits(request: CrossValidation) -> list[Split]:
         LabelledData(patient=data.patient, fold=f"{n} of {request.folds}")
         for n in range(1, request.folds + 1)
     ]
-    return [split_cases(names, f, seed=request.recipe.seed, patients=patients) for f in folds]
+    seed, doubted = request.recipe.seed, _unreviewed(found.cases)
+    return [split_cases(names, f, seed=seed, patients=patients, unreviewed=doubted) for f in folds]
+
+
+def _unreviewed(cases: Sequence[LabelledCase]) -> frozenset[str]:
+    """Cases with labels that a model made and nobody reviewed, by the headers of their files.
+
+    A file that cannot be read is said when its fold reads all of it.
+    """
+    found = set()
+    for case in cases:
+        for path in case.labels:
+            if path.name.lower().endswith(".nrrd") and path.is_file():
+                with suppress(VolumeError):
+                    if unreviewed_doubts(named_segments(path)):
+                        found.add(case.name)
+    return frozenset(found)
 
 
 def pooled(folders: Sequence[Path]) -> dict[str, Any]:
