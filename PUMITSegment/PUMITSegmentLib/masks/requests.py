@@ -323,6 +323,7 @@ class MaskRequests:
         if request.volume is not None:
             report(_("Opening the scan"))
             stop_if_cancelled()
+            request.volume = query.cleaned(request.volume)
             session.set_volume(request.volume)
             request.opened.volumeKey = query.volumeKey
         if request.isOpeningOnly:
