@@ -15,7 +15,7 @@ from pumit.export.classes import segments_of
 from pumit.export.write import write_segmentation
 from pumit.segmentation import Algorithm, Segmentation
 from pumit.volume import Volume
-from PUMITSlicerLib.mrml import readVolume
+from PUMITSlicerLib.mrml import finite, readVolume
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.automatic import FoundStructures, addStructures, prepareStructures
@@ -143,7 +143,9 @@ class BatchRun:
                 raise PumitError(item.problem)
             if item.node is not None and item.node.GetScene() is None:
                 raise PumitError(_("The scan was removed meanwhile."))
-            volume = readVolume(item.node) if item.node is not None else None
+            volume = None
+            if item.node is not None:
+                volume = readVolume(item.node, isFinite=False)
             modality = modalityOf(item.node) if item.node is not None else ""
         except PumitError as error:
             self._fail(error)
@@ -157,7 +159,9 @@ class BatchRun:
             return
 
         def work() -> FoundStructures | None:
-            scan = volume if volume is not None else Volume.read(item.path, series=item.series)
+            scan = (
+                finite(volume) if volume is not None else Volume.read(item.path, series=item.series)
+            )
             with self._logic.compute.openSession() as session:
                 session.set_volume(scan)
                 answer = self._request(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from PUMITSlicerLib.label_layers import isEmptySegment
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.prompts.kinds import PromptKind
@@ -22,6 +23,12 @@ def nextStepInWords(logic) -> str:
     if not logic.segmentID:
         return _("Add a segment, or choose Point to start one.")
     words = _("{name}: pick a tool, such as Point, then click in a slice view.")
+    count = logic.promptCount(logic.segmentID) if logic.placed is None else 0
+    if count and isEmptySegment(logic.segmentationNode, logic.segmentID):
+        words = _("{name} is empty, and has a prompt: press Update to compute it.")
+        if count > 1:
+            words = _("{name} is empty, and has {count} prompts: press Update to compute it.")
+        words = words.replace("{count}", str(count))
     if logic.placed is not None:
         words = _placing()[logic.placed.kind]
         if logic.working.prompts.isDepthNext:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pumit.errors import PumitError
-from PUMITSlicerLib.mrml import readVolume, volumeKey
+from PUMITSlicerLib.mrml import finite, readVolume, volumeKey
 from slicer.i18n import tr as _
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class SessionWork:
         node, asked = logic.volumeNode, logic.guard.asked()
         self._text = text
         try:
-            volume, key = readVolume(node), volumeKey(node)
+            volume, key = readVolume(node, isFinite=False), volumeKey(node)
         except PumitError as error:
             logic.status.problem(str(error))
             return
@@ -84,7 +84,7 @@ class SessionWork:
         # 3. On a thread: a session of its own, the scan, then the request.
         def work() -> Any:
             with logic.compute.openSession() as session:
-                session.set_volume(volume)
+                session.set_volume(finite(volume))
                 return request(
                     session,
                     cancelled.is_set,
@@ -105,13 +105,18 @@ class SessionWork:
                 with logic.showingErrors():
                     onDone(result)
 
+        generation = logic.compute.generation
+
         def fail(error: Exception) -> None:
+            logic.compute.heed(generation, error)
             if not cancelled.is_set():
                 self._end()
                 logic.showError(error)
 
         def send() -> None:
+            nonlocal generation
             if not cancelled.is_set():
+                generation = logic.compute.generation
                 logic.background.submit(work, done, fail)
 
         # 4. Start the worker where there is none, then send.

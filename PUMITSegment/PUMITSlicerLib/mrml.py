@@ -98,7 +98,7 @@ def ijkToRas(volumeNode) -> Floats:
     return slicer.util.arrayFromVTKMatrix(matrix)
 
 
-def readVolume(volumeNode) -> Volume:
+def readVolume(volumeNode, *, isFinite: bool = True) -> Volume:
     """A volume node's voxels and geometry, in the volume's own LPS.
 
     The voxels are a view: nothing is copied, and the array keeps Slicer's memory alive as long as
@@ -110,6 +110,8 @@ def readVolume(volumeNode) -> Volume:
     Args:
         volumeNode: Scalar or vector volume (colour: its components become channels), also the
             proxy node of a sequence, which holds the current frame.
+        isFinite: Whether to look for voxels that are NaN or infinite; a thread can do it later,
+            by `finite`.
 
     Returns:
         The volume, (D, H, W) or (C, D, H, W). One slice makes a planar volume.
@@ -137,11 +139,21 @@ def readVolume(volumeNode) -> Volume:
                 'the module "Resample Scalar/Vector/DWI Volume", and segment the result.'
             )
         )
-    volume = Volume.from_steps(_finite(array), steps, origin)
+    volume = Volume.from_steps(_finite(array) if isFinite else array, steps, origin)
     if depth == 1:  # exactly, as oblique axes round
         row, column = volume.spacing_mm[1:]
         volume = replace(volume, spacing_mm=(PLANAR_SLICE_SPACING_MM, row, column))
     return volume
+
+
+def finite(volume: Volume) -> Volume:
+    """A volume without NaN and infinite voxels, as `readVolume` gives it; on any thread.
+
+    Raises:
+        VolumeError: If more than half of the voxels are no numbers.
+    """
+    array = _finite(volume.array)
+    return volume if array is volume.array else replace(volume, array=array)
 
 
 def _scalars(volumeNode):

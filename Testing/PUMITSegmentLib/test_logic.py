@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from pumit.errors import PromptError
 from pumit.prompts import MaskPrompt, PointPrompt
-from scripted_worker import LogicScene, box
+from scripted_worker import SHAPE, LogicScene, box
 
 A, B = box((5, 5, 5), (12, 12, 12)), box((8, 8, 8), (16, 16, 16))
 
@@ -391,3 +391,17 @@ def test_a_segmentation_of_surfaces_is_said_to_be_no_use_and_raises_nothing(
     made.click()
     made.answer(A)
     assert np.array_equal(made.mask(made.logic.segmentID), A)
+
+
+def test_a_scan_with_nan_is_cleaned_on_the_thread(made: LogicScene) -> None:
+    import slicer
+
+    array = np.full(SHAPE, 50, dtype=np.float32)
+    array[0] = np.nan
+    made.volumeNode = slicer.util.addVolumeFromArray(array)
+    made.logic.parameters.sourceVolume = made.volumeNode
+    made.logic.newSegment("Liver")
+    made.click()
+    made.answer(box((5, 5, 5), (12, 12, 12)))
+    assert np.isfinite(made.worker.volume.array).all()
+    assert np.isnan(slicer.util.arrayFromVolume(made.volumeNode)[0]).all()

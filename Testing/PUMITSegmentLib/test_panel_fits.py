@@ -33,7 +33,7 @@ def severalSegments(daily: Daily) -> None:
     for number in range(6):
         daily.logic.newSegment(f"Segment with a long name {number}")
     daily.addSpleen()
-    daily.panel.displayRow.showVolumes()
+    daily.panel.segmentColumns.count()
 
 
 def twoLines(daily: Daily) -> None:

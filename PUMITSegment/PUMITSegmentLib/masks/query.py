@@ -10,7 +10,7 @@ from pumit.gestures.outline import apply_outlines
 from pumit.prompts import PointPrompt, Prompt
 from pumit.segmentation import UncertainRegion
 from pumit.volume import Volume
-from PUMITSlicerLib.mrml import VolumeFrame, readVolume, volumeKey
+from PUMITSlicerLib.mrml import VolumeFrame, finite, readVolume, volumeKey
 
 from PUMITSegmentLib.masks.following import clickInside
 from PUMITSegmentLib.masks.working_segmentation import WorkingSegmentation
@@ -39,6 +39,7 @@ class MaskQuery:
         isAllowed: Whether a place lies in nothing that the user excluded.
         click: Click to predict from before the only prompt, the mask of another frame; or None.
         isOneClick: Whether one click made that mask.
+        cleaned: The scan that was read without voxels that are no numbers; on a thread.
     """
 
     name: str
@@ -49,6 +50,7 @@ class MaskQuery:
     isAllowed: Callable[[UncertainRegion], bool] = lambda place: True
     click: PointPrompt | None = None
     isOneClick: bool = False
+    cleaned: Callable[[Volume], Volume] = lambda volume: volume
 
 
 def queryOf(
@@ -86,10 +88,11 @@ def queryOf(
     return MaskQuery(
         segmentName(working.node, segmentID),
         volumeKey(volumeNode),
-        lambda: readVolume(volumeNode),
+        lambda: readVolume(volumeNode, isFinite=False),
         prompts,
         lambda mask: withoutBoxes(apply_outlines(mask, outlines), boxes),
         isAllowed,
         click,
         snapshot.isOneClick,
+        finite,
     )

@@ -323,6 +323,7 @@ class MaskRequests:
         if request.volume is not None:
             report(_("Opening the scan"))
             stop_if_cancelled()
+            request.volume = query.cleaned(request.volume)
             session.set_volume(request.volume)
             request.opened.volumeKey = query.volumeKey
         if request.isOpeningOnly:
@@ -376,6 +377,8 @@ class MaskRequests:
                 self._report(request, _("Getting ready again"))
                 self._ensureReady(request)
                 return
+        else:
+            self._compute.heed(request.generation, error)
         if request.isOpeningOnly and not request.isCancelled.is_set():
             self._refused = (request.query.volumeKey, request.generation)
         if self._release(request) and not request.isOpeningOnly:

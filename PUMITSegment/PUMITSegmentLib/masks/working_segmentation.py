@@ -23,6 +23,7 @@ from PUMITSegmentLib.segments.packed_mask import PackedMask
 from PUMITSegmentLib.segments.prepared_mask import unpacked
 from PUMITSegmentLib.segments.provenance import byModel, editedByHand, setProvenance
 from PUMITSegmentLib.segments.rating import Rating, rate, restoreRating
+from PUMITSegmentLib.segments.reviewed import review
 from PUMITSegmentLib.segments.segment_list import segmentIDs
 from PUMITSegmentLib.segments.writer import OverwriteMode, SegmentWriter
 
@@ -407,6 +408,7 @@ class WorkingSegmentation:
             if other != segmentID and present is not None and present.mask is not None:
                 packed = self._read(other)
                 if packed != present.mask:
+                    review(self._segment(other), None)
                     changed[other] = self._state(other, packed)
         return changed
 

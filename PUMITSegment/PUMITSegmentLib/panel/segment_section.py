@@ -32,10 +32,9 @@ class SegmentSection:
         table = ui.segmentsTable
         table.setSelectionMode(qt.QAbstractItemView.SingleSelection)
         table.opacityColumnVisible = False
-        table.statusColumnVisible = True  # where a person says that a segment is reviewed
+        table.statusColumnVisible = False  # "Reviewed" says it in a word
         rows = table.tableWidget()
         rows.connect("doubleClicked(QModelIndex)", self._jump)
-        rows.verticalHeader().connect("sectionDoubleClicked(int)", self._jump)
         table.connect("selectionChanged(QItemSelection,QItemSelection)", self._onSelectionChanged)
         ui.newSegmentButton.icon = qt.QIcon(os.path.join(iconFolder, "add.png"))
         ui.removeSegmentButton.icon = qt.QIcon(os.path.join(iconFolder, "remove.png"))

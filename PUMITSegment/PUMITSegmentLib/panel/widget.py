@@ -23,6 +23,7 @@ from PUMITSegmentLib.panel.frame_row import FrameRow
 from PUMITSegmentLib.panel.install_section import InstallSection
 from PUMITSegmentLib.panel.prompt_section import PromptSection
 from PUMITSegmentLib.panel.question import confirm
+from PUMITSegmentLib.panel.segment_columns import SegmentColumns
 from PUMITSegmentLib.panel.segment_section import SegmentSection
 from PUMITSegmentLib.panel.shortcuts import Shortcut, ShortcutKeys, shortcutsOf
 from PUMITSegmentLib.panel.tokenizer_section import TokenizerSection
@@ -106,6 +107,7 @@ class SegmentWidget:
         self.downloadedData = DownloadedData(self.ui.removeDownloadedButton, logic)
         self.exportSection = ExportSection(self.ui, logic)
         self.displayRow = DisplayRow(self.ui, logic)
+        self.segmentColumns = SegmentColumns(self.ui, logic)
         self.frameRow = FrameRow(self.ui, logic, logic.continuing)
         self.editByHand = EditByHand(logic)
         self.ui.editByHandButton.connect("clicked()", self.editByHand.start)
@@ -116,6 +118,7 @@ class SegmentWidget:
         self.viewGate = ViewGate(logic, self._onViewsChanged)
         self.flash = ChangeFlash(logic)
         logic.onAnswered.append(self.flash.show)
+        logic.onAnswered.append(lambda before, now: self.segmentColumns.count())
         self.shortcuts = ShortcutKeys(
             shortcutsOf(logic, self.promptSection.toggle, self.editByHand.start),
             onHideKey=self.displayRow.hide,
@@ -151,6 +154,7 @@ class SegmentWidget:
         self.shortcuts.remove()
         self._followLayout(False)
         self.displayRow.close()
+        self.segmentColumns.close()
         self.editByHand.close()
         self.flash.clear()
         self.statusLine.close()
@@ -171,6 +175,7 @@ class SegmentWidget:
         self.viewStatus.refresh()
         self.segmentSection.refresh()
         self.displayRow.refresh()
+        self.segmentColumns.refresh()
         self.frameRow.refresh()
         self.promptSection.refresh()
         self.automaticSection.refresh()

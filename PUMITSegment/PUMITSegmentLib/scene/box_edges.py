@@ -73,7 +73,8 @@ class BoxEdges(VTKObservationMixin):
     def _onChanged(self, caller=None, event=None) -> None:
         boxes = [n for n in slicer.util.getNodesByClass(_BOX) if isPrompt(n) and _isShown(n)]
         for each in self._overlay.views:
-            lines = [line for box in boxes for line in _linesBeside(_cut(box, each.sliceNode))]
+            shown = [b for b in boxes if displayOf(b).IsDisplayableInView(each.sliceNode.GetID())]
+            lines = [line for box in shown for line in _linesBeside(_cut(box, each.sliceNode))]
             if lines or each.actor.GetVisibility():
                 each.actor.SetVisibility(bool(lines))
                 each.actor.GetMapper().SetInputData(_polyData(lines))

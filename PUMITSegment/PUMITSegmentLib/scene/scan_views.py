@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import slicer
 
+from PUMITSegmentLib.scene.own_views import limitToViews
 from PUMITSegmentLib.scene.shown_scan import isSeen, shownScans
-from PUMITSegmentLib.segments.scan_of import isOfAnotherScan, segmentationsOf
+from PUMITSegmentLib.segments.scan_of import isOfAnotherScan, scanOf, segmentationsOf
 
 
 class ScanViews:
@@ -49,13 +50,18 @@ class ScanViews:
     def follow(self, volumeNode) -> bool:
         """Show the segmentations of a scan while some view shows it; whether one does.
 
-        Where the views show no scan at all they are left as they are.
+        Each is drawn in the views that show its scan, and in 3D. Where the views show no scan at
+        all they are left as they are.
         """
         slices = [logic.GetSliceNode() for logic in _openSlices()]
         shown = [each for each in slices if each.IsMappedInLayout() and shownScans(each)]
         isShown = not shown or any(isSeen(volumeNode, each) for each in shown)
         for node in segmentationsOf(volumeNode):
             (self.showAgain if isShown else self.hide)(node)
+        for node in slicer.util.getNodesByClass("vtkMRMLSegmentationNode"):
+            scan = scanOf(node)
+            if scan is not None and not node.GetHideFromEditors():
+                limitToViews(node, _viewsOf(scan, shown))
         return isShown
 
     def showFilled(self, volumeNode) -> None:
@@ -80,6 +86,14 @@ class ScanViews:
         if segmentationNode.GetID() in self._hiddenIDs:
             self._hiddenIDs.discard(segmentationNode.GetID())
             segmentationNode.SetDisplayVisibility(True)
+
+
+def _viewsOf(volumeNode, sliceNodes: list) -> list[str]:
+    """Slice views that show a scan, and all 3D views; none where there is no other view."""
+    own = [each.GetID() for each in sliceNodes if isSeen(volumeNode, each)]
+    if not own or len(own) == len(sliceNodes):
+        return []
+    return own + [each.GetID() for each in slicer.util.getNodesByClass("vtkMRMLViewNode")]
 
 
 def _hasVoxels(volumeNode) -> bool:

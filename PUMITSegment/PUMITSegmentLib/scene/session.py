@@ -14,6 +14,7 @@ from PUMITSegmentLib.prompts.folder import removePrompts
 from PUMITSegmentLib.prompts.tag import promptNodesOf
 from PUMITSegmentLib.scene.frames import keepPerFrame
 from PUMITSegmentLib.scene.kept_frames import KeptFrames
+from PUMITSegmentLib.scene.own_views import limitNothing
 from PUMITSegmentLib.scene.scan_views import ScanViews
 from PUMITSegmentLib.scene.watch import SceneWatch
 from PUMITSegmentLib.segments.scan_of import (
@@ -118,6 +119,7 @@ class SceneSession:
         return (self.segmentationNode.GetID(), self.segmentID, snapshot, volumeKey(self.volumeNode))
 
     def _attach(self) -> None:
+        limitNothing()  # a scene was saved with other views
         self.parameters = self._owner.getParameterNode()
         self._watch.watchParameterNode(self.parameters.parameterNode)
         if nodeOf(self.parameters, "sourceVolume") is None:
@@ -333,9 +335,13 @@ class SceneSession:
         """Show the prompts of the selected segment, or none: another module is open."""
         self._isShown = isShown
         self._showPrompts()
+        if not isShown:  # nobody follows what the views show
+            limitNothing()
 
     def followViews(self) -> None:
         """Show segments and prompts while some view shows their scan, and not over another one."""
+        if not self._isShown:
+            return
         isShown = self.volumeNode is None or self.views.follow(self.volumeNode)
         if isShown is not self._isScanShown:
             self._isScanShown = isShown

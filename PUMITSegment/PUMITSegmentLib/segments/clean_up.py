@@ -10,8 +10,10 @@ from PUMITSlicerLib.labelmap_grid import Box
 from slicer.i18n import tr as _
 
 # In-plane voxels over which a border is evened out.
-_SMOOTHING = 1.0
-_MARGIN = 4
+_SMOOTHING = 2.0
+# Share of mask around a border that counts as inside; less where a small mask would shrink.
+_INSIDE, _LEAST_INSIDE = 0.5, 0.35
+_MARGIN = 8
 _NEIGHBOURS = np.ones((3, 3, 3), dtype=bool)
 
 
@@ -67,5 +69,9 @@ def cleanedUp(mask: Mask, how: CleanUp, spacing_mm: tuple[float, float, float]) 
             sigma_mm / step if n > 1 else 0.0
             for step, n in zip(spacing_mm, mask.shape, strict=True)
         ]
-        result[window] = ndimage.gaussian_filter(part.astype(np.float32), sigma) > 0.5
+        share = ndimage.gaussian_filter(part.astype(np.float32), sigma)
+        # As many voxels as before: half of a small convex mask is less than the mask.
+        kept = np.partition(share, -np.count_nonzero(part), axis=None)
+        inside = float(kept[-np.count_nonzero(part)])
+        result[window] = share >= min(max(inside, _LEAST_INSIDE), _INSIDE)
     return result

@@ -14,6 +14,7 @@ from slicer.i18n import tr as _
 
 from PUMITSegmentLib.segments.occupied import BINARY_LABELMAP, occupied
 from PUMITSegmentLib.segments.prepared_mask import PreparedMask
+from PUMITSegmentLib.segments.reviewed import review
 
 # VTK ends the program where it cannot have the memory. On the scan's own grid no mask is larger
 # than the scan, which is in memory already.
@@ -94,6 +95,7 @@ class SegmentOnGrid:
     def replace(self, box: Box, voxels: Mask) -> None:
         """Give the segment these voxels and a layer of its own, as one event for observers."""
         logic = slicer.vtkSlicerSegmentationsModuleLogic
+        review(self.segment, None)
         if logic.GetSegmentStatus(self.segment) == logic.NotStarted:
             logic.SetSegmentStatus(self.segment, logic.InProgress)
         image = slicer.vtkOrientedImageData()

@@ -37,10 +37,17 @@ class SegmentVolumes:
     """Volumes of segments, from their voxels."""
 
     def __init__(self) -> None:
-        self._cache: dict[tuple[int, int, int], int] = {}
+        self._cache: dict[tuple[int, int], int] = {}
 
     def of(self, segmentationNode) -> dict[str, Extent]:
-        """Extents by segment ID; a segment without voxels of its own kind has none."""
+        """Extents by segment ID; what has changed is counted."""
+        return self._extents(segmentationNode, isCounting=True)
+
+    def known(self, segmentationNode) -> dict[str, Extent]:
+        """Extents by segment ID of what has not changed since it was counted."""
+        return self._extents(segmentationNode, isCounting=False)
+
+    def _extents(self, segmentationNode, *, isCounting: bool) -> dict[str, Extent]:
         if segmentationNode is None:
             return {}
         segmentation = segmentationNode.GetSegmentation()
@@ -53,9 +60,12 @@ class SegmentVolumes:
                 continue
             scalars = image.GetPointData().GetScalars()
             changed = scalars.GetMTime() if scalars is not None else 0
-            key = (hash(image), max(changed, image.GetMTime()), segment.GetLabelValue())
-            known = self._cache.get(key)
-            cache[key] = voxelCount(segment) if known is None else known
+            # No two changes of any object of VTK have one time.
+            key = (max(changed, image.GetMTime()), segment.GetLabelValue())
+            voxels = self._cache.get(key)
+            if voxels is None and not isCounting:
+                continue
+            cache[key] = voxelCount(segment) if voxels is None else voxels
             voxel_ml = abs(np.linalg.det(imageGrid(image)[:3, :3])) / _MM3_PER_ML
             extents[segmentID] = Extent(cache[key], float(voxel_ml))
         self._cache = cache

@@ -247,6 +247,7 @@ class Compute:
                 onDone(capabilities)
 
         def fail(error: Exception) -> None:
+            self.heed(generation, error)
             if onError is not None:
                 onError(readable(error))
 
@@ -267,6 +268,19 @@ class Compute:
             return self._readAvailability()
 
         self._background.submit(request, onDone, lambda error: onError(readable(error)))
+
+    def heed(self, generation: int, error: Exception) -> None:
+        """Note an error of a request that says that what was connected is of no use any more.
+
+        Args:
+            generation: Generation in which the request was sent.
+            error: Its error.
+        """
+        from pumit.client.http_client import NotAccepted, TimedOut, Unreachable
+
+        isGone = isinstance(error, Unreachable) and not isinstance(error, TimedOut)
+        if isGone or isinstance(error, NotAccepted):
+            self.reportLost(generation, error)
 
     def reportLost(self, generation: int, error: Exception) -> None:
         """Note that what was connected in a generation does not answer any more.

@@ -103,6 +103,23 @@ def meaning_of(found: FoundStructure) -> SegmentTerminology:
     return class_terminology(found.found.classes)[0]
 
 
+def of_one_model(args: argparse.Namespace) -> list[str]:
+    """What `--find` names, together as far as one model knows it: that runs once."""
+    from pumit.models.card import installed_models
+    from pumit.structures.names import parts_of, requested_structure
+    from pumit.structures.search import candidates_for
+
+    cards = [card for card in installed_models() if args.find_model in (None, card.name)]
+    together: list[str] = []
+    for name in parts_of(args.find):
+        joined = f"{together[-1]}, {name}" if together else name
+        if together and candidates_for(requested_structure(joined), cards):
+            together[-1] = joined
+        else:
+            together.append(name)
+    return together
+
+
 def find_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation, dict[str, Any]]:
     """Read and find, without prompts; returns the segmentation and figures about it."""
     import numpy as np
@@ -113,12 +130,11 @@ def find_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation, dic
     from pumit.models.checkpoint import read_recipe
     from pumit.models.index import find_model
     from pumit.segmentation import Algorithm, Segmentation
-    from pumit.structures.names import parts_of
     from pumit.volume import Volume
 
     step("Reading the scan", 0.05)
     volume = Volume.read(args.image, series=args.series)
-    parts = [find_in(volume, args, step, name) for name in parts_of(args.find)]
+    parts = [find_in(volume, args, step, name) for name in of_one_model(args)]
     found = parts[0]
     if len({part.model for part in parts}) > 1:
         found = replace(found, model=" and ".join(dict.fromkeys(part.model for part in parts)))

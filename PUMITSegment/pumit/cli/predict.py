@@ -47,7 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "folder, which also gets report.csv; for a classifier OUT.(csv|json), or nothing",
     )
     parser.add_argument(
-        "--find", metavar="NAME", help="segment one structure by its name, such as left kidney"
+        "--find",
+        metavar="NAME",
+        help="segment structures by their names, such as left kidney, or liver, spleen",
     )
     parser.add_argument(
         "--anyway", action="store_true", help="also use a model trained on another modality"

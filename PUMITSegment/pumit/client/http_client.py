@@ -42,6 +42,10 @@ class TimedOut(Unreachable):
     """No answer in time; the server may merely be busy."""
 
 
+class NotAccepted(ServiceError):
+    """The server does not take the token; it may have been started again with another one."""
+
+
 class RequestRejected(ServiceError):
     """A server that is not ours understood what it was sent, and does not take it."""
 
@@ -276,6 +280,8 @@ class Client(Closing):
         if isinstance(body.get("error"), str) and (
             self._has_token or status != HTTPStatus.UNAUTHORIZED
         ):
+            if status == HTTPStatus.UNAUTHORIZED:
+                return NotAccepted(str(detail))
             return error_from_name(body["error"], str(detail), status)
         return self._refused_elsewhere(status, detail)
 
@@ -284,7 +290,7 @@ class Client(Closing):
         reason = f": {one_line(detail).rstrip('.')}" if isinstance(detail, str) else ""
         if status == HTTPStatus.UNAUTHORIZED:
             remedy = "asks for a token" if not self._has_token else "does not take this token"
-            return ServiceError(f"{self._url} {remedy}; whoever started the server has it.")
+            return NotAccepted(f"{self._url} {remedy}; whoever started the server has it.")
         if status == HTTPStatus.GONE:
             return LeaseExpired("The session on the server has ended; try again.")
         if status == HTTPStatus.SERVICE_UNAVAILABLE:

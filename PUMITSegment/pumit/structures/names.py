@@ -49,25 +49,30 @@ class RequestedStructure:
         words: Its words, by which a model's own names are compared.
         meanings: Its codes; several of a group, none where no code is known.
         is_everything: Whether everything that a model knows is requested.
+        parts: Each structure, where the text may name several.
     """
 
     text: str
     words: tuple[str, ...]
     meanings: tuple[SegmentTerminology, ...] = ()
     is_everything: bool = False
+    parts: tuple[RequestedStructure, ...] = ()
 
 
 def requested_structure(text: str) -> RequestedStructure:
     """Read what was requested.
 
     Args:
-        text: A name such as `left kidney`, `kidneys` or `IVC`; a code such as `SCT:10200004`;
-            Slicer's whole terminology entry; or `everything`.
+        text: A name such as `left kidney`, `kidneys` or `IVC`, or several: `liver, spleen`; a
+            code such as `SCT:10200004`; Slicer's whole terminology entry; or `everything`.
 
     Raises:
         StructureError: If there is no text, or more than a name.
     """
     tidied = " ".join(text.split())
+    if len(several := parts_of(tidied)) > 1:
+        parts = tuple(requested_structure(name) for name in several)
+        return RequestedStructure(tidied, words_of(tidied), parts=parts)
     if not tidied or (len(tidied) > 80 and "~" not in tidied):
         raise StructureError("Say which structure, such as left kidney.")
     words = words_of(tidied)

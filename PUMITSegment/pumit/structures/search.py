@@ -38,11 +38,13 @@ class Candidate:
         card: The model.
         labels: Its classes that make up the structure together, from 1 on.
         meaning: Meaning of all together.
+        parts: Names of the structures and what each is made of, where several are requested.
     """
 
     card: ModelCard
     labels: tuple[int, ...]
     meaning: SegmentTerminology
+    parts: tuple[tuple[str, Candidate], ...] = ()
 
     def segments(self, name: str) -> list[tuple[ClassLabel, tuple[int, ...]]]:
         """The segments that a report wants of it, each with the classes that make it up.
@@ -52,6 +54,8 @@ class Candidate:
         Args:
             name: What was asked for.
         """
+        if self.parts:
+            return [each for text, part in self.parts for each in part.segments(text)]
         classes = [self.card.classes[label - 1] for label in self.labels]
         meanings = class_terminology(classes)
         keys = [meaning_key(meaning) for meaning in meanings]
@@ -106,7 +110,18 @@ def candidates_for(requested: RequestedStructure, cards: Iterable[ModelCard]) ->
             )
             color = meanings[labels[0] - 1].color_rgb
             found.append(Candidate(card, labels, replace(first, color_rgb=color)))
+        elif several := _all_of(requested.parts, card):
+            found.append(several)
     return sorted(found, key=lambda candidate: not candidate.card.is_own)
+
+
+def _all_of(parts: Sequence[RequestedStructure], card: ModelCard) -> Candidate | None:
+    """A model that knows each of several structures; None where it lacks one."""
+    found = [(part.text, known) for part in parts for known in candidates_for(part, [card])]
+    if not found or len(found) < len(parts):
+        return None
+    labels = {label for _text, part in found for label in part.labels}
+    return Candidate(card, tuple(sorted(labels)), found[0][1].meaning, tuple(found))
 
 
 def usable_candidates(
@@ -164,6 +179,11 @@ def _nobody(requested: RequestedStructure, cards: Sequence[ModelCard], model: st
     """Why no model is chosen, with the nearest names."""
     if requested.is_everything:
         return f"No automatic model is installed; train one, or import it. {A_CLICK_WORKS}"
+    for part in requested.parts:
+        if not candidates_for(part, cards):
+            return _nobody(part, cards, model)
+    if requested.parts:
+        return f"No model finds all of {requested.text!r}; find them one after the other."
     nobody = "No model here finds" if model is None else f"The model {model} does not find"
     known = known_structures(cards)
     if partly := _known_in_part(requested, known):

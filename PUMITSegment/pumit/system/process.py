@@ -85,6 +85,19 @@ def _unix_start(pid: int) -> float:
     return 0.0
 
 
+def is_halted(pid: int) -> bool:
+    """Whether the operating system halts a process, as SIGSTOP does; False without psutil."""
+    with suppress(ImportError):
+        import psutil
+
+        with suppress(psutil.Error):
+            return psutil.Process(pid).status() in (
+                psutil.STATUS_STOPPED,
+                psutil.STATUS_TRACING_STOP,
+            )
+    return False
+
+
 def process_bytes() -> int:
     """Resident memory of this process, bytes."""
     import psutil

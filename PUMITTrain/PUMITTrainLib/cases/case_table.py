@@ -267,6 +267,8 @@ class CaseTable:
             for case in CaseList(parameters).cases():
                 if case.isOfScene == (source.kind is CaseSource.SCENE):
                     self.remove(case.editKey)
+        if not self.sources:  # what was said of the cases that were there
+            self._status.waiting(_("There is no case left; add some first."))
         self._reading.invalidate()
         self._onChanged()
 

@@ -18,6 +18,8 @@ from PUMITTrainLib.runs.result_scores import meanBefore
 # Pixels that a panel of usual width has for all classes, and that a cell needs around its text.
 _CLASSES_WIDTH, _CELL_MARGINS = 210, 16
 _MOST_ROWS = 6
+# A difference of Dice that nobody should read anything into.
+_SAME = 0.01
 
 
 class ResultSection:
@@ -59,7 +61,9 @@ class ResultSection:
         first = self._logic.runs.curves.scores.get(MEAN, [])[:1]
         if before is not None:  # of the same cases
             first = [(0, before)]
-        ui.resultLabel.text = resultInWords(results.model, means, self._bestStep, first)
+        ui.resultLabel.text = resultInWords(
+            results.model, means, self._bestStep, first, caseCount=len(self._scores)
+        )
         self._showScores()
         self._showButtons()
         if results.model and results.model != self._model:
@@ -152,14 +156,17 @@ def resultInWords(
     means: Mapping[str, float],
     bestStep: int | None = None,
     first: Sequence[tuple[int, float]] = (),
+    *,
+    caseCount: int = 0,
 ) -> str:
-    """How good a model is and what the run brought, in a sentence.
+    """How good a model is and what the run brought, for people who do not program.
 
     Args:
         model: Name of the model; empty for none.
         means: Mean Dice of each class, and of all.
         bestStep: Step of the best model of a run that is not finished.
         first: Step and mean Dice of the run's first validation; empty where it is not known.
+        caseCount: Number of test scans; 0 where it is not known.
     """
     if not model and bestStep is not None:
         return _(
@@ -170,22 +177,25 @@ def resultInWords(
         return _("The model appears here when the run is finished.")
     if MEAN not in means:
         return _("The model {name} is ready.").format(name=model)
+    mean = means[MEAN]
     classes = ", ".join(f"{name} {score:.2f}" for name, score in means.items() if name != MEAN)
-    text = _("Agreement (Dice) {mean} on the test patients ({classes}).")
+    byCount = {
+        0: _("Model and labels agree by {mean} on the test patients ({classes})."),
+        1: _("Model and labels agree by {mean} on one test patient: a rough figure ({classes})."),
+    }
+    many = _("Model and labels agree by {mean} on {count} test scans ({classes}).")
+    text = byCount.get(caseCount, many)
+    sentences = [text.format(mean=f"{mean:.2f}", count=caseCount, classes=classes)]
     for step, before in first:
-        text = (
-            _(
-                "Agreement (Dice) {mean} on the test patients ({classes}); after {step} "
-                "steps it was {before}."
-            )
-            if step
-            else _(
-                "Agreement (Dice) {mean} on the test patients ({classes}); {before} before "
-                "the training."
-            )
-        )
-        text = text.replace("{step}", str(step)).replace("{before}", f"{before:.2f}")
-    return text.format(mean=f"{means[MEAN]:.2f}", classes=classes)
+        if abs(mean - before) < _SAME:
+            words = _("After {step} steps it was as good: a longer training may bring little.")
+            if not step:
+                words = _("Before the training it was as good: the training brought nothing.")
+        else:
+            words = _("After {step} steps it was {before}.") if step else _("Before: {before}.")
+        sentences.append(words.format(step=step, before=f"{before:.2f}"))
+    sentences.append(_("1 is full agreement, 0 is none (Dice)."))
+    return " ".join(sentences)
 
 
 def captionOf(score) -> str:

@@ -92,6 +92,10 @@ def runCells(view: RunView) -> tuple[Cell, ...]:
     colors = {RunState.FAILED: RED, RunState.DIED: RED, RunState.STOPPED: AMBER}
     return (
         Cell(view.name, view.sentence),
-        Cell(stateInWords(view), view.sentence, colors.get(view.state, "")),
+        Cell(
+            stateInWords(view),
+            view.sentence,
+            AMBER if view.isHalted else colors.get(view.state, ""),
+        ),
         Cell(agoInWords(view.updated) if not view.isAlive else _("now")),
     )

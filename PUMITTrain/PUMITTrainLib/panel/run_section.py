@@ -54,6 +54,7 @@ class RunSection:
     def refresh(self) -> None:
         """Show the run that is selected."""
         self._findAgain()
+        self._question.refresh()
         view = self._logic.runs.selected
         self._showChange(view)
         self._showButtons(view)
@@ -147,9 +148,10 @@ class RunSection:
             getattr(ui, name).visible = view is not None
         if view is None:
             ui.runSentenceLabel.text = runs.whyNoStart or _("Everything is ready: press Start.")
+            ui.runSentenceLabel.setStyleSheet("")
             return
         ui.runSentenceLabel.text = sentenceOf(view)
-        isBad = view.state in (RunState.FAILED, RunState.DIED)
+        isBad = view.isHalted or view.state in (RunState.FAILED, RunState.DIED)
         ui.runSentenceLabel.setStyleSheet("color: #c75000;" if isBad else "")
         # One that is prepared does not know yet how long it takes: a bar that moves.
         ui.runProgressBar.maximum = 0 if view.state is RunState.PREPARING else 1000
@@ -205,7 +207,12 @@ class RunSection:
         if runs.whyNoStart:
             return
         if runs.needsConfirmation:
-            self._question.ask(runs.whyBusy, _("Start anyway"), lambda: runs.start(evenIfBusy=True))
+            self._question.ask(
+                runs.whyBusy,
+                _("Start anyway"),
+                lambda: runs.start(evenIfBusy=True),
+                lambda: runs.needsConfirmation,
+            )
         else:
             runs.start()
 
@@ -220,7 +227,10 @@ class RunSection:
             runs.pause()
         elif view.canContinue and runs.needsConfirmation:
             self._question.ask(
-                runs.whyBusy, _("Resume anyway"), lambda: runs.continueRun(evenIfBusy=True)
+                runs.whyBusy,
+                _("Resume anyway"),
+                lambda: runs.continueRun(evenIfBusy=True),
+                lambda: runs.needsConfirmation,
             )
         elif view.canContinue:
             runs.continueRun()

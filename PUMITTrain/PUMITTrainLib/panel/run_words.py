@@ -25,6 +25,8 @@ def stateInWords(view: RunView) -> str:
         RunState.FAILED: _("failed"),
         RunState.DIED: _("ended unexpectedly"),
     }[view.state]
+    if view.isHalted:
+        return _("halted")
     if view.isStopping:
         return _("stopping")
     if view.isFinishing:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from pumit.errors import PumitError
@@ -61,6 +61,10 @@ class Starter:
             )
         if self._cases.problems:
             return self._cases.problems[0]
+        twice = _twice(row.name for row in self._cases.classes)
+        if twice:
+            words = _("Two classes are called {name}: rename one in the table of classes.")
+            return words.format(name=twice)
         if not self._cases.kept:
             if self._cases.unreviewed:
                 return _("All labels are unreviewed: tick those that are right.")
@@ -109,6 +113,16 @@ class Starter:
         self._check.reset()
         self._planning.reset()
         onReady(draft.folder)
+
+
+def _twice(names: Iterable[str]) -> str:
+    """The first name that comes a second time, whatever its case; empty for none."""
+    seen: set[str] = set()
+    for name in names:
+        if name.casefold() in seen:
+            return name
+        seen.add(name.casefold())
+    return ""
 
 
 def _asSentence(text: str) -> str:

@@ -7,7 +7,8 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
-from pumit.runs import RunStatus, read_command
+from pumit.runs import ENDED, RunStatus, read_command
+from pumit.system.process import is_halted
 from slicer.i18n import tr as _
 
 from PUMITTrainLib.processes.launching import last_words
@@ -47,6 +48,7 @@ class RunView:
         pendingCommand: Command that is not carried out yet: "pause", "resume", "stop", "finish" or
             "".
         isHere: Whether its process is, or was, one of this machine.
+        isHalted: Whether the operating system halts its process.
     """
 
     folder: Path
@@ -64,6 +66,7 @@ class RunView:
     registered: str | None = None
     pendingCommand: str = ""
     isHere: bool = True
+    isHalted: bool = False
 
     @property
     def fraction(self) -> float:
@@ -141,23 +144,32 @@ class RunView:
 def viewOf(folder: Path, status: RunStatus) -> RunView:
     """Read a run's folder and, on some systems, the state of its process: on a thread."""
     isDead = status.is_interrupted
+    isHere = status.host == socket.gethostname()
+    isHalted = status.state not in ENDED and not isDead and isHere and is_halted(status.pid)
+    sentence = _diedSentence(folder, status) if isDead else status.sentence
+    if isHalted:
+        sentence = _(
+            "The operating system halts its process {pid}: nothing is computed until it is "
+            "continued there."
+        ).format(pid=status.pid)
     state = RunState.DIED if isDead else RunState(status.state)
     return RunView(
         folder=folder,
         name=status.name or folder.name,
         task=status.task,
         state=state,
-        sentence=_diedSentence(folder, status) if isDead else status.sentence,
+        sentence=sentence,
         step=status.step,
         steps=status.steps,
         seconds=status.seconds,
-        leftSeconds=None if isDead else status.left_seconds,
+        leftSeconds=None if isDead or isHalted else status.left_seconds,
         updated=status.updated,
         model=status.model,
         bestStep=status.best_step,
         registered=status.registered,
         pendingCommand=read_command(folder) or "",
-        isHere=status.host == socket.gethostname(),
+        isHere=isHere,
+        isHalted=isHalted,
     )
 
 

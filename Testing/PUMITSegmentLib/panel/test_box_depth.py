@@ -226,3 +226,27 @@ def test_an_image_of_one_slice_asks_for_no_depth(boxes: Boxes) -> None:
     boxes.view.click(*boxes.view.rasToXy((12.5, 12.5, 0)))
     assert "depth" not in boxes.status
     assert len(boxes.askedBoxes()) == 1
+
+
+def test_a_2d_box_is_drawn_in_its_own_view_only(boxes: Boxes) -> None:
+    """F16: while it was drawn, the other views showed a cube."""
+    import slicer
+
+    boxes.press(boxes.ui.box2dButton)
+    boxes.view.sliceNode.JumpSliceByOffsetting(*CORNERS[0])
+    boxes.other.sliceNode.JumpSliceByOffsetting(9, 9, 9)
+    for corner in CORNERS:
+        boxes.view.move(*boxes.view.rasToXy(corner))
+        if corner is CORNERS[0]:
+            before = boxes.other.image()
+            boxes.view.click(*boxes.view.rasToXy(corner))
+            boxes.view.move(*boxes.view.rasToXy((10, 10, 8)))
+            assert np.array_equal(boxes.other.image(), before)
+        else:
+            boxes.view.click(*boxes.view.rasToXy(corner))
+    (box,) = [
+        node
+        for node in slicer.util.getNodesByClass("vtkMRMLMarkupsROINode")
+        if node.GetNumberOfDefinedControlPoints() > 0
+    ]
+    assert box.GetDisplayNode().IsDisplayableInView(boxes.other.sliceNode.GetID())

@@ -156,35 +156,38 @@ def test_a_structure_that_has_no_code_is_said(daily: Daily) -> None:
 
 
 def volumesInTable(daily: Daily) -> dict[str, str]:
-    """What stands next to each name in the table, of rows that a person sees."""
+    """What the column of volumes shows, in rows that a person sees."""
+    from Qt import QtCore
+
     table = daily.ui.segmentsTable.tableWidget()
-    header = table.verticalHeader()
-    assert header.visible
+    model = table.model()
+    titles = [model.headerData(i, QtCore.Qt.Horizontal) for i in range(model.columnCount())]
+    column = titles.index("Volume")
     return {
         daily.logic.segmentationNode.GetSegmentation()
         .GetSegment(daily.ui.segmentsTable.segmentIDForRow(row))
-        .GetName(): table.model().headerData(row, header.orientation())
+        .GetName(): model.data(model.index(row, column)) or ""
         for row in range(daily.ui.segmentsTable.segmentCount)
-        if header.sectionSize(row) > 0
+        if table.rowHeight(row) > 0
     }
 
 
 def test_volumes_are_shown_and_follow_the_segments(daily: Daily) -> None:
-    daily.panel.displayRow.showVolumes()
-    assert volumesInTable(daily) == {"Liver": "0.3 mL  not rated"}  # 7 x 7 x 7 voxels of 1 mm
+    daily.panel.segmentColumns.count()
+    assert volumesInTable(daily) == {"Liver": "0.3 mL"}  # 7 x 7 x 7 voxels of 1 mm
     daily.addSpleen()
-    daily.panel.displayRow.showVolumes()
-    assert volumesInTable(daily) == {"Liver": "0.3 mL  not rated", "Spleen": "0.1 mL  not rated"}
+    daily.panel.segmentColumns.count()
+    assert volumesInTable(daily) == {"Liver": "0.3 mL", "Spleen": "0.1 mL"}
     daily.logic.removeSegment(daily.liver)
     # Before anything is counted again: no row has the volume of another.
-    assert volumesInTable(daily) == {"Spleen": "0.1 mL  not rated"}
+    assert volumesInTable(daily) == {"Spleen": "0.1 mL"}
     daily.press(daily.ui.undoButton)
     daily.logic.newSegment("Kidney")
     assert volumesInTable(daily)["Kidney"] == ""
-    daily.panel.displayRow.showVolumes()
+    daily.panel.segmentColumns.count()
     assert volumesInTable(daily) == {
-        "Liver": "0.3 mL  not rated",
-        "Spleen": "0.1 mL  not rated",
+        "Liver": "0.3 mL",
+        "Spleen": "0.1 mL",
         "Kidney": "0 mL",
     }
 
@@ -193,13 +196,13 @@ def test_a_double_click_on_a_volume_jumps_to_its_segment(daily: Daily) -> None:
     from Qt import QtCore, QtTest
 
     daily.addSpleen()
-    daily.panel.displayRow.showVolumes()
-    header = daily.ui.segmentsTable.tableWidget().verticalHeader()
+    daily.panel.segmentColumns.count()
+    table = daily.ui.segmentsTable.tableWidget()
     daily.view.jumpTo((2, 2, 2))
     for row, middle in ((0, 8.0), (1, 15.0)):
-        place = QtCore.QPoint(10, header.sectionViewportPosition(row) + 5)
-        QtTest.QTest.mouseClick(header.viewport(), QtCore.Qt.LeftButton, pos=place)
-        QtTest.QTest.mouseDClick(header.viewport(), QtCore.Qt.LeftButton, pos=place)
+        place = table.visualRect(table.model().index(row, 3)).center()
+        QtTest.QTest.mouseClick(table.viewport(), QtCore.Qt.LeftButton, pos=place)
+        QtTest.QTest.mouseDClick(table.viewport(), QtCore.Qt.LeftButton, pos=place)
         daily.process()
         assert abs(daily.view.sliceNode.GetSliceOffset() - middle) < 1
         assert daily.ui.segmentsTable.rowForSegmentID(daily.logic.segmentID) == row
@@ -315,7 +318,7 @@ def test_holes_islands_and_borders_are_tidied_from_one_menu(daily: Daily) -> Non
     assert "nothing to change" in daily.status
     daily.cleanUp("Smooth")
     smooth = daily.mask(daily.liver)
-    assert 0.7 < smooth.sum() / A.sum() < 1
+    assert 0.8 < smooth.sum() / A.sum() < 1.1  # a small one does not vanish
     assert not smooth[5, 5, 5]
     for expected in (A, A | B, holed | B):
         daily.press(daily.ui.undoButton)
@@ -368,6 +371,6 @@ def test_every_new_control_is_off_without_a_segment(daily: Daily) -> None:
     daily.logic.removeSegment(daily.liver)
     assert not daily.ui.editByHandButton.enabled
     assert not daily.ui.cleanUpButton.enabled
-    daily.panel.displayRow.showVolumes()
+    daily.panel.segmentColumns.count()
     assert volumesInTable(daily) == {}
     assert daily.volumeNode.GetImageData().GetDimensions()[::-1] == SHAPE

@@ -15,26 +15,45 @@ BLOCK = box((2, 2, 2), (18, 20, 24))
 VENTRICLE = box((8, 8, 8), (14, 14, 14)) | box((18, 8, 8), (19, 11, 11))
 
 
-def words(daily: Daily) -> dict[str, str]:
-    """What stands beside each segment's name in the table."""
+def cell(daily: Daily, segmentID: str, title: str, role: Any = None) -> Any:
+    """What a person reads in a segment's row, below the title of a column."""
     from Qt import QtCore
 
-    daily.panel.displayRow.showVolumes()
-    table = daily.ui.segmentsTable
-    header = table.tableWidget().model().headerData
+    daily.panel.segmentColumns.count()
+    table = daily.ui.segmentsTable.tableWidget()
+    model = table.model()
+    titles = [model.headerData(i, QtCore.Qt.Horizontal) for i in range(model.columnCount())]
+    column = titles.index(title)
+    assert not table.isColumnHidden(column)
+    index = model.index(daily.ui.segmentsTable.rowForSegmentID(segmentID), column)
+    return model.data(index, role) if role is not None else model.data(index) or ""
+
+
+def words(daily: Daily, title: str = "Rating") -> dict[str, str]:
+    """What stands in a column, by the names of the segments."""
     segmentation = daily.logic.segmentationNode.GetSegmentation()
     return {
-        segmentation.GetSegment(each).GetName(): header(row, QtCore.Qt.Vertical)
-        for row, each in enumerate(table.displayedSegmentIDs())
+        segmentation.GetSegment(each).GetName(): cell(daily, each, title)
+        for each in daily.ui.segmentsTable.displayedSegmentIDs()
     }
 
 
-def colour(daily: Daily, row: int) -> str:
+def colour(daily: Daily, segmentID: str) -> str:
     from Qt import QtCore
 
-    daily.panel.displayRow.showVolumes()
-    model = daily.ui.segmentsTable.tableWidget().model()
-    return str(model.headerData(row, QtCore.Qt.Vertical, QtCore.Qt.ForegroundRole).color().name())
+    return str(cell(daily, segmentID, "Rating", QtCore.Qt.ForegroundRole).color().name())
+
+
+def pressReviewed(daily: Daily, segmentID: str) -> None:
+    from Qt import QtCore, QtTest
+
+    cell(daily, segmentID, "Reviewed")
+    table = daily.ui.segmentsTable.tableWidget()
+    last = table.model().columnCount() - 1
+    row = daily.ui.segmentsTable.rowForSegmentID(segmentID)
+    place = table.visualRect(table.model().index(row, last)).center()
+    QtTest.QTest.mouseClick(table.viewport(), QtCore.Qt.LeftButton, pos=place)
+    daily.process()
 
 
 def isGreen(daily: Daily) -> bool:
@@ -64,10 +83,11 @@ def test_each_word_is_said_and_stands_in_the_table(
 ) -> None:
     click(daily, A, quality)
     assert daily.status.startswith(f"Liver: {word} (updated in ")
-    assert words(daily)["Liver"] == f"0.343 mL  {word}".replace("0.343", "0.3")
+    assert words(daily) == {"Liver": word}
+    assert words(daily, "Volume") == {"Liver": "0.3 mL"}
     assert isGreen(daily) == (quality == "good")
     if colourOfWord:
-        assert colour(daily, 0) == colourOfWord
+        assert colour(daily, daily.liver) == colourOfWord
 
 
 def test_a_segment_that_neighbours_left_little_of_is_not_called_good(daily: Daily) -> None:
@@ -179,6 +199,65 @@ def test_an_edit_by_hand_takes_the_word_away(daily: Daily) -> None:
     assert "good" in words(daily)["Liver"]
 
 
+def test_a_volume_is_never_that_of_before(daily: Daily) -> None:
+    """F16: for a moment after "updated" the volume beside the segment was the old one."""
+    from Qt import QtCore
+
+    def shown() -> Any:
+        model = daily.ui.segmentsTable.tableWidget().model()
+        titles = [model.headerData(i, QtCore.Qt.Horizontal) for i in range(model.columnCount())]
+        return model.data(model.index(0, titles.index("Volume"))) or ""
+
+    assert shown() == "0.3 mL"  # at once with the answer
+    click(daily, BLOCK, "good")
+    assert shown() == "6.3 mL"
+    daily.press(daily.ui.undoButton)
+    assert shown() in ("", "0.3 mL")
+
+
+def test_a_person_says_that_a_segment_is_reviewed(daily: Daily, tmp_path: Path) -> None:
+    import slicer
+
+    click(daily, A, "good")
+    assert words(daily, "Reviewed") == {"Liver": ""}
+    pressReviewed(daily, daily.liver)
+    assert words(daily, "Reviewed") == {"Liver": "\u2713"}
+    segment = daily.logic.segmentationNode.GetSegmentation().GetSegment(daily.liver)
+    status = slicer.vtkSlicerSegmentationsModuleLogic
+    assert status.GetSegmentStatus(segment) == status.Completed
+    path = str(tmp_path / "kept.seg.nrrd")
+    assert slicer.util.saveNode(daily.logic.segmentationNode, path)
+    assert "Segmentation.Status:completed" in Path(path).read_bytes().decode("latin1")
+    pressReviewed(daily, daily.liver)
+    assert words(daily, "Reviewed") == {"Liver": ""}
+    assert status.GetSegmentStatus(segment) == status.InProgress
+
+
+@pytest.mark.parametrize("change", ["click", "hand", "neighbour", "undo"])
+def test_what_changes_a_segment_takes_the_review_away(daily: Daily, change: str) -> None:
+    click(daily, A, "good")
+    pressReviewed(daily, daily.liver)
+    if change == "click":
+        click(daily, BLOCK, "good", (12, 12, 10))
+    elif change == "hand":
+        daily.editByHand(daily.liver, BLOCK)
+        daily.process()
+    elif change == "neighbour":
+        daily.logic.newSegment("Tumour")
+        click(daily, box((5, 5, 5), (7, 7, 7)), "good")
+        daily.press(daily.ui.firstChoiceButton)  # Take it
+    else:
+        daily.press(daily.ui.undoButton)
+    assert words(daily, "Reviewed")["Liver"] == ""
+
+
+def test_an_empty_segment_cannot_be_reviewed(daily: Daily) -> None:
+    empty = daily.logic.newSegment("Spleen")
+    pressReviewed(daily, empty)
+    assert daily.status == "Spleen is empty: there is nothing to review yet."
+    assert words(daily, "Reviewed")["Spleen"] == ""
+
+
 def test_undo_brings_back_the_word_of_before(daily: Daily) -> None:
     click(daily, A, "good")
     click(daily, BLOCK, "unreliable", (12, 12, 10))
@@ -218,7 +297,7 @@ def test_a_first_click_that_finds_a_great_deal_says_so(daily: Daily) -> None:
 
 @pytest.mark.parametrize(
     ("spacing", "text"),
-    [((0.5, 0.5, 1.0), "0.090 cm²  not rated"), ((1.0, 1.0, 1.0), "not rated")],
+    [((0.5, 0.5, 1.0), "0.090 cm²"), ((1.0, 1.0, 1.0), "")],
 )
 def test_a_picture_has_no_millilitres(
     panel: Any, sliceView: Any, spacing: tuple[float, float, float], text: str
@@ -237,7 +316,8 @@ def test_a_picture_has_no_millilitres(
     mask = np.zeros((1, 24, 28), bool)
     mask[0, 5:11, 5:11] = True
     panel.worker.requests[-1].answer(mask)
-    assert words(panel)["Naevus"] == text
+    assert words(panel, "Volume") == {"Naevus": text}
+    assert words(panel) == {"Naevus": "not rated"}
 
 
 def test_the_table_uses_the_room_that_there_is(daily: Daily) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -266,3 +267,66 @@ def test_a_panel_that_is_opened_late_works_on_the_scan_that_is_seen(
     panel.process()
     assert "PUMIT works on" in panel.status
     panel.close()
+
+
+def test_an_outline_is_drawn_in_the_views_of_its_own_scan(
+    patients: TwoViews, sliceView: Any
+) -> None:
+    """In compare layouts the one patient's liver lay over the other patient."""
+    other = sliceView("Green", "Axial")
+    second = patients.addPatient()
+    other.show(second)
+    other.jumpTo((9, 9, 9))
+    patients.view.show(patients.volumeNode)
+    patients.process()
+    hidden = other.image()
+    patients.first.SetDisplayVisibility(False)
+    for points in nodes("vtkMRMLMarkupsFiducialNode"):
+        points.SetDisplayVisibility(False)
+    assert np.array_equal(other.image(), hidden)
+    before = patients.view.image()
+    patients.first.SetDisplayVisibility(True)
+    assert not np.array_equal(patients.view.image(), before)
+    # Both views show it again, and where another module is open.
+    display, green = patients.first.GetDisplayNode(), other.sliceNode.GetID()
+    assert not display.IsDisplayableInView(green)
+    assert not points.GetDisplayNode().IsDisplayableInView(green)
+    other.show(patients.volumeNode)
+    patients.process()
+    assert display.IsDisplayableInView(green)
+    other.show(second)
+    patients.process()
+    patients.gui.exit()
+    assert display.IsDisplayableInView(green)
+    patients.gui.enter()
+
+
+def test_views_that_the_user_chose_for_a_segmentation_stay(
+    patients: TwoViews, sliceView: Any
+) -> None:
+    other = sliceView("Green", "Axial")
+    display = patients.first.GetDisplayNode()
+    display.AddViewNodeID(other.sliceNode.GetID())
+    other.show(patients.addPatient())
+    patients.process()
+    assert list(display.GetViewNodeIDs()) == [other.sliceNode.GetID()]
+
+
+def test_a_scene_saved_in_a_compare_layout_opens_in_any(
+    patients: TwoViews, sliceView: Any, tmp_path: Path
+) -> None:
+    import slicer
+
+    other = sliceView("Green", "Axial")
+    other.show(patients.addPatient())
+    patients.process()
+    assert not patients.first.GetDisplayNode().IsDisplayableInView(other.sliceNode.GetID())
+    scene = str(tmp_path / "scene.mrb")
+    assert slicer.util.saveScene(scene)
+    patients.gui.exit()
+    slicer.mrmlScene.Clear(0)
+    slicer.util.loadScene(scene)
+    patients.process()
+    (segmentation,) = nodes("vtkMRMLSegmentationNode")
+    assert list(segmentation.GetDisplayNode().GetViewNodeIDs()) == []
+    patients.gui.enter()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 from panel_scene import Panel
 from scripted_worker import box
 
@@ -37,3 +38,32 @@ def test_a_scene_of_an_earlier_version_goes_on(panel: Panel) -> None:
     panel.logic.undo()
     assert np.array_equal(panel.mask(liver), LIVER)
     assert np.array_equal(panel.mask(spleen), SPLEEN)
+
+
+@pytest.mark.parametrize(
+    ("clicks", "words"),
+    [
+        (1, "Liver is empty, and has a prompt: press Update to compute it."),
+        (2, "Liver is empty, and has 2 prompts: press Update to compute it."),
+    ],
+)
+def test_a_prompt_that_was_not_computed_is_said(
+    panel: Panel, tmp_path: Path, clicks: int, words: str
+) -> None:
+    """F16: a scene saved during a computation opened with "choose Point", and 0 mL."""
+    import slicer
+
+    panel.load()
+    segmentID = panel.logic.newSegment("Liver")
+    for number in range(clicks):
+        panel.click((14 + number, 12, 10))
+    panel.logic.stopPlacing()
+    scene = str(tmp_path / "scene.mrb")
+    assert slicer.util.saveScene(scene)
+    slicer.mrmlScene.Clear(0)
+    slicer.util.loadScene(scene)
+    panel.process()
+    assert panel.status == words
+    panel.press(panel.ui.updateButton)
+    panel.answer(CORRECTED)
+    assert np.array_equal(panel.mask(segmentID), CORRECTED)

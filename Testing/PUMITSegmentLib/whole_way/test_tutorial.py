@@ -68,7 +68,7 @@ def test_tutorial_on_a_real_scan(
     def picture(name: str) -> None:
         slicer.app.processEvents()
         waitFor(lambda: gui.panel.flash.node is None)  # what a click changed flashes first
-        gui.panel.displayRow.showVolumes()
+        gui.panel.segmentColumns.count()
         file = screenshots / f"{name}.png"
         compose(frame, [*views, solid], file)
         # A palette: half a megabyte each would weigh on every clone.

@@ -344,6 +344,21 @@ def test_a_lost_server_is_connected_again(make, background, server):
     assert ready(compute, background) == "ready"
 
 
+def test_a_server_that_was_started_again_is_not_said_to_compute(
+    make, background, server, monkeypatch
+):
+    """F16: the token was refused, and the state still told model and device."""
+    compute = make()
+    compute.changeSettings(ComputeSettings(mode=ComputeMode.REMOTE, url=server.url, token=TOKEN))
+    assert ready(compute, background) == "ready"
+    # As a server that was started again has another token.
+    monkeypatch.setattr(compute.client()._http.auth, "_token", "another-token-0123456789")
+    compute.refreshCapabilities()
+    assert background.drain()
+    assert compute.state is ComputeState.FAILED
+    assert "does not accept this access code" in compute.sentence
+
+
 def test_an_unexpected_error_is_one_sentence_and_in_the_log(make, background, workers, caplog):
     def broken(mode):
         raise KeyError("secret/path")

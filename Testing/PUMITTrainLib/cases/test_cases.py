@@ -136,6 +136,35 @@ def test_problems_are_shown_by_case_and_of_all(train: Any) -> None:
     assert train.logic.runs.whyNoStart == "Nothing can be learnt."
 
 
+def test_two_classes_of_one_name_are_said_before_a_plan(train: Any) -> None:
+    from PUMITTrainLib.cases.case_row import ClassRow
+
+    train.addCases(1)
+    request(train)
+    train.programs.last.emit({**goodCase("scan0")})
+    train.programs.last.emit({"summary": {"classes": [], "problems": [], "doubts": []}})
+    train.programs.last.end()
+    cases = train.logic.cases
+    for name in ("liver", "spleen"):
+        cases.addClass(ClassRow(name))
+    assert "called" not in train.logic.runs.whyNoStart
+    cases.setClass(1, ClassRow("Liver"))
+    assert train.logic.runs.whyNoStart == (
+        "Two classes are called Liver: rename one in the table of classes."
+    )
+
+
+def test_nothing_is_said_of_cases_that_are_gone(train: Any) -> None:
+    """F15: "The cases were read." stayed after every source was removed."""
+    train.addCases(1)
+    request(train)
+    train.programs.last.end()
+    assert train.status == "The cases were read."
+    for source in train.logic.cases.sources:
+        train.logic.cases.removeSource(source)
+    assert train.status == "There is no case left; add some first."
+
+
 def test_check_that_fails_or_is_cancelled_is_said(train: Any) -> None:
     train.addCases(1)
     request(train)

@@ -53,7 +53,7 @@ def test_a_finished_run_opens_its_result(shown: ShownPanel, tmp_path: Path) -> N
     finished(shown, tmp_path)
     assert not shown.ui.resultSection.collapsed
     assert shown.ui.resultSection.text == "4. Result: liver-mr, Dice 0.71"
-    assert figures(shown) == ["0.71", "0.85", "0.57"]
+    assert figures(shown) == ["0.71", "2", "0.85", "0.57", "1", "0"]
     table = shown.ui.scoreTable
     rows = [[shown.cell(table, row, column).text() for column in range(3)] for row in range(2)]
     assert rows == [["case_07", "0.80", "0.31"], ["case_02", "0.90", ""]]
@@ -65,11 +65,33 @@ def test_a_finished_run_opens_its_result(shown: ShownPanel, tmp_path: Path) -> N
 def test_one_sentence_says_what_the_run_brought(shown: ShownPanel, tmp_path: Path) -> None:
     shown.logic.runs.curves.scores["mean"] = [(50, 0.31), (148, 0.71)]
     finished(shown, tmp_path)
-    assert figures(shown) == ["0.71", "0.85", "0.57", "50", "0.31"]
+    assert figures(shown) == ["0.71", "2", "0.85", "0.57", "50", "0.31", "1", "0"]
     # Of better clicks it is known what the model did before.
     shown.logic.results.scores = (FakeScore("case_07", {"liver": 0.8}, before={"liver": 0.62}),)
     shown.refresh()
-    assert figures(shown) == ["0.71", "0.85", "0.57", "0.62"]
+    assert figures(shown) == ["0.71", "0.85", "0.57", "0.62", "1", "0"]
+    assert "one test patient: a rough figure" in shown.ui.resultLabel.text
+
+
+@pytest.mark.parametrize(
+    ("first", "words"),
+    [
+        ([(180, 0.71)], "After 180 steps it was as good: a longer training may bring little."),
+        ([(0, 0.712)], "Before the training it was as good: the training brought nothing."),
+        ([(0, 0.5)], "Before: 0.50."),
+    ],
+)
+def test_a_gain_is_explained_to_people_who_do_not_program(
+    shown: ShownPanel, first: list[tuple[int, float]], words: str
+) -> None:
+    """Friction 14: "0.85 ...; after 180 steps it was 0.85" said nothing."""
+    from PUMITTrainLib.panel.result_section import resultInWords
+
+    text = resultInWords("m", {"mean": 0.71, "liver": 0.71}, None, first, caseCount=3)
+    assert text == (
+        f"Model and labels agree by 0.71 on 3 test scans (liver 0.71). {words} "
+        "1 is full agreement, 0 is none (Dice)."
+    )
 
 
 def test_a_picture_has_a_caption_and_opens_in_full_size(

@@ -59,6 +59,41 @@ def test_a_second_training_is_started_only_by_who_insists(ready: ShownPanel) -> 
     assert not ready.ui.questionFrame.isVisible()
 
 
+def test_the_question_ends_when_the_other_training_does(ready: ShownPanel) -> None:
+    """F15: "Start anyway" was offered while nothing was being trained any more."""
+    runs = ready.logic.runs
+    runs.needsConfirmation, runs.whyBusy = True, "liver-mr is being trained on this machine."
+    ready.press(ready.ui.startButton)
+    ready.refresh()
+    assert ready.ui.questionFrame.isVisible()
+    runs.needsConfirmation, runs.whyBusy = False, ""
+    ready.refresh()
+    assert not ready.ui.questionFrame.isVisible()
+
+
+def test_ready_is_not_in_the_colour_of_a_run_that_vanished(
+    ready: ShownPanel, tmp_path: Path
+) -> None:
+    ready.logic.runs.show(runView(tmp_path / "a", "failed"))
+    ready.refresh()
+    assert "#c75000" in ready.ui.runSentenceLabel.styleSheet
+    ready.logic.runs.show()
+    ready.refresh()
+    assert "press Start" in ready.ui.runSentenceLabel.text
+    assert ready.ui.runSentenceLabel.styleSheet == ""
+
+
+def test_a_halted_process_is_not_said_to_train(ready: ShownPanel, tmp_path: Path) -> None:
+    """F15: a run that was halted by SIGSTOP read "Step 10, 5 minutes left"."""
+    halted = "The operating system halts its process 7: nothing is computed until it is continued."
+    ready.logic.runs.show(runView(tmp_path / "a", sentence=halted, leftSeconds=None, isHalted=True))
+    ready.refresh()
+    assert "halted" in ready.ui.runSection.text
+    assert "left" not in ready.ui.runNumbersLabel.text
+    assert halted in ready.ui.runSentenceLabel.text
+    assert "#c75000" in ready.ui.runSentenceLabel.styleSheet
+
+
 def test_pausing_and_resuming_is_one_button(ready: ShownPanel, tmp_path: Path) -> None:
     ui, runs = ready.ui, ready.logic.runs
     assert not ui.pauseButton.enabled

@@ -50,8 +50,11 @@ class qMRMLSegmentsTableView(SceneWidget, QtWidgets.QWidget):
         self._table.setSelectionBehavior(QtWidgets.QAbstractItemView.SelectRows)
         self._table.verticalHeader().hide()
         self._table.horizontalHeader().setStretchLastSection(True)
+        self._table.horizontalHeader().setMinimumSectionSize(24)
         for column in (_VISIBLE, _COLOR):
             self._table.setColumnWidth(column, 28)
+        stretch = QtWidgets.QHeaderView.ResizeMode.Stretch
+        self._table.horizontalHeader().setSectionResizeMode(_NAME, stretch)
         layout = QtWidgets.QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.addWidget(self._table)
@@ -61,6 +64,7 @@ class qMRMLSegmentsTableView(SceneWidget, QtWidgets.QWidget):
         self._observers = Observers(self)
         self._table.selectionModel().selectionChanged.connect(self.selectionChanged)
         self._table.itemChanged.connect(self._onEdited)
+        self._table.model().columnsInserted.connect(self._onColumnsInserted)
 
     def tableWidget(self) -> QtWidgets.QTableWidget:
         """The table."""
@@ -148,7 +152,8 @@ class qMRMLSegmentsTableView(SceneWidget, QtWidgets.QWidget):
     def _fill(self) -> None:
         selected = self.selectedSegmentIDs()
         rows = range(len(self._ids))
-        headers = {self._ids[row]: self._table.takeVerticalHeaderItem(row) for row in rows}
+        added = range(_NAME + 1, self._table.model().columnCount())
+        cells = {self._ids[row]: [self._table.takeItem(row, i) for i in added] for row in rows}
         blocked = self._table.blockSignals(True)
         segmentation = self._node.GetSegmentation() if self._node is not None else None
         ids = list(segmentation.GetSegmentIDs()) if segmentation is not None else []
@@ -158,9 +163,9 @@ class qMRMLSegmentsTableView(SceneWidget, QtWidgets.QWidget):
         self._table.setRowCount(len(self._ids))
         for row, segmentID in enumerate(self._ids):
             self._fillRow(row, segmentID, segmentation.GetSegment(segmentID))
-            # Rows keep their headers, as those of a QStandardItemModel do.
-            header = headers.get(segmentID) or QtWidgets.QTableWidgetItem(str(row + 1))
-            self._table.setVerticalHeaderItem(row, header)
+            # Rows keep what a module writes into columns of its own, as Slicer's model does.
+            for column, cell in zip(added, cells.get(segmentID, [None] * len(added)), strict=True):
+                self._table.setItem(row, column, cell or QtWidgets.QTableWidgetItem())
         self._table.blockSignals(blocked)
         if selected != self.selectedSegmentIDs():
             self.setSelectedSegmentIDs(selected)
@@ -179,7 +184,13 @@ class qMRMLSegmentsTableView(SceneWidget, QtWidgets.QWidget):
         for column, item in ((_VISIBLE, visible), (_COLOR, color), (_NAME, name)):
             self._table.setItem(row, column, item)
 
+    def _onColumnsInserted(self, parent: QtCore.QModelIndex, first: int, last: int) -> None:
+        for column in range(first, last + 1):  # Slicer's model makes them by itself
+            self._table.setHorizontalHeaderItem(column, QtWidgets.QTableWidgetItem())
+
     def _onEdited(self, item: QtWidgets.QTableWidgetItem) -> None:
+        if item.column() > _NAME:
+            return
         segmentID = self._ids[item.row()]
         if item.column() == _NAME:
             self.segmentAboutToBeModified.emit(segmentID)

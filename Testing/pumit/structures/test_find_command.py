@@ -104,6 +104,27 @@ def test_several_names_are_several_segments(scan: Path, tmp_path: Path) -> None:
     assert header.index("Name:=Right kidney") < header.index("Name:=L kidney")
 
 
+def test_several_names_run_a_model_once(
+    scan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pumit.structures.find import run_search
+
+    add_model(tmp_path / "w", "organs", KIDNEYS)
+    runs: list[str] = []
+
+    def counted(volume: Any, search: Any, *args: Any, **options: Any) -> Any:
+        runs.append(search.requested.text)
+        return run_search(volume, search, *args, **options)
+
+    monkeypatch.setattr(finding, "run_search", counted)
+    out = tmp_path / "both.seg.nrrd"
+    names = "right kidney, left kidney"
+    assert main(["segment", str(scan), "--find", names, "-o", str(out)]) == 0
+    assert runs == [names]
+    header = out.read_bytes()[:4000].decode("latin-1")
+    assert header.index("Name:=Right kidney") < header.index("Name:=Left kidney")
+
+
 def test_a_scan_that_does_not_say_what_it_is_gets_no_model_by_guess(
     scan: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -56,6 +56,16 @@ def test_classes_that_make_up_a_structure(
     assert labels(text, of) == expected
 
 
+def test_several_names_are_found_by_a_model_that_knows_all() -> None:
+    _, (found,) = usable_candidates("spleen, kidneys", [ABDOMEN, HEART])
+    names = [label.name for label, _numbers in found.segments("spleen, kidneys")]
+    assert names == ["Spleen", "Right kidney", "Left kidney"]
+    with pytest.raises(StructureError, match="No model finds all of 'spleen, rv'"):
+        usable_candidates("spleen, rv", [ABDOMEN, HEART])
+    with pytest.raises(StructureError, match="finds 'uvula'"):
+        usable_candidates("spleen, uvula", [ABDOMEN, HEART])
+
+
 def test_a_model_of_the_users_own_is_requested_first() -> None:
     own = card("mine", "spleen", is_own=True)
     _, found = usable_candidates("spleen", [ABDOMEN, own])

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pumit.system.process import is_running, peak_process_bytes, process_bytes, process_mark
+from pumit.system.process import (
+    is_halted,
+    is_running,
+    peak_process_bytes,
+    process_bytes,
+    process_mark,
+)
 
 PACKAGE = Path(__file__).resolve().parents[3] / "PUMITSegment"
 SAY_PEAK = "from pumit.system.process import peak_process_bytes; print(peak_process_bytes())"
@@ -38,6 +46,18 @@ def test_a_process_runs_until_it_ends(child: subprocess.Popen[bytes]) -> None:
     child.wait()
     assert is_running(mark) is False
     assert process_mark(child.pid) is None
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no signal that halts")
+def test_a_halted_process_is_known(child: subprocess.Popen[bytes]) -> None:
+    assert not is_halted(child.pid)
+    child.send_signal(signal.SIGSTOP)
+    end = time.monotonic() + 30
+    while not is_halted(child.pid):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    assert process_mark(child.pid) is not None
+    child.send_signal(signal.SIGCONT)
 
 
 def test_a_later_process_of_the_same_number_is_another() -> None:

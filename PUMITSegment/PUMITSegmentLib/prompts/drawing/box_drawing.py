@@ -14,6 +14,7 @@ from PUMITSegmentLib.prompts.box_on_slice import (
     setDepth,
     sliceAt,
 )
+from PUMITSegmentLib.prompts.display import displayOf
 from PUMITSegmentLib.prompts.drawing.freehand import DrawnView, ViewEvents
 from PUMITSegmentLib.prompts.geometry import definedPointsWorld
 from PUMITSegmentLib.prompts.kinds import PromptKind
@@ -52,6 +53,8 @@ class BoxDrawing:
         self.sliceNode = sliceAt(self._begin, self._candidates())
         if self.sliceNode is not None:
             alignToSlice(self._roiNode, self.sliceNode)
+            if self._kind is PromptKind.BOX_2D:  # Slicer draws a cube until it has both corners
+                displayOf(self._roiNode).SetViewNodeIDs([self.sliceNode.GetID()])
 
     def finish(self) -> None:
         """The box has its two corners."""
@@ -59,6 +62,7 @@ class BoxDrawing:
             setDepth(self._roiNode)
         elif self.sliceNode is not None:
             flatten(self._roiNode, self.sliceNode, self._begin)
+            displayOf(self._roiNode).RemoveAllViewNodeIDs()
 
     def _candidates(self) -> list:
         """Slice views that may have been clicked in, likely ones first."""

@@ -15,6 +15,7 @@ class QuestionBox:
     def __init__(self, ui) -> None:
         self._ui = ui
         self._onYes: Callable[[], None] | None = None
+        self._isOpenWhile: Callable[[], bool] = lambda: True
         ui.yesButton.connect("clicked()", self._accept)
         ui.noButton.connect("clicked()", self.withdraw)
         ui.questionFrame.hide()
@@ -24,18 +25,30 @@ class QuestionBox:
         """Whether an answer is awaited."""
         return self._onYes is not None
 
-    def ask(self, text: str, yes: str, onYes: Callable[[], None]) -> None:
+    def ask(
+        self,
+        text: str,
+        yes: str,
+        onYes: Callable[[], None],
+        isOpenWhile: Callable[[], bool] = lambda: True,
+    ) -> None:
         """Ask.
 
         Args:
             text: The question, with what would happen.
             yes: Text of the button for yes.
             onYes: Callback where the answer is yes.
+            isOpenWhile: Whether there is still a reason to ask; see `refresh`.
         """
-        self._onYes = onYes
+        self._onYes, self._isOpenWhile = onYes, isOpenWhile
         self._ui.questionLabel.text = text
         self._ui.yesButton.text = yes
         self._ui.questionFrame.show()
+
+    def refresh(self) -> None:
+        """Take the question back whose reason is gone."""
+        if self.isOpen and not self._isOpenWhile():
+            self.withdraw()
 
     def withdraw(self) -> None:
         """Take the question back: nothing happens."""

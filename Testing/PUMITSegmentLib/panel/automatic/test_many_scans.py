@@ -204,6 +204,22 @@ def test_one_structure_of_each_scan_becomes_a_file(panel: ServedPanel, tmp_path:
     panel.wait(lambda: "2 had a result already" in panel.ui.statusLabel.text)
 
 
+def test_several_structures_of_each_scan_are_found(panel: ServedPanel) -> None:
+    import slicer
+
+    for node in slicer.util.getNodesByClass("vtkMRMLScalarVolumeNode"):
+        slicer.util.arrayFromVolume(node)[2:5, 2:5, 2:5] = 400  # the spot
+        slicer.util.arrayFromVolumeModified(node)
+    panel.ui.structureEdit.text = "liver and spot"
+    panel.process()
+    panel.press(panel.ui.batchButton)
+    finish(panel)
+    for node in segmentations():
+        segmentation = node.GetSegmentation()
+        names = [segmentation.GetNthSegment(i).GetName() for i in range(2)]
+        assert [name.lower() for name in names] == ["liver", "spot"]
+
+
 def test_a_folder_with_a_broken_scan_costs_no_other(panel: ServedPanel, tmp_path: Path) -> None:
     write_scans(tmp_path / "scans")
     panel.ui.batchFolderEdit.currentPath = str(tmp_path / "scans")

@@ -1,0 +1,117 @@
+"""Columns of the table of segments: volume, rating, and whether a person has reviewed it."""
+
+from __future__ import annotations
+
+import qt
+from PUMITSlicerLib.status_line import COLOURS
+from slicer.i18n import tr as _
+
+from PUMITSegmentLib.segments.rating import ratingOf
+from PUMITSegmentLib.segments.reviewed import isReviewed, review
+from PUMITSegmentLib.segments.volumes import SegmentVolumes, sizeInWords
+
+_SOON_MS = 150
+_SIZE, _RATING, _REVIEWED = range(3)
+_YES = "\u2713"
+
+
+class SegmentColumns:
+    """Three columns behind those of Slicer's table.
+
+    Args:
+        ui: Named widgets of the panel.
+        logic: The module's logic.
+    """
+
+    def __init__(self, ui, logic) -> None:
+        self._table = ui.segmentsTable
+        self._logic = logic
+        self._volumes = SegmentVolumes()
+        rows = self._table.tableWidget()
+        model = rows.model()
+        # Before there are rows: Slicer gives each cell of a new row the segment's ID.
+        self._first = model.columnCount()
+        model.insertColumns(self._first, len(_headers()))
+        header = rows.horizontalHeader()
+        for number, (text, tip) in enumerate(_headers()):
+            column = self._first + number
+            model.setHeaderData(column, qt.Qt.Horizontal, text)
+            model.setHeaderData(column, qt.Qt.Horizontal, tip, qt.Qt.ToolTipRole)
+            header.setSectionResizeMode(column, qt.QHeaderView.ResizeToContents)
+        header.setStretchLastSection(False)
+        rows.connect("clicked(QModelIndex)", self._onClicked)
+        # Counting takes some ms for a large segment; a drag changes it many times.
+        self._timer = qt.QTimer()
+        self._timer.setSingleShot(True)
+        self._timer.setInterval(_SOON_MS)
+        self._timer.connect("timeout()", self.count)
+
+    def refresh(self) -> None:
+        """Show the state of the scene, and count soon what has changed."""
+        self._show()
+        if not self._timer.isActive():  # else many changes in a row would never be counted
+            self._timer.start()
+
+    def count(self) -> None:
+        """Count each segment that has changed, and show how large it is."""
+        node = self._logic.segmentationNode
+        for segmentID, extent in self._volumes.of(node).items():
+            segment = self._segment(segmentID)
+            if not isReviewed(segment, extent.voxels):
+                review(segment, None)
+        self._show()
+
+    def close(self) -> None:
+        """Count nothing more."""
+        self._timer.stop()
+
+    def _show(self) -> None:
+        """Write into each segment's row, which may be another one now."""
+        model = self._table.tableWidget().model()
+        extents = self._volumes.known(self._logic.segmentationNode)
+        for segmentID in self._table.displayedSegmentIDs():
+            texts, colour = ["", "", ""], None
+            segment, extent = self._segment(segmentID), extents.get(segmentID)
+            # What was not counted yet may have changed since it was rated.
+            if segment is not None and extent is not None:
+                rating = ratingOf(segment, extent.voxels)
+                texts[_SIZE] = sizeInWords(extent, self._logic.volumeNode)
+                texts[_RATING] = rating.inWords() if rating is not None else ""
+                texts[_REVIEWED] = _YES if isReviewed(segment, extent.voxels) else ""
+                colour = COLOURS.get(rating.activity) if rating is not None else None
+            row = self._table.rowForSegmentID(segmentID)
+            for number, text in enumerate(texts):
+                index = model.index(row, self._first + number)
+                if (model.data(index) or "") != text:
+                    model.setData(index, text)
+                    if number == _RATING:
+                        brush = qt.QBrush(qt.QColor(colour)) if colour else None
+                        model.setData(index, brush, qt.Qt.ForegroundRole)
+
+    def _onClicked(self, index) -> None:
+        """Say that a segment is reviewed, or no longer."""
+        if index.column() != self._first + _REVIEWED:
+            return
+        segmentID = self._table.segmentIDForRow(index.row())
+        segment = self._segment(segmentID)
+        if segment is None or not self._logic.guard.allows():
+            return
+        voxels = self._volumes.of(self._logic.segmentationNode)[segmentID].voxels
+        if not voxels:
+            words = _("{name} is empty: there is nothing to review yet.")
+            self._logic.status.problem(words.format(name=segment.GetName()))
+            return
+        review(segment, None if isReviewed(segment, voxels) else voxels)
+        self._show()
+
+    def _segment(self, segmentID: str):
+        node = self._logic.segmentationNode
+        return node.GetSegmentation().GetSegment(segmentID) if node is not None else None
+
+
+def _headers() -> tuple[tuple[str, str], ...]:
+    return (
+        (_("Volume"), _("Volume of the segment; of a picture its area")),
+        (_("Rating"), _("How far the segment can be believed; an edit by hand takes it away")),
+        (_("Reviewed"), _("Click to say that you have looked at the segment and agree")),
+    )
