@@ -44,7 +44,7 @@ def shares(model: Path, volume: Volume, monkeypatch: pytest.MonkeyPatch) -> np.n
     """Probabilities (K, D, H, W) of one model at the volume's voxels."""
     planes: list[np.ndarray] = []
 
-    def keep(plane: torch.Tensor) -> Any:
+    def keep(plane: torch.Tensor, sums: Any) -> Any:
         planes.append(plane.numpy())
         return plane.argmax(0).numpy()
 
