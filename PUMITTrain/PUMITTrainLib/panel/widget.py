@@ -10,6 +10,7 @@ import slicer
 from PUMITSlicerLib.status_line import StatusLine
 from slicer.i18n import tr as _
 
+from PUMITTrainLib.panel.campaign_section import CampaignSection
 from PUMITTrainLib.panel.cases_section import CasesSection
 from PUMITTrainLib.panel.learn_section import LearnSection
 from PUMITTrainLib.panel.result_section import ResultSection
@@ -57,6 +58,7 @@ class TrainWidget:
         self.dialogs = FileDialogs(self.widget, slicer.app.userSettings())
         self.statusLine = StatusLine(self.ui, logic.status)
         self.setupSection = SetupSection(self.ui, logic)
+        self.campaignSection = CampaignSection(self.ui, logic, self.dialogs)
         self.casesSection = CasesSection(self.ui, logic)
         self.learnSection = LearnSection(self.ui, logic)
         self.runSection = RunSection(self.ui, logic)
@@ -74,6 +76,7 @@ class TrainWidget:
     def enter(self) -> None:
         """The module is shown."""
         self.logic.enter()
+        self.campaignSection.reviewRow.enter()
         self.refresh()
         if not self.logic.status.current.text:
             self.logic.status.waiting(self._firstSentence())
@@ -86,11 +89,13 @@ class TrainWidget:
 
     def exit(self) -> None:
         """Another module is shown; trainings go on."""
+        self.campaignSection.reviewRow.exit()
         self.logic.exit()
 
     def close(self) -> None:
         """Leave nothing behind: no observer, no timer, no plot; trainings go on."""
         self._again.stop()
+        self.campaignSection.reviewRow.exit()
         self.statusLine.close()
         self.casesSection.source.close()
         self.learnSection.close()
@@ -111,8 +116,8 @@ class TrainWidget:
                 self._parameters = self.logic.parameters
                 self.casesSection.source.showSource()
             for section in (
-                *(self.setupSection, self.casesSection, self.learnSection),
-                *(self.runSection, self.resultSection),
+                *(self.setupSection, self.campaignSection, self.casesSection),
+                *(self.learnSection, self.runSection, self.resultSection),
             ):
                 section.refresh()
         finally:
