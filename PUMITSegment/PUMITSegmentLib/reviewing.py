@@ -14,6 +14,7 @@ from pumit.volume import Volume
 from PUMITSlicerLib.computing.background import BackgroundJob
 from PUMITSlicerLib.computing.compute import ComputeState
 from PUMITSlicerLib.computing.settings import ComputeMode
+from PUMITSlicerLib.label_layers import BINARY_LABELMAP, isEmptySegment
 from PUMITSlicerLib.mrml import addVolumeNode
 from PUMITSlicerLib.review import Reviewer, ReviewScan, ReviewSegment
 from PUMITSlicerLib.term_search import TermSearch
@@ -21,7 +22,6 @@ from PUMITSlicerLib.terms import newSegment
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.segments.at_place import showSegment
-from PUMITSegmentLib.segments.occupied import BINARY_LABELMAP
 from PUMITSegmentLib.segments.prepared_mask import prepare
 from PUMITSegmentLib.segments.provenance import byModel, setProvenance
 from PUMITSegmentLib.segments.rating import NOT_CHECKED, Rating, rate
@@ -142,7 +142,7 @@ class Reviewing:
         logic.takeResult(node, scan.volumeNode)
         logic.parameters.sourceVolume = scan.volumeNode
         logic.parameters.segmentation = node
-        filled = [each for each in segmentIDs(node) if showSegment(node, each)]
+        filled = [each for each in segmentIDs(node) if not isEmptySegment(node, each)]
         first = filled[:1] or segmentIDs(node)[:1]
         logic.selectSegment(first[0] if first else "")
         if filled:

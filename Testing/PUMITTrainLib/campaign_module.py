@@ -88,8 +88,16 @@ def train(campaign: Campaign, dice: float = 0.8) -> None:
     ready = tuple(s.id for s in campaign.scans() if s.is_truth and not s.is_validation)
     campaign.save_round(
         TrainingRound(
-            number, "finished", f"rounds/{number:03d}", ready[1:], ready[:1], True,
-            dice + 0.05 * number, dice if number > 1 else None, True, "model.safetensors",
+            number,
+            "finished",
+            f"rounds/{number:03d}",
+            ready[1:],
+            ready[:1],
+            True,
+            dice + 0.05 * number,
+            dice if number > 1 else None,
+            True,
+            "model.safetensors",
             sentence=f"Round {number}: Dice 0.85.",
         )  # fmt: skip
     )
@@ -192,8 +200,8 @@ class CampaignModules(TrainModule):
         """Cells of a scan in the list."""
         table = self.ui.campaignTable
         for row in range(table.rowCount):
-            if table.item(row, 0).text() == name:
-                return [table.item(row, column).text() for column in range(6)]
+            if table.item(row, 0).text().split("\n")[0] == name:
+                return [table.item(row, column).text() for column in range(4)]
         raise AssertionError(name)
 
     def key(self, letter: str) -> None:

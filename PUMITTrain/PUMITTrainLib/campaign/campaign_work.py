@@ -347,7 +347,7 @@ class CampaignWork:
         self.campaign, self.view, self.question = campaign, None, None
         self._undrawn.clear()
         self._parts.store.setValue(_FOLDER, str(campaign.folder))
-        self._status.waiting(_("The campaign is open."))
+        self._status.waiting(_("The large button says what comes next."))
         self.watch()
 
     def _take(self, campaign: Campaign, view: CampaignView) -> None:

@@ -10,8 +10,8 @@ from PUMITTrainLib.campaign.campaign_view import CampaignView
 from PUMITTrainLib.panel.widgets.table_cells import AMBER, GREY, Cell, TableCells
 from PUMITTrainLib.panel.widgets.times import inWords
 
-_SCAN, _PATIENT, _STATE, _WORD, _CLICKS, _AGREEMENT = range(6)
-_WIDTHS = {_PATIENT: 30, _STATE: 72, _WORD: 62, _CLICKS: 38, _AGREEMENT: 40}
+_SCAN, _STATE, _CLICKS, _AGREEMENT = range(4)
+_WIDTHS = {_STATE: 84, _CLICKS: 42, _AGREEMENT: 38}
 _THUMBNAIL = 32
 _MOST_ROWS = 6
 _GREEN = "#1f8f4e"
@@ -30,14 +30,14 @@ class CampaignList:
         self._logic = logic
         self._shown: tuple[ScanEntry, ...] = ()
         table = ui.campaignTable
-        headers = [_("Scan"), _("Pat."), _("State"), _("Word"), _("Clicks"), _("Dice")]
+        headers = [_("Scan"), _("State"), _("Clicks"), _("Dice")]
         self._cells = TableCells(table, headers)
         self._cells.setWidths(_WIDTHS, (_SCAN,))
         table.setIconSize(qt.QSize(_THUMBNAIL, _THUMBNAIL))
         table.verticalHeader().setDefaultSectionSize(_THUMBNAIL + 4)
         for column, tip in (
-            (_PATIENT, _("Scans with the same number are of one patient")),
-            (_WORD, _("Quality that is expected of the prediction")),
+            (_SCAN, _("Scans with the same number are of one patient")),
+            (_STATE, _("How far it is, and the quality that is expected of its prediction")),
             (_CLICKS, _("Clicks and other prompts that it took")),
             (_AGREEMENT, _("Agreement of the prediction with what was accepted: 1 is the same")),
         ):
@@ -128,16 +128,17 @@ def scanCells(
         openID: Identifier of the scan that is open here.
     """
     state, tip, color = stateInWords(scan, scan.id == openID)
-    isGood = scan.word == "good"
+    if scan.stored_state == "predicted" and scan.word == "good":
+        color = _GREEN
     isTold = scan.stored_state in ("accepted", "later") or scan.clicks
     seconds = _("{count} clicks, {time}").format(count=scan.clicks, time=inWords(scan.seconds))
     agreement = "" if scan.agreement is None else f"{scan.agreement:.2f}"
     classes = "\n".join(f"{name}: {dice:.2f}" for name, dice in scan.class_agreement.items())
+    patient = _("patient {number}").format(number=patients.get(scan.patient, "?"))
+    isOut = scan.stored_state == "left_out"
     return (
-        Cell(scan.name, str(scan.path), GREY if scan.stored_state == "left_out" else "", picture),
-        Cell(str(patients.get(scan.patient, ""))),
-        Cell(state, tip, color),
-        Cell(scan.word, _expected(scan), _GREEN if isGood else AMBER if scan.word else ""),
+        Cell(f"{scan.name}\n{patient}", str(scan.path), GREY if isOut else "", picture),
+        Cell(f"{state}\n{scan.word}" if scan.word else state, f"{tip}\n{_expected(scan)}", color),
         Cell(str(scan.clicks) if isTold else "", seconds if isTold else ""),
         Cell(agreement, classes),
     )

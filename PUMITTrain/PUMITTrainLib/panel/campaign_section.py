@@ -47,6 +47,9 @@ class CampaignSection:
         )
         ui.campaignActionButton.setStyleSheet("font-weight: bold; padding: 6px;")
         ui.campaignNewFrame.hide()
+        ui.campaignClassesEdit.placeholderText = _("those of the labels")
+        ui.campaignSeriesEdit.placeholderText = _("all series")
+        ui.campaignReviewerEdit.placeholderText = _("not written")
         for key, text in (
             (_FOLDER, _("A folder")),
             (_SCENE, _("The open scene")),
@@ -114,7 +117,7 @@ class CampaignSection:
         self.list.refresh()
         if view is None:
             return
-        ui.campaignTitleLabel.text = titleOf(view)
+        _say(ui.campaignTitleLabel, titleOf(view), ui.campaignFrame.width)
         self._showAction()
         self._showOptions(view)
 
@@ -146,7 +149,11 @@ class CampaignSection:
         words = _("What is {name!r} (in {count} scans)? It is remembered.")
         if question.count == 1:
             words = _("What is {name!r}? It is remembered.")
-        ui.campaignQuestionLabel.text = words.format(name=question.name, count=question.count)
+        _say(
+            ui.campaignQuestionLabel,
+            words.format(name=question.name, count=question.count),
+            ui.campaignFrame.width - _MARGINS,
+        )
         names = [one.name for one in work.view.classes]
         selector = ui.campaignAnswerSelector
         if [selector.itemData(i) for i in range(selector.count)] != [*names, ""]:
@@ -161,7 +168,7 @@ class CampaignSection:
         ui.campaignTrainingFrame.visible = bool(text)
         if not text:
             return
-        ui.campaignTrainingLabel.text = text
+        _say(ui.campaignTrainingLabel, text, ui.campaignFrame.width)
         ui.campaignTrainingBar.maximum = 0 if share is None else 1000
         if share is not None:
             ui.campaignTrainingBar.value = round(1000 * share)
@@ -174,16 +181,16 @@ class CampaignSection:
     def _showChart(self, view: CampaignView | None) -> None:
         ui = self._ui
         chart = view.chart if view is not None else CampaignChart()
-        ui.campaignChartSentence.text = chart.sentence
+        _say(ui.campaignChartSentence, chart.sentence, ui.campaignFrame.width)
         ui.campaignChartSentence.visible = bool(chart.sentence)
         curves = chartCurves(chart)
         ui.campaignChartLabel.visible = bool(curves)
-        width = max(ui.campaignChartLabel.parentWidget().width - _MARGINS, 80)
+        width = max(ui.campaignFrame.width - _MARGINS, 80)
         if not curves or self._drawn == (chart, width):
             return
         self._drawn = (chart, width)
         picture = drawCurves(
-            *(_("Rounds"), curves, (width, _CHART_HEIGHT)),
+            *(_("Round"), curves, (width, _CHART_HEIGHT)),
             isShare=True,
             widget=ui.campaignChartLabel,
         )
@@ -359,9 +366,22 @@ def chartCurves(chart: CampaignChart) -> list[Curve]:
     curves = []
     if clicks:
         most = max(max(c for _n, c in clicks), 1.0)
-        name = _("clicks per scan, now {count:.1f}").format(count=clicks[-1][1])
+        name = _("clicks per scan {count:.1f}").format(count=clicks[-1][1])
         curves.append(Curve(name, [(n, c / most) for n, c in clicks], _CLICKS))
     if dice:
-        name = _("Dice, now {dice:.2f}").format(dice=dice[-1][1])
+        name = _("Dice {dice:.2f}").format(dice=dice[-1][1])
         curves.append(Curve(name, dice, _DICE, isStrong=True))
     return curves
+
+
+def _say(label, text: str, room: int) -> None:
+    """Show a text that wraps, as high as it is and two lines at least, so that nothing jumps.
+
+    Args:
+        label: The label.
+        text: The text.
+        room: Width of the section; a label that is hidden has none yet.
+    """
+    label.text = text
+    needed = label.heightForWidth(max(room - _MARGINS, 80))
+    label.setMinimumHeight(max(needed, 2 * label.fontMetrics().lineSpacing()))

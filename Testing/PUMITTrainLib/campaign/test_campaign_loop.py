@@ -11,9 +11,7 @@ from campaign_module import CampaignModules, makeLab, makeScan
 from pumit.io.labels.label_file import read_label_file
 
 
-def test_the_whole_loop_on_eight_of_sixteen_scans(
-    modules: CampaignModules, tmp_path: Path
-) -> None:
+def test_the_whole_loop_on_eight_of_sixteen_scans(modules: CampaignModules, tmp_path: Path) -> None:
     import slicer
 
     ui, segment = modules.ui, modules.segment
@@ -64,7 +62,7 @@ def test_the_whole_loop_on_eight_of_sixteen_scans(
     modules.look()
     assert modules.checked.given.name == name
     assert modules.campaign.scan(name).stored_state == "predicted"
-    assert modules.campaign.scan(following).state == "predicted"
+    assert not modules.campaign.scan(following).checked_by
     modules.key("J")
     assert modules.campaign.scan(name).stored_state == "later"
     second = modules.checked.given.name
@@ -82,5 +80,5 @@ def test_the_whole_loop_on_eight_of_sixteen_scans(
     modules.look()
     assert modules.logic.campaign.view.name == "campaign"
     assert {s.name: s.stored_state for s in modules.logic.campaign.view.scans} == states
-    assert modules.row(name)[2] == "later"
+    assert modules.row(name)[1].startswith("later")
     assert modules.ui.campaignChartLabel.visible
