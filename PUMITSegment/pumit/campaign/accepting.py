@@ -49,20 +49,24 @@ def write_draft(label: Path | Segmentation, target: Path) -> None:
 
 
 def write_accepted(
-    label: Path | Segmentation | None,
+    label: str | Path | Segmentation | None,
     home: Path,
     read_volume: Callable[[], Volume],
     *,
+    image: Path,
+    name: str,
     classes: Sequence[CampaignClass],
     ignored: Sequence[str],
     reviewer: str,
 ) -> Path:
-    """Write an accepted label into a file of its own, which `put_in_place` gives its name.
+    """Write an accepted label into a new file, which `put_in_place` gives its name.
 
     Args:
         label: Label file, segments on the scan's grid, or None for no structure at all.
         home: Folder of the scan in the campaign.
         read_volume: Reads the scan.
+        image: First file of the scan.
+        name: Name of the scan.
         classes: Classes of the campaign, whose codes and colours are written.
         ignored: Names of segments that are of none of them.
         reviewer: Name that is written, or "".
@@ -72,18 +76,40 @@ def write_accepted(
     """
     if isinstance(label, Segmentation):
         volume, masks = label.volume, masks_of_segmentation(label, classes)
+        _require_grid(volume, image, name)
     else:
         volume = read_volume()
         masks = {}
         if label is not None:
             try:
-                masks = masks_of_files([label], volume, classes, ignored=ignored)
+                masks = masks_of_files([Path(label)], volume, classes, ignored=ignored)
             except VolumeError as error:
                 text = " ".join(str(error).split())
                 raise VolumeError(f"This label cannot be accepted: {text}") from None
     written = home / f".accepted-{secrets.token_hex(6)}.seg.nrrd"
     write_label(segmentation_of(masks, volume, classes, PERSON), volume, written, reviewer)
     return written
+
+
+def _require_grid(volume: Volume, image: Path, name: str) -> None:
+    """Refuse segments on another grid than the scan's, as far as the header of a file tells."""
+    from pumit.io.scans import IMAGE_SUFFIXES, suffix_of
+
+    if suffix_of(image, IMAGE_SUFFIXES) in (None, ".png", ".jpg", ".jpeg"):
+        return
+    import SimpleITK
+
+    reader = SimpleITK.ImageFileReader()
+    reader.SetFileName(str(image))
+    try:
+        reader.ReadImageInformation()
+    except RuntimeError:  # who made the segments could read it
+        return
+    if sorted(reader.GetSize()[:3]) != sorted(volume.shape):
+        there = " x ".join(map(str, volume.shape))
+        raise VolumeError(
+            f"This label is off the grid of {name}: it has {there} voxels; make it on the scan."
+        )
 
 
 def put_in_place(written: Path, target: Path, revision: int) -> None:

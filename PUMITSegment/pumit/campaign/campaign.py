@@ -2,7 +2,7 @@
 
     campaign.json                 classes, settings, rounds, patients kept for validation
     scans/<id>/state.json         how far a scan is, with a counter of changes
-    scans/<id>/lock               somebody has it open
+    scans/<id>/lock               a person has it open
     scans/<id>/label.seg.nrrd     accepted; `previous/` has what was accepted before
     scans/<id>/draft.seg.nrrd     begun, not accepted
     scans/<id>/prediction.seg.nrrd
@@ -24,7 +24,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pumit.campaign.entry import ScanEntry, ScanState, entry_of
+from pumit.campaign.entry import KnownPart, ScanEntry, ScanState, entry_of
 from pumit.campaign.labels import (
     CampaignClass,
     class_named,
@@ -70,7 +70,7 @@ LABEL, DRAFT, PREDICTION = "label.seg.nrrd", "draft.seg.nrrd", "prediction.seg.n
 STATE, LOCK, SCANS, ROUNDS = "state.json", "lock", "scans", "rounds"
 # Patients that are kept for validation: so much of all, within these bounds.
 VALIDATION_SHARE, FEWEST_PATIENTS, MOST_PATIENTS = 0.12, 2, 8
-SOMEBODY = "somebody"
+UNNAMED = "another person"
 
 
 class CampaignConflict(PumitError):
@@ -176,7 +176,7 @@ class Campaign:
         folder = Path(folder)
         if (folder / FILE).exists():
             raise PumitError(f"There is a campaign in {folder.name!r} already; open it.")
-        made = classes_of_rows(classes)
+        made = _known_classes(classes)
         try:
             (folder / SCANS).mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -266,7 +266,7 @@ class Campaign:
         Raises:
             PumitError: If a class is dropped while there are rounds, or two are the same.
         """
-        made = classes_of_rows(classes)
+        made = _known_classes(classes)
         before = {c.value: c for c in self.classes}
         if missing := before.keys() - {c.value for c in made}:
             name = before[min(missing)].name
@@ -377,7 +377,7 @@ class Campaign:
         holder = lock_holder(lock, now=now[0])
         if holder is None or not holder.is_alive:
             return entry
-        return replace(entry, state="checking", checked_by=holder.name or SOMEBODY)
+        return replace(entry, state="checking", checked_by=holder.name or UNNAMED)
 
     def _read(self, path: Path) -> dict[str, Any]:
         try:
@@ -672,12 +672,13 @@ class Campaign:
     def accept(
         self,
         scan: ScanEntry | str,
-        label: Path | Segmentation | None,
+        label: str | Path | Segmentation | None,
         reviewer: str | None = None,
         *,
         clicks: int = 0,
         seconds: float = 0.0,
         drawn: Sequence[str] = (),
+        known: KnownPart = "all",
         completes: bool = True,
     ) -> ScanEntry:
         """Accept a label: it counts as true from now on.
@@ -689,7 +690,9 @@ class Campaign:
             reviewer: Name of the person, where it is to be kept.
             clicks: Prompts that it took.
             seconds: Seconds that it took.
-            drawn: Classes that were drawn; empty for all.
+            drawn: Classes that were drawn; empty for all. What was not drawn is unknown, and not
+                learnt as background.
+            known: Part of the scan of which the label tells what is there.
             completes: Whether to write DICOM-SEG and copies and to measure at once; else call
                 `complete` later, on a thread.
 
@@ -713,6 +716,8 @@ class Campaign:
             label,
             home,
             lambda: self.volume(entry),
+            image=entry.path,
+            name=entry.name,
             classes=self.classes,
             ignored=self.ignored_names,
             reviewer=who,
@@ -729,6 +734,7 @@ class Campaign:
                 clicks=int(clicks),
                 seconds=round(float(seconds), 1),
                 drawn=tuple(drawn),
+                known=known,
                 agreement=None,
                 class_agreement={},
             )
@@ -891,7 +897,7 @@ class Campaign:
         return read_status(folder)
 
     def save_round(self, one: TrainingRound) -> None:
-        """Enter a round, in place of what was known of it."""
+        """Enter a round, or what is new of it."""
 
         def changed(content: dict[str, Any]) -> dict[str, Any]:
             rows = [row for row in content.get("rounds", ()) if row["number"] != one.number]
@@ -966,6 +972,18 @@ class Campaign:
         return self._update(self.scan(scan).id, lambda now: replace(now, word=word))
 
 
+def _known_classes(rows: Sequence[Any]) -> tuple[CampaignClass, ...]:
+    """Classes whose terms are known: an unknown one shall not be found out by an export."""
+    made = classes_of_rows(rows)
+    if any(c.terminology for c in made):
+        from pumit.export.terminology import concept_for
+
+        for c in made:
+            if c.terminology:
+                concept_for(c.terminology)
+    return made
+
+
 def _announced(paths: Sequence[Path]) -> list[Any]:
     from pumit.io.labels.label_source import announced_segments
 
@@ -973,7 +991,7 @@ def _announced(paths: Sequence[Path]) -> list[Any]:
 
 
 def _decided(now: ScanEntry) -> str:
-    who = now.reviewer or "Somebody else"
+    who = now.reviewer or "Another person"
     words = {
         "accepted": f"{who} has accepted {now.name} since you opened it",
         "left_out": f"{now.name} was left out since you opened it",

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 ScanState = Literal["open", "labelled", "predicted", "checking", "accepted", "later", "left_out"]
+KnownPart = Literal["all", "slices", "strokes"]
 # Not kept in the file: where the scan is at present, and who has it open.
 _COMPUTED = ("path", "checked_by", "is_validation", "stored_state")
 
@@ -27,7 +28,7 @@ class ScanEntry:
         digest: Fingerprint of its content, by which it is found again.
         size: Size of its first file, bytes; 0 for DICOM.
         order: Place in the list.
-        state: How far it is. *checking* while somebody has it open; *labelled* if it came with
+        state: How far it is. *checking* while a person has it open; *labelled* if it came with
             labels of a person.
         word: Quality of its prediction in a word, or why it cannot be read.
         expected: Class to the overlap that is expected of its prediction, 0 to 1.
@@ -39,11 +40,13 @@ class ScanEntry:
         reviewer: Name of the person who accepted it, where given.
         accepted_at: When, ISO 8601; for people, nothing is ordered by it.
         drawn: Classes that were drawn in it; empty for all.
+        known: Part of the scan of which its label tells what is there: all, slices with any label,
+            or strokes.
         before: State before it was accepted.
         revision: Counter of its changes.
         decided: Revision of the last decision of a person.
         path: Its first file or its folder, at present.
-        checked_by: Name of who has it open; "somebody" where no name was given.
+        checked_by: Name of who has it open; "another person" where no name was given.
         is_validation: Whether its patient is kept for validation.
         stored_state: State without regard of who has it open.
     """
@@ -69,6 +72,7 @@ class ScanEntry:
     reviewer: str = ""
     accepted_at: str = ""
     drawn: tuple[str, ...] = ()
+    known: KnownPart = "all"
     before: ScanState = "open"
     revision: int = 0
     decided: int = 0

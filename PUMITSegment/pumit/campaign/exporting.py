@@ -110,12 +110,13 @@ def _data_set(campaign: Campaign, target: Path, *, is_msd: bool) -> str:
 def _values(
     campaign: Campaign, scan: ScanEntry, volume: Volume, ignored: int
 ) -> tuple[npt.NDArray[np.uint8], bool]:
-    """Values of the classes; where not all were drawn, what is unknown is to be ignored."""
+    """Values of the classes; where not all is known, what is not drawn is to be ignored."""
     classes = campaign.classes
     masks = masks_of_files(
         campaign.label_paths(scan), volume, classes, ignored=campaign.ignored_names
     )
     is_partial = bool(scan.drawn) and {c.name for c in classes} > set(scan.drawn)
+    is_partial |= scan.known != "all"
     labels = np.full(volume.shape, ignored if is_partial else 0, dtype=np.uint8)
     for c in classes:
         if c.name in masks:
@@ -239,7 +240,7 @@ def write_origin_page(campaign: Campaign, target: Path) -> str:
                 "Dice: of the automatic model on the validation scans, mean of scans and classes.",
                 "Clicks and agreement: of the scans accepted with the help of that round's model; "
                 "agreement is the Dice of its prediction and what was accepted.",
-                "A prediction that nobody accepted neither trained nor validated a model.",
+                "A prediction that was not accepted neither trained nor validated a model.",
             )
         ),
     ]

@@ -106,7 +106,7 @@ def masks_of_files(
         ignored: Names of segments that are none of them.
 
     Raises:
-        VolumeError: If it cannot be read, lies on another grid, or holds what no class names.
+        VolumeError: If it cannot be read, is on another grid, or holds what no class names.
     """
     from pumit.io.labels.label_source import read_all_labels
 
@@ -223,7 +223,7 @@ def keep_copy(path: Path, revision: int) -> None:
 def class_dice(
     one: Mapping[str, npt.NDArray[np.bool_]], other: Mapping[str, npt.NDArray[np.bool_]]
 ) -> dict[str, float]:
-    """Dice of each class that is in either; a class that is in one alone has 0."""
+    """Dice of each class that is in either; a class that only one has gets 0."""
     found = {}
     for name in sorted(one.keys() | other.keys()):
         if name not in one or name not in other:

@@ -13,7 +13,7 @@ from pumit.campaign.entry import ScanEntry
 
 ScanOrder = Literal["uncertain", "list", "random"]
 EMBEDDING = "embedding.json"
-# Of a scan without a prediction, whose certainty nobody knows.
+# Of a scan without a prediction, whose certainty is not known.
 _UNKNOWN_CERTAINTY = 0.5
 _VARIETY_WEIGHT = 0.5
 

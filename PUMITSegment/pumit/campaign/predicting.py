@@ -69,7 +69,7 @@ def model_in_use(campaign: Campaign) -> CampaignModel | None:
 def installed_model_for(classes: Sequence[CampaignClass]) -> str:
     """The installed automatic model that knows most of some classes; "" where none knows any.
 
-    Models whose licence nobody has agreed to are passed over.
+    Models whose licence the user has not agreed to are passed over.
     """
     from pumit.errors import StructureError
     from pumit.models.card import installed_models

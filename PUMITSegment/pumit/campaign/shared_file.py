@@ -30,7 +30,7 @@ READ_TRIES = 5
 
 
 class LockTaken(PumitError):
-    """A scan that somebody else checks, or a file that another computer writes."""
+    """A scan that another person checks, or a file that another computer writes."""
 
 
 @dataclass(frozen=True)
@@ -103,10 +103,10 @@ class ShareLock:
         if not self._create():
             holder = lock_holder(path, stale_s=stale_s)
             if holder is not None and holder.is_alive:
-                raise LockTaken(f"{holder.name or 'Somebody else'} has it open.")
+                raise LockTaken(f"{holder.name or 'Another person'} has it open.")
             self._remove(holder)
             if not self._create():
-                raise LockTaken("Somebody else has just opened it.")
+                raise LockTaken("Another person has just opened it.")
 
     def _create(self) -> bool:
         try:
@@ -131,7 +131,7 @@ class ShareLock:
 
     @property
     def is_held(self) -> bool:
-        """Whether nobody has taken it since."""
+        """Whether it was not taken since."""
         holder = lock_holder(self._path, now=0.0)
         return holder is not None and holder.token == self._token
 

@@ -30,6 +30,8 @@ FEWEST_TRAINED = 2
 WARM_RATE = 0.5
 # What a rough figure may fall by before a new model is turned down.
 ROUGH_LOSS = 0.05
+# Steps that are planned on a busy computer are too few for a quiet one: the time decides.
+MORE_STEPS = 3
 # Part of a training's time that refining the clicks gets.
 CLICK_SHARE = 0.5
 # Few weights at first, all when there is enough to learn from.
@@ -146,20 +148,22 @@ def _train(campaign: Campaign, one: TrainingRound, device: str) -> Path:
 
 def _planned(campaign: Campaign, one: TrainingRound, device: str) -> dict[str, Any]:
     """The recipe: as in the round before, with its weights; the first one is planned."""
-    data = _data(campaign, one)
+    data, time = _data(campaign, one), _time(campaign.settings.training_seconds, device)
     used = used_round(campaign.rounds)
     if used is not None:
         from pumit.training.recipes.reader import read_yaml
 
         before = read_yaml(campaign.folder / used.folder / PLAN)
-        schedule = dict(before["schedule"])
+        schedule = {**before["schedule"], **time}
         if "initial" not in before:
             schedule["learning_rate"] *= WARM_RATE
-        initial = str(campaign.folder / used.model)
         return {
-            **before, "name": _name(campaign, one), "data": data, "initial": initial,
-            "schedule": {**schedule, "seconds": campaign.settings.training_seconds},
-        }  # fmt: skip
+            **before,
+            "name": _name(campaign, one),
+            "data": data,
+            "initial": str(campaign.folder / used.model),
+            "schedule": schedule,
+        }
     from pumit.training.planning.planner import plan_training
 
     given = {
@@ -171,7 +175,20 @@ def _planned(campaign: Campaign, one: TrainingRound, device: str) -> dict[str, A
     planned = plan_training(
         given, Path, source="the campaign", preset="quick", goal="automatic", device=device
     )
-    return planned.recipe
+    schedule = {**planned.recipe["schedule"], **time}
+    schedule["steps"] *= MORE_STEPS
+    return {**planned.recipe, "schedule": schedule}
+
+
+def _time(seconds: float, device: str) -> dict[str, Any]:
+    """Time of a training: on a CPU that of its cores, as other programs go first."""
+    from pumit.inference.loading import pick_device
+    from pumit.system.machine import usable_cores
+
+    if pick_device(device).type != "cpu":
+        return {"seconds": seconds, "clock": "wall"}
+    cores = min(usable_cores(), int(os.environ.get("OMP_NUM_THREADS") or usable_cores()))
+    return {"seconds": seconds * max(1, cores), "clock": "processor"}
 
 
 def _with_clicks(campaign: Campaign, one: TrainingRound, device: str) -> TrainingRound:
@@ -194,7 +211,7 @@ def _with_clicks(campaign: Campaign, one: TrainingRound, device: str) -> Trainin
             "data": _data(campaign, one),
             "validation": {"answers": 8, "scenes": 4},
             "schedule": {
-                "seconds": campaign.settings.training_seconds * CLICK_SHARE,
+                **_time(campaign.settings.training_seconds * CLICK_SHARE, device),
                 "validate_every": 100,
             },
         }
@@ -219,8 +236,9 @@ def _with_clicks(campaign: Campaign, one: TrainingRound, device: str) -> Trainin
 def _data(campaign: Campaign, one: TrainingRound) -> dict[str, Any]:
     """Cases by their identifiers, which tell nothing in a log."""
     from pumit.io.file_part import with_part
+    from pumit.training.recipes.labelled import CaseEntry
 
-    cases = []
+    cases: list[dict[str, Any]] = []
     for key in (*one.trained, *one.validated):
         scan = campaign.scan(key)
         paths = campaign.locate(scan)
@@ -229,9 +247,13 @@ def _data(campaign: Campaign, one: TrainingRound) -> dict[str, Any]:
         labels = [str(path) for path in campaign.label_paths(scan)]
         if not labels:
             raise PumitError(f"{scan.name} is not accepted any more; train again.")
-        cases.append(
-            {"name": key, "images": list(map(str, paths)), "label": labels, "patient": scan.patient}
-        )
+        row = {
+            "name": key, "images": list(map(str, paths)), "label": labels, "patient": scan.patient
+        }  # fmt: skip
+        if "drawn" in CaseEntry.model_fields and scan.stored_state == "accepted":
+            # A class without a segment is not there, unless the person has not looked for it.
+            row |= {"drawn": list(scan.drawn) or "all", "known": scan.known}
+        cases.append(row)
     return {
         "cases": cases,
         "classes": [c.as_row() for c in campaign.classes],

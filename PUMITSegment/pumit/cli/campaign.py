@@ -65,6 +65,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     accept.add_argument(
         "--drawn", action="append", default=[], metavar="CLASS", help="only these were drawn"
     )
+    accept.add_argument(
+        "--known",
+        choices=("all", "slices", "strokes"),
+        default="all",
+        help="what the label tells of: all, slices with labels, or what is drawn",
+    )
     for name, text in (
         ("undo", "take the acceptance of a scan back"),
         ("later", "put a scan behind the others"),
@@ -76,6 +82,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     renamed.add_argument("segment", help="name of the segments")
     renamed.add_argument("class_name", nargs="?", metavar="CLASS", help="the class; without, none")
     train = action("train", "train on the accepted scans, in the background of other programs")
+    train.add_argument(
+        "--foreground", action="store_true", help="as fast as other programs, such as at night"
+    )
     train.add_argument("--predict", action="store_true", help="then predict the open scans")
     train.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1")
     predict = action("predict", "predict the open scans")
@@ -215,7 +224,13 @@ def _accept(args: argparse.Namespace) -> None:
     elif label is not None and not label.exists():
         raise PumitError(f"There is no file {label.name!r}; check the path.")
     made = campaign.accept(
-        scan, label, args.reviewer, clicks=args.clicks, seconds=args.took, drawn=args.drawn
+        scan,
+        label,
+        args.reviewer,
+        clicks=args.clicks,
+        seconds=args.took,
+        drawn=args.drawn,
+        known=args.known,
     )
     _tell(args, made)
 
@@ -254,7 +269,8 @@ def _train(args: argparse.Namespace) -> None:
     from pumit.campaign.training import train_round, work_in_background
 
     campaign = Campaign.open(args.folder)
-    work_in_background()
+    if not args.foreground:
+        work_in_background()
     # Progress of the training itself are lines of JSON, as of `pumit train`.
     one = train_round(campaign, device=args.device)
     if args.json:

@@ -6,33 +6,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from pumit.campaign import Campaign, ScanEntry
 from pumit.export.labelmap import write_labels
 from pumit.export.volume_file import write_volume_file
 from pumit.segmentation import Algorithm, Segment, Segmentation
-from pumit.volume import Volume
-
-SHAPE = (12, 16, 16)
-
-
-def make_scan(seed: int) -> tuple[Volume, np.ndarray]:
-    """A bright ball, and a brighter one inside of it, in noise."""
-    random = np.random.default_rng(seed)
-    grid = np.stack(np.meshgrid(*map(np.arange, SHAPE), indexing="ij"), axis=-1)
-    middle = np.array(SHAPE) / 2 + random.uniform(-1.5, 1.5, 3)
-    distance = np.linalg.norm(grid - middle, axis=-1)
-    labels = np.zeros(SHAPE, np.uint8)
-    labels[distance < 5] = 1
-    labels[distance < 2.5] = 2
-    array = 100.0 * labels + random.normal(0, 5, SHAPE)
-    return Volume(array.astype(np.int16), (2.0, 1.0, 1.0)), labels
+from two_balls import make_scan
 
 
 @pytest.fixture
 def make_folder(tmp_path: Path) -> Callable[..., Path]:
-    """Makes a folder of scans, the first so many of them labelled."""
+    """Makes a folder of scans, the first of them labelled."""
 
     def make(count: int = 4, labelled: int = 0, name: str = "lab") -> Path:
         folder = tmp_path / name

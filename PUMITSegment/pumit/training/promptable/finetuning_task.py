@@ -149,4 +149,5 @@ def _some(embedding: ImageEmbedding, chosen: Tensor) -> ImageEmbedding:
         quarter=embedding.quarter[chosen],
         tokens=embedding.tokens[chosen],
         anisotropy=embedding.anisotropy,
+        classes=None if embedding.classes is None else embedding.classes[chosen],
     )

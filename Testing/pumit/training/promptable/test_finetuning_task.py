@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from labelled_scans import ball_and_box
+from pumit.networks.build import build_network
 from pumit.networks.promptable.network import PromptableNetwork
 from pumit.training.promptable.fields import FieldBatch
 from pumit.training.promptable.finetuning_task import ClickTask, difference
@@ -63,6 +65,17 @@ def test_an_unchanged_network_has_nothing_to_unlearn(
     learnt = largest_gradient(task, batch_of(task, da0, is_real=True))
     assert kept < 1e-5
     assert learnt > 100 * max(kept, 1e-8)
+
+
+def test_the_decoder_of_a_network_with_class_vectors_is_trained(
+    tiny_sizes: dict[str, Any], own: OwnScans
+) -> None:
+    torch.manual_seed(0)
+    network = build_network("promptable", **tiny_sizes, class_channels=4)
+    assert isinstance(network, PromptableNetwork)
+    network.image_encoder.requires_grad_(False)
+    task = task_of(network, own)
+    assert largest_gradient(task, batch_of(task, next(iter(own.degrees)), is_real=False)) < 1e-5
 
 
 def test_a_changed_network_is_drawn_back_unless_nothing_is_kept(

@@ -1,0 +1,169 @@
+"""Whatever goes wrong is one line, and no accepted label is lost."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pumit.campaign import Campaign, CampaignConflict
+from pumit.errors import DiskFullError, PumitError, VolumeError
+from pumit.export.labelmap import write_labels
+from pumit.volume import Volume
+
+Make = Callable[..., Campaign]
+
+
+def one_line(error: BaseException) -> bool:
+    return "\n" not in str(error)
+
+
+def test_label_off_the_grid_is_refused(make_campaign: Make, tmp_path: Path) -> None:
+    campaign = make_campaign(1)
+    scan = campaign.scans()[0]
+    other = Volume(np.zeros((12, 16, 16), np.uint8), (2.0, 1.0, 1.0), origin_lps=(40, 0, 0))
+    labels = np.zeros(other.shape, np.uint8)
+    labels[5] = 1
+    write_labels(labels, other, tmp_path / "off.nii.gz")
+    with pytest.raises(VolumeError, match="cannot be accepted") as raised:
+        campaign.accept(scan, tmp_path / "off.nii.gz")
+    assert one_line(raised.value)
+    assert campaign.scan(scan).state == "open"
+    assert [f.name for f in campaign.home(scan).iterdir()] == ["state.json"]
+
+
+def test_segments_off_the_grid_are_refused(make_campaign: Make, truth_of: Callable) -> None:
+    campaign = make_campaign(2)
+    scan = campaign.scans()[0]
+    right = truth_of(scan)
+    smaller = replace(right.volume, array=right.volume.array[1:])
+    parts = tuple(replace(s, mask=s.mask[1:]) for s in right.segments)
+    with pytest.raises(VolumeError, match="off the grid of scan00"):
+        campaign.accept(scan, replace(right, volume=smaller, segments=parts))
+
+
+def test_scan_that_cannot_be_read_is_one_line(make_campaign: Make, make_folder: Callable) -> None:
+    folder = make_folder(2, name="odd")
+    (folder / "images" / "scan00.nii.gz").write_bytes(b"no scan" * 100)
+    campaign = Campaign.create(folder.parent / "c", [folder], ["outer"])
+    broken = next(s for s in campaign.scans() if s.name == "scan00")
+    with pytest.raises(VolumeError, match=r"^scan00 cannot be read: ") as raised:
+        campaign.volume(broken)
+    assert one_line(raised.value)
+
+
+def test_full_disk_changes_nothing(
+    make_campaign: Make, truth_of: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    campaign = make_campaign(2)
+    scan = campaign.accept(campaign.scans()[0], truth_of(campaign.scans()[0]), "Ada")
+    before = (campaign.home(scan) / "label.seg.nrrd").read_bytes()
+    monkeypatch.setattr("pumit.system.atomic._is_full", lambda folder: True)
+    with pytest.raises(DiskFullError, match="disk is full") as raised:
+        campaign.accept(scan, None, "Bob")
+    assert one_line(raised.value)
+    monkeypatch.undo()
+    assert (campaign.home(scan) / "label.seg.nrrd").read_bytes() == before
+    assert campaign.scan(scan).reviewer == "Ada"
+    assert not list(campaign.home(scan).glob(".accepted-*"))
+
+
+def test_disk_that_fills_up_before_the_copy_leaves_the_label(
+    make_campaign: Make, truth_of: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    campaign = make_campaign(2)
+    scan = campaign.accept(campaign.scans()[0], truth_of(campaign.scans()[0]))
+    before = (campaign.home(scan) / "label.seg.nrrd").read_bytes()
+
+    def full(source: Path, target: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("pumit.campaign.labels.shutil.copyfile", full)
+    with pytest.raises(DiskFullError):
+        campaign.accept(scan, None)
+    assert (campaign.home(scan) / "label.seg.nrrd").read_bytes() == before
+
+
+def test_of_many_acceptances_at_once_one_counts(make_campaign: Make, truth_of: Callable) -> None:
+    campaign = make_campaign(2)
+    scan = campaign.scans()[0]
+    ends: list[str] = []
+
+    def accept(name: str) -> None:
+        own = Campaign.open(campaign.folder)
+        try:
+            ends.append(own.accept(scan, truth_of(scan), name).reviewer)
+        except CampaignConflict:
+            ends.append("conflict")
+
+    threads = [threading.Thread(target=accept, args=(f"p{i}",)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert ends.count("conflict") == 3
+    assert len(list(campaign.home(scan).glob("conflict-*"))) == 3
+
+
+def test_clock_that_is_wrong_orders_nothing(
+    make_campaign: Make, truth_of: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    campaign = make_campaign(2)
+    first = campaign.scans()[0]
+    accepted = campaign.accept(first, truth_of(first), "Ada")
+    state = campaign.home(first) / "state.json"
+    os.utime(state, (4e9, 4e9))
+    again = Campaign.open(campaign.folder)
+    made = again.accept(again.scan(first), None, "Bob")
+    assert made.revision > accepted.revision
+    assert campaign.scan(first).reviewer == "Bob"
+
+
+def test_writer_that_was_killed_blocks_nobody_for_long(
+    make_campaign: Make, truth_of: Callable
+) -> None:
+    campaign = make_campaign(2)
+    scan = campaign.scans()[0]
+    left = campaign.home(scan) / "state.json.writing"
+    left.write_text("")
+    os.utime(left, (1e9, 1e9))
+    assert campaign.accept(scan, truth_of(scan)).state == "accepted"
+    assert not left.exists()
+
+
+def test_read_only_scans_are_labelled_all_the_same(make_campaign: Make, truth_of: Callable) -> None:
+    campaign = make_campaign(1)
+    scan = campaign.scans()[0]
+    scan.path.chmod(0o400)
+    scan.path.parent.chmod(0o500)
+    try:
+        assert campaign.accept(scan, truth_of(scan)).state == "accepted"
+    finally:
+        scan.path.parent.chmod(0o700)
+
+
+def test_campaign_that_is_none_or_there_already_is_one_line(
+    make_campaign: Make, tmp_path: Path
+) -> None:
+    campaign = make_campaign(1)
+    with pytest.raises(PumitError, match="There is a campaign in 'campaign' already"):
+        Campaign.create(campaign.folder, [tmp_path / "lab"])
+    (tmp_path / "plain").mkdir()
+    with pytest.raises(PumitError, match="There is no campaign in 'plain'"):
+        Campaign.open(tmp_path / "plain")
+    with pytest.raises(PumitError, match="There is no file or folder 'nowhere'"):
+        Campaign.create(tmp_path / "new", [tmp_path / "nowhere"])
+    assert not (tmp_path / "new").exists()
+
+
+def test_two_classes_of_one_name_are_refused(make_folder: Callable, tmp_path: Path) -> None:
+    folder = make_folder(1)
+    with pytest.raises(PumitError, match="share the name"):
+        Campaign.create(tmp_path / "c", [folder], ["liver", "Liver"])
+    with pytest.raises(PumitError, match="nonsense"):
+        Campaign.create(tmp_path / "c", [folder], [{"name": "a", "terminology": "nonsense"}])

@@ -1,0 +1,104 @@
+"""`pumit campaign`: the whole loop from the command line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pumit.campaign import Campaign
+from pumit.cli.main import main
+from pumit.export.write import write_segmentation
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Runs the command."""
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        status = main(["campaign", *map(str, arguments)])
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return run
+
+
+def test_a_campaign_from_the_command_line(
+    run: Any, make_folder: Callable, truth_of: Callable, tmp_path: Path
+) -> None:
+    folder, place = make_folder(4, 1), tmp_path / "campaign"
+    status, out, err = run("new", place, folder, "--class", "outer", "--class", "inner=tumour")
+    assert status == 0, err
+    assert "4 scans: 1 labelled, 3 open" in out
+    status, out, _ = run("next", place, "--order", "list", "--json")
+    found = json.loads(out)
+    assert found["sentence"] == "Open the next scan"
+    assert found["scan"]["name"] == "scan01"
+    assert found["scan"]["shown"] is None
+    scan = Campaign.open(place).scan("scan01")
+    write_segmentation(truth_of(scan), tmp_path / "mine.seg.nrrd")
+    status, out, err = run("accept", place, "scan01", tmp_path / "mine.seg.nrrd", "--reviewer", "A")
+    assert status == 0, err
+    assert "scan01: accepted" in out
+    run("later", place, "scan02")
+    run("leave-out", place, "scan03")
+    status, out, _ = run("status", place, "--json")
+    content = json.loads(out)
+    states = {s["name"]: s["state"] for s in content["scans"]}
+    assert states == {
+        "scan00": "labelled", "scan01": "accepted", "scan02": "later", "scan03": "left_out"
+    }  # fmt: skip
+    assert content["classes"][1]["terminology"] == "tumour"
+    run("undo", place, "scan01")
+    run("take-in", place, "scan03")
+    _, out, _ = run("status", place)
+    assert "1 labelled, 2 open, 1 later" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("accept", "CAMPAIGN", "scan09"), "There is no scan 'scan09' in this campaign."),
+        (("accept", "CAMPAIGN", "scan00"), "has no draft and no prediction"),
+        (("accept", "CAMPAIGN", "scan00", "gone.nii"), "There is no file 'gone.nii'"),
+        (("undo", "CAMPAIGN", "scan00"), "is not accepted"),
+        (("predict", "CAMPAIGN"), "There is no model yet"),
+        (("train", "CAMPAIGN"), "Two patients at least must be labelled"),
+        (("export", "CAMPAIGN", "nnunet", "-o", "out"), "No scan is accepted yet"),
+        (("export", "CAMPAIGN", "model", "-o", "a.pumit.zip"), "There is no model yet"),
+        (("status", "nowhere"), "not there any more"),
+    ],
+)
+def test_bad_input_is_one_line(
+    run: Any, make_campaign: Callable, arguments: tuple[str, ...], sentence: str
+) -> None:
+    campaign = make_campaign(1)
+    given = [str(campaign.folder) if a == "CAMPAIGN" else a for a in arguments]
+    status, _, err = run(*given)
+    assert status == 2
+    assert err.count("\n") == 1
+    assert sentence in err
+
+
+def test_exports_are_read_again(run: Any, make_campaign: Callable, tmp_path: Path) -> None:
+    from pumit.training.data.labelled_set import cases_of_folder
+
+    campaign = make_campaign(3, 2)
+    campaign.accept(campaign.scans()[2], None, "Ada", clicks=3, seconds=60)
+    for kind in ("nnunet", "msd"):
+        status, _, err = run("export", campaign.folder, kind, "-o", tmp_path / kind)
+        assert status == 0, err
+        found = cases_of_folder(tmp_path / kind)
+        assert len(found.data.cases) == 3
+        assert [c.label.name for c in found.data.classes] == ["outer", "inner"]
+        assert not found.problems
+        again = Campaign.create(tmp_path / f"again-{kind}", [tmp_path / kind])
+        assert [s.state for s in again.scans()] == ["labelled"] * 3
+    status, _, err = run("export", campaign.folder, "page", "-o", tmp_path / "page.html")
+    assert status == 0, err
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "How the data set was made" in page
+    assert "Ada" in page
+    assert "scan00" not in page

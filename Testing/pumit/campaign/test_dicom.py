@@ -1,0 +1,77 @@
+"""A campaign on DICOM: found in trees, accepted as DICOM-SEG, and without who the patient is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pydicom
+import pytest
+from pumit.campaign import Campaign, ScanEntry
+from pumit.export.dicom_series import write_dicom_series
+from pumit.segmentation import Algorithm, Segment, Segmentation
+from two_balls import make_scan
+
+
+@pytest.fixture
+def dicom_campaign(tmp_path: Path) -> Campaign:
+    """Three series of two patients."""
+    for number, patient in enumerate(("Doe", "Doe", "Roe")):
+        volume, _ = make_scan(number)
+        folder = tmp_path / "pacs" / f"case{number}" / "ct"
+        folder.parent.mkdir(parents=True)
+        write_dicom_series(volume, folder, patient_name=f"{patient}^J", patient_id=f"{patient}-77")
+    return Campaign.create(tmp_path / "campaign", [tmp_path / "pacs"], ["outer", "inner"])
+
+
+def truth(campaign: Campaign, scan: ScanEntry) -> Segmentation:
+    _, labels = make_scan(int(scan.name.partition("/")[0][-1]))
+    volume = campaign.volume(scan)
+    segments = tuple(Segment(n, labels == i) for i, n in enumerate(("outer", "inner"), start=1))
+    return Segmentation(volume, segments, Algorithm("PUMIT default", "1"))
+
+
+def test_series_of_a_tree_are_scans_and_know_their_patients(dicom_campaign: Campaign) -> None:
+    scans = dicom_campaign.scans()
+    assert [s.name for s in scans] == ["case0/ct", "case1/ct", "case2/ct"]
+    assert all(s.series for s in scans)
+    assert scans[0].patient == scans[1].patient != scans[2].patient
+
+
+def test_no_patient_is_written(dicom_campaign: Campaign) -> None:
+    scan = dicom_campaign.scans()[0]
+    dicom_campaign.accept(scan, truth(dicom_campaign, scan))
+    written = [f for f in dicom_campaign.folder.rglob("*.json") if f.is_file()]
+    assert written
+    for file in written:
+        assert not {b"Doe", b"Roe"} & {n for n in (b"Doe", b"Roe") if n in file.read_bytes()}
+
+
+def test_accepted_label_is_dicom_seg_with_reviewer(dicom_campaign: Campaign) -> None:
+    scan = dicom_campaign.scans()[0]
+    dicom_campaign.accept(scan, truth(dicom_campaign, scan), "Ada")
+    seg = pydicom.dcmread(dicom_campaign.home(scan) / "label.dcm")
+    assert seg.ContentCreatorName == "Ada"
+    assert seg.ContentDate
+    assert [s.SegmentLabel for s in seg.SegmentSequence] == ["outer", "inner"]
+    assert seg.SegmentSequence[0].SegmentAlgorithmType == "SEMIAUTOMATIC"
+
+
+def test_moved_series_is_found_by_its_identifier(dicom_campaign: Campaign) -> None:
+    scan = dicom_campaign.scans()[0]
+    moved = scan.path.parents[1] / "elsewhere"
+    scan.path.rename(moved)
+    assert dicom_campaign.locate(scan) == (moved,)
+
+
+def test_dicom_seg_beside_a_series_is_its_label(
+    dicom_campaign: Campaign, tmp_path: Path, make_folder: Callable
+) -> None:
+    scan = dicom_campaign.scans()[0]
+    dicom_campaign.accept(scan, truth(dicom_campaign, scan))
+    seg = scan.path.parent / "seg.dcm"
+    seg.write_bytes((dicom_campaign.home(scan) / "label.dcm").read_bytes())
+    again = Campaign.create(tmp_path / "again", [tmp_path / "pacs"])
+    assert [c.name for c in again.classes] == ["outer", "inner"]
+    assert sum(s.state == "labelled" for s in again.scans()) == 1
+    assert len(again.scans()) == 3

@@ -1,0 +1,191 @@
+"""A round: trained on what people accepted, judged on patients kept back, used if better."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pumit.campaign import Campaign, CampaignSettings, TrainingRound
+from pumit.campaign.predicting import CampaignModel, embed_scans, predict_open
+from pumit.campaign.training import train_round
+from pumit.errors import PumitError, TrainingError
+from pumit.io.labels.label_file import named_segments
+from pumit.training.recipes.reader import read_yaml
+from pumit.training.run.control import RunStopped
+
+TINY: dict[str, Any] = {
+    "task": "segmentation",
+    "network": "pumit_segmentation_small",
+    "network_sizes": {
+        "dim": 24,
+        "depth": 4,
+        "num_heads": 2,
+        "hidden": 32,
+        "taps": [1, 2, 3, 4],
+        "detail_widths": [8, 8],
+        "pyramid_widths": [8, 8, 8, 8],
+    },
+    "plan": {"patch_size": [16, 32, 32], "batch_size": 2},
+    "device": "cpu",
+    "threads": 1,
+    "schedule": {"steps": 2, "learning_rate": 4e-3, "warm_up": 1},
+}
+SETTINGS = CampaignSettings(training_seconds=60, refines_clicks=False)
+
+
+@pytest.fixture
+def tiny_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans networks that train in a second."""
+
+    def plan(given: dict[str, Any], *_: Any, **__: Any) -> SimpleNamespace:
+        return SimpleNamespace(recipe={**TINY, **given, "schedule": TINY["schedule"]})
+
+    monkeypatch.setattr("pumit.training.planning.planner.plan_training", plan)
+
+
+@pytest.fixture
+def fake_run(monkeypatch: pytest.MonkeyPatch, tiny_plan: None) -> dict[str, Any]:
+    """A training that takes no time, and figures that a test sets."""
+    known: dict[str, Any] = {"dice": {}, "trained": []}
+
+    def finetune(plan: Any, folder: Any, **_: Any) -> Any:
+        known["trained"].append(read_yaml(plan))
+        if error := known.pop("error", None):
+            raise error
+        (folder / "model.safetensors").write_bytes(b"")
+        return folder / "model.safetensors"
+
+    def judge(_: Any, model: CampaignModel, __: Any, **___: Any) -> tuple[float, dict[str, float]]:
+        return known["dice"][model.number], {}
+
+    monkeypatch.setattr("pumit.training.train.finetune", finetune)
+    monkeypatch.setattr("pumit.campaign.training.judge", judge)
+    return known
+
+
+def accept_next(campaign: Campaign, truth_of: Callable, count: int) -> None:
+    for _ in range(count):
+        scan = campaign.next_scan()
+        assert scan is not None
+        campaign.accept(scan, truth_of(scan), clicks=1)
+
+
+def test_only_what_people_labelled_trains_or_validates(
+    make_campaign: Callable, truth_of: Callable, fake_run: dict[str, Any]
+) -> None:
+    campaign = make_campaign(12, 4, settings=SETTINGS)
+    predicted = campaign.scans()[-1]
+    campaign.set_prediction(predicted, number=0, word="good", expected={"outer": 0.99})
+    fake_run["dice"] = {1: 0.8}
+    one = train_round(campaign)
+    used = {case["name"] for case in fake_run["trained"][0]["data"]["cases"]}
+    assert used == {s.id for s in campaign.scans() if s.is_truth}
+    assert len(one.trained) == 3
+    assert one.is_rough
+    assert one.is_used
+    assert one.sentence == "Round 1: Dice 0.80 on 1 scan (rough): taken into use."
+
+
+def test_model_is_used_only_if_it_is_better_on_the_fixed_patients(
+    make_campaign: Callable, truth_of: Callable, fake_run: dict[str, Any]
+) -> None:
+    campaign = make_campaign(16, 4, settings=SETTINGS)
+    fake_run["dice"] = {1: 0.8, 2: 0.85, 3: 0.84}
+    train_round(campaign)
+    accept_next(campaign, truth_of, 6)
+    second = train_round(campaign)
+    assert not second.is_rough
+    assert set(second.validated) <= set(campaign.validation.scans)
+    assert set(second.validated).isdisjoint(second.trained)
+    assert (second.dice, second.dice_before, second.is_used) == (0.85, 0.8, True)
+    recipe = fake_run["trained"][1]
+    assert recipe["initial"] == str(campaign.folder / "rounds/001/model.safetensors")
+    assert recipe["schedule"]["learning_rate"] == pytest.approx(2e-3)
+    accept_next(campaign, truth_of, 3)
+    third = train_round(campaign)
+    assert not third.is_used
+    assert "not better" in third.sentence
+    assert campaign.chart().sentence == "The last round brought -0.01: you can stop."
+    assert not any(s.id in campaign.validation.scans for s in campaign.scans_to_predict())
+
+
+def test_training_that_was_stopped_is_continued_as_the_same_round(
+    make_campaign: Callable, fake_run: dict[str, Any]
+) -> None:
+    campaign = make_campaign(6, 4, settings=SETTINGS)
+    fake_run["dice"] = {1: 0.8}
+    fake_run["error"] = RunStopped("Stopped.")
+    with pytest.raises(RunStopped):
+        train_round(campaign)
+    assert campaign.next_action().sentence == "Continue the training"
+    assert train_round(Campaign.open(campaign.folder)).number == 1
+    assert [p.name for p in (campaign.folder / "rounds").iterdir()] == ["001"]
+
+
+def test_training_that_fails_says_which_scan_and_is_not_begun_again_by_itself(
+    make_campaign: Callable, fake_run: dict[str, Any]
+) -> None:
+    campaign = make_campaign(6, 4, settings=SETTINGS)
+    scan = campaign.scans()[1]
+    fake_run["error"] = TrainingError(f"The data cannot be used: {scan.id}: is odd.")
+    with pytest.raises(TrainingError, match="scan01: is odd"):
+        train_round(campaign)
+    assert campaign.rounds[-1].state == "failed"
+    assert not campaign.is_training_due
+    fake_run["dice"] = {2: 0.7}
+    assert train_round(campaign).number == 2
+
+
+def test_second_computer_does_not_begin_the_same_round(
+    make_campaign: Callable, fake_run: dict[str, Any]
+) -> None:
+    campaign = make_campaign(6, 4, settings=SETTINGS)
+    (campaign.folder / "rounds" / "001").mkdir(parents=True)
+    with pytest.raises(PumitError, match="Another computer has just begun round 1"):
+        train_round(campaign)
+
+
+def test_rough_figures_turn_down_only_what_is_clearly_worse(
+    make_campaign: Callable, truth_of: Callable, fake_run: dict[str, Any]
+) -> None:
+    campaign = make_campaign(6, 3, settings=SETTINGS)
+    fake_run["dice"] = {1: 0.8, 2: 0.78, 3: 0.6}
+    assert train_round(campaign).is_used
+    campaign.save_round(replace(campaign.rounds[0], trained=tuple(s.id for s in campaign.scans())))
+    assert train_round(campaign).is_used
+    campaign.save_round(replace(campaign.rounds[1], trained=tuple(s.id for s in campaign.scans())))
+    assert not train_round(campaign).is_used
+
+
+@pytest.mark.slow
+def test_a_round_and_its_predictions(make_campaign: Callable, tiny_plan: None) -> None:
+    campaign = make_campaign(12, 4, settings=SETTINGS)
+    one = train_round(campaign, device="cpu")
+    assert one.dice is not None
+    assert (campaign.folder / one.model).is_file()
+    # Whatever so little training gives, it is used in this test.
+    campaign.save_round(replace(one, is_used=True))
+    waiting = campaign.scans_to_predict()
+    assert len(waiting) == 6
+    done, problems = predict_open(campaign, device="cpu")
+    assert (done, problems) == (6, [])
+    for scan in campaign.scans():
+        prediction = campaign.home(scan) / "prediction.seg.nrrd"
+        if scan.id not in {s.id for s in waiting}:
+            assert not prediction.exists()
+        elif prediction.exists():
+            assert scan.state == "predicted"
+            assert all(s.name in ("outer", "inner") for s in named_segments(prediction))
+    assert not campaign.scans_to_predict()
+    assert embed_scans(campaign, device="cpu") == 12
+    assert campaign.next_scan("uncertain") is not None
+
+
+def test_round_of_a_later_version_is_read(make_campaign: Callable) -> None:
+    campaign = make_campaign(1)
+    campaign.save_round(TrainingRound(1, "finished", trained=("a",)))
+    campaign._change(lambda c: {**c, "rounds": [{**c["rounds"][0], "unheard_of": 1}]})
+    assert Campaign.open(campaign.folder).rounds[0].trained == ("a",)
