@@ -99,7 +99,7 @@ def train(campaign: Campaign, dice: float = 0.8) -> None:
             True,
             "model.safetensors",
             sentence=f"Round {number}: Dice 0.85.",
-        )  # fmt: skip
+        )
     )
 
 

@@ -14,7 +14,7 @@ from pumit.errors import PumitError, VolumeError
 from pumit.segmentation import Algorithm, Mask, Segment, Segmentation
 from PUMITSlicerLib.computing.background import BackgroundJob
 from PUMITSlicerLib.computing.settings import ComputeMode
-from PUMITSlicerLib.status import StatusBoard
+from PUMITSlicerLib.status import Activity, StatusBoard
 from slicer.i18n import tr as _
 
 from PUMITTrainLib.campaign.campaign_work import CampaignWork
@@ -199,11 +199,7 @@ class Checking:
         self._beats.start(_BEAT_MS)
         if slicer.util.selectedModule() != _SEGMENT:
             slicer.util.selectModule(_SEGMENT)
-        if problem:
-            self._problem(problem)
-        else:
-            self._status.waiting(_("{name} is open.").format(name=loaded.entry.name))
-            segment.showNextStep()
+        self._say(problem, _("{name} is open.").format(name=loaded.entry.name))
         self._changed()
         self._readAhead(campaign)
 
@@ -222,10 +218,7 @@ class Checking:
     def _endOfLoop(self, problem: str) -> None:
         """Nothing is left to open: the campaign says what comes next."""
         self._skipped.clear()  # the next press tries them again
-        if problem:
-            self._problem(problem)
-        else:
-            self._status.waiting(_("No scan is left to open."))
+        self._say(problem, _("No scan is left to open."))
         self.goBack()
         self._changed()
 
@@ -287,7 +280,8 @@ class Checking:
         def done(made: ScanEntry) -> None:
             self._accepted.append(made)
             self._close(current)
-            self._status.done(_("{name} is accepted.").format(name=made.name))
+            if self._status.current.activity is not Activity.PROBLEM:
+                self._status.done(_("{name} is accepted.").format(name=made.name))
             self._parts.background.submit(complete, lambda _d: self._work.refresh(), self._fail)
             self._work.trainIfDue()
 
@@ -438,6 +432,7 @@ class Checking:
             elif current.scan.isThere:
                 self._unsaved.append(current)
             self._fail(error)
+            self._changed()
 
         self._saving += 1
         self._beats.stop()
@@ -507,6 +502,14 @@ class Checking:
     def _fail(self, error: Exception) -> None:
         self._problem(sentenceOf(error))
         self._work.refresh()
+
+    def _say(self, problem: str, otherwise: str) -> None:
+        """Say a problem, or one that was said since the scan before was decided on, or nothing."""
+        current = self._status.current
+        if problem or current.activity is Activity.PROBLEM:
+            self._problem(problem or current.text)
+        else:
+            self._status.waiting(otherwise)
 
     def _problem(self, sentence: str) -> None:
         """Say what is wrong, in whichever of the two panels is looked at."""

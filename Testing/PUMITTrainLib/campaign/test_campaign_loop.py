@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pytest
 from campaign_module import CampaignModules, makeLab, makeScan
 from pumit.io.labels.label_file import read_label_file
 
