@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,12 +18,12 @@ from PUMITSlicerLib.computing.settings import ComputeMode
 from PUMITSlicerLib.label_layers import BINARY_LABELMAP, isEmptySegment
 from PUMITSlicerLib.mrml import addVolumeNode
 from PUMITSlicerLib.review import Reviewer, ReviewScan, ReviewSegment
-from PUMITSlicerLib.term_search import TermSearch
+from PUMITSlicerLib.term_search import Term, TermSearch
 from PUMITSlicerLib.terms import newSegment
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.segments.at_place import showSegment
-from PUMITSegmentLib.segments.prepared_mask import prepare
+from PUMITSegmentLib.segments.prepared_mask import PreparedMask, prepare
 from PUMITSegmentLib.segments.provenance import byModel, setProvenance
 from PUMITSegmentLib.segments.rating import NOT_CHECKED, Rating, rate
 from PUMITSegmentLib.segments.segment_list import newSegmentation, segmentIDs, segmentName
@@ -32,10 +33,40 @@ logger = logging.getLogger(__name__)
 
 _PREDICTED = byModel("AUTOMATIC", "PUMIT", "")
 _COLORED = (1, 3)  # channels that Slicer shows as they are
+# As Slicer's own window; a sample tells it as well as all voxels.
+_WINDOW_PERCENTILES, _SAMPLE = (0.1, 99.9), 500_000
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedReview:
+    """A scan that is about to be brought into the scene.
+
+    Attributes:
+        given: The scan as it was given.
+        shown: What Slicer shows of it.
+        window: Width and level of its window.
+        masks: Mask of each segment that holds something, cut to that.
+    """
+
+    given: ReviewScan
+    shown: Volume
+    window: tuple[float, float]
+    masks: Mapping[str, PreparedMask]
+
+
+def prepareReview(given: ReviewScan) -> PreparedReview:
+    """Do what takes long before a scan is in the scene; on a thread."""
+    shown = _shown(given.volume)
+    sample = shown.array.reshape(-1)[:: max(1, shown.array.size // _SAMPLE)]
+    low, high = np.percentile(sample, _WINDOW_PERCENTILES)
+    masks = {s.name: prepare(s.mask) for s in given.segments if s.mask is not None}
+    window = (max(float(high - low), 1e-6), float(high + low) / 2)
+    filled = {name: mask for name, mask in masks.items() if mask.voxels.size}
+    return PreparedReview(given, shown, window, filled)
 
 
 @dataclass(eq=False)
-class OpenScan:
+class CheckedScan:
     """A scan in the scene.
 
     Attributes:
@@ -99,11 +130,12 @@ class Reviewing:
         self._logic = logic
         self._writer = writer
         self._search = TermSearch()
+        self._terms: dict[str, Term] = {}
         # The session that has started on the scan that comes next, and what starts it.
         self._ahead: Any = None
         self._starting: BackgroundJob | None = None
         self.reviewer: Reviewer | None = None
-        self.scan: OpenScan | None = None
+        self.scan: CheckedScan | None = None
         logic.listeners.append(self._follow)
 
     @property
@@ -113,7 +145,12 @@ class Reviewing:
         chosen = (logic.volumeNode, logic.segmentationNode)
         return scan is not None and chosen == (scan.volumeNode, scan.segmentationNode)
 
-    def open(self, given: ReviewScan, reviewer: Reviewer) -> OpenScan:
+    @staticmethod
+    def prepare(given: ReviewScan) -> PreparedReview:
+        """Do what takes long before `open`; on a thread."""
+        return prepareReview(given)
+
+    def open(self, prepared: PreparedReview, reviewer: Reviewer) -> CheckedScan:
         """Bring a scan into the scene and work on it; what was open stays in the scene.
 
         Raises:
@@ -121,21 +158,25 @@ class Reviewing:
         """
         if self._logic.parameters is None:
             raise PumitError(_("The scene is changing; wait a moment."))
-        volumeNode = addVolumeNode(given.name, _shown(given.volume))
+        given = prepared.given
+        # Not copied: only what is drawn is kept of the scene.
+        volumeNode = addVolumeNode(
+            given.name, prepared.shown, window=prepared.window, isShared=True
+        )
         segmentationNode = newSegmentation(volumeNode)
         try:
             for segment in given.segments:
-                self._add(segment, segmentationNode, volumeNode)
+                self._add(segment, prepared.masks, segmentationNode, volumeNode)
         except BaseException:
             _remove(segmentationNode, volumeNode)
             raise
-        scan = OpenScan(given, volumeNode, segmentationNode)
+        scan = CheckedScan(given, volumeNode, segmentationNode)
         scan.noteKept(scan.state())
         self.reviewer = reviewer
         self.show(scan)
         return scan
 
-    def show(self, scan: OpenScan) -> None:
+    def show(self, scan: CheckedScan) -> None:
         """Work on a scan that is in the scene."""
         logic, node = self._logic, scan.segmentationNode
         self.scan = scan
@@ -150,7 +191,7 @@ class Reviewing:
         logic.openScan()
         logic.onSessionChanged()
 
-    def masks(self, scan: OpenScan | None = None) -> list[tuple[str, Mask]]:
+    def masks(self, scan: CheckedScan | None = None) -> list[tuple[str, Mask]]:
         """Name and mask of each segment that holds something, bool (D, H, W).
 
         Raises:
@@ -165,25 +206,24 @@ class Reviewing:
                 found.append((segmentName(scan.segmentationNode, each), mask))
         return found
 
-    def close(self, scan: OpenScan) -> None:
+    def close(self, scan: CheckedScan) -> None:
         """Take a scan out of the scene, with all that belongs to it."""
         if scan is self.scan:
             self.scan = self.reviewer = None
         _remove(scan.segmentationNode, scan.volumeNode)
         self._logic.onSessionChanged()
 
-    def startOn(self, volume: Volume) -> None:
+    def startOn(self, prepared: PreparedReview) -> None:
         """Let the worker begin with a scan that comes next, if there is a worker here."""
         self._letGo()
         compute = self._logic.compute
         isHere = compute.settings.mode is ComputeMode.LOCAL and compute.state is ComputeState.READY
         if not isHere:
             return
-        shown = _shown(volume)
 
         def start() -> Any:
             session = compute.openSession()
-            session.set_volume(shown)
+            session.set_volume(prepared.shown)
             return session
 
         def keep(session: Any) -> None:
@@ -212,15 +252,29 @@ class Reviewing:
         if session is not None:
             self._logic.background.submit(session.close)
 
-    def _add(self, segment: ReviewSegment, segmentationNode, volumeNode) -> None:
-        term = self._search.named(segment.terminology or segment.name)
-        segmentID = newSegment(segmentationNode, segment.name, term, self._search)
+    def _term(self, segment: ReviewSegment) -> Term:
+        """Meaning of a segment; looked for once, as what is not found takes longest."""
+        text = segment.terminology or segment.name
+        if text not in self._terms:
+            search = self._search
+            found = search.search(text, 1) if text.isdigit() else [search.named(text)]
+            self._terms[text] = (found[0] if found else None) or search.generic()
+        return self._terms[text]
+
+    def _add(
+        self,
+        segment: ReviewSegment,
+        masks: Mapping[str, PreparedMask],
+        segmentationNode,
+        volumeNode,
+    ) -> None:
+        segmentID = newSegment(segmentationNode, segment.name, self._term(segment))
         made = segmentationNode.GetSegmentation().GetSegment(segmentID)
         if segment.color_rgb is not None:
             made.SetColor(*segment.color_rgb)
-        if segment.mask is None or not np.any(segment.mask):
+        if segment.name not in masks:
             return
-        self._writer.write(segmentationNode, segmentID, prepare(segment.mask), volumeNode)
+        self._writer.write(segmentationNode, segmentID, masks[segment.name], volumeNode)
         if segment.isByModel:
             setProvenance(made, _PREDICTED)
             rate(made, Rating(NOT_CHECKED))

@@ -169,10 +169,11 @@ class Checking:
             if self._current is not None:
                 return
         ahead, self._ahead = self._ahead, None
+        prepare = self._segment.reviewing.prepare
         skipped, name = {} if key else dict(self._skipped), self._work.reviewer
         self._status.working(_("Opening the scan..."))
         self._opening = self._parts.background.submit(
-            lambda: takeScan(campaign, key, ahead, skipped, name),
+            lambda: takeScan(campaign, key, ahead, skipped, name=name, prepare=prepare),
             lambda taken: self._show(campaign, taken),
             self._refuse,
         )
@@ -189,7 +190,7 @@ class Checking:
         segment = self._segment
         self._useClickModel(campaign)
         try:
-            scan = segment.reviewing.open(loaded.review, self)
+            scan = segment.reviewing.open(loaded.prepared, self)
         except PumitError as error:
             if loaded.lock is not None:
                 self._parts.background.submit(loaded.lock.release)
@@ -204,16 +205,18 @@ class Checking:
         self._readAhead(campaign)
 
     def _readAhead(self, campaign: Campaign) -> None:
-        skipped = dict(self._skipped)
+        skipped, prepare = dict(self._skipped), self._segment.reviewing.prepare
 
         def keep(loaded: LoadedScan | None) -> None:
             if campaign is self._work.campaign and self._current is not None:
                 self._ahead = loaded
                 if loaded is not None:
-                    self._segment.reviewing.startOn(loaded.review.volume)
+                    self._segment.reviewing.startOn(loaded.prepared)
 
         # What is wrong with it is said when it is wanted.
-        self._parts.background.submit(lambda: nextScan(campaign, skipped), keep, lambda error: None)
+        self._parts.background.submit(
+            lambda: nextScan(campaign, skipped, prepare), keep, lambda error: None
+        )
 
     def _endOfLoop(self, problem: str) -> None:
         """Nothing is left to open: the campaign says what comes next."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from pumit.campaign import Campaign, LockTaken, ScanEntry, ShareLock
 from pumit.campaign.labels import class_named, plain
@@ -18,6 +19,8 @@ from PUMITSlicerLib.review import ReviewScan, ReviewSegment
 
 logger = logging.getLogger(__name__)
 
+# What PUMIT Segment does with a scan before it is in the scene.
+Prepare = Callable[[ReviewScan], Any]
 _TO_CHECK = ("open", "predicted", "later")
 
 
@@ -28,11 +31,13 @@ class LoadedScan:
     Attributes:
         entry: Its entry, when it was read.
         review: What is brought into the scene.
+        prepared: That, as PUMIT Segment wants it.
         lock: Lock on it; None while it only waits to be opened.
     """
 
     entry: ScanEntry
     review: ReviewScan
+    prepared: Any
     lock: ShareLock | None = None
 
 
@@ -49,7 +54,7 @@ class TakenScan:
     problems: Mapping[str, str]
 
 
-def loadScan(campaign: Campaign, entry: ScanEntry, volume: Volume | None = None) -> LoadedScan:
+def readScan(campaign: Campaign, entry: ScanEntry, volume: Volume | None = None) -> ReviewScan:
     """Read a scan, and the draft, label or prediction that one begins with.
 
     Args:
@@ -69,11 +74,17 @@ def loadScan(campaign: Campaign, entry: ScanEntry, volume: Volume | None = None)
         for c in campaign.classes
     ]
     segments += [ReviewSegment(name, mask) for name, mask in masks.items()]
-    return LoadedScan(entry, ReviewScan(entry.name, volume, tuple(segments)))
+    return ReviewScan(entry.name, volume, tuple(segments))
 
 
 def takeScan(
-    campaign: Campaign, key: str, ahead: LoadedScan | None, skipped: Mapping[str, str], name: str
+    campaign: Campaign,
+    key: str,
+    ahead: LoadedScan | None,
+    skipped: Mapping[str, str],
+    *,
+    name: str,
+    prepare: Prepare,
 ) -> TakenScan:
     """Take a scan that nobody else has, locked and read.
 
@@ -83,6 +94,7 @@ def takeScan(
         ahead: A scan that was read before; taken where it is still wanted.
         skipped: Scans that are passed over, with the reason.
         name: Name that others are told.
+        prepare: Function that prepares a scan for PUMIT Segment.
 
     Raises:
         PumitError: If the scan that was asked for cannot be taken.
@@ -101,7 +113,8 @@ def takeScan(
             tried.add(entry.id)
             continue
         try:
-            return TakenScan(replace(_loaded(campaign, entry, ahead), lock=lock), problems)
+            loaded = _loaded(campaign, entry, ahead, prepare)
+            return TakenScan(replace(loaded, lock=lock), problems)
         except PumitError as error:
             lock.release()
             if key:
@@ -113,14 +126,14 @@ def takeScan(
             raise
 
 
-def nextScan(campaign: Campaign, skipped: Mapping[str, str]) -> LoadedScan | None:
+def nextScan(campaign: Campaign, skipped: Mapping[str, str], prepare: Prepare) -> LoadedScan | None:
     """Read the scan that will come next; None where there is none.
 
     Raises:
         PumitError: If it cannot be read.
     """
     entry = _nextOf(campaign, None, set(skipped))
-    return loadScan(campaign, entry) if entry is not None else None
+    return _loaded(campaign, entry, None, prepare) if entry is not None else None
 
 
 def drawThumbnail(campaign: Campaign, failed: set[str]) -> bool:
@@ -135,19 +148,17 @@ def drawThumbnail(campaign: Campaign, failed: set[str]) -> bool:
             continue
         failed.add(scan.id)
         with suppress(PumitError):
-            keepThumbnail(campaign, loadScan(campaign, scan))
+            _keepThumbnail(campaign, scan, readScan(campaign, scan))
             failed.discard(scan.id)
         return True
     return False
 
 
-def keepThumbnail(campaign: Campaign, loaded: LoadedScan) -> None:
+def _keepThumbnail(campaign: Campaign, entry: ScanEntry, review: ReviewScan) -> None:
     """Draw the picture of a scan that was read; a folder that takes none has none."""
-    masks = {s.name: s.mask for s in loaded.review.segments if s.mask is not None}
+    masks = {s.name: s.mask for s in review.segments if s.mask is not None}
     try:
-        write_scan_thumbnail(
-            campaign, loaded.entry, loaded.review.volume, masks, classes=campaign.classes
-        )
+        write_scan_thumbnail(campaign, entry, review.volume, masks, classes=campaign.classes)
     except (PumitError, OSError) as error:
         logger.info("No picture of a scan: %s", type(error).__name__)
 
@@ -161,13 +172,16 @@ def _nextOf(campaign: Campaign, ahead: LoadedScan | None, tried: set[str]) -> Sc
     return campaign.next_scan(scans=[s for s in campaign.scans() if s.id not in tried])
 
 
-def _loaded(campaign: Campaign, entry: ScanEntry, ahead: LoadedScan | None) -> LoadedScan:
+def _loaded(
+    campaign: Campaign, entry: ScanEntry, ahead: LoadedScan | None, prepare: Prepare
+) -> LoadedScan:
     """A scan as it was read ahead; what changed since is read again."""
-    if ahead is None or ahead.entry.id != entry.id:
-        return loadScan(campaign, entry)
-    if ahead.entry.revision != entry.revision:
-        return loadScan(campaign, entry, ahead.review.volume)
-    return replace(ahead, entry=entry)
+    isAhead = ahead is not None and ahead.entry.id == entry.id
+    if ahead is not None and isAhead and ahead.entry.revision == entry.revision:
+        return replace(ahead, entry=entry)
+    volume = ahead.review.volume if ahead is not None and isAhead else None
+    review = readScan(campaign, entry, volume)
+    return LoadedScan(entry, review, prepare(review))
 
 
 def _masks(campaign: Campaign, path: Path, volume: Volume) -> dict[str, Mask]:
