@@ -25,6 +25,7 @@ from PUMITSegmentLib.next_step import nextStepInWords, whyNoSegment
 from PUMITSegmentLib.parameters import SegmentParameters
 from PUMITSegmentLib.prompts.kinds import PromptKind
 from PUMITSegmentLib.prompts.tag import PromptTag
+from PUMITSegmentLib.reviewing import Reviewing
 from PUMITSegmentLib.scene.continuing import Continuing
 from PUMITSegmentLib.scene.reactions import SessionReactions
 from PUMITSegmentLib.scene.session import SceneSession
@@ -63,6 +64,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         guard: Guard before everything that changes segments: their scan must be shown.
         checkHere: Guide through the places where the selected segment should be checked.
         continuing: Propagation of segments from frame to frame of a sequence.
+        reviewing: The scan that is checked here for another module.
     """
 
     def __init__(self, collaborators: Collaborators | None = None) -> None:
@@ -87,6 +89,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         self.guard = ViewGuard(self, self._session)
         self.checkHere = CheckHere(self, self._requests, self._session.answerKey)
         self.continuing = Continuing(self, self._requests, lambda: self._session.frames)
+        self.reviewing = Reviewing(self, parts.writer)
 
     # What is worked on
 
@@ -98,6 +101,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         """Stop placing and computing, end the worker, and leave no observer."""
         self.checkHere.forget()
         self.continuing.close()
+        self.reviewing.finish()
         self.listeners.clear()
         self.onAnswered.clear()
         self.status.listeners.clear()
@@ -252,13 +256,17 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         if working is None or not (self.segmentID or self.newSegment()):
             return False
         self.parameters.promptKind = kind
-        self._parts.warmUp(lambda: self._requests.openScan(self.segmentID))
+        self.openScan()
         with self.showingErrors():
             working.adoptManualEdits(self.segmentID)
             working.prompts.startPlacing(kind, self.segmentID, self.parameters.isPositive)
         self.showNextStep()
         self.onSessionChanged()
         return working.prompts.isPlacing
+
+    def openScan(self) -> None:
+        """Let the worker begin with the scan, before its first prompt."""
+        self._parts.warmUp(lambda: self._requests.openScan(self.segmentID))
 
     def stopPlacing(self) -> None:
         """Let clicks in the views do what they did before."""

@@ -206,7 +206,14 @@ def volumeKey(volumeNode) -> tuple[Hashable, ...]:
     return (volumeNode.GetID(), *voxels, tuple(ijkToRas(volumeNode).ravel().tolist()))
 
 
-def addVolumeNode(name: str, volume: Volume, besideNode=None):
+def addVolumeNode(
+    name: str,
+    volume: Volume,
+    besideNode=None,
+    *,
+    window: tuple[float, float] | None = None,
+    isShared: bool = False,
+):
     """Add a volume to the scene, such as a reconstruction.
 
     Args:
@@ -214,6 +221,9 @@ def addVolumeNode(name: str, volume: Volume, besideNode=None):
         volume: Voxels, copied, and geometry. Several channels make a vector volume.
         besideNode: A volume node in whose frame `volume` is: the new one gets its parent transform
             and its place in the subject hierarchy, and is known to be made from it.
+        window: Width and level of a scalar volume's window; None for Slicer's own, which takes a
+            look at each voxel, a second for a large scan.
+        isShared: Whether the node shows the voxels of `volume` without a copy where it can.
 
     Returns:
         The new vtkMRMLScalarVolumeNode, with a display node.
@@ -229,13 +239,27 @@ def addVolumeNode(name: str, volume: Volume, besideNode=None):
         slicer.mrmlScene.GenerateUniqueName(name),
     )
     node.SetIJKToRASMatrix(slicer.util.vtkMatrixFromArray(matrix))
-    node.SetAndObserveImageData(_allocated(last, vtk.vtkImageData()))
+    image = vtk.vtkImageData()
+    isKept = isShared and last.flags.c_contiguous and _isShownAsItIs(last)
+    node.SetAndObserveImageData(_wrapped(last, image) if isKept else _allocated(last, image))
     if besideNode is not None:
         node.SetAndObserveTransformNodeID(besideNode.GetTransformNodeID())
         node.SetNodeReferenceID(_MADE_FROM, besideNode.GetID())
         moveBeside(node, besideNode)
+    if window is not None and is_scalar:
+        _addDisplay(node, window)
     node.CreateDefaultDisplayNodes()
     return node
+
+
+def _addDisplay(volumeNode, window: tuple[float, float]) -> None:
+    """Show a volume with a window that is known."""
+    display = slicer.vtkMRMLScalarVolumeDisplayNode()
+    display.SetAutoWindowLevel(False)
+    display.SetWindowLevel(*window)
+    slicer.mrmlScene.AddNode(display)
+    display.SetDefaultColorMap()
+    volumeNode.SetAndObserveDisplayNodeID(display.GetID())
 
 
 def madeFrom(volumeNode):
@@ -251,6 +275,25 @@ def moveBeside(node, besideNode) -> None:
     item, besideItem = hierarchy.GetItemByDataNode(node), hierarchy.GetItemByDataNode(besideNode)
     if item and besideItem:
         hierarchy.SetItemParent(item, hierarchy.GetItemParent(besideItem))
+
+
+def _isShownAsItIs(array: Array) -> bool:
+    """Whether Slicer shows voxels of this type."""
+    isLong = array.dtype.itemsize == 8 and array.dtype.kind in "iu"
+    return (
+        array.dtype.isnative
+        and array.dtype.kind != "b"
+        and array.dtype != np.float16
+        and not isLong
+    )
+
+
+def _wrapped(array: Array, image):
+    """`image` on the memory of voxels, (D, H, W, components), which VTK keeps alive."""
+    depth, height, width, components = array.shape
+    image.SetDimensions(width, height, depth)
+    image.GetPointData().SetScalars(numpy_to_vtk(array.reshape(-1, components), deep=False))
+    return image
 
 
 def _allocated(array: Array, image):

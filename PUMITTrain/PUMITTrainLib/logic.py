@@ -9,6 +9,8 @@ from PUMITSlicerLib.readable_parameters import readableParameters
 from PUMITSlicerLib.status import StatusBoard
 from slicer.ScriptedLoadableModule import ScriptedLoadableModuleLogic
 
+from PUMITTrainLib.campaign.campaign_work import CampaignWork
+from PUMITTrainLib.campaign.checking import Checking
 from PUMITTrainLib.cases.case_table import CaseTable
 from PUMITTrainLib.cases.checks import CaseCheck
 from PUMITTrainLib.cases.class_memory import ClassMemory
@@ -45,6 +47,8 @@ class PUMITTrainLogic(ScriptedLoadableModuleLogic):
         runs: Trainings of the user.
         results: Results of the run that is shown.
         comparison: Comparison of two segmentations of the scene.
+        campaign: The campaign that is open.
+        checking: Its scans, one after the other in PUMIT Segment.
     """
 
     def __init__(self, collaborators: Collaborators | None = None) -> None:
@@ -77,6 +81,8 @@ class PUMITTrainLogic(ScriptedLoadableModuleLogic):
         self.runs = Runs(parts, self.status, starter, self._notifyChanged, self._remember)
         self.results = Results(parts, self.status, self.runs, self._notifyChanged)
         self.comparison = PairComparison(parts, self.status, self.setup, self._notifyChanged)
+        self.campaign = CampaignWork(parts, self.status, self._notifyChanged)
+        self.checking = Checking(parts, self.status, self.campaign, self._notifyChanged)
 
     # Lifetime
 
@@ -87,18 +93,24 @@ class PUMITTrainLogic(ScriptedLoadableModuleLogic):
         self.setup.check()
         self.background.submit(lambda: removeAbandonedDrafts(self._parts.root))
         self.runs.poll()
+        self.campaign.reopen()
 
     def enter(self) -> None:
         """The module is shown: its runs are followed."""
         self.setup.check()
         self.runs.watch()
+        self.campaign.watch()
 
     def exit(self) -> None:
         """Another module is shown; what runs goes on."""
         self.runs.stopWatching()
+        if not self.checking.isChecking:
+            self.campaign.stopWatching()
 
     def close(self) -> None:
         """End what belongs to the module, and leave no observer; trainings go on."""
+        self.checking.close()
+        self.campaign.stopWatching()
         self.listeners.clear()
         self.status.listeners.clear()
         self.planning.close()
@@ -127,6 +139,7 @@ class PUMITTrainLogic(ScriptedLoadableModuleLogic):
 
     def onSceneAboutToChange(self) -> None:
         """Release the scene; runs continue, and stay shown."""
+        self.checking.keepAtOnce()
         self.planning.forget()
         # What was written out of this scene is nothing for the next one.
         self._check.discard()

@@ -172,6 +172,22 @@ class FakeScore:
     before: dict[str, float] = field(default_factory=dict)
 
 
+class FakeCampaign:
+    """A campaign section in which nothing is open."""
+
+    view: Any = None
+    question: Any = None
+    action: Any = None
+    isBusy, trainsByItself, reviewer, progress = False, True, "", ("", None)
+
+
+class FakeChecking:
+    """No scan is checked."""
+
+    isChecking = isOpening = False
+    currentID = ""
+
+
 class FakeTrainLogic:
     """What the panel shows is set by a test; what the panel asks lies in `calls`."""
 
@@ -190,6 +206,7 @@ class FakeTrainLogic:
         self.runs, self.results = FakeRuns(self.calls), FakeResults(self.calls)
         self.comparison = FakeComparison(self.calls)
         self.setup, self.devices = FakeSetup(), ()
+        self.campaign, self.checking = FakeCampaign(), FakeChecking()
         for name in ("open", "close", "enter", "exit"):
             setattr(self, name, self.calls.of(name))
 

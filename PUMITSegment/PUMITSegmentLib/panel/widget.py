@@ -6,6 +6,8 @@ import os
 from html import escape
 
 import slicer
+from PUMITSlicerLib.review_row import ReviewRow
+from PUMITSlicerLib.shortcut_keys import Shortcut, ShortcutKeys
 from PUMITSlicerLib.status_line import StatusLine
 from slicer.i18n import tr as _
 
@@ -25,7 +27,7 @@ from PUMITSegmentLib.panel.prompt_section import PromptSection
 from PUMITSegmentLib.panel.question import confirm
 from PUMITSegmentLib.panel.segment_columns import SegmentColumns
 from PUMITSegmentLib.panel.segment_section import SegmentSection
-from PUMITSegmentLib.panel.shortcuts import Shortcut, ShortcutKeys, shortcutsOf
+from PUMITSegmentLib.panel.shortcuts import shortcutsOf
 from PUMITSegmentLib.panel.tokenizer_section import TokenizerSection
 from PUMITSegmentLib.scene.box_edges import BoxEdges
 from PUMITSegmentLib.scene.picking import SegmentPicking
@@ -98,6 +100,9 @@ class SegmentWidget:
         self.promptSection = PromptSection(self.ui, logic, icons)
         self.segmentSection = SegmentSection(self.ui, logic, icons)
         self.statusLine = StatusLine(self.ui, logic.status)
+        self.reviewRow = ReviewRow(
+            self.ui.statusFrame, lambda: logic.reviewing.reviewer, logic.checkHere.showNext
+        )
         self.computeSection = ComputeSection(self.ui, logic.compute, logic.status)
         self.installSection = InstallSection(self.ui, logic)
         self.automaticSection = AutomaticSection(self.ui, logic)
@@ -134,6 +139,7 @@ class SegmentWidget:
         """The module is shown."""
         self.editByHand.close()
         self.shortcuts.install()
+        self.reviewRow.enter()
         self._followLayout(True)
         self.logic.enter()
         self.computeSection.enter()
@@ -143,6 +149,7 @@ class SegmentWidget:
     def exit(self) -> None:
         """Another module is shown; what is computed is written all the same."""
         self.shortcuts.remove()
+        self.reviewRow.exit()
         self._followLayout(False)
         self.displayRow.hide(False)
         self.flash.clear()
@@ -152,6 +159,7 @@ class SegmentWidget:
     def close(self) -> None:
         """Leave nothing behind: no key, no observer, no timer, no worker."""
         self.shortcuts.remove()
+        self.reviewRow.exit()
         self._followLayout(False)
         self.displayRow.close()
         self.segmentColumns.close()
@@ -172,6 +180,7 @@ class SegmentWidget:
     def refresh(self) -> None:
         """Show the state of the logic."""
         self._connect(self.logic.parameters)
+        self.reviewRow.refresh()
         self.viewStatus.refresh()
         self.segmentSection.refresh()
         self.displayRow.refresh()

@@ -10,6 +10,7 @@ import slicer
 from PUMITSlicerLib.status_line import StatusLine
 from slicer.i18n import tr as _
 
+from PUMITTrainLib.panel.campaign_section import CampaignSection
 from PUMITTrainLib.panel.cases_section import CasesSection
 from PUMITTrainLib.panel.compare_section import CompareSection
 from PUMITTrainLib.panel.learn_section import LearnSection
@@ -58,6 +59,7 @@ class TrainWidget:
         self.dialogs = FileDialogs(self.widget, slicer.app.userSettings())
         self.statusLine = StatusLine(self.ui, logic.status)
         self.setupSection = SetupSection(self.ui, logic)
+        self.campaignSection = CampaignSection(self.ui, logic, self.dialogs)
         self.casesSection = CasesSection(self.ui, logic)
         self.learnSection = LearnSection(self.ui, logic)
         self.runSection = RunSection(self.ui, logic)
@@ -76,6 +78,7 @@ class TrainWidget:
     def enter(self) -> None:
         """The module is shown."""
         self.logic.enter()
+        self.campaignSection.reviewRow.enter()
         self.refresh()
         if not self.logic.status.current.text:
             self.logic.status.waiting(self._firstSentence())
@@ -88,11 +91,13 @@ class TrainWidget:
 
     def exit(self) -> None:
         """Another module is shown; trainings go on."""
+        self.campaignSection.reviewRow.exit()
         self.logic.exit()
 
     def close(self) -> None:
         """Leave nothing behind: no observer, no timer, no plot; trainings go on."""
         self._again.stop()
+        self.campaignSection.reviewRow.exit()
         self.statusLine.close()
         self.casesSection.source.close()
         self.learnSection.close()
@@ -113,8 +118,9 @@ class TrainWidget:
                 self._parameters = self.logic.parameters
                 self.casesSection.source.showSource()
             for section in (
-                *(self.setupSection, self.casesSection, self.learnSection),
-                *(self.runSection, self.resultSection, self.compareSection),
+                *(self.setupSection, self.campaignSection, self.casesSection),
+                *(self.learnSection, self.runSection, self.resultSection),
+                self.compareSection,
             ):
                 section.refresh()
         finally:

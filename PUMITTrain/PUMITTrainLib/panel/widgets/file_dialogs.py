@@ -42,6 +42,11 @@ class FileDialogs:
         )
         return self._remember(path)
 
+    def folder(self, title: str) -> str:
+        """A folder; empty where the user cancelled."""
+        start = self._settings.value(_FOLDER_KEY, "") or qt.QDir.homePath()
+        return qt.QFileDialog.getExistingDirectory(self._parent, title, start) or ""
+
     def _remember(self, path: str) -> str:
         if path:
             self._settings.setValue(_FOLDER_KEY, str(qt.QFileInfo(path).absolutePath()))

@@ -1,0 +1,311 @@
+"""A scan that is checked for another module: its nodes in the scene, what is drawn, and its end."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import slicer
+from pumit.errors import PumitError
+from pumit.segmentation import Mask
+from pumit.volume import Volume
+from PUMITSlicerLib.computing.background import BackgroundJob
+from PUMITSlicerLib.computing.compute import ComputeState
+from PUMITSlicerLib.computing.settings import ComputeMode
+from PUMITSlicerLib.label_layers import BINARY_LABELMAP, isEmptySegment
+from PUMITSlicerLib.mrml import addVolumeNode
+from PUMITSlicerLib.review import Reviewer, ReviewScan, ReviewSegment
+from PUMITSlicerLib.term_search import Term, TermSearch
+from PUMITSlicerLib.terms import newSegment
+from slicer.i18n import tr as _
+
+from PUMITSegmentLib.segments.at_place import showSegment
+from PUMITSegmentLib.segments.prepared_mask import PreparedMask, prepare
+from PUMITSegmentLib.segments.provenance import byModel, setProvenance
+from PUMITSegmentLib.segments.rating import NOT_CHECKED, Rating, rate
+from PUMITSegmentLib.segments.segment_list import newSegmentation, segmentIDs, segmentName
+from PUMITSegmentLib.segments.writer import SegmentWriter
+
+logger = logging.getLogger(__name__)
+
+_PREDICTED = byModel("AUTOMATIC", "PUMIT", "")
+_COLORED = (1, 3)  # channels that Slicer shows as they are
+# As Slicer's own window; a sample tells it as well as all voxels.
+_WINDOW_PERCENTILES, _SAMPLE = (0.1, 99.9), 500_000
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedReview:
+    """A scan that is about to be brought into the scene.
+
+    Attributes:
+        given: The scan as it was given.
+        shown: What Slicer shows of it.
+        window: Width and level of its window.
+        masks: Mask of each segment that holds something, cut to that.
+    """
+
+    given: ReviewScan
+    shown: Volume
+    window: tuple[float, float]
+    masks: Mapping[str, PreparedMask]
+
+
+def prepareReview(given: ReviewScan) -> PreparedReview:
+    """Do what takes long before a scan is in the scene; on a thread."""
+    shown = _shown(given.volume)
+    sample = shown.array.reshape(-1)[:: max(1, shown.array.size // _SAMPLE)]
+    low, high = np.percentile(sample, _WINDOW_PERCENTILES)
+    masks = {s.name: prepare(s.mask) for s in given.segments if s.mask is not None}
+    window = (max(float(high - low), 1e-6), float(high + low) / 2)
+    filled = {name: mask for name, mask in masks.items() if mask.voxels.size}
+    return PreparedReview(given, shown, window, filled)
+
+
+@dataclass(eq=False)
+class CheckedScan:
+    """A scan in the scene.
+
+    Attributes:
+        given: The scan as it was given.
+        volumeNode: Its volume.
+        segmentationNode: Its segmentation.
+        clicks: Prompts that were given so far, also those that were taken back.
+    """
+
+    given: ReviewScan
+    volumeNode: Any
+    segmentationNode: Any
+    clicks: int = 0
+    _promptCount: int = 0
+    _kept: tuple = field(default=())
+
+    @property
+    def isThere(self) -> bool:
+        """Whether its nodes are in the scene."""
+        return None not in (self.volumeNode.GetScene(), self.segmentationNode.GetScene())
+
+    @property
+    def isEdited(self) -> bool:
+        """Whether its segments changed since they were opened, or kept."""
+        return self._kept != self.state()
+
+    def noteKept(self, state: tuple) -> None:
+        """Note that what was drawn at the time of a state is kept somewhere."""
+        self._kept = state
+
+    def noteClicks(self, promptCount: int) -> None:
+        """Count prompts that are new."""
+        self.clicks += max(0, promptCount - self._promptCount)
+        self._promptCount = promptCount
+
+    def state(self) -> tuple:
+        """Equal as long as nothing is drawn or renamed."""
+        segmentation = self.segmentationNode.GetSegmentation()
+        state = []
+        for each in segmentIDs(self.segmentationNode):
+            segment = segmentation.GetSegment(each)
+            image = segment.GetRepresentation(BINARY_LABELMAP)
+            time = image.GetMTime() if image is not None else 0
+            state.append((each, segment.GetName(), time))
+        return tuple(state)
+
+
+class Reviewing:
+    """The scan that is checked here for another module, one at a time.
+
+    Args:
+        logic: The module's logic.
+        writer: Writer and reader of masks.
+
+    Attributes:
+        reviewer: Who decides on the scan; None while nothing is checked.
+        scan: The scan that is checked, or None.
+    """
+
+    def __init__(self, logic, writer: SegmentWriter) -> None:
+        self._logic = logic
+        self._writer = writer
+        self._search = TermSearch()
+        self._terms: dict[str, Term] = {}
+        # The session that has started on the scan that comes next, and what starts it.
+        self._ahead: Any = None
+        self._starting: BackgroundJob | None = None
+        self.reviewer: Reviewer | None = None
+        self.scan: CheckedScan | None = None
+        logic.listeners.append(self._follow)
+
+    @property
+    def isShown(self) -> bool:
+        """Whether the module works on the scan that is checked."""
+        logic, scan = self._logic, self.scan
+        chosen = (logic.volumeNode, logic.segmentationNode)
+        return scan is not None and chosen == (scan.volumeNode, scan.segmentationNode)
+
+    @staticmethod
+    def prepare(given: ReviewScan) -> PreparedReview:
+        """Do what takes long before `open`; on a thread."""
+        return prepareReview(given)
+
+    def open(self, prepared: PreparedReview, reviewer: Reviewer) -> CheckedScan:
+        """Bring a scan into the scene and work on it; what was open stays in the scene.
+
+        Raises:
+            PumitError: If the scene is changing, or a mask does not fit the scan.
+        """
+        if self._logic.parameters is None:
+            raise PumitError(_("The scene is changing; wait a moment."))
+        given = prepared.given
+        # Not copied: only what is drawn is kept of the scene.
+        volumeNode = addVolumeNode(
+            given.name, prepared.shown, window=prepared.window, isShared=True
+        )
+        segmentationNode = newSegmentation(volumeNode)
+        try:
+            for segment in given.segments:
+                self._add(segment, prepared.masks, segmentationNode, volumeNode)
+        except BaseException:
+            _remove(segmentationNode, volumeNode)
+            raise
+        scan = CheckedScan(given, volumeNode, segmentationNode)
+        scan.noteKept(scan.state())
+        self.reviewer = reviewer
+        self.show(scan)
+        return scan
+
+    def show(self, scan: CheckedScan) -> None:
+        """Work on a scan that is in the scene."""
+        logic, node = self._logic, scan.segmentationNode
+        self.scan = scan
+        logic.takeResult(node, scan.volumeNode)
+        logic.parameters.sourceVolume = scan.volumeNode
+        logic.parameters.segmentation = node
+        filled = [each for each in segmentIDs(node) if not isEmptySegment(node, each)]
+        first = filled[:1] or segmentIDs(node)[:1]
+        logic.selectSegment(first[0] if first else "")
+        if filled:
+            showSegment(node, filled[0])
+        logic.openScan()
+        logic.onSessionChanged()
+
+    def masks(self, scan: CheckedScan | None = None) -> list[tuple[str, Mask]]:
+        """Name and mask of each segment that holds something, bool (D, H, W).
+
+        Raises:
+            PumitError: If a segment cannot be read.
+        """
+        scan = scan or self.scan
+        assert scan is not None
+        found = []
+        for each in segmentIDs(scan.segmentationNode):
+            mask = self._writer.read(scan.segmentationNode, each, scan.volumeNode)
+            if mask.any():
+                found.append((segmentName(scan.segmentationNode, each), mask))
+        return found
+
+    def close(self, scan: CheckedScan) -> None:
+        """Take a scan out of the scene, with all that belongs to it."""
+        if scan is self.scan:
+            self.scan = self.reviewer = None
+        _remove(scan.segmentationNode, scan.volumeNode)
+        self._logic.onSessionChanged()
+
+    def startOn(self, prepared: PreparedReview) -> None:
+        """Let the worker begin with a scan that comes next, if there is a worker here."""
+        self._letGo()
+        compute = self._logic.compute
+        isHere = compute.settings.mode is ComputeMode.LOCAL and compute.state is ComputeState.READY
+        if not isHere:
+            return
+
+        def start() -> Any:
+            session = compute.openSession()
+            session.set_volume(prepared.shown)
+            return session
+
+        def keep(session: Any) -> None:
+            self._ahead = session
+
+        def forgo(error: Exception) -> None:
+            logger.info("The next scan is not begun with: %s", type(error).__name__)
+
+        self._starting = self._logic.background.submit(start, keep, forgo)
+
+    def finish(self) -> None:
+        """The module closes: what is drawn is kept first."""
+        if self.reviewer is not None:
+            self.reviewer.keepAtOnce()
+        self.leave()
+
+    def leave(self) -> None:
+        """Check nothing more; what is in the scene stays there."""
+        self._letGo()
+        self.scan = self.reviewer = None
+
+    def _letGo(self) -> None:
+        session, self._ahead = self._ahead, None
+        if self._starting is not None:
+            self._starting.cancel()
+        if session is not None:
+            self._logic.background.submit(session.close)
+
+    def _term(self, segment: ReviewSegment) -> Term:
+        """Meaning of a segment; looked for once, as what is not found takes longest."""
+        text = segment.terminology or segment.name
+        if text not in self._terms:
+            search = self._search
+            found = search.search(text, 1) if text.isdigit() else [search.named(text)]
+            self._terms[text] = (found[0] if found else None) or search.generic()
+        return self._terms[text]
+
+    def _add(
+        self,
+        segment: ReviewSegment,
+        masks: Mapping[str, PreparedMask],
+        segmentationNode,
+        volumeNode,
+    ) -> None:
+        segmentID = newSegment(segmentationNode, segment.name, self._term(segment))
+        made = segmentationNode.GetSegmentation().GetSegment(segmentID)
+        if segment.color_rgb is not None:
+            made.SetColor(*segment.color_rgb)
+        if segment.name not in masks:
+            return
+        self._writer.write(segmentationNode, segmentID, masks[segment.name], volumeNode)
+        if segment.isByModel:
+            setProvenance(made, _PREDICTED)
+            rate(made, Rating(NOT_CHECKED))
+
+    def _follow(self) -> None:
+        scan, reviewer = self.scan, self.reviewer
+        if scan is None:
+            return
+        if not scan.isThere:
+            self.leave()
+            if reviewer is not None:
+                reviewer.onScanRemoved()
+        elif self.isShown:
+            ids = segmentIDs(scan.segmentationNode)
+            scan.noteClicks(sum(self._logic.promptCount(each) for each in ids))
+
+
+def _shown(volume: Volume) -> Volume:
+    """What Slicer shows of a scan: of channels that are no colours the first one."""
+    return volume if volume.channels in _COLORED else replace(volume, array=volume.array[0])
+
+
+def _remove(*nodes: Any) -> None:
+    """Remove nodes with what shows and stores them."""
+    scene = slicer.mrmlScene
+    for node in nodes:
+        if node.GetScene() is None:
+            continue
+        own = [node.GetNthDisplayNode(i) for i in range(node.GetNumberOfDisplayNodes())]
+        own.append(node.GetStorageNode())
+        scene.RemoveNode(node)
+        for each in own:
+            if each is not None and each.GetScene() is not None:
+                scene.RemoveNode(each)

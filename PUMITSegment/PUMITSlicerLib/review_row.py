@@ -1,0 +1,137 @@
+"""A row of buttons on the scan that is checked, and their keys, while one is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import qt
+from slicer.i18n import tr as _
+
+from PUMITSlicerLib.review import Reviewer
+from PUMITSlicerLib.shortcut_keys import Shortcut, ShortcutKeys
+
+
+class ReviewRow:
+    """Accept, Later and Leave out, which act only while a scan is checked.
+
+    Args:
+        above: Widget of the panel that the row is placed above.
+        reviewer: Function that gives who decides on the scan; None while nothing is checked.
+        checkHere: Callback that shows the next doubtful place; None for no such button.
+
+    Attributes:
+        frame: The row.
+        acceptButton, laterButton, leaveOutButton, undoButton, placesButton, backButton: Buttons.
+        label: What is checked.
+    """
+
+    def __init__(
+        self,
+        above,
+        reviewer: Callable[[], Reviewer | None],
+        checkHere: Callable[[], None] | None = None,
+    ) -> None:
+        self._reviewer = reviewer
+        self._isEntered = False
+        self.frame = qt.QFrame()
+        self.frame.objectName = "reviewFrame"
+        self.frame.setFrameShape(qt.QFrame.StyledPanel)
+        layout = qt.QVBoxLayout(self.frame)
+        layout.setContentsMargins(6, 4, 6, 4)
+        layout.setSpacing(4)
+        self.label = qt.QLabel()
+        self.label.wordWrap = True
+        self.label.textFormat = qt.Qt.PlainText
+        self.label.setMinimumSize(1, 0)
+        self.label.toolTip = _("Scan of the campaign that is checked")
+        layout.addWidget(self.label)
+        first, second = qt.QHBoxLayout(), qt.QHBoxLayout()
+        layout.addLayout(first)
+        layout.addLayout(second)
+
+        def button(row, name: str, text: str, tip: str, act: Callable[[], None]):
+            made = qt.QPushButton(text)
+            made.objectName = name
+            made.toolTip = tip
+            made.connect("clicked()", act)
+            row.addWidget(made)
+            return made
+
+        self.acceptButton = button(
+            *(first, "acceptButton", _("Accept (A)")),
+            _("Take what is drawn as true, save it into the campaign, and open the next scan"),
+            self._accept,
+        )
+        self.acceptButton.setStyleSheet("font-weight: bold;")
+        self.laterButton = button(
+            *(first, "laterButton", _("Later (J)")),
+            _("Put this scan behind the others, keep what is drawn, and open the next one"),
+            self._later,
+        )
+        self.leaveOutButton = button(
+            *(first, "leaveOutButton", _("Leave out")),
+            _("Leave this scan out: it is neither shown again nor learnt from"),
+            lambda: self._act("leaveOut"),
+        )
+        self.placesButton = button(
+            *(second, "placesButton", _("Check here (C)")),
+            _("Show the next place where the border is least certain"),
+            checkHere or (lambda: None),
+        )
+        self.placesButton.visible = checkHere is not None
+        self.undoButton = button(*(second, "undoButton", _("Undo")), "", lambda: self._act("undo"))
+        self.backButton = button(
+            *(second, "backButton", _("Campaign")),
+            _("Show the list of the campaign in PUMIT Train; this scan stays open"),
+            lambda: self._act("goBack"),
+        )
+        self.keys = ShortcutKeys(
+            [
+                Shortcut(("A",), _("Accept"), self._accept),
+                Shortcut(("J",), _("Later"), self._later),
+            ],
+        )
+        panel = above.parentWidget().layout()
+        panel.insertWidget(panel.indexOf(above), self.frame)
+        self.frame.hide()
+
+    def enter(self) -> None:
+        """The module is shown."""
+        self._isEntered = True
+        self.refresh()
+
+    def exit(self) -> None:
+        """Another module is shown, whose keys may be the same."""
+        self._isEntered = False
+        self.keys.remove()
+
+    def refresh(self) -> None:
+        """Show what is checked; nothing while nothing is."""
+        reviewer = self._reviewer()
+        self.frame.visible = reviewer is not None
+        if reviewer is not None and self._isEntered:
+            self.keys.install()
+        else:
+            self.keys.remove()
+        if reviewer is None:
+            return
+        self.label.text = reviewer.sentence
+        for each in (self.acceptButton, self.laterButton, self.leaveOutButton):
+            each.enabled = not reviewer.whyNot
+        self.undoButton.enabled = bool(reviewer.undoText)
+        self.undoButton.toolTip = (
+            _("Open {name} again, as it was before it was accepted").format(name=reviewer.undoText)
+            if reviewer.undoText
+            else _("Nothing was accepted yet")
+        )
+
+    def _accept(self) -> None:
+        self._act("accept")
+
+    def _later(self) -> None:
+        self._act("later")
+
+    def _act(self, name: str) -> None:
+        reviewer = self._reviewer()
+        if reviewer is not None:
+            getattr(reviewer, name)()

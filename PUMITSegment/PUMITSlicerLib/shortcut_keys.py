@@ -1,0 +1,102 @@
+"""Keys that work in every window of the program, for as long as they are installed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import qt
+import slicer
+
+
+@dataclass(frozen=True)
+class Shortcut:
+    """An action and its keys.
+
+    Attributes:
+        keys: Key sequences as Qt writes them.
+        text: Its effect, translated.
+        action: Callback.
+    """
+
+    keys: tuple[str, ...]
+    text: str
+    action: Callable[[], None]
+
+
+class _HeldKey(qt.QObject):
+    """Event filter for a key that goes down and up again, wherever in the program."""
+
+    def __init__(self, key: int, onHeld: Callable[[bool], None]) -> None:
+        super().__init__()
+        self._key = key
+        self._onHeld = onHeld
+        self._isHeld = False
+
+    def eventFilter(self, target, event) -> bool:
+        kind = event.type()
+        if kind == qt.QEvent.WindowDeactivate and self._isHeld:
+            self._notify(False)  # its release goes to another program
+        elif kind in (qt.QEvent.KeyPress, qt.QEvent.KeyRelease) and event.key() == self._key:
+            isPlain = event.modifiers() == qt.Qt.NoModifier and not _isTyping()
+            if not event.isAutoRepeat() and (isPlain or self._isHeld):
+                self._notify(kind == qt.QEvent.KeyPress)
+        return False
+
+    def _notify(self, isHeld: bool) -> None:
+        if isHeld != self._isHeld:
+            self._isHeld = isHeld
+            self._onHeld(isHeld)
+
+
+def _isTyping() -> bool:
+    focus = qt.QApplication.focusWidget()
+    texts = (qt.QLineEdit, qt.QPlainTextEdit, qt.QTextEdit, qt.QAbstractSpinBox)
+    return isinstance(focus, texts)
+
+
+class ShortcutKeys:
+    """Shortcuts that work in every window of the program while they are installed.
+
+    Args:
+        shortcuts: Shortcuts to install.
+        onHideKey: Callback when the key that hides segments goes down, and up again.
+    """
+
+    def __init__(
+        self, shortcuts: list[Shortcut], onHideKey: Callable[[bool], None] = lambda isHeld: None
+    ) -> None:
+        self.shortcuts = shortcuts
+        self._keys: list = []
+        self._held = _HeldKey(int(qt.Qt.Key_H), onHideKey)
+
+    def install(self, parent=None) -> None:
+        """Make the keys work.
+
+        Args:
+            parent: Window in which they work; Slicer's main window by default.
+        """
+        parent = parent or slicer.util.mainWindow()
+        if self._keys or parent is None:
+            return
+        for shortcut in self.shortcuts:
+            for sequence in shortcut.keys:
+                key = qt.QShortcut(qt.QKeySequence(sequence), parent)
+                key.setContext(qt.Qt.ApplicationShortcut)  # views may lie in a second window
+                # Ambiguous where another module left the same key behind: it is meant for the
+                # module that is open.
+                for signal in ("activated()", "activatedAmbiguously()"):
+                    key.connect(signal, lambda action=shortcut.action: action())
+                self._keys.append(key)
+        slicer.app.installEventFilter(self._held)
+
+    def remove(self) -> None:
+        """Leave nothing behind."""
+        if self._keys:
+            slicer.app.removeEventFilter(self._held)
+        for key in self._keys:
+            # Not later: the same keys may be another module's a moment from now.
+            key.enabled = False
+            key.setParent(None)
+            key.deleteLater()
+        self._keys = []

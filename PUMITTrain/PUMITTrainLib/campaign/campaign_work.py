@@ -1,0 +1,374 @@
+"""The campaign that is open: made, read again and again, trained, predicted and exported."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pumit.campaign import Campaign, NextAction
+from pumit.errors import PumitError
+from pumit.runs import is_process_alive, send_command
+from pumit.system.process import process_mark
+from PUMITSlicerLib.computing.background import BackgroundJob
+from PUMITSlicerLib.status import StatusBoard
+from slicer.i18n import tr as _
+
+from PUMITTrainLib.campaign.campaign_view import CampaignView, readCampaign
+from PUMITTrainLib.campaign.loading import drawThumbnail
+from PUMITTrainLib.collaborators import Collaborators
+from PUMITTrainLib.failures import sentenceOf
+from PUMITTrainLib.processes.launching import last_words
+
+_FOLDER, _TRAINS, _REVIEWER = "PUMIT/campaign", "PUMIT/campaignTrains", "PUMIT/reviewer"
+_REFRESH_MS = 3000
+# What the command puts before the line that says what is wrong.
+_PREFIX = "pumit campaign: "
+
+
+@dataclass(frozen=True)
+class NameQuestion:
+    """A question which class segments of a name are.
+
+    Attributes:
+        name: Their name.
+        count: Scans with such a segment.
+        goOn: Callback once it is answered.
+    """
+
+    name: str
+    count: int
+    goOn: Callable[[], None]
+
+
+class CampaignWork:
+    """State of the open campaign; everything returns at once, errors are said in the status.
+
+    Args:
+        parts: Collaborators of the module.
+        status: Status board of the panel.
+        onChanged: Callback after any change that a panel shows.
+
+    Attributes:
+        campaign: The campaign, or None.
+        view: The campaign when it was last read, or None.
+        question: What has to be answered before it can continue, or None.
+        isBusy: Whether it is being made, opened or exported.
+    """
+
+    def __init__(
+        self, parts: Collaborators, status: StatusBoard, onChanged: Callable[[], None]
+    ) -> None:
+        self._parts = parts
+        self._status = status
+        self._onChanged = onChanged
+        self._reading: BackgroundJob | None = None
+        self._drawing: BackgroundJob | None = None
+        self._undrawn: set[str] = set()
+        self._problem = ""
+        # The process of this module: id, mark, and when it was started.
+        self._process: tuple[int, str | None, float] | None = None
+        self._timer = parts.makeTimer(self.refresh, False)
+        self.campaign: Campaign | None = None
+        self.view: CampaignView | None = None
+        self.question: NameQuestion | None = None
+        self.isBusy = False
+
+    # What this computer remembers
+
+    @property
+    def trainsByItself(self) -> bool:
+        """Whether it is trained in the background after so many accepted scans."""
+        return str(self._parts.store.value(_TRAINS, "true")).lower() != "false"
+
+    @trainsByItself.setter
+    def trainsByItself(self, isOn: bool) -> None:
+        self._parts.store.setValue(_TRAINS, "true" if isOn else "false")
+
+    @property
+    def reviewer(self) -> str:
+        """Name of the person here, where it is to be kept; empty for none."""
+        return str(self._parts.store.value(_REVIEWER, "") or "")
+
+    @reviewer.setter
+    def reviewer(self, name: str) -> None:
+        self._parts.store.setValue(_REVIEWER, name.strip())
+
+    # Open and new
+
+    def reopen(self) -> None:
+        """Open the campaign that was open when Slicer was closed."""
+        folder = str(self._parts.store.value(_FOLDER, "") or "")
+        if folder and self.campaign is None:
+            self.open(Path(folder))
+
+    def open(self, folder: Path) -> None:
+        """Open a campaign."""
+        self._run(lambda: Campaign.open(folder), self._takeUp, _("Opening the campaign..."))
+
+    def create(
+        self,
+        folder: Path,
+        scans: Callable[[], Sequence[Path]],
+        classes: Sequence[str],
+        then: Callable[[Campaign], None] = lambda campaign: None,
+    ) -> None:
+        """Make a campaign and open it.
+
+        Args:
+            folder: Its folder.
+            scans: Function on a thread that gives folders and files of scans.
+            classes: Names of its classes; none for those that labels hold.
+            then: Callback on a thread once it is made.
+        """
+
+        def make() -> Campaign:
+            from pumit.campaign.predicting import installed_model_for
+
+            def report(what: str, share: float) -> None:
+                self._parts.background.post(self._status.working, what, share)
+
+            made = Campaign.create(folder, scans(), classes, progress=report)
+            made.change_settings(first_model=installed_model_for(made.classes))
+            then(made)
+            return made
+
+        self._run(make, self._takeUp, _("Looking for scans..."))
+
+    def add(self, paths: Sequence[Path]) -> None:
+        """Add scans to the campaign."""
+        campaign = self.campaign
+        if campaign is None:
+            return
+
+        def done(problems: list[str]) -> None:
+            self._status.done(" ".join([_("The scans are added."), *problems[:1]]))
+            self.refresh()
+
+        self._run(lambda: campaign.add_scans(paths), done, _("Looking for scans..."))
+
+    def close(self) -> None:
+        """Show no campaign; trainings continue."""
+        self.stopWatching()
+        self.campaign = self.view = self.question = None
+        self._parts.store.remove(_FOLDER)
+        self._onChanged()
+
+    def watch(self) -> None:
+        """Look at the folder now and then: others change it too."""
+        self._timer.start(_REFRESH_MS)
+        self.refresh()
+
+    def stopWatching(self) -> None:
+        """Look at it no more."""
+        self._timer.stop()
+
+    def refresh(self) -> None:
+        """Read the campaign, on a thread."""
+        campaign = self.campaign
+        if campaign is None or (self._reading is not None and self._reading.isActive):
+            return
+        self._reading = self._parts.background.submit(
+            lambda: readCampaign(campaign),
+            lambda view: self._take(campaign, view),
+            self._sayOnce,
+        )
+
+    def change(self, **settings: Any) -> None:
+        """Change settings of the campaign."""
+        campaign = self.campaign
+        if campaign is not None:
+            self._run(lambda: campaign.change_settings(**settings), lambda _done: self.refresh())
+
+    def decide(self, change: Callable[[Campaign], Any]) -> None:
+        """Change a scan of the list that nobody has open, on a thread."""
+        campaign = self.campaign
+        if campaign is not None:
+            self._run(lambda: change(campaign), lambda _done: self.refresh())
+
+    # Names
+
+    def ask(self, name: str, count: int, goOn: Callable[[], None] = lambda: None) -> None:
+        """Ask which class segments of a name are."""
+        self.question = NameQuestion(name, count, goOn)
+        self._onChanged()
+
+    def answer(self, className: str | None) -> None:
+        """Answer the question, for good; None for no class at all."""
+        question, campaign = self.question, self.campaign
+        if question is None or campaign is None:
+            return
+        self.question = None
+
+        def done(_result: None) -> None:
+            question.goOn()
+            self.refresh()
+
+        self._run(lambda: campaign.remember_name(question.name, className), done)
+
+    # Processes
+
+    @property
+    def isRunning(self) -> bool:
+        """Whether a process that was started here is at work."""
+        if self._process is None:
+            return False
+        pid, mark, _started = self._process
+        return is_process_alive(pid, socket.gethostname(), mark, time.time())
+
+    @property
+    def action(self) -> NextAction | None:
+        """What the one button does; while a process works, one checks what there is."""
+        if self.view is None:
+            return None
+        found = self.view.action
+        if found.kind in ("train", "predict") and self.isRunning:
+            return NextAction("open", found.count, _("Open the next scan"))
+        return found
+
+    @property
+    def progress(self) -> tuple[str, float | None]:
+        """What is computed, in words, and its share; "" for nothing."""
+        view = self.view
+        if view is None:
+            return "", None
+        if view.isTraining and view.training is not None:
+            training = view.training
+            share = training.step / training.steps if training.steps else None
+            return _("Training: {what}").format(what=training.sentence), share
+        if not self.isRunning:
+            return "", None
+        if view.action.kind == "predict":
+            return _("Predicting: {count} left").format(count=view.action.count), None
+        return _("Getting ready to train."), None
+
+    def train(self) -> None:
+        """Train on what is accepted, then predict the rest, in a process of low priority."""
+        self._launch(["train", "--predict"])
+
+    def predict(self) -> None:
+        """Predict the open scans, in a process of low priority."""
+        self._launch(["predict"])
+
+    def trainIfDue(self) -> None:
+        """Train if enough was accepted since the last time, and that is wanted."""
+        campaign = self.campaign
+        if campaign is None or not self.trainsByItself or self.isRunning:
+            return
+
+        def start(isDue: bool) -> None:
+            if isDue and campaign is self.campaign and not self.isRunning:
+                self.train()
+
+        submit = self._parts.background.submit
+        submit(lambda: campaign.is_training_due, start, self._sayOnce)
+
+    def command(self, word: str) -> None:
+        """Let the training pause, resume or stop."""
+        view = self.view
+        if view is None or view.trainingFolder is None:
+            return
+        try:
+            send_command(view.trainingFolder, word)
+        except PumitError as error:
+            self._status.problem(str(error))
+        self.refresh()
+
+    def export(self, kind: str, target: Path) -> None:
+        """Export what is accepted, in a process."""
+        campaign = self.campaign
+        if campaign is None or self.isBusy:
+            return
+        said: list[str] = []
+
+        def end(status: int, message: str) -> None:
+            self.isBusy = False
+            if status == 0:
+                self._status.done(said[-1] if said else _("It is exported."))
+            else:
+                self._status.problem(message or _("The command failed; see the log."))
+            self._onChanged()
+
+        self.isBusy = True
+        self._status.working(_("Exporting..."))
+        arguments = ["campaign", "export", str(campaign.folder), kind, "-o", str(target)]
+        self._parts.programs.run(arguments, said.append, end)
+
+    def _launch(self, arguments: list[str]) -> None:
+        campaign = self.campaign
+        if campaign is None or self.isRunning:
+            return
+        verb, *options = arguments
+        command = ["campaign", verb, str(campaign.folder), *options]
+        try:
+            pid = self._parts.launcher.launch(campaign.folder, command)
+        except PumitError as error:
+            self._status.problem(str(error))
+            return
+        self._process = (pid, process_mark(pid), time.time())
+        self.refresh()
+        self._onChanged()
+
+    def _endOfProcess(self, view: CampaignView) -> None:
+        """Say why a process of this module ended that has not done what it should."""
+        if self._process is None or self.isRunning:
+            return
+        self._process = None
+        words = last_words(view.folder)
+        if view.failure:
+            self._status.problem(view.failure)
+        elif words.startswith(_PREFIX):
+            self._status.problem(words.removeprefix(_PREFIX))
+        elif view.chart.sentence:
+            self._status.done(view.chart.sentence)
+
+    # On the GUI thread again
+
+    def _run(self, work: Callable[[], Any], done: Callable[[Any], None], doing: str = "") -> None:
+        def end(result: Any) -> None:
+            self.isBusy = False
+            done(result)
+            self._onChanged()
+
+        def fail(error: Exception) -> None:
+            self.isBusy = False
+            self._status.problem(sentenceOf(error))
+            self._onChanged()
+
+        if doing:
+            self.isBusy = True
+            self._status.working(doing)
+        self._parts.background.submit(work, end, fail)
+
+    def _takeUp(self, campaign: Campaign) -> None:
+        self.campaign, self.view, self.question = campaign, None, None
+        self._undrawn.clear()
+        self._parts.store.setValue(_FOLDER, str(campaign.folder))
+        self._status.waiting(_("The large button says what comes next."))
+        self.watch()
+
+    def _take(self, campaign: Campaign, view: CampaignView) -> None:
+        if campaign is not self.campaign:
+            return
+        self._problem = ""
+        isNew, self.view = view != self.view, view
+        self._endOfProcess(view)
+        self._draw(campaign)
+        if isNew or self.isRunning:
+            self._onChanged()
+
+    def _draw(self, campaign: Campaign) -> None:
+        """Draw a picture that is missing, one after the other."""
+        if self._drawing is None or not self._drawing.isActive:
+            work = lambda: drawThumbnail(campaign, self._undrawn)  # noqa: E731
+            self._drawing = self._parts.background.submit(work, None, self._sayOnce)
+
+    def _sayOnce(self, error: Exception) -> None:
+        """Say what is wrong with the folder, not each time that it is looked at."""
+        sentence = sentenceOf(error)
+        if sentence != self._problem:
+            self._problem = sentence
+            self._status.problem(sentence)

@@ -1,0 +1,531 @@
+"""The loop of a campaign: open a scan, check it in PUMIT Segment, accept it, and open the next."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import slicer
+from pumit.campaign import Campaign, CampaignConflict, ScanEntry
+from pumit.campaign.labels import class_named, plain
+from pumit.errors import PumitError, VolumeError
+from pumit.segmentation import Algorithm, Mask, Segment, Segmentation
+from PUMITSlicerLib.computing.background import BackgroundJob
+from PUMITSlicerLib.computing.settings import ComputeMode
+from PUMITSlicerLib.status import Activity, StatusBoard
+from slicer.i18n import tr as _
+
+from PUMITTrainLib.campaign.campaign_work import CampaignWork
+from PUMITTrainLib.campaign.loading import (
+    LoadedScan,
+    TakenScan,
+    nextScan,
+    takeScan,
+)
+from PUMITTrainLib.collaborators import Collaborators
+from PUMITTrainLib.failures import sentenceOf
+
+_SEGMENT, _TRAIN = "PUMITSegment", "PUMITTrain"
+# A lock that is silent for two minutes counts as left behind.
+_BEAT_MS = 30_000
+_DRAWN = Algorithm("PUMIT campaign", "1", "SEMIAUTOMATIC")
+
+
+@dataclass(eq=False)
+class _Checked:
+    """A scan that is checked, or was and is not saved yet."""
+
+    campaign: Campaign
+    loaded: LoadedScan
+    scan: Any  # as PUMIT Segment has it
+    segment: Any  # its logic
+    since: float = field(default_factory=time.monotonic)
+
+    @property
+    def name(self) -> str:
+        return self.loaded.entry.name
+
+    def release(self) -> None:
+        """Let others have it."""
+        if self.loaded.lock is not None:
+            self.loaded.lock.release()
+
+
+class Checking:
+    """Gives scans of the campaign to PUMIT Segment, and takes them back; see `Reviewer`.
+
+    What is drawn is never lost: a scan leaves the scene when it is written, as accepted or as a
+    draft. Reading and writing happen on threads; the next scan is read while one is checked.
+
+    Args:
+        parts: Collaborators of the module.
+        status: Status board of the panel.
+        work: The campaign.
+        onChanged: Callback after any change that a panel shows.
+    """
+
+    def __init__(
+        self,
+        parts: Collaborators,
+        status: StatusBoard,
+        work: CampaignWork,
+        onChanged: Callable[[], None],
+    ) -> None:
+        self._parts = parts
+        self._status = status
+        self._work = work
+        self._onChanged = onChanged
+        self._current: _Checked | None = None
+        self._unsaved: list[_Checked] = []
+        self._ahead: LoadedScan | None = None
+        self._opening: BackgroundJob | None = None
+        self._accepted: list[ScanEntry] = []
+        self._skipped: dict[str, str] = {}
+        self._modelBefore: str | None = None
+        self._saving = 0
+        # A scan without anything drawn that was to be accepted once.
+        self._askedEmpty = ""
+        self._beats = parts.makeTimer(self._beat, False)
+
+    # What PUMIT Segment shows of it
+
+    @property
+    def isChecking(self) -> bool:
+        """Whether a scan is open."""
+        return self._current is not None
+
+    @property
+    def currentID(self) -> str:
+        """Identifier of the scan that is open; empty for none."""
+        return self._current.loaded.entry.id if self._current is not None else ""
+
+    @property
+    def isOpening(self) -> bool:
+        """Whether a scan is being read."""
+        return self._opening is not None and self._opening.isActive
+
+    @property
+    def sentence(self) -> str:
+        """What is checked, and how many follow."""
+        if self._current is None:
+            return ""
+        entry, view = self._current.loaded.entry, self._work.view
+        words = [entry.name]
+        if entry.is_validation and not entry.is_truth:
+            words.append(_("for validation, draw it from nothing"))
+        elif entry.stored_state == "predicted":
+            by = _("round {number}").format(number=entry.round) if entry.round else _("a model")
+            words.append(_("predicted by {whom}").format(whom=by))
+        if entry.word:
+            words.append(entry.word)
+        text = ", ".join(words)
+        if view is None:
+            return text
+        left = view.count("open", "predicted", "later") - int(not entry.is_truth)
+        return _("{scan}. {count} left in {campaign}.").format(
+            scan=text, count=max(left, 0), campaign=view.name
+        )
+
+    @property
+    def undoText(self) -> str:
+        """Name of the scan that was accepted last, or is not saved; empty for none."""
+        if self._unsaved:
+            return self._unsaved[-1].name
+        return self._accepted[-1].name if self._accepted else ""
+
+    @property
+    def whyNot(self) -> str:
+        """Why nothing can be decided now; empty where it can."""
+        if self._current is None:
+            return _("No scan of the campaign is open.")
+        if not self._segment.reviewing.isShown:
+            words = _("Choose {name} and its segmentation in section 1 to decide on it.")
+            return words.format(name=self._current.name)
+        return ""
+
+    # Opening
+
+    def openNext(self) -> None:
+        """Open the scan that comes next, or go to the one that is open."""
+        if self._current is not None:
+            slicer.util.selectModule(_SEGMENT)
+            self._segment.reviewing.show(self._current.scan)
+        else:
+            self.open("")
+
+    def open(self, key: str) -> None:
+        """Open a scan; what is drawn in the one that is open is kept as a draft.
+
+        Args:
+            key: Identifier of the scan; empty for the next one.
+        """
+        campaign = self._work.campaign
+        if campaign is None or self.isOpening or (key and key == self.currentID):
+            return
+        if self._current is not None:
+            self._putAway(None)
+            if self._current is not None:
+                return
+        ahead, self._ahead = self._ahead, None
+        prepare = self._segment.reviewing.prepare
+        skipped, name = {} if key else dict(self._skipped), self._work.reviewer
+        self._status.working(_("Opening the scan..."))
+        self._opening = self._parts.background.submit(
+            lambda: takeScan(campaign, key, ahead, skipped, name=name, prepare=prepare),
+            lambda taken: self._show(campaign, taken),
+            self._refuse,
+        )
+        self._onChanged()
+
+    def _show(self, campaign: Campaign, taken: TakenScan) -> None:
+        """Bring a scan into the scene, and begin to read the one after it."""
+        self._skipped |= taken.problems
+        problem = next(iter(taken.problems.values()), "")
+        loaded = taken.loaded
+        if loaded is None:
+            self._endOfLoop(problem or next(iter(self._skipped.values()), ""))
+            return
+        segment = self._segment
+        self._useClickModel(campaign)
+        try:
+            scan = segment.reviewing.open(loaded.prepared, self)
+        except PumitError as error:
+            if loaded.lock is not None:
+                self._parts.background.submit(loaded.lock.release)
+            self._refuse(error)
+            return
+        self._current = _Checked(campaign, loaded, scan, segment)
+        self._beats.start(_BEAT_MS)
+        if slicer.util.selectedModule() != _SEGMENT:
+            slicer.util.selectModule(_SEGMENT)
+        self._say(problem, _("{name} is open.").format(name=loaded.entry.name))
+        self._changed()
+        self._readAhead(campaign)
+
+    def _readAhead(self, campaign: Campaign) -> None:
+        skipped, prepare = dict(self._skipped), self._segment.reviewing.prepare
+
+        def keep(loaded: LoadedScan | None) -> None:
+            if campaign is self._work.campaign and self._current is not None:
+                self._ahead = loaded
+                if loaded is not None:
+                    self._segment.reviewing.startOn(loaded.prepared)
+
+        # What is wrong with it is said when it is wanted.
+        self._parts.background.submit(
+            lambda: nextScan(campaign, skipped, prepare), keep, lambda error: None
+        )
+
+    def _endOfLoop(self, problem: str) -> None:
+        """Nothing is left to open: the campaign says what comes next."""
+        self._skipped.clear()  # the next press tries them again
+        self._say(problem, _("No scan is left to open."))
+        self.goBack()
+        self._changed()
+
+    def _useClickModel(self, campaign: Campaign) -> None:
+        """Let the clicks be answered by what was refined on accepted scans."""
+        compute = self._segment.compute
+        model, settings = campaign.click_model, compute.settings
+        isOther = model is not None and settings.model != str(model)
+        if not isOther or settings.mode is not ComputeMode.LOCAL or not model.is_file():
+            return
+        if self._modelBefore is None:
+            self._modelBefore = settings.model
+        compute.changeSettings(replace(settings, model=str(model)))
+
+    # Deciding, as `Reviewer`
+
+    def accept(self) -> None:
+        """Take what is drawn as true, and open the next scan."""
+        current = self._current
+        if current is None or not self._mayDecide():
+            return
+        try:
+            masks = self._segment.reviewing.masks()
+            segmentation = self._segmentation(current, masks)
+        except PumitError as error:
+            self._problem(str(error))
+            return
+        unknown = _unknown(current.campaign, masks)
+        if unknown:
+            self._work.ask(unknown[0], 1, self.accept)
+            words = _("{name!r} is no class of the campaign: say which it is.")
+            self._problem(words.format(name=unknown[0]))
+            self.goBack()
+            return
+        if segmentation is None and self._askedEmpty != self.currentID:
+            self._askedEmpty = self.currentID
+            words = _(
+                "Nothing is drawn in {name}. If it holds none of the classes, press Accept again."
+            )
+            self._problem(words.format(name=current.name))
+            return
+        self._current = None
+        clicks, seconds = current.scan.clicks, time.monotonic() - current.since
+        entry, campaign, who = current.loaded.entry, current.campaign, self._work.reviewer
+
+        def save() -> ScanEntry:
+            made = campaign.accept(
+                *(entry, segmentation, who or None),
+                clicks=clicks,
+                seconds=seconds,
+                completes=False,
+            )
+            current.release()
+            return made
+
+        def complete() -> None:
+            campaign.complete(entry.id)
+
+        def done(made: ScanEntry) -> None:
+            self._accepted.append(made)
+            self._close(current)
+            if self._status.current.activity is not Activity.PROBLEM:
+                self._status.done(_("{name} is accepted.").format(name=made.name))
+            self._parts.background.submit(complete, lambda _d: self._work.refresh(), self._fail)
+            self._work.trainIfDue()
+
+        self._write(current, save, done)
+        self.openNext()
+
+    def later(self) -> None:
+        """Put the scan behind the others, and open the next one."""
+        self._decide(lambda campaign, entry: campaign.later(entry))
+
+    def leaveOut(self) -> None:
+        """Leave the scan out, and open the next one."""
+        self._decide(lambda campaign, entry: campaign.leave_out(entry))
+
+    def undo(self) -> None:
+        """Go back to a scan that is not saved, or take the last acceptance back and open it."""
+        if self.isOpening or self._saving:
+            return
+        if self._current is not None and self._unsaved:
+            self._putAway(None)
+        if self._unsaved and self._current is None:
+            self._current = current = self._unsaved.pop()
+            self._segment.reviewing.reviewer = self
+            self._segment.reviewing.show(current.scan)
+            self._beats.start(_BEAT_MS)
+            self._changed()
+            return
+        campaign = self._work.campaign
+        if campaign is None or not self._accepted or self._unsaved:
+            return
+        entry = self._accepted.pop()
+
+        def done(made: ScanEntry) -> None:
+            self._work.refresh()
+            self.open(made.id)
+
+        self._parts.background.submit(
+            lambda: campaign.undo_accept(campaign.scan(entry.id)), done, self._fail
+        )
+
+    def goBack(self) -> None:
+        """Open PUMIT Train; the scan stays open."""
+        if slicer.util.selectedModule() == _SEGMENT:
+            slicer.util.selectModule(_TRAIN)
+
+    def onScanRemoved(self) -> None:
+        """The scan was removed from the scene: others may have it."""
+        current, self._current = self._current, None
+        if current is None:
+            return
+        self._beats.stop()
+        self._parts.background.submit(current.release)
+        words = _("{name} was removed from the scene; what was accepted or kept before stays.")
+        self._problem(words.format(name=current.name))
+        self._changed()
+
+    # The end
+
+    def putAway(self) -> None:
+        """Keep what is drawn as a draft, and take the scan out of the scene."""
+        if self._current is not None:
+            self._putAway(None)
+
+    def keepAtOnce(self) -> None:
+        """Keep what is drawn as a draft before the scene or Slicer closes; waits for it."""
+        current, self._current, self._ahead = self._current, None, None
+        if current is None:
+            return
+        self._beats.stop()
+        try:
+            draft = self._draft(current)
+            if draft is not None:
+                current.campaign.save_draft(current.loaded.entry, draft)
+            current.release()
+        except (PumitError, OSError) as error:
+            self._problem(sentenceOf(error))
+        current.segment.reviewing.leave()
+
+    def close(self) -> None:
+        """Keep what is drawn, and leave nothing behind."""
+        self.keepAtOnce()
+        self._beats.stop()
+        if self._modelBefore is not None:
+            compute = self._segment.compute
+            compute.changeSettings(replace(compute.settings, model=self._modelBefore))
+            self._modelBefore = None
+
+    # Within
+
+    @property
+    def _segment(self) -> Any:
+        """The logic of PUMIT Segment, where scans are corrected."""
+        return slicer.util.getModuleWidget(_SEGMENT).logic
+
+    def _mayDecide(self) -> bool:
+        why = self.whyNot
+        if not why and self._segment.isComputing:
+            why = _("The last click is still being computed; wait for it.")
+        if why:
+            self._problem(why)
+        return not why
+
+    def _decide(self, change: Callable[[Campaign, ScanEntry], ScanEntry]) -> None:
+        if self._current is not None and self._mayDecide():
+            self._putAway(change)
+            if self._current is None:
+                self.openNext()
+
+    def _putAway(self, change: Callable[[Campaign, ScanEntry], ScanEntry] | None) -> None:
+        """Keep what is drawn as a draft and change the scan's state, on a thread."""
+        current = self._current
+        assert current is not None
+        try:
+            draft = self._draft(current)
+        except PumitError as error:
+            self._problem(str(error))
+            return
+        self._current = None
+        campaign, entry = current.campaign, current.loaded.entry
+
+        def keep() -> None:
+            if draft is not None:
+                campaign.save_draft(entry, draft)
+            if change is not None:
+                change(campaign, entry)
+            current.release()
+
+        def done(_result: None) -> None:
+            self._close(current)
+            self._work.refresh()
+
+        self._write(current, keep, done)
+
+    def _write(
+        self, current: _Checked, write: Callable[[], Any], done: Callable[[Any], None]
+    ) -> None:
+        """Write on a thread; what cannot be written stays in the scene."""
+
+        def end(result: Any) -> None:
+            self._saving -= 1
+            done(result)
+
+        def fail(error: Exception) -> None:
+            self._saving -= 1
+            if isinstance(error, CampaignConflict):  # it is kept beside the other's
+                self._parts.background.submit(current.release)
+                self._close(current)
+            elif current.scan.isThere:
+                self._unsaved.append(current)
+            self._fail(error)
+            self._changed()
+
+        self._saving += 1
+        self._beats.stop()
+        self._parts.background.submit(write, end, fail)
+
+    def _close(self, checked: _Checked) -> None:
+        reviewing = self._segment.reviewing
+        reviewing.close(checked.scan)
+        if self._current is not None:
+            reviewing.reviewer = self
+        self._changed()
+
+    def _draft(self, current: _Checked) -> Segmentation | None:
+        """What is drawn, where it is not kept yet."""
+        if not current.scan.isThere or not current.scan.isEdited:
+            return None
+        return self._segmentation(current, current.segment.reviewing.masks(current.scan))
+
+    @staticmethod
+    def _segmentation(current: _Checked, masks: Sequence[tuple[str, Mask]]) -> Segmentation | None:
+        """Masks by class, those of no class by their own names; None where there is none."""
+        volume, classes = current.loaded.review.volume, current.campaign.classes
+        ignored = set(map(plain, current.campaign.ignored_names))
+        joined: dict[str, Mask] = {}
+        for name, mask in masks:
+            known = class_named(name, classes)
+            if known is None and plain(name) in ignored:
+                continue
+            key = known.name if known is not None else name
+            joined[key] = joined[key] | mask if key in joined else mask
+        if any(mask.shape != volume.shape for mask in joined.values()):
+            raise VolumeError(_("The scan has changed since it was opened; open it again."))
+        segments = tuple(Segment(name, mask) for name, mask in joined.items())
+        return Segmentation(volume, segments, _DRAWN) if segments else None
+
+    def _beat(self) -> None:
+        """Tell others that the scan is still open, and keep what is drawn."""
+        current = self._current
+        if current is None or current.loaded.lock is None:
+            return
+        lock, campaign, entry = current.loaded.lock, current.campaign, current.loaded.entry
+        state, draft = current.scan.state(), None
+        if not self._segment.isComputing:
+            try:
+                draft = self._draft(current)
+            except PumitError as error:
+                self._problem(str(error))
+
+        def beat() -> bool:
+            if draft is not None:
+                campaign.save_draft(entry, draft)
+            return lock.beat()
+
+        def say(isHeld: bool) -> None:
+            if draft is not None:
+                current.scan.noteKept(state)
+            if not isHeld and current is self._current:
+                words = _("Somebody else has taken {name}; Accept keeps yours beside theirs.")
+                self._problem(words.format(name=current.name))
+
+        self._parts.background.submit(beat, say, self._fail)
+
+    def _refuse(self, error: Exception) -> None:
+        self._fail(error)
+        self._changed()
+
+    def _fail(self, error: Exception) -> None:
+        self._problem(sentenceOf(error))
+        self._work.refresh()
+
+    def _say(self, problem: str, otherwise: str) -> None:
+        """Say a problem, or one that was said since the scan before was decided on, or nothing."""
+        current = self._status.current
+        if problem or current.activity is Activity.PROBLEM:
+            self._problem(problem or current.text)
+        else:
+            self._status.waiting(otherwise)
+
+    def _problem(self, sentence: str) -> None:
+        """Say what is wrong, in whichever of the two panels is looked at."""
+        self._status.problem(sentence)
+        self._segment.status.problem(sentence)
+
+    def _changed(self) -> None:
+        self._segment.onSessionChanged()
+        self._onChanged()
+
+
+def _unknown(campaign: Campaign, masks: Sequence[tuple[str, Mask]]) -> list[str]:
+    """Names of segments that no class has."""
+    ignored = set(map(plain, campaign.ignored_names))
+    names = [name for name, _mask in masks if plain(name) not in ignored]
+    return [name for name in names if class_named(name, campaign.classes) is None]

@@ -1,0 +1,206 @@
+"""Scans of a campaign, read on threads, so that the next one is there when it is wanted."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pumit.campaign import Campaign, LockTaken, ScanEntry, ShareLock
+from pumit.campaign.labels import class_named, plain
+from pumit.campaign.thumbnail import thumbnail_of, write_scan_thumbnail
+from pumit.errors import PumitError
+from pumit.segmentation import Mask
+from pumit.volume import Volume
+from PUMITSlicerLib.review import ReviewScan, ReviewSegment
+
+logger = logging.getLogger(__name__)
+
+# What PUMIT Segment does with a scan before it is in the scene.
+Prepare = Callable[[ReviewScan], Any]
+_TO_CHECK = ("open", "predicted", "later")
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedScan:
+    """A scan of a campaign, with what is drawn in it so far.
+
+    Attributes:
+        entry: Its entry, when it was read.
+        review: What is brought into the scene.
+        prepared: That, as PUMIT Segment wants it.
+        lock: Lock on it; None while it only waits to be opened.
+    """
+
+    entry: ScanEntry
+    review: ReviewScan
+    prepared: Any
+    lock: ShareLock | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class TakenScan:
+    """A scan that was taken to be checked.
+
+    Attributes:
+        loaded: The scan, with its lock; None where nothing is left.
+        problems: Why others could not be opened: identifier to a sentence.
+    """
+
+    loaded: LoadedScan | None
+    problems: Mapping[str, str]
+
+
+def readScan(campaign: Campaign, entry: ScanEntry, volume: Volume | None = None) -> ReviewScan:
+    """Read a scan, and the draft, label or prediction that one begins with.
+
+    Args:
+        campaign: The campaign.
+        entry: The scan.
+        volume: Its voxels, where they were read already.
+
+    Raises:
+        PumitError: If it cannot be found or read, or what is drawn does not fit it.
+    """
+    files = campaign.files(entry)
+    volume = volume or campaign.volume(entry)
+    masks = _masks(campaign, files.shown, volume) if files.shown is not None else {}
+    isPredicted = files.shown is not None and files.shown == files.prediction
+    segments = [
+        ReviewSegment(c.name, masks.pop(c.name, None), c.terminology, c.color_rgb, isPredicted)
+        for c in campaign.classes
+    ]
+    segments += [ReviewSegment(name, mask) for name, mask in masks.items()]
+    return ReviewScan(entry.name, volume, tuple(segments))
+
+
+def takeScan(
+    campaign: Campaign,
+    key: str,
+    ahead: LoadedScan | None,
+    skipped: Mapping[str, str],
+    *,
+    name: str,
+    prepare: Prepare,
+) -> TakenScan:
+    """Take a scan that nobody else has, locked and read.
+
+    Args:
+        campaign: The campaign.
+        key: Identifier of the scan; empty for the next one.
+        ahead: A scan that was read before; taken where it is still wanted.
+        skipped: Scans that are passed over, with the reason.
+        name: Name that others are told.
+        prepare: Function that prepares a scan for PUMIT Segment.
+
+    Raises:
+        PumitError: If the scan that was asked for cannot be taken.
+    """
+    problems: dict[str, str] = {}
+    tried = set(skipped)
+    while True:
+        entry = campaign.scan(key) if key else _nextOf(campaign, ahead, tried)
+        if entry is None:
+            return TakenScan(None, problems)
+        try:
+            lock = campaign.lock(entry, name)
+        except LockTaken:
+            if key:
+                raise
+            tried.add(entry.id)
+            continue
+        try:
+            loaded = _loaded(campaign, entry, ahead, prepare)
+            return TakenScan(replace(loaded, lock=lock), problems)
+        except PumitError as error:
+            lock.release()
+            if key:
+                raise
+            tried.add(entry.id)
+            problems[entry.id] = str(error)
+        except BaseException:
+            lock.release()
+            raise
+
+
+def nextScan(campaign: Campaign, skipped: Mapping[str, str], prepare: Prepare) -> LoadedScan | None:
+    """Read the scan that will come next; None where there is none.
+
+    Raises:
+        PumitError: If it cannot be read.
+    """
+    entry = _nextOf(campaign, None, set(skipped))
+    return _loaded(campaign, entry, None, prepare) if entry is not None else None
+
+
+def drawThumbnail(campaign: Campaign, failed: set[str]) -> bool:
+    """Draw one picture that is missing; False where none is.
+
+    Args:
+        campaign: The campaign.
+        failed: Scans that cannot be drawn; others are added here.
+    """
+    for scan in campaign.scans():
+        if scan.id in failed or thumbnail_of(campaign, scan) is not None:
+            continue
+        failed.add(scan.id)
+        with suppress(PumitError):
+            _keepThumbnail(campaign, scan, readScan(campaign, scan))
+            failed.discard(scan.id)
+        return True
+    return False
+
+
+def _keepThumbnail(campaign: Campaign, entry: ScanEntry, review: ReviewScan) -> None:
+    """Draw the picture of a scan that was read; a folder that takes none has none."""
+    masks = {s.name: s.mask for s in review.segments if s.mask is not None}
+    try:
+        write_scan_thumbnail(campaign, entry, review.volume, masks, classes=campaign.classes)
+    except (PumitError, OSError) as error:
+        logger.info("No picture of a scan: %s", type(error).__name__)
+
+
+def _nextOf(campaign: Campaign, ahead: LoadedScan | None, tried: set[str]) -> ScanEntry | None:
+    if ahead is not None and ahead.entry.id not in tried:
+        entry = campaign.scan(ahead.entry)
+        if entry.state in _TO_CHECK:
+            return entry
+        tried.add(entry.id)
+    return campaign.next_scan(scans=[s for s in campaign.scans() if s.id not in tried])
+
+
+def _loaded(
+    campaign: Campaign, entry: ScanEntry, ahead: LoadedScan | None, prepare: Prepare
+) -> LoadedScan:
+    """A scan as it was read ahead; what changed since is read again."""
+    isAhead = ahead is not None and ahead.entry.id == entry.id
+    if ahead is not None and isAhead and ahead.entry.revision == entry.revision:
+        return replace(ahead, entry=entry)
+    volume = ahead.review.volume if ahead is not None and isAhead else None
+    review = readScan(campaign, entry, volume)
+    return LoadedScan(entry, review, prepare(review))
+
+
+def _masks(campaign: Campaign, path: Path, volume: Volume) -> dict[str, Mask]:
+    """Masks of a label file by class; of other segments by their own names."""
+    from pumit.io.labels.label_source import read_all_labels
+
+    classes, ignored = campaign.classes, set(map(plain, campaign.ignored_names))
+    file = read_all_labels([path], volume)
+    masks: dict[str, Mask] = {}
+    for segment in file.segments:
+        known = (
+            class_named(segment.name, classes)
+            if segment.name
+            else next((c for c in classes if c.value == segment.value), None)
+        )
+        if known is None and plain(segment.name) in ignored:
+            continue
+        name = known.name if known is not None else segment.name or str(segment.value)
+        mask = file.mask(segment)
+        if mask.any():
+            masks[name] = masks[name] | mask if name in masks else mask
+    return masks

@@ -1,0 +1,145 @@
+"""Scans for a campaign from the open scene and from Slicer's DICOM database."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import slicer
+from pumit.campaign import Campaign
+from pumit.export.volume_file import write_volume_file
+from pumit.volume import Volume
+from PUMITSlicerLib.mrml import readVolume
+from PUMITSlicerLib.terms import uniqueText
+
+from PUMITTrainLib.cases.scene_pairs import scenePairs
+from PUMITTrainLib.cases.scene_snapshot import SceneSnapshot, snapshot
+
+_INSTANCES = "DICOM.instanceUIDs"
+_FOLDER = "scene"
+
+
+@dataclass(frozen=True, eq=False)
+class SceneScan:
+    """A volume of the scene.
+
+    Attributes:
+        name: Name, unlike that of the others, as a file can have it.
+        file: File or DICOM folder that it was read from, unchanged since; None for none.
+        volume: Its voxels, where there is no file.
+        drawn: The scan with its segmentation; None without one.
+    """
+
+    name: str
+    file: Path | None
+    volume: Volume | None
+    drawn: SceneSnapshot | None
+
+    def write(self, folder: Path) -> Path:
+        """Give its file, written into a folder where there is none; on a thread.
+
+        Raises:
+            ExportError: If it cannot be written.
+        """
+        if self.volume is None or self.file is not None:
+            assert self.file is not None
+            return self.file
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{self.name}.nrrd"
+        write_volume_file(self.volume.array, self.volume, path)
+        return path
+
+
+class SceneScans:
+    """All scans of the scene, taken out of it at once.
+
+    Args:
+        folder: Folder of the campaign, which takes copies of scans without a file.
+
+    Raises:
+        PumitError: If one cannot be read.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / _FOLDER
+        self._paths: dict[Path, SceneScan] = {}
+        labels = {pair.volumes[0].GetID(): pair for pair in scenePairs()}
+        self.scans: list[SceneScan] = []
+        for node in slicer.util.getNodesByClass("vtkMRMLScalarVolumeNode"):
+            isScan = node.GetImageData() is not None and not node.GetHideFromEditors()
+            if node.IsA("vtkMRMLLabelMapVolumeNode") or not isScan:
+                continue
+            bare = "".join(c if c.isalnum() or c in "-_ " else "_" for c in node.GetName())
+            name = uniqueText(bare.strip() or "scan", {scan.name for scan in self.scans})
+            file, pair = _fileOf(node), labels.get(node.GetID())
+            drawn = snapshot(name, (node,), pair.label) if pair is not None else None
+            volume = None
+            if file is None:
+                seen = readVolume(node)
+                volume = replace(seen, array=seen.array.copy())
+            self.scans.append(SceneScan(name, file, volume, drawn))
+
+    def paths(self) -> Sequence[Path]:
+        """Their files; on a thread."""
+        self._paths = {scan.write(self._folder): scan for scan in self.scans}
+        return list(self._paths)
+
+    def keepDrawn(self, campaign: Campaign) -> None:
+        """Keep what is drawn in the scene as drafts, which are reviewed as any other."""
+        for entry in campaign.scans():
+            scan = self._paths.get(entry.path)
+            if scan is None or scan.drawn is None:
+                continue
+            folder = Path(tempfile.mkdtemp(prefix="pumit-"))
+            try:
+                _images, label = scan.drawn.write(folder)
+                campaign.save_draft(entry, label)
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def databaseSeries(text: str) -> tuple[list[Path], int]:
+    """Folders of series of Slicer's DICOM database.
+
+    Args:
+        text: What their description or modality holds; empty for all.
+
+    Returns:
+        The folders, and how many series there are in all.
+    """
+    database = getattr(slicer, "dicomDatabase", None)
+    if database is None or not database.isOpen:
+        return [], 0
+    folders: dict[Path, None] = {}
+    count = 0
+    for patient in database.patients():
+        for study in database.studiesForPatient(patient):
+            for series in database.seriesForStudy(study):
+                count += 1
+                files = database.filesForSeries(series)
+                if files and text.lower() in _described(database, series, files[0]).lower():
+                    folders[Path(files[0]).parent] = None
+    return list(folders), count
+
+
+def _described(database: Any, series: str, file: str) -> str:
+    modality = database.fileValue(file, "0008,0060") or ""
+    return f"{database.descriptionForSeries(series)} {modality}"
+
+
+def _fileOf(node: Any) -> Path | None:
+    """File or DICOM folder of a volume that was not changed since it was read."""
+    storage = node.GetStorageNode()
+    if node.GetModifiedSinceRead() or node.GetParentTransformNode() is not None:
+        return None
+    uids = (node.GetAttribute(_INSTANCES) or "").split()
+    database = getattr(slicer, "dicomDatabase", None)
+    if uids and database is not None and database.isOpen:
+        file = database.fileForInstance(uids[0])
+        return Path(file).parent if file else None
+    name = storage.GetFileName() if storage is not None else ""
+    return Path(name) if name and Path(name).is_file() else None

@@ -1,0 +1,387 @@
+"""First section of the panel: a campaign, from a folder of scans to a folder of labels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import ctk
+import qt
+from pumit.campaign import CampaignChart
+from pumit.errors import PumitError
+from PUMITSlicerLib.review_row import ReviewRow
+from slicer.i18n import tr as _
+
+from PUMITTrainLib.campaign.campaign_view import CampaignView
+from PUMITTrainLib.campaign.scan_sources import SceneScans, databaseSeries
+from PUMITTrainLib.panel.campaign_list import CampaignList
+from PUMITTrainLib.panel.curves.picture import Color, Curve, drawCurves
+from PUMITTrainLib.panel.widgets.file_dialogs import FileDialogs
+from PUMITTrainLib.panel.widgets.section_title import SectionTitle
+
+_FOLDER, _SCENE, _DATABASE = "folder", "scene", "database"
+_ORDERS = ("uncertain", "random", "list")
+_DICE: Color = (0.9, 0.2, 0.2)
+_CLICKS: Color = (0.12, 0.47, 0.71)
+_CHART_HEIGHT, _MARGINS = 84, 24
+
+
+class CampaignSection:
+    """One list, one button that does the next thing, and one chart.
+
+    Args:
+        ui: Named widgets of the panel.
+        logic: The module's logic.
+        dialogs: File dialogs.
+    """
+
+    def __init__(self, ui, logic, dialogs: FileDialogs) -> None:
+        self._ui = ui
+        self._logic = logic
+        self._dialogs = dialogs
+        self._isShowing = False
+        self._drawn: tuple[object, ...] = ()
+        self._title = SectionTitle(ui.campaignSection)
+        self.list = CampaignList(ui, logic)
+        self.reviewRow = ReviewRow(
+            ui.statusFrame, lambda: logic.checking if logic.checking.isChecking else None
+        )
+        ui.campaignActionButton.setStyleSheet("font-weight: bold; padding: 6px;")
+        ui.campaignNewFrame.hide()
+        ui.campaignClassesEdit.placeholderText = _("those of the labels")
+        ui.campaignSeriesEdit.placeholderText = _("all series")
+        ui.campaignReviewerEdit.placeholderText = _("not written")
+        for key, text in (
+            (_FOLDER, _("A folder")),
+            (_SCENE, _("The open scene")),
+            (_DATABASE, _("Slicer's DICOM database")),
+        ):
+            ui.campaignSourceSelector.addItem(text, key)
+        for key, text in zip(
+            _ORDERS, (_("Least certain first"), _("Random instead"), _("As listed")), strict=True
+        ):
+            ui.campaignOrderSelector.addItem(text, key)
+        for path in (ui.campaignFolderEdit, ui.campaignScansEdit):
+            path.filters = ctk.ctkPathLineEdit.Dirs
+        self._addMenu()
+        self._connect()
+        self._showSource()
+
+    def _addMenu(self) -> None:
+        ui, self._menu = self._ui, qt.QMenu(self._ui.campaignMoreButton)
+        self._menu.addAction(_("Add scans...")).connect("triggered()", self._onAdd)
+        for kind, text in (
+            ("nnunet", _("Export as nnU-Net data set...")),
+            ("msd", _("Export as Decathlon data set...")),
+            ("dicom", _("Export as DICOM-SEG...")),
+            ("model", _("Export the model...")),
+            ("page", _("Export the page how it was made...")),
+        ):
+            action = self._menu.addAction(text)
+            action.connect("triggered()", lambda kind=kind: self._onExport(kind))
+        self._menu.addAction(_("Close the campaign")).connect("triggered()", self._onClose)
+        ui.campaignMoreButton.setMenu(self._menu)
+
+    def _connect(self) -> None:
+        ui, work = self._ui, self._logic.campaign
+        ui.campaignNewButton.connect("clicked()", lambda: self._showNew(True))
+        ui.campaignCancelButton.connect("clicked()", lambda: self._showNew(False))
+        ui.campaignCreateButton.connect("clicked()", self._onCreate)
+        ui.campaignOpenButton.connect("clicked()", self._onOpen)
+        ui.campaignSourceSelector.connect("currentIndexChanged(int)", self._showSource)
+        ui.campaignActionButton.connect("clicked()", self._onAction)
+        ui.campaignAnswerButton.connect("clicked()", self._onAnswer)
+        ui.campaignPauseButton.connect("clicked()", self._onPause)
+        ui.campaignStopButton.connect("clicked()", lambda: work.command("stop"))
+        ui.campaignOrderSelector.connect("currentIndexChanged(int)", self._onOrder)
+        ui.campaignTrainsCheckBox.connect("toggled(bool)", self._onTrains)
+        ui.campaignTrainAfterSpin.connect("valueChanged(int)", self._onTrainAfter)
+        ui.campaignCopiesCheckBox.connect("toggled(bool)", self._onCopies)
+        ui.campaignReviewerEdit.connect("editingFinished()", self._onReviewer)
+
+    def refresh(self) -> None:
+        """Show the campaign."""
+        ui, work, view = self._ui, self._logic.campaign, self._logic.campaign.view
+        self.reviewRow.refresh()
+        isOpen = view is not None
+        for name in (
+            *("campaignTitleLabel", "campaignActionButton", "campaignTable", "campaignScanButton"),
+            *("campaignLeaveOutButton", "campaignOrderSelector", "campaignOptionsBox"),
+        ):
+            getattr(ui, name).visible = isOpen
+        ui.campaignMoreButton.enabled = isOpen and not work.isBusy
+        ui.campaignCreateButton.enabled = not work.isBusy
+        self._title.showState(view.name if view is not None else _("none is open"))
+        self._showQuestion()
+        self._showTraining()
+        self._showChart(view)
+        self.list.refresh()
+        if view is None:
+            return
+        _say(ui.campaignTitleLabel, titleOf(view), ui.campaignFrame.width)
+        self._showAction()
+        self._showOptions(view)
+
+    def _showAction(self) -> None:
+        ui, work, checking = self._ui, self._logic.campaign, self._logic.checking
+        action = work.action
+        assert action is not None
+        button, sentence = ui.campaignActionButton, action.sentence
+        isChecking = checking.isChecking and action.kind in ("open", "check", "stop", "wait")
+        if isChecking:
+            sentence = _("Back to the scan that is open")
+        button.text = sentence
+        isBusy = work.isBusy or checking.isOpening
+        button.enabled = isChecking or not (isBusy or action.kind == "wait")
+        tips = {
+            "train": _("Train on what is accepted, in the background, and predict the others"),
+            "predict": _("Predict the open scans, in the background"),
+            "wait": _("Nothing can be done now but wait"),
+            "done": _("Choose what to export"),
+        }
+        button.toolTip = tips.get(action.kind, _("What comes next"))
+
+    def _showQuestion(self) -> None:
+        ui, work = self._ui, self._logic.campaign
+        question = work.question
+        ui.campaignQuestionFrame.visible = question is not None and work.view is not None
+        if question is None or work.view is None:
+            return
+        words = _("What is {name!r} (in {count} scans)? It is remembered.")
+        if question.count == 1:
+            words = _("What is {name!r}? It is remembered.")
+        _say(
+            ui.campaignQuestionLabel,
+            words.format(name=question.name, count=question.count),
+            ui.campaignFrame.width - _MARGINS,
+        )
+        names = [one.name for one in work.view.classes]
+        selector = ui.campaignAnswerSelector
+        if [selector.itemData(i) for i in range(selector.count)] != [*names, ""]:
+            selector.clear()
+            for name in names:
+                selector.addItem(name, name)
+            selector.addItem(_("None of the classes"), "")
+
+    def _showTraining(self) -> None:
+        ui, work = self._ui, self._logic.campaign
+        text, share = work.progress
+        ui.campaignTrainingFrame.visible = bool(text)
+        if not text:
+            return
+        _say(ui.campaignTrainingLabel, text, ui.campaignFrame.width)
+        ui.campaignTrainingBar.maximum = 0 if share is None else 1000
+        if share is not None:
+            ui.campaignTrainingBar.value = round(1000 * share)
+        training = work.view.training if work.view is not None and work.view.isTraining else None
+        for button in (ui.campaignPauseButton, ui.campaignStopButton):
+            button.enabled = training is not None
+        isPaused = training is not None and training.state == "paused"
+        ui.campaignPauseButton.text = _("Resume") if isPaused else _("Pause")
+
+    def _showChart(self, view: CampaignView | None) -> None:
+        ui = self._ui
+        chart = view.chart if view is not None else CampaignChart()
+        _say(ui.campaignChartSentence, chart.sentence, ui.campaignFrame.width)
+        ui.campaignChartSentence.visible = bool(chart.sentence)
+        curves = chartCurves(chart)
+        ui.campaignChartLabel.visible = bool(curves)
+        width = max(ui.campaignFrame.width - _MARGINS, 80)
+        if not curves or self._drawn == (chart, width):
+            return
+        self._drawn = (chart, width)
+        picture = drawCurves(
+            *(_("Round"), curves, (width, _CHART_HEIGHT)),
+            isShare=True,
+            widget=ui.campaignChartLabel,
+        )
+        ui.campaignChartLabel.setPixmap(picture)
+        ui.campaignChartLabel.setMinimumHeight(_CHART_HEIGHT)
+
+    def _showOptions(self, view: CampaignView) -> None:
+        ui, work = self._ui, self._logic.campaign
+        self._isShowing = True
+        try:
+            order = _ORDERS.index(view.settings.order)
+            if ui.campaignOrderSelector.currentIndex != order:
+                ui.campaignOrderSelector.currentIndex = order
+            ui.campaignTrainsCheckBox.checked = work.trainsByItself
+            if not ui.campaignTrainAfterSpin.hasFocus():
+                ui.campaignTrainAfterSpin.value = view.settings.train_after
+            ui.campaignTrainAfterSpin.enabled = work.trainsByItself
+            ui.campaignCopiesCheckBox.checked = view.settings.copies_beside
+            if not ui.campaignReviewerEdit.hasFocus():
+                ui.campaignReviewerEdit.text = work.reviewer
+        finally:
+            self._isShowing = False
+
+    # New and Open
+
+    def _showNew(self, isShown: bool) -> None:
+        self._ui.campaignNewFrame.visible = isShown
+
+    def _showSource(self, *_arguments) -> None:
+        ui = self._ui
+        source = ui.campaignSourceSelector.itemData(ui.campaignSourceSelector.currentIndex)
+        for name, isShown in (
+            ("campaignScans", source == _FOLDER),
+            ("campaignSeries", source == _DATABASE),
+        ):
+            getattr(ui, f"{name}Edit").visible = isShown
+            getattr(ui, f"{name}Label").visible = isShown
+
+    def _onCreate(self) -> None:
+        ui, work, status = self._ui, self._logic.campaign, self._logic.status
+        text = ui.campaignFolderEdit.currentPath.strip()
+        if not text:
+            status.problem(_("Choose a folder for the campaign first."))
+            return
+        folder = Path(text)
+        source = ui.campaignSourceSelector.itemData(ui.campaignSourceSelector.currentIndex)
+        names = [name.strip() for name in ui.campaignClassesEdit.text.split(",")]
+        classes = [name for name in names if name]
+        self._logic.checking.putAway()
+        if source == _SCENE:
+            try:
+                scene = SceneScans(folder)
+            except PumitError as error:
+                status.problem(str(error))
+                return
+            if not scene.scans:
+                status.problem(_("The open scene has no scan; load some, or choose a folder."))
+                return
+            work.create(folder, scene.paths, classes, scene.keepDrawn)
+        elif source == _DATABASE:
+            folders, count = databaseSeries(ui.campaignSeriesEdit.text.strip())
+            if not folders:
+                words = _("None of the {count} series of Slicer's DICOM database fits.")
+                status.problem(words.format(count=count))
+                return
+            work.create(folder, lambda: folders, classes)
+        else:
+            scans = ui.campaignScansEdit.currentPath.strip()
+            if not scans:
+                status.problem(_("Choose the folder of the scans first."))
+                return
+            work.create(folder, lambda: [Path(scans)], classes)
+        self._showNew(False)
+
+    def _onOpen(self) -> None:
+        folder = self._dialogs.folder(_("Open a campaign"))
+        if folder:
+            self._logic.checking.putAway()
+            self._logic.campaign.open(Path(folder))
+
+    def _onAdd(self) -> None:
+        folder = self._dialogs.folder(_("Add scans"))
+        if folder:
+            self._logic.campaign.add([Path(folder)])
+
+    def _onExport(self, kind: str) -> None:
+        folder = self._dialogs.folder(_("Export into a folder"))
+        view = self._logic.campaign.view
+        if not folder or view is None:
+            return
+        ending = {"model": ".pumit.zip", "page": ".html"}.get(kind, f"-{kind}")
+        self._logic.campaign.export(kind, Path(folder) / f"{view.name}{ending}")
+
+    def _onClose(self) -> None:
+        self._logic.checking.putAway()
+        self._logic.campaign.close()
+
+    # The one button
+
+    def _onAction(self) -> None:
+        work, checking = self._logic.campaign, self._logic.checking
+        action = work.action
+        if action is None:
+            return
+        if action.kind == "train":
+            work.train()
+        elif action.kind == "predict":
+            work.predict()
+        elif action.kind == "add":
+            self._onAdd()
+        elif action.kind == "done":
+            self._menu.popup(qt.QCursor.pos())
+        elif action.kind == "name" and work.view is not None:
+            name, scans = next(iter(work.view.unknownNames.items()))
+            work.ask(name, len(scans))
+        else:
+            checking.openNext()
+
+    def _onAnswer(self) -> None:
+        selector = self._ui.campaignAnswerSelector
+        self._logic.campaign.answer(selector.itemData(selector.currentIndex) or None)
+
+    def _onPause(self) -> None:
+        view = self._logic.campaign.view
+        isPaused = view is not None and view.training is not None
+        isPaused = isPaused and view.training.state == "paused"
+        self._logic.campaign.command("resume" if isPaused else "pause")
+
+    # Options
+
+    def _onOrder(self, index: int) -> None:
+        if not self._isShowing and 0 <= index < len(_ORDERS):
+            self._logic.campaign.change(order=_ORDERS[index])
+
+    def _onTrains(self, isOn: bool) -> None:
+        if not self._isShowing:
+            self._logic.campaign.trainsByItself = isOn
+            self._ui.campaignTrainAfterSpin.enabled = isOn
+
+    def _onTrainAfter(self, count: int) -> None:
+        if not self._isShowing:
+            self._logic.campaign.change(train_after=count)
+
+    def _onCopies(self, isOn: bool) -> None:
+        if not self._isShowing:
+            self._logic.campaign.change(copies_beside=isOn)
+
+    def _onReviewer(self) -> None:
+        self._logic.campaign.reviewer = self._ui.campaignReviewerEdit.text
+
+
+def titleOf(view: CampaignView) -> str:
+    """How far a campaign is: "12 scans: 4 labelled, 3 accepted, 5 open"."""
+    words = [
+        text.format(count=count)
+        for text, count in (
+            (_("{count} labelled"), view.count("labelled")),
+            (_("{count} accepted"), view.count("accepted")),
+            (_("{count} predicted"), view.count("predicted")),
+            (_("{count} open"), view.count("open")),
+            (_("{count} later"), view.count("later")),
+            (_("{count} left out"), view.count("left_out")),
+        )
+        if count
+    ]
+    return _("{count} scans: {what}").format(count=len(view.scans), what=", ".join(words))
+
+
+def chartCurves(chart: CampaignChart) -> list[Curve]:
+    """Dice of the validation patients, and clicks per scan as a share of the most."""
+    dice = [(n, d) for n, d in zip(chart.rounds, chart.dice, strict=True) if d is not None]
+    clicks = [(n, c) for n, c in zip(chart.rounds, chart.clicks, strict=True) if c is not None]
+    curves = []
+    if clicks:
+        most = max(max(c for _n, c in clicks), 1.0)
+        name = _("clicks per scan {count:.1f}").format(count=clicks[-1][1])
+        curves.append(Curve(name, [(n, c / most) for n, c in clicks], _CLICKS))
+    if dice:
+        name = _("Dice {dice:.2f}").format(dice=dice[-1][1])
+        curves.append(Curve(name, dice, _DICE, isStrong=True))
+    return curves
+
+
+def _say(label, text: str, room: int) -> None:
+    """Show a text that wraps, as high as it is and two lines at least, so that nothing jumps.
+
+    Args:
+        label: The label.
+        text: The text.
+        room: Width of the section; a label that is hidden has none yet.
+    """
+    label.text = text
+    needed = label.heightForWidth(max(room - _MARGINS, 80))
+    label.setMinimumHeight(max(needed, 2 * label.fontMetrics().lineSpacing()))

@@ -1,0 +1,329 @@
+"""What goes wrong in a campaign is one line, and nothing that was drawn is lost."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from campaign_module import CLASSES, CampaignModules, makeLab, makeScan, predict, train, truthOf
+from pumit.campaign import Campaign
+
+
+@pytest.fixture
+def opened(modules: CampaignModules, tmp_path: Path) -> CampaignModules:
+    """A campaign of six scans; the first is open in PUMIT Segment."""
+    modules.create(makeLab(tmp_path / "lab", 6))
+    modules.campaign.change_settings(order="list")
+    modules.look()
+    modules.pressAction()
+    assert modules.checked.given.name == "scan00"
+    return modules
+
+
+def keysOn() -> list[str]:
+    import slicer
+    from Qt import QtGui
+
+    window = slicer.util.mainWindow()
+    return [key.key.toString() for key in window.findChildren(QtGui.QShortcut)]
+
+
+def test_keys_act_only_while_a_scan_is_checked(
+    modules: CampaignModules, tmp_path: Path, loadModule: Any
+) -> None:
+    import slicer
+
+    loadModule("Testing/harness/sample_module/BrightVoxels.py")
+
+    modules.create(makeLab(tmp_path / "lab", 2))
+    slicer.util.selectModule("PUMITSegment")
+    assert not {"A", "J"} & set(keysOn())
+    slicer.util.selectModule("PUMITTrain")
+    assert not {"A", "J"} & set(keysOn())
+    modules.logic.checking.openNext()
+    modules.look()
+    assert {"A", "J"} <= set(keysOn())
+    slicer.util.selectModule("BrightVoxels")  # where A may be another key
+    assert not {"A", "J"} & set(keysOn())
+    slicer.util.selectModule("PUMITTrain")
+    assert sorted(keysOn()) == ["A", "J"]
+    modules.logic.checking.putAway()
+    modules.settle()
+    assert keysOn() == []
+    modules.key("A")
+    assert not [s for s in modules.campaign.scans() if s.stored_state == "accepted"]
+
+
+def test_an_empty_scan_is_accepted_only_by_who_insists(opened: CampaignModules) -> None:
+    opened.key("A")
+    assert opened.segment.status == (
+        "Nothing is drawn in scan00. If it holds none of the classes, press Accept again."
+    )
+    assert opened.campaign.scan("scan00").stored_state == "open"
+    opened.key("A")
+    assert opened.campaign.scan("scan00").stored_state == "accepted"
+    assert opened.checked.given.name == "scan01"
+
+
+def test_a_scan_that_somebody_else_has_is_passed_over(opened: CampaignModules) -> None:
+    lock = opened.campaign.lock("scan01", "Ada")
+    opened.draw()
+    opened.key("A")
+    assert opened.checked.given.name == "scan02"
+    opened.logic.checking.goBack()
+    opened.look()
+    assert opened.row("scan01")[1] == "checked"
+    opened.logic.checking.open(opened.campaign.scan("scan01").id)
+    opened.look()
+    assert opened.status == "Ada has scan01 open; take another."
+    lock.release()
+
+
+def test_two_people_accept_one_scan(opened: CampaignModules) -> None:
+    opened.draw()
+    other = opened.campaign
+    home = other.home(other.scan("scan00"))
+    other.accept("scan00", truthOf("scan00", ("inner", "outer")), "Ada")
+    opened.key("A")
+    assert opened.status.startswith("Ada has accepted scan00 since you opened it. Yours is kept")
+    assert len(list(home.glob("conflict-*.seg.nrrd"))) == 1
+    assert opened.campaign.scan("scan00").reviewer == "Ada"
+    assert opened.checked.given.name == "scan01"
+
+
+def test_a_label_with_other_names_asks_once_and_remembers(
+    modules: CampaignModules, tmp_path: Path
+) -> None:
+    from pumit.export.seg_nrrd import write_seg_nrrd
+
+    lab = makeLab(tmp_path / "lab", 4)
+    for name in ("scan00", "scan01"):
+        label = lab / "labels" / f"{name}.seg.nrrd"
+        write_seg_nrrd(truthOf(name, ("outer", "core")), label, is_reviewed=True)
+    modules.create(lab)
+    assert modules.pressAction() == "Say what 'core' is (2 scans)"
+    ui = modules.ui
+    assert ui.campaignQuestionLabel.text == "What is 'core' (in 2 scans)? It is remembered."
+    modules.choose(ui.campaignAnswerSelector, "inner")
+    modules.press(ui.campaignAnswerButton)
+    modules.look()
+    assert not ui.campaignQuestionFrame.visible
+    assert modules.campaign.unknown_names() == {}
+    assert "core" in modules.campaign.classes[1].other_names
+
+
+def test_a_segment_of_no_class_is_asked_about_when_it_is_accepted(opened: CampaignModules) -> None:
+    opened.draw()
+    logic = opened.segment.logic
+    segment = logic.segmentationNode.GetSegmentation().GetSegment(logic.segmentID)
+    segment.SetName("nucleus")
+    opened.key("A")
+    assert opened.status == "'nucleus' is no class of the campaign: say which it is."
+    opened.choose(opened.ui.campaignAnswerSelector, "inner")
+    opened.press(opened.ui.campaignAnswerButton)
+    opened.look()
+    scan = opened.campaign.scan("scan00")
+    assert scan.stored_state == "accepted"
+    assert opened.checked.given.name == "scan01"
+
+
+def test_a_scan_that_is_gone_is_one_line_and_the_next_one_comes(
+    opened: CampaignModules, tmp_path: Path
+) -> None:
+    (tmp_path / "lab" / "images" / "scan02.nii.gz").unlink()
+    opened.draw()
+    opened.key("A")
+    assert opened.checked.given.name == "scan01"
+    opened.draw()
+    opened.key("A")
+    assert opened.status.startswith("scan02 is not where it was;")
+    assert "\n" not in opened.status
+    assert opened.checked.given.name == "scan03"
+
+
+def test_a_share_that_went_away_is_said_once(opened: CampaignModules, tmp_path: Path) -> None:
+    opened.draw()
+    opened.folder.rename(tmp_path / "away")
+    opened.key("A")
+    assert "is not there any more" in opened.status
+    assert "\n" not in opened.status
+    assert "folder" in opened.segment.status
+    # It comes back: what was drawn is still there, and can be accepted.
+    (tmp_path / "away").rename(opened.folder)
+    opened.look()
+    opened.segment.press(opened.segment.panel.reviewRow.undoButton)
+    opened.look()
+    assert opened.checked.given.name == "scan00"
+    opened.key("A")
+    assert opened.campaign.scan("scan00").stored_state == "accepted"
+
+
+@pytest.mark.parametrize("how", ["scene", "modules", "back"])
+def test_what_is_drawn_is_kept_when_something_closes(opened: CampaignModules, how: str) -> None:
+    import slicer
+
+    opened.draw()
+    if how == "scene":
+        slicer.mrmlScene.Clear(0)
+    elif how == "modules":
+        slicer.util.selectModule("PUMITTrain")
+        opened.reopen()
+    else:
+        opened.logic.checking.open(opened.campaign.scan("scan03").id)
+    opened.look()
+    scan = opened.campaign.scan("scan00")
+    assert (scan.state, scan.stored_state) == ("open", "open")
+    opened.logic.checking.open(scan.id)
+    opened.look()
+    _volume, labels = makeScan(0)
+    masks = dict(opened.segment.logic.reviewing.masks())
+    assert {name: int(mask.sum()) for name, mask in masks.items()} == {
+        "outer": int((labels == 1).sum()),
+        "inner": int((labels == 2).sum()),
+    }
+
+
+def test_what_is_drawn_is_kept_now_and_then(opened: CampaignModules) -> None:
+    opened.draw()
+    home = opened.campaign.home(opened.campaign.scan("scan00"))
+    opened.timers.ring()
+    opened.settle()
+    assert (home / "draft.seg.nrrd").exists()
+    changed = (home / "draft.seg.nrrd").stat().st_mtime_ns
+    opened.timers.ring()
+    opened.settle()
+    assert (home / "draft.seg.nrrd").stat().st_mtime_ns == changed
+
+
+def test_a_scan_that_is_removed_from_the_scene_is_free_again(opened: CampaignModules) -> None:
+    import slicer
+
+    slicer.mrmlScene.RemoveNode(opened.checked.volumeNode)
+    opened.look()
+    assert opened.status.startswith("scan00 was removed from the scene;")
+    assert not opened.logic.checking.isChecking
+    assert opened.campaign.scan("scan00").state == "open"
+    assert not opened.segment.panel.reviewRow.frame.visible
+
+
+def test_another_scan_in_segment_is_not_accepted(opened: CampaignModules) -> None:
+    other = opened.segment.addScan("Another")
+    opened.draw()
+    opened.segment.logic.parameters.sourceVolume = other
+    opened.process()
+    opened.key("A")
+    assert opened.status.startswith("Choose scan00 and its segmentation")
+    assert opened.campaign.scan("scan00").stored_state == "open"
+    opened.logic.checking.goBack()
+    opened.look()
+    assert opened.pressAction() == "Back to the scan that is open"
+    opened.key("A")
+    assert opened.campaign.scan("scan00").stored_state == "accepted"
+    assert other.GetScene() is not None
+
+
+def test_a_newer_campaign_is_not_opened(modules: CampaignModules, tmp_path: Path) -> None:
+    campaign = Campaign.create(tmp_path / "new", [makeLab(tmp_path / "lab", 2)], CLASSES)
+    file = campaign.folder / "campaign.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "format": 99}))
+    modules.logic.campaign.open(campaign.folder)
+    modules.look()
+    assert "newer version" in modules.status
+    assert modules.logic.campaign.view is None
+
+
+def test_a_failed_training_says_why_in_one_line(
+    modules: CampaignModules, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modules.create(makeLab(tmp_path / "lab", 4, labelled=(0, 1)))
+    modules.training.isAlive = True
+    modules.logic.campaign.train()
+    modules.look()
+    assert modules.logic.campaign.isRunning
+    assert modules.ui.campaignTrainingLabel.text == "Getting ready to train."
+    words = "pumit campaign: The disk is full: make room.\n"
+    (modules.folder / "output.txt").write_text(words, encoding="utf-8")
+    monkeypatch.setattr("PUMITTrainLib.campaign.campaign_work.is_process_alive", lambda *_: False)
+    modules.look()
+    assert modules.status == "The disk is full: make room."
+    assert not modules.ui.campaignTrainingFrame.visible
+
+
+def test_it_does_not_train_by_itself_where_that_is_off(
+    modules: CampaignModules, tmp_path: Path
+) -> None:
+    modules.create(makeLab(tmp_path / "lab", 6, labelled=(0, 1, 2)))
+    modules.ui.campaignOptionsBox.collapsed = False
+    modules.process()
+    modules.press(modules.ui.campaignTrainsCheckBox)
+    modules.logic.checking.openNext()
+    modules.look()
+    modules.draw()
+    modules.key("A")
+    assert modules.campaign.is_training_due
+    assert modules.training.launched == []
+    modules.logic.checking.goBack()
+    modules.look()
+    assert modules.logic.campaign.action.sentence == "Train on 4"
+
+
+def test_a_round_is_compared_in_the_chart(modules: CampaignModules, tmp_path: Path) -> None:
+    modules.create(makeLab(tmp_path / "lab", 6, labelled=(0, 1)))
+    campaign = modules.campaign
+    train(campaign)
+    predict(campaign)
+    train(campaign)
+    modules.look()
+    assert modules.ui.campaignChartLabel.visible
+    assert modules.ui.campaignChartSentence.text.startswith("The last round brought")
+
+
+# --- where scans come from ------------------------------------------------------------------------
+
+
+def test_a_campaign_of_the_scene_keeps_what_is_drawn_as_drafts(modules: CampaignModules) -> None:
+    names = ("first", "second")
+    for number, name in enumerate(names):
+        node = modules.addVolume(name, seed=number)
+        if number == 0:
+            modules.addSegmentation(node, "drawn")
+    ui = modules.ui
+    modules.press(ui.campaignNewButton)
+    modules.choose(ui.campaignSourceSelector, "scene")
+    ui.campaignFolderEdit.currentPath = str(modules.folder)
+    ui.campaignClassesEdit.text = "liver"
+    modules.press(ui.campaignCreateButton)
+    modules.look()
+    campaign = modules.campaign
+    assert [s.name for s in campaign.scans()] == list(names)
+    first, second = campaign.scans()
+    assert campaign.files(first).shown is not None
+    assert campaign.files(second).shown is None
+    modules.logic.checking.open(first.id)
+    modules.look()
+    (found,) = modules.segment.logic.reviewing.masks()
+    assert (found[0], int(found[1].sum())) == ("liver", 48)
+
+
+def test_what_is_missing_for_a_campaign_is_said(modules: CampaignModules, tmp_path: Any) -> None:
+    ui = modules.ui
+    modules.press(ui.campaignNewButton)
+    modules.press(ui.campaignCreateButton)
+    assert modules.status == "Choose a folder for the campaign first."
+    ui.campaignFolderEdit.currentPath = str(modules.folder)
+    modules.press(ui.campaignCreateButton)
+    assert modules.status == "Choose the folder of the scans first."
+    ui.campaignScansEdit.currentPath = str(tmp_path)
+    modules.press(ui.campaignCreateButton)
+    modules.settle()
+    assert modules.status.startswith("No scan was found")
+    modules.press(ui.campaignNewButton)
+    modules.choose(ui.campaignSourceSelector, "scene")
+    modules.press(ui.campaignCreateButton)
+    assert modules.status == "The open scene has no scan; load some, or choose a folder."
+    modules.choose(ui.campaignSourceSelector, "database")
+    modules.press(ui.campaignCreateButton)
+    assert modules.status == "None of the 0 series of Slicer's DICOM database fits."
+    assert not (modules.folder / "campaign.json").exists()
