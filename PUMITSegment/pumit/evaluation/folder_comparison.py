@@ -157,7 +157,10 @@ def compared_masks(
     for doubt in prediction.doubts:
         if OUTSIDE in doubt:
             raise VolumeError(f"Of the prediction {doubt}, that is of the labels; resample it.")
-        logger.warning("Of a prediction %s.", doubt)
+        if doubt != prediction.unreviewed:  # which a prediction may well be
+            logger.warning("Of a prediction %s.", doubt)
+    if truth.unreviewed:
+        logger.warning("Labels of a case are %s: they are no reference yet.", truth.unreviewed)
     if classes:
         predictions = _masks(prediction, {c.name: c.predicted_values for c in classes})
         truths = _masks(truth, {c.name: c.true_values for c in classes})

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import SimpleITK
+from pumit.evaluation.folder_comparison import compare_pair, pair_of_files
 from pumit.export.seg_nrrd import write_seg_nrrd
 from pumit.segmentation import Algorithm, Segment, Segmentation
 from pumit.volume import Volume
@@ -203,3 +204,17 @@ def test_segmentations_that_are_cropped_to_their_segments_are_compared(
     assert ran.status == 0, ran.err
     rows = [json.loads(line) for line in ran.out.splitlines()[:-1]]
     assert [row["dice"] for row in rows] == [pytest.approx(0.8), 1.0]
+
+
+def test_labels_that_are_unreviewed_are_no_reference(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    volume = Volume(labels(), SPACING)
+    for name in ("prediction", "truth"):
+        segments = (Segment("x", labels() == 1),)
+        made = Segmentation(volume, segments, Algorithm("hippo", "1", "AUTOMATIC"))
+        write_seg_nrrd(made, tmp_path / f"{name}.seg.nrrd")
+    pair = pair_of_files(tmp_path / "prediction.seg.nrrd", tmp_path / "truth.seg.nrrd")
+    assert [row.dice for row in compare_pair(pair)] == [1.0]
+    (message,) = caplog.messages
+    assert message.startswith("Labels of a case are made by hippo, not reviewed")

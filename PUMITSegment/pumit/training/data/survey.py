@@ -231,6 +231,10 @@ class DataSurvey:
             if not self.classes:
                 report.doubts.append("its label map is empty")
                 return None
+            if self._proposal is not None and isinstance(case.drawn, tuple):
+                # A later case may hold the classes that are named.
+                self._drawn[case.name] = set(case.drawn)
+                case = replace(case, drawn="all")
             read = labelled_volume(case, volume, file, self.classes)
         except (PumitError, OSError) as error:
             report.problems.append(one_line(error))
@@ -360,5 +364,6 @@ class DataSurvey:
         """Whether each class of the whole set was drawn in a case; None for all."""
         if fact.name not in self._drawn:
             return fact.drawn
-        drawn = tuple(name in self._drawn[fact.name] for name in names)
+        there = {plain_name(name) for name in self._drawn[fact.name]}
+        drawn = tuple(plain_name(name) in there for name in names)
         return None if all(drawn) else drawn

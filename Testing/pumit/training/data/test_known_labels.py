@@ -236,3 +236,17 @@ def test_a_part_is_never_all(tmp_path: Path, share: float, words: str) -> None:
     write_pairs(tmp_path, 1)
     (fact,) = examine(find(tmp_path, classes=CLASSES)).cases
     assert part_in_words(replace(fact, known_share=share), list(CLASSES)) == words
+
+
+def test_a_list_may_name_a_class_that_only_a_later_case_has(tmp_path: Path) -> None:
+    write_pairs(tmp_path, 2)
+    path = tmp_path / "labels" / "case_0.nii.gz"
+    write(path, np.where(ball_and_box(0)[1] == 1, 1, 0).astype(np.uint8))
+    keys = {"folder": str(tmp_path), "drawn": {"case_0": ["class 2"], "case_1": ["class 1"]}}
+    survey = DataSurvey(find_cases(read_model(LabelledData, keys, "data"), Path))
+    assert [report.problems for report in survey.reports()] == [[], []]
+    late = survey.summary().found_late
+    assert {case: row["part"] for case, row in late.items()} == {
+        "case_0": "class 1 not drawn",
+        "case_1": "class 2 not drawn",
+    }
