@@ -28,6 +28,7 @@ from PUMITSegmentLib.panel.segment_section import SegmentSection
 from PUMITSegmentLib.panel.shortcuts import Shortcut, ShortcutKeys, shortcutsOf
 from PUMITSegmentLib.panel.tokenizer_section import TokenizerSection
 from PUMITSegmentLib.scene.box_edges import BoxEdges
+from PUMITSegmentLib.scene.offered_segmentation import OfferedSegmentation
 from PUMITSegmentLib.scene.picking import SegmentPicking
 from PUMITSegmentLib.scene.view_gate import ViewGate
 from PUMITSegmentLib.scene.view_status import ViewStatus
@@ -115,6 +116,7 @@ class SegmentWidget:
         self.picking = SegmentPicking(logic)
         self.viewStatus = ViewStatus(logic.status, logic.guard.nameIn)
         self.boxEdges = BoxEdges()
+        self.offered = OfferedSegmentation(logic)
         self.viewGate = ViewGate(logic, self._onViewsChanged)
         self.flash = ChangeFlash(logic)
         logic.onAnswered.append(self.flash.show)
@@ -134,6 +136,7 @@ class SegmentWidget:
         """The module is shown."""
         self.editByHand.close()
         self.shortcuts.install()
+        self.offered.open()
         self._followLayout(True)
         self.logic.enter()
         self.computeSection.enter()
@@ -143,6 +146,7 @@ class SegmentWidget:
     def exit(self) -> None:
         """Another module is shown; what is computed is written all the same."""
         self.shortcuts.remove()
+        self.offered.close()
         self._followLayout(False)
         self.displayRow.hide(False)
         self.flash.clear()
@@ -152,6 +156,7 @@ class SegmentWidget:
     def close(self) -> None:
         """Leave nothing behind: no key, no observer, no timer, no worker."""
         self.shortcuts.remove()
+        self.offered.close()
         self._followLayout(False)
         self.displayRow.close()
         self.segmentColumns.close()
