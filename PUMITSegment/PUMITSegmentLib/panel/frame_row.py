@@ -20,7 +20,7 @@ class FrameRow:
         self._ui = ui
         self._logic = logic
         self._continuing = continuing
-        ui.continueButton.connect("clicked()", continuing.continueHere)
+        ui.continueButton.connect("clicked()", continuing.continueOnce)
         ui.continueAllButton.connect("clicked()", continuing.continueToEnd)
 
     def refresh(self) -> None:
@@ -33,19 +33,20 @@ class FrameRow:
         ui.frameLabel.text = _("Frame {number} of {count}:").format(
             number=frame.number + 1, count=frame.count
         )
-        source = self._continuing.source
+        source, following = self._continuing.source, self._continuing.following
         ui.continueButton.text = _("Continue")
+        tip = _("Segment this frame, starting from the segments of that one; clicks correct it")
         if source is not None:
             ui.continueButton.text = _("Continue from {number}").format(number=source + 1)
+        elif following is not None:
+            ui.continueButton.text = _("Continue to {number}").format(number=following + 1)
+            tip = _("Show the next frame, and segment it, starting from the segments of this one")
         ui.continueAllButton.text = _("To the end")
         isFollowed = frame.number + 1 < frame.count or source is not None
         wait = _("Wait for the answer, or cancel it above") if self._logic.isComputing else ""
-        nothing = "" if source is not None else _("No frame next to this one has other segments")
-        _enable(
-            ui.continueButton,
-            wait or nothing,
-            _("Segment this frame, starting from the segments of that one; clicks correct it"),
-        )
+        nothing = _("No frame next to this one has other segments")
+        canContinue = source is not None or following is not None
+        _enable(ui.continueButton, wait or ("" if canContinue else nothing), tip)
         nothing = (
             ""
             if source is not None or self._continuing.isSegmented

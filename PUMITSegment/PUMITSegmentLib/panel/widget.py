@@ -30,6 +30,7 @@ from PUMITSegmentLib.panel.segment_section import SegmentSection
 from PUMITSegmentLib.panel.shortcuts import shortcutsOf
 from PUMITSegmentLib.panel.tokenizer_section import TokenizerSection
 from PUMITSegmentLib.scene.box_edges import BoxEdges
+from PUMITSegmentLib.scene.offered_segmentation import OfferedSegmentation
 from PUMITSegmentLib.scene.picking import SegmentPicking
 from PUMITSegmentLib.scene.view_gate import ViewGate
 from PUMITSegmentLib.scene.view_status import ViewStatus
@@ -120,6 +121,7 @@ class SegmentWidget:
         self.picking = SegmentPicking(logic)
         self.viewStatus = ViewStatus(logic.status, logic.guard.nameIn)
         self.boxEdges = BoxEdges()
+        self.offered = OfferedSegmentation(logic)
         self.viewGate = ViewGate(logic, self._onViewsChanged)
         self.flash = ChangeFlash(logic)
         logic.onAnswered.append(self.flash.show)
@@ -140,6 +142,7 @@ class SegmentWidget:
         self.editByHand.close()
         self.shortcuts.install()
         self.reviewRow.enter()
+        self.offered.open()
         self._followLayout(True)
         self.logic.enter()
         self.computeSection.enter()
@@ -150,6 +153,7 @@ class SegmentWidget:
         """Another module is shown; what is computed is written all the same."""
         self.shortcuts.remove()
         self.reviewRow.exit()
+        self.offered.close()
         self._followLayout(False)
         self.displayRow.hide(False)
         self.flash.clear()
@@ -160,6 +164,7 @@ class SegmentWidget:
         """Leave nothing behind: no key, no observer, no timer, no worker."""
         self.shortcuts.remove()
         self.reviewRow.exit()
+        self.offered.close()
         self._followLayout(False)
         self.displayRow.close()
         self.segmentColumns.close()

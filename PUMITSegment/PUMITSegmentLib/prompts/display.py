@@ -10,8 +10,10 @@ from PUMITSegmentLib.prompts.tag import PromptTag
 _POSITIVE_RGB = (0.1, 0.8, 0.2)
 _NEGATIVE_RGB = (0.95, 0.15, 0.1)
 _GLYPH_PERCENT = 2.0
-_STROKE_GLYPH_PERCENT = 1.0  # a stroke has many, close together
+_STROKE_GLYPH_PERCENT = 0.4  # a stroke has many, close together: the line is what is seen
 _FILL_OPACITY = 0.08
+# Pixels: nine handles hide what is in a smaller box; zoomed in they are there.
+_LEAST_BOX = 90.0
 # What lies under a glyph or a line and shows around it, so that it is seen on any fill.
 OUTLINE_RGB = (0.0, 0.0, 0.0)
 _OUTLINE_GLYPH, _OUTLINE_LINE = 1.5, 1.8
@@ -76,6 +78,21 @@ def displayOf(node):
 def showHandles(boxNode, isShown: bool) -> None:
     """Show what a box is dragged by; of a box without corners it would lie at the origin."""
     displayOf(boxNode).SetHandlesInteractive(isShown)
+
+
+def fitHandles(boxNode, smallest: float) -> None:
+    """Show the handles of a box only where they leave its content to be seen.
+
+    Args:
+        boxNode: The box.
+        smallest: Its smaller side where it is seen largest, pixels; infinite where it is not seen.
+    """
+    display, isShown = displayOf(boxNode), smallest >= _LEAST_BOX
+    if display is not None and bool(display.GetScaleHandleVisibility()) is not isShown:
+        modified = display.StartModify()
+        display.SetScaleHandleVisibility(isShown)
+        display.SetTranslationHandleVisibility(isShown)
+        display.EndModify(modified)
 
 
 def show(node, isShown: bool) -> None:

@@ -11,7 +11,7 @@ import slicer
 import vtk
 from slicer.util import VTKObservationMixin
 
-from PUMITSegmentLib.prompts.display import OUTLINE_RGB, displayOf
+from PUMITSegmentLib.prompts.display import OUTLINE_RGB, displayOf, fitHandles
 from PUMITSegmentLib.prompts.tag import isPrompt
 from PUMITSegmentLib.scene.view_overlay import ViewOverlay
 
@@ -72,6 +72,10 @@ class BoxEdges(VTKObservationMixin):
 
     def _onChanged(self, caller=None, event=None) -> None:
         boxes = [n for n in slicer.util.getNodesByClass(_BOX) if isPrompt(n) and _isShown(n)]
+        for box in boxes:
+            cuts = (_cut(box, each.sliceNode) for each in self._overlay.views)
+            sides = [float(np.ptp(cut, axis=0).min()) for cut in cuts if len(cut)]
+            fitHandles(box, max(sides, default=np.inf))
         for each in self._overlay.views:
             shown = [b for b in boxes if displayOf(b).IsDisplayableInView(each.sliceNode.GetID())]
             lines = [line for box in shown for line in _linesBeside(_cut(box, each.sliceNode))]

@@ -87,6 +87,22 @@ class Continuing:
         logic.onSessionChanged()
         return logic.isComputing
 
+    @property
+    def following(self) -> int | None:
+        """The next frame, where this one holds what it can follow; None where there is none."""
+        frame = self.frame
+        if frame is None or frame.number + 1 >= frame.count or not self.isSegmented:
+            return None
+        return frame.number + 1
+
+    def continueOnce(self) -> bool:
+        """Compute this frame from another one, or else the next one from this."""
+        frame, following = self.frame, self.following
+        if self.source is not None or frame is None or following is None:
+            return self.continueHere()
+        frame.browser.SetSelectedItemNumber(following)
+        return self.continueHere()
+
     def continueToEnd(self) -> None:
         """Continue through all frames that follow, until an empty one or a stop by the user."""
         frame = self.frame

@@ -132,6 +132,10 @@ class SessionReactions:
             logic.showNextStep()
         self.onSessionChanged()
 
+    def placeAgain(self) -> None:
+        """Keep the tool that was in the hand before another scan was chosen."""
+        self._logic.startPlacing(self._logic.parameters.promptKind)
+
     def onSegmentsGone(self, remaining: list[str]) -> None:
         """Compute nothing for segments that were removed."""
         if self._requests.running is not None and self._requests.running not in remaining:

@@ -43,6 +43,9 @@ class SessionOwner(Protocol):
     def onPlacingChanged(self) -> None:
         """Clicks in the views place something else, or nothing any more."""
 
+    def placeAgain(self) -> None:
+        """Keep the tool that was in the hand before another scan was chosen."""
+
     def onSegmentsGone(self, remaining: list[str]) -> None:
         """Segments were removed."""
 
@@ -185,6 +188,7 @@ class SceneSession:
         # What is done here changes parameters again.
         self._isFollowing = True
         try:
+            wasPlacing = self.working is not None and self.working.prompts.isPlacing
             volumeNode = nodeOf(parameters, "sourceVolume")
             isAnotherScan = volumeNode is not self.volumeNode
             if isAnotherScan:
@@ -198,6 +202,8 @@ class SceneSession:
                 self._showSegment(parameters.segmentID)
         finally:
             self._isFollowing = False
+        if isAnotherScan and wasPlacing and self.segmentID and not self._isAttaching:
+            self._owner.placeAgain()
         self._owner.onSessionChanged()
 
     def takeResult(self, segmentationNode, volumeNode) -> None:

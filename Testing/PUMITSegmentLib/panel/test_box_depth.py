@@ -250,3 +250,24 @@ def test_a_2d_box_is_drawn_in_its_own_view_only(boxes: Boxes) -> None:
         if node.GetNumberOfDefinedControlPoints() > 0
     ]
     assert box.GetDisplayNode().IsDisplayableInView(boxes.other.sliceNode.GetID())
+
+
+def test_a_small_box_shows_what_it_holds(boxes: Boxes) -> None:
+    """Friction 6: nine handles hid an adrenal gland; zoomed in they are there."""
+    import slicer
+
+    boxes.press(boxes.ui.box2dButton)
+    boxes.drawCorners()
+    boxes.logic.stopPlacing()
+    boxes.view.sliceNode.JumpSliceByOffsetting(*CORNERS[0])
+    (box,) = slicer.util.getNodesByClass("vtkMRMLMarkupsROINode")
+    display, sliceNode = box.GetDisplayNode(), boxes.view.sliceNode
+    assert display.GetScaleHandleVisibility()
+    width, height, depth = sliceNode.GetFieldOfView()
+    sliceNode.SetFieldOfView(4 * width, 4 * height, depth)
+    boxes.process()
+    assert not display.GetScaleHandleVisibility()
+    assert not display.GetTranslationHandleVisibility()
+    sliceNode.SetFieldOfView(width, height, depth)
+    boxes.process()
+    assert display.GetScaleHandleVisibility()

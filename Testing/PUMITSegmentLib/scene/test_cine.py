@@ -130,7 +130,7 @@ def test_a_frame_starts_from_the_last_ones_mask(cine: Cine) -> None:
     cine.answer(A)
     cine.view.clickAt((6, 6, 6))
     cine.answer(A)
-    assert not cine.ui.continueButton.enabled
+    assert cine.ui.continueButton.text == "Continue to 2"
     cine.goTo(1)
     assert cine.ui.continueButton.text == "Continue from 1"
     cine.press(cine.ui.continueButton)
@@ -240,6 +240,18 @@ def test_all_frames_that_follow_are_segmented(cine: Cine) -> None:
     for number, mask in ((0, A), (1, B), (2, A), (3, B)):
         cine.goTo(number)
         np.testing.assert_array_equal(cine.now(), mask)
+
+
+def test_continue_goes_on_from_the_frame_that_was_clicked(cine: Cine) -> None:
+    """Friction 11: it was grey there, and one had to step first."""
+    cine.view.clickAt((8, 8, 8))
+    cine.answer(A)
+    assert cine.ui.continueButton.enabled
+    assert cine.ui.continueButton.text == "Continue to 2"
+    cine.press(cine.ui.continueButton)
+    assert cine.browser.GetSelectedItemNumber() == 1
+    cine.answer(B)
+    assert cine.ui.continueButton.text == "Continue to 3"
 
 
 def test_a_run_through_the_frames_stops_where_nothing_is_found(cine: Cine) -> None:

@@ -280,3 +280,21 @@ def test_what_a_model_finds_is_not_added_to_another_scans_segmentation(
     patients.logic.addFound(found(B))
     assert len(no.texts) == 1
     assert patients.first.GetSegmentation().GetNumberOfSegments() == 1
+
+
+def test_choosing_a_scan_keeps_the_tool(patients: TwoPatients) -> None:
+    """Friction 10: going to and fro between PET and CT, Point was pressed again each time."""
+    first, second = patients.volumeNode, patients.addPatient()
+    patients.choose(second)
+    assert not patients.logic.isPlacing  # nothing there that a click could belong to
+    patients.press(patients.ui.pointButton)
+    liver = patients.logic.segmentID
+    patients.choose(first)
+    assert patients.ui.pointButton.checked
+    assert patients.logic.placed.segmentID == patients.liver
+    patients.choose(second)
+    assert patients.ui.pointButton.checked
+    assert patients.logic.placed.segmentID == liver
+    patients.logic.stopPlacing()
+    patients.choose(first)
+    assert not patients.logic.isPlacing

@@ -1,0 +1,98 @@
+"""A segmentation that was loaded from a file is offered to the scan on whose grid it is."""
+
+from __future__ import annotations
+
+import numpy as np
+import qt
+import slicer
+import vtk
+from PUMITSlicerLib.labelmap_grid import Box, imageGrid
+from PUMITSlicerLib.mrml import ijkToRas
+from PUMITSlicerLib.status import Choice
+from slicer.i18n import tr as _
+from slicer.util import VTKObservationMixin
+
+from PUMITSegmentLib.scene.same_patient import Kinship, kinship, nameWithPatient
+from PUMITSegmentLib.segments.scan_of import scanName
+from PUMITSegmentLib.segments.segment_list import segmentIDs
+from PUMITSegmentLib.segments.segment_on_grid import referenceGrid
+
+_SAME_MM = 1e-2
+
+
+class OfferedSegmentation(VTKObservationMixin):
+    """Observer of segmentations that are added to the scene, while the module is open.
+
+    Args:
+        logic: The module's logic.
+    """
+
+    def __init__(self, logic) -> None:
+        super().__init__()
+        self._logic = logic
+        self._added: list = []
+        # A loader adds a node, then fills and names it.
+        self._timer = qt.QTimer()
+        self._timer.setSingleShot(True)
+        self._timer.setInterval(0)
+        self._timer.connect("timeout()", self._offer)
+
+    def open(self) -> None:
+        """Wait for segmentations."""
+        self.close()
+        scene = slicer.mrmlScene
+        self.addObserver(scene, scene.NodeAddedEvent, self._onNodeAdded)
+
+    def close(self) -> None:
+        """Offer nothing more."""
+        self.removeObservers()
+        self._timer.stop()
+        self._added = []
+
+    @vtk.calldata_type(vtk.VTK_OBJECT)
+    def _onNodeAdded(self, caller, event, node) -> None:
+        if node.IsA("vtkMRMLSegmentationNode") and not slicer.mrmlScene.IsImporting():
+            self._added.append(node)
+            self._timer.start()
+
+    def _offer(self) -> None:
+        added, self._added = self._added, []
+        logic, scan = self._logic, self._logic.volumeNode
+        fitting = [node for node in added if _isOfNoScan(node) and isOnGridOf(node, scan)]
+        if not fitting or logic.status.isWorking:
+            return
+        node = fitting[-1]
+        names = {"name": node.GetName(), "scan": nameWithPatient(scan)}
+
+        def take() -> None:
+            if node.GetScene() is not None and logic.volumeNode is scan:
+                logic.parameters.segmentation = node
+                if logic.mayWrite(take):
+                    logic.showNextStep()
+
+        words = _("{name} was loaded. Is it of {scan}?").format(**names)
+        logic.status.caution(words, Choice(_("Yes, correct it here"), take))
+
+
+def _isOfNoScan(segmentationNode) -> bool:
+    isThere = segmentationNode.GetScene() is not None and not segmentationNode.GetHideFromEditors()
+    return isThere and bool(segmentIDs(segmentationNode)) and not scanName(segmentationNode)
+
+
+def isOnGridOf(segmentationNode, volumeNode) -> bool:
+    """Whether a segmentation is on the grid of a scan, within it, and not known to be another's."""
+    if volumeNode is None or volumeNode.GetImageData() is None:
+        return False
+    reference = referenceGrid(segmentationNode.GetSegmentation())
+    if reference is None or kinship(segmentationNode, volumeNode) is Kinship.OTHER:
+        return False
+    box, whole = Box.ofImage(reference), Box.ofImage(volumeNode.GetImageData())
+    # The file may hold a part of the grid, with an origin and a count of voxels of its own.
+    steps = np.linalg.inv(ijkToRas(volumeNode)) @ imageGrid(reference)
+    start = steps @ [*box.start[::-1], 1.0]
+    stop = steps @ [*(n - 1 for n in box.stop[::-1]), 1.0]
+    isAligned = np.allclose(steps[:3, :3], np.eye(3), atol=_SAME_MM)
+    isOnVoxels = np.allclose(start, np.rint(start), atol=_SAME_MM)
+    ends = np.array(whole.stop[::-1]) - 1
+    isInside = (start[:3] > -_SAME_MM).all() and (stop[:3] < ends + _SAME_MM).all()
+    return bool(isAligned and isOnVoxels and isInside)
