@@ -114,7 +114,8 @@ def test_package_brings_every_file_that_is_not_python(project: dict, bundle: lis
 def test_every_library_that_is_imported_is_declared(repository: Path, project: dict) -> None:
     table = project["project"]
     extras = table["optional-dependencies"]
-    optional = [req for name in ("train", "sam", "mamba", "server", "dask") for req in extras[name]]
+    names = ("train", "sam", "mamba", "server", "dask", "completion")
+    optional = [req for name in names for req in extras[name]]
     required = [*table["dependencies"], *optional]
     declared = {canonicalize_name(Requirement(requirement).name) for requirement in required}
     imported = set()
