@@ -483,7 +483,7 @@ class Campaign:
                     segments = _announced(scan.labels)
                     announced.append((scan.name, segments))
                     names = tuple(dict.fromkeys(s.name for s in segments if s.name))
-                    is_reviewed = not any(s.is_unreviewed for s in segments)
+                    is_reviewed = not any(s.unreviewed for s in segments)
                 except (VolumeError, OSError) as error:
                     problems.append(f"{scan.name}: {' '.join(str(error).split())}")
                     scan = replace(scan, labels=())

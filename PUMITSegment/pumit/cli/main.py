@@ -106,8 +106,19 @@ def parser_of(*chosen: str) -> argparse.ArgumentParser:
         if name in chosen:
             cast(Command, import_module(module)).add_arguments(sub)
             # Behind the command too; what was said before it stays where it is not repeated.
-            _add_talk(sub, default=argparse.SUPPRESS)
+            for place in (sub, *_actions_of(sub)):
+                _add_talk(place, default=argparse.SUPPRESS)
     return parser
+
+
+def _actions_of(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
+    """Parsers of a command's actions, such as those of `pumit runs`."""
+    return [
+        part
+        for action in parser._actions
+        if isinstance(action, argparse._SubParsersAction)
+        for part in action.choices.values()
+    ]
 
 
 def _add_talk(parser: argparse.ArgumentParser, *, default: Any) -> None:

@@ -42,7 +42,7 @@ def test_accepted_label_has_the_classes_codes_and_who_accepted_it(
     segments = named_segments(label)
     assert [s.name for s in segments] == ["liver", "tumour"]
     assert "10200004" in segments[0].terminology
-    assert not any(s.is_unreviewed for s in segments)
+    assert not any(s.unreviewed for s in segments)
     assert b"PUMIT.Reviewer:Ada" in label.read_bytes()
 
 

@@ -202,7 +202,7 @@ def test_talk_is_chosen_before_or_behind_the_command(
     for line in (
         ("models", "list"),
         ("--verbose", "models", "list"),
-        ("models", "--verbose", "list"),
+        ("models", "list", "--verbose"),
         ("--quiet", "models", "list"),
         ("models", "--quiet", "list"),
     ):
@@ -212,7 +212,7 @@ def test_talk_is_chosen_before_or_behind_the_command(
 
 def test_help_names_defaults(run: Any) -> None:
     text = " ".join(run("segment", "--help").out.split())
-    for what in ("checkpoint file (default)", "mps (auto)", "voxels (RAS)"):
+    for what in ("mps (auto)", "voxels (RAS)"):
         assert what in text
     assert "(None)" not in text
     assert "(False)" not in text

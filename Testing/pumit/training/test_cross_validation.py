@@ -8,20 +8,15 @@ from threading import Thread
 from time import sleep
 from typing import Any
 
-import numpy as np
 import pytest
 import yaml
 from labelled_scans import TINY_SIZES, write_pairs
 from pumit.errors import PumitError
-from pumit.export.seg_nrrd import write_seg_nrrd
-from pumit.export.volume_file import write_volume_file
 from pumit.inference.automatic.segmentation import load_automatic
 from pumit.runs import read_log, read_status, send_command
-from pumit.segmentation import Algorithm, Segment, Segmentation
 from pumit.training.cross_validation import RESULT, fold_splits, pooled, read_request
 from pumit.training.run.control import RunStopped
 from pumit.training.train import finetune
-from pumit.volume import Volume
 
 RECIPE: dict[str, Any] = {
     "name": "made",
@@ -109,24 +104,6 @@ def test_patients_stay_in_one_fold(tmp_path: Path) -> None:
     request = read_request(written(tmp_path, data=named), None, tmp_path / "out", None, 2, 0.0)
     assert request is not None
     assert sorted(n for s in fold_splits(request) for n in s.validation) == ["p0_0", "p0_1", "p1_2"]
-
-
-def test_labels_that_nobody_reviewed_take_no_part(tmp_path: Path) -> None:
-    volume = Volume(np.zeros((4, 5, 6), np.float32), (3.0, 1.0, 1.0))
-    mask = np.ones((4, 5, 6), dtype=bool)
-    for i in range(3):
-        for part in ("images", "labels"):
-            (tmp_path / "set" / part).mkdir(parents=True, exist_ok=True)
-        write_volume_file(volume.array, volume, tmp_path / "set" / "images" / f"p{i}.nii.gz")
-        made = Segmentation(volume, (Segment("ball", mask),), Algorithm("m", "1", "AUTOMATIC"))
-        path = tmp_path / "set" / "labels" / f"p{i}.seg.nrrd"
-        write_seg_nrrd(made, path, is_reviewed=i < 2)
-    data = {"folder": "set", "classes": {"ball": 1}}
-    request = read_request(written(tmp_path, data=data), None, tmp_path / "out", None, 2, 0.0)
-    assert request is not None
-    splits = fold_splits(request)
-    assert sorted(name for split in splits for name in split.validation) == ["p0", "p1"]
-    assert all("p2" not in split.training for split in splits)
 
 
 def test_folds_of_different_cases_are_pooled_over_cases(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def add_unreviewed_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--use-unreviewed",
         action="store_true",
-        help="also use labels that a model made or that are in progress, unreviewed",
+        help="also use labels that a model made and nobody reviewed",
     )
 
 

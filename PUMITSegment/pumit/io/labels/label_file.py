@@ -33,6 +33,7 @@ class LabelledSegment:
         terminology: Meaning as Slicer's terminology entry; empty where the file does not say.
         color_rgb: Display colour, each part in 0..1.
         unreviewed: Why it is no truth, in words, as `unreviewed_sentence` says; else empty.
+        is_in_progress: Whether the person who draws it has not said that it is complete.
     """
 
     value: int
@@ -41,6 +42,7 @@ class LabelledSegment:
     terminology: str = ""
     color_rgb: Triple | None = None
     unreviewed: str = ""
+    is_in_progress: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,8 +109,11 @@ def read_label_file(path: Path) -> LabelFile:
 
 
 def with_review(file: LabelFile) -> LabelFile:
-    """Labels with the doubt that they are unreviewed, where that is so."""
-    return replace(file, doubts=(file.unreviewed, *file.doubts)) if file.unreviewed else file
+    """Labels with the doubt that they are unreviewed or in progress, where that is so."""
+    doubt = file.unreviewed
+    if not doubt and any(segment.is_in_progress for segment in file.segments):
+        doubt = "marked as in progress"
+    return replace(file, doubts=(doubt, *file.doubts)) if doubt else file
 
 
 def unreviewed_sentence(kind: str, model: str, status: str) -> str:
@@ -121,14 +126,11 @@ def unreviewed_sentence(kind: str, model: str, status: str) -> str:
     """
     if status == "completed":
         return ""
-    # A person who draws with a model's help says so by the kind.
-    is_open = status in ("inprogress", "flagged")
-    if kind == "AUTOMATIC" or (model and (is_open or kind not in ("SEMIAUTOMATIC", "MANUAL"))):
+    # A person who draws, with a model's help or without, says so by the kind. What is merely in
+    # progress may be theirs: Slicer's Segment Editor marks all that it changes so.
+    if kind == "AUTOMATIC" or (model and kind not in ("SEMIAUTOMATIC", "MANUAL")):
         return f"made by {model or 'a model'}, not reviewed"
-    if is_open:
-        text = "as in progress" if status == "inprogress" else "for review"
-        return f"marked {text}, not reviewed"
-    return ""
+    return "marked for review, not reviewed" if status == "flagged" else ""
 
 
 def manifest_sentence(path: Path) -> str:
@@ -204,12 +206,14 @@ def named_segments(path: Path) -> tuple[LabelledSegment, ...]:
         pairs = dict(tag.partition(":")[::2] for tag in tags)
         color = _color(header.get(f"Segment{i}_Color", ""))
         terms = pairs.get("TerminologyEntry", pairs.get("Terminology", ""))
+        status = pairs.get("Segmentation.Status", "")
         sentence = unreviewed_sentence(
             pairs.get("DICOM.SegmentAlgorithmType", ""),
             pairs.get("DICOM.SegmentAlgorithmName", ""),
-            pairs.get("Segmentation.Status", ""),
+            status,
         )
-        found.append(LabelledSegment(int(value), int(layer), name, terms, color, sentence))
+        is_open = status == "inprogress"
+        found.append(LabelledSegment(int(value), int(layer), name, terms, color, sentence, is_open))
     return tuple(found)
 
 

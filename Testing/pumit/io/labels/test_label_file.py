@@ -121,8 +121,8 @@ BY_HIPPO = "made by hippo, not reviewed"
         ("AUTOMATIC", "hippo", "completed", ""),
         ("", "hippo", "", BY_HIPPO),
         ("SEMIAUTOMATIC", "hippo", "", ""),
-        ("SEMIAUTOMATIC", "hippo", "inprogress", BY_HIPPO),
-        ("MANUAL", "", "inprogress", "marked as in progress, not reviewed"),
+        ("SEMIAUTOMATIC", "hippo", "inprogress", ""),
+        ("MANUAL", "", "inprogress", ""),
         ("", "", "flagged", "marked for review, not reviewed"),
         ("", "", "", ""),
     ],
@@ -144,7 +144,9 @@ def test_labels_that_nobody_reviewed_say_so(
     assert unreviewed_of([path]) == sentence
     file = read_label_file(path)
     assert file.unreviewed == sentence
-    assert file.doubts == ((sentence,) if sentence else ())
+    # What a person draws is doubtful until it is completed, and may be trained on.
+    doubt = sentence or ("marked as in progress" if status == "inprogress" else "")
+    assert file.doubts == ((doubt,) if doubt else ())
 
 
 def test_a_label_map_with_a_models_manifest_is_unreviewed_until_it_is_changed(
