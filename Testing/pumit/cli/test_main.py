@@ -212,7 +212,7 @@ def test_talk_is_chosen_before_or_behind_the_command(
 
 def test_help_names_defaults(run: Any) -> None:
     text = " ".join(run("segment", "--help").out.split())
-    for what in ("mps (auto)", "voxels (RAS)"):
+    for what in ("voxels (RAS)", "its slice and a box on all slices that it meets (default)"):
         assert what in text
     assert "(None)" not in text
     assert "(False)" not in text
