@@ -59,7 +59,6 @@ def test_version_is_the_packages(run: Any) -> None:
         ["evaluate", "x", "--targets", "many"],
         ["train"],
         ["train", "segmentation", "--steps", "few"],
-        ["pretrain"],
         ["pretrain", "default", "--steps", "few"],
     ],
     ids=" ".join,
