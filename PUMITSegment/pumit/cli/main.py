@@ -24,6 +24,7 @@ logger = logging.getLogger(__name__)
 # name: (module, one line of help). Modules are imported only when their command is requested.
 COMMANDS = {
     "demo": ("pumit.cli.demo", "segment a generated scan: mask, DICOM-SEG and picture"),
+    "sample": ("pumit.cli.sample", "make generated scans to try the commands with"),
     "segment": ("pumit.cli.segment", "segment a scan from points, boxes or a markups file"),
     "info": ("pumit.cli.info", "show size, place and modality of a scan, and a place to click"),
     "predict": ("pumit.cli.predict", "segment or classify scans automatically, one or many"),

@@ -1,0 +1,87 @@
+"""`pumit sample`: generated data to try the commands with; nothing is fetched."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from pumit.cli.shared.progress import progress_bar
+from pumit.errors import ExportError
+from pumit.system.atomic import atomic_path
+
+ORGANS = ("liver", "spleen", "left kidney", "right kidney")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of `pumit sample`."""
+    parser.add_argument(
+        "kind",
+        choices=("scan", "labelled"),
+        help="scan: a CT of an abdomen, as DICOM; labelled: several with their organs, as a data "
+        "set for `pumit train`",
+    )
+    parser.add_argument("folder", type=Path, help="folder to make; empty or missing")
+    parser.add_argument("--count", type=int, default=6, help="number of labelled scans")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run `pumit sample`."""
+    from pumit.export.dicom_series import write_dicom_series
+    from pumit.training.synthesis.phantom import torso_phantom
+
+    folder: Path = args.folder
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ExportError(f"{folder.name} is not an empty folder; name another one.")
+    if args.count < 1:
+        raise ExportError(f"--count needs a number from 1 on, got {args.count}.")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ExportError(f"Cannot make the folder {folder.name}: {error.strerror}.") from None
+    if args.kind == "scan":
+        phantom = torso_phantom()
+        write_dicom_series(phantom.volume, folder, patient_id="PUMIT-SAMPLE")
+        right, anterior, superior = phantom.volume.to_lps(phantom.centre_lps("liver"), "RAS")
+        place = f"{right:.0f},{anterior:.0f},{superior:.0f}"
+        print(f"Next: pumit segment {folder} --point={place} --terminology liver -o liver.dcm")
+        return 0
+    with progress_bar(quiet=False) as step:
+        for number in range(1, args.count + 1):
+            step(f"Scan {number} of {args.count}", (number - 1) / args.count)
+            _write_labelled(folder, number)
+    labels = {"background": 0, **{name: value for value, name in enumerate(ORGANS, start=1)}}
+    facts = {
+        "name": "Generated abdomens",
+        "channel_names": {"0": "CT"},
+        "labels": labels,
+        "numTraining": args.count,
+        "file_ending": ".nii.gz",
+    }
+    with atomic_path(folder / "dataset.json") as temporary:
+        temporary.write_text(json.dumps(facts, indent=1), encoding="utf-8")
+    print(f"Next: pumit plan {folder} -o mine.yaml, then pumit train mine.yaml -o runs/mine")
+    return 0
+
+
+def _write_labelled(folder: Path, number: int) -> None:
+    """Write one case as nnU-Net has it, with every other voxel: it should be learnt in minutes."""
+    import numpy as np
+
+    from pumit.export.volume_file import write_volume_file
+    from pumit.training.synthesis.phantom import torso_phantom
+    from pumit.volume import Volume
+
+    phantom = torso_phantom(100 + number)
+    whole = phantom.volume
+    labels = np.zeros(whole.shape, np.uint8)
+    for value, name in enumerate(ORGANS, start=1):
+        labels[phantom.masks[name]] = value
+    depth, height, width = whole.spacing_mm
+    for part, array in (("imagesTr", whole.array), ("labelsTr", labels)):
+        (folder / part).mkdir(exist_ok=True)
+        coarse = np.ascontiguousarray(array[:, ::2, ::2])
+        spacing = (depth, 2 * height, 2 * width)
+        volume = Volume(coarse, spacing, whole.origin_lps, whole.direction)
+        suffix = "_0000" if part == "imagesTr" else ""
+        write_volume_file(coarse, volume, folder / part / f"abdomen_{number:02}{suffix}.nii.gz")

@@ -1,0 +1,42 @@
+"""`pumit sample` makes what the other commands take, and leaves folders with something alone."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from pumit.volume import Volume
+
+
+def test_a_scan_is_dicom_and_its_next_command_clicks_inside(run: Any, tmp_path: Path) -> None:
+    ran = run("sample", "scan", tmp_path / "scan")
+    assert ran.status == 0, ran.err
+    volume = Volume.read(tmp_path / "scan")
+    assert volume.source is not None
+    point = re.search(r"--point=(\S+)", ran.out)
+    assert point is not None
+    index = volume.world_to_index(volume.to_lps([float(v) for v in point[1].split(",")], "RAS"))
+    d, h, w = index.round().astype(int)
+    assert 80 < volume.array[d, h, w] < 160  # liver
+
+
+def test_a_labelled_set_is_read_as_one(run: Any, tmp_path: Path) -> None:
+    ran = run("sample", "labelled", tmp_path / "set", "--count", 2)
+    assert ran.status == 0, ran.err
+    assert ran.out.startswith("Next: pumit plan ")
+    lines = [json.loads(line) for line in run("data", tmp_path / "set", "--json").out.splitlines()]
+    assert [row["case"] for row in lines[:-1]] == ["abdomen_01", "abdomen_02"]
+    assert not any(row["problems"] for row in lines[:-1])
+    one, two = (
+        Volume.read(tmp_path / "set" / "imagesTr" / f"abdomen_0{i}_0000.nii.gz") for i in (1, 2)
+    )
+    assert (one.array != two.array).mean() > 0.5
+
+
+def test_a_folder_with_something_in_it_is_left_alone(refused: Any, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "scan.nii").touch()
+    assert "not an empty folder" in refused("sample", "labelled", tmp_path / "mine")
+    assert "number from 1" in refused("sample", "labelled", tmp_path / "new", "--count", "0")
