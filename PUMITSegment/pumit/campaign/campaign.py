@@ -6,6 +6,7 @@
     scans/<id>/label.seg.nrrd     accepted; `previous/` has what was accepted before
     scans/<id>/draft.seg.nrrd     begun, not accepted
     scans/<id>/prediction.seg.nrrd
+    scans/<id>/thumbnail.png      and embedding.json, once the scan was looked at
     rounds/<number>               runs of the trainings
 
 The scans stay where they are. Opening and reading needs neither PyTorch nor SimpleITK.
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
 
 FILE = "campaign.json"
 LABEL, DRAFT, PREDICTION = "label.seg.nrrd", "draft.seg.nrrd", "prediction.seg.nrrd"
+THUMBNAIL = "thumbnail.png"
 STATE, LOCK, SCANS, ROUNDS = "state.json", "lock", "scans", "rounds"
 # Patients that are kept for validation: so much of all, within these bounds.
 VALIDATION_SHARE, FEWEST_PATIENTS, MOST_PATIENTS = 0.12, 2, 8
@@ -146,6 +148,7 @@ class Campaign:
     def __init__(self, folder: Path) -> None:
         self.folder = folder.absolute()
         self._cache: dict[str, tuple[tuple[int, int], dict[str, Any]]] = {}
+        self._embeddings: dict[str, list[float]] = {}
         self._content = read_shared(self.folder / FILE, "The campaign")
 
     @classmethod
@@ -421,6 +424,7 @@ class Campaign:
         path = self.home(current) / STATE
         with writing(path):
             self._cache.pop(current.id, None)
+            self._read(path)  # what is damaged or newer is not written over
             now = self.scan(current.id)
             if decides and isinstance(scan, ScanEntry) and now.decided > scan.revision:
                 raise CampaignConflict(_decided(now))
@@ -475,19 +479,17 @@ class Campaign:
             identifier = scan.digest[:12]
             if identifier in there:
                 continue
-            names, is_reviewed = (), True
+            names, word = (), ""
             if scan.labels:
                 try:
                     segments = _announced(scan.labels)
                     announced.append((scan.name, segments))
                     names = tuple(dict.fromkeys(s.name for s in segments if s.name))
-                    is_reviewed = not any(s.is_unreviewed for s in segments)
+                    word = next(filter(None, map(_unreviewed, segments)), "")
                 except (VolumeError, OSError) as error:
                     problems.append(f"{scan.name}: {' '.join(str(error).split())}")
                     scan = replace(scan, labels=())
-            self._enter(
-                scan, identifier, patients[identifier], names, is_reviewed, len(there) + number
-            )
+            self._enter(scan, identifier, patients[identifier], names, word, len(there) + number)
         if not self.classes and announced:
             self._propose_classes(announced)
         return problems
@@ -498,7 +500,7 @@ class Campaign:
         identifier: str,
         patient: str,
         names: tuple[str, ...],
-        is_reviewed: bool,
+        word: str,
         order: int,
     ) -> None:
         home = self.home(identifier)
@@ -507,10 +509,8 @@ class Campaign:
         except OSError as error:
             raise gone(home, error) from None
         state: ScanState = "open"
-        word = ""
         if scan.labels:
-            state = "labelled" if is_reviewed else "predicted"
-            word = "" if is_reviewed else "made by a model, not reviewed"
+            state = "predicted" if word else "labelled"
         entry = ScanEntry(
             identifier,
             scan.name,
@@ -561,6 +561,8 @@ class Campaign:
         from pumit.campaign.sources import find_again, fingerprint
 
         entry = self.scan(scan)
+        if not entry.images:  # its state cannot be read
+            raise PumitError(entry.word)
         paths = tuple(map(self._absolute, entry.images))
         is_other = False
         if paths[0].exists():
@@ -775,8 +777,6 @@ class Campaign:
                 write_dicom(label, home / DICOM_LABEL, volume, self.classes, entry.reviewer)
         if self.settings.copies_beside:
             copy_beside(label, self.locate(entry)[0], entry.name.rpartition("/")[2])
-        if not entry.round:
-            return entry
         found = agreement_of(label, home / PREDICTION, self.classes)
         if found is None:
             return entry
@@ -795,12 +795,15 @@ class Campaign:
         entry = self.scan(scan)
         if entry.stored_state != "accepted":
             raise PumitError(f"{entry.name} is not accepted: there is nothing to undo.")
+        from pumit.campaign.accepting import DICOM_LABEL, set_aside
+
         label = self.home(entry) / LABEL
 
         def take_back(now: ScanEntry) -> None:
             keep_copy(label, now.revision)
             if label.exists():
                 os.replace(label, label.with_name(DRAFT))
+            set_aside(label.with_name(DICOM_LABEL), now.revision)
 
         def changed(now: ScanEntry) -> ScanEntry:
             return replace(
@@ -849,12 +852,11 @@ class Campaign:
         """
         scans = self.scans() if scans is None else scans
         order = order or self.settings.order
-        embeddings: dict[str, list[float]] = {}
-        if order == "uncertain":
-            read = ((s.id, read_embedding(self.home(s))) for s in scans)
-            embeddings = {key: found for key, found in read if found is not None}
+        for scan in scans if order == "uncertain" else ():
+            if scan.id not in self._embeddings and (found := read_embedding(self.home(scan))):
+                self._embeddings[scan.id] = found
         seed = str(self._content["salt"])
-        return choose_scan(scans, order=order, seed=seed, embeddings=embeddings)
+        return choose_scan(scans, order=order, seed=seed, embeddings=self._embeddings)
 
     def next_action(self) -> NextAction:
         """What the one button says."""
@@ -988,6 +990,13 @@ def _announced(paths: Sequence[Path]) -> list[Any]:
     from pumit.io.labels.label_source import announced_segments
 
     return [segment for path in paths for segment in announced_segments(path)]
+
+
+def _unreviewed(segment: Any) -> str:
+    """Why a segment is no truth, in words; empty where it may be one."""
+    text = str(getattr(segment, "unreviewed", ""))
+    is_automatic = getattr(segment, "is_unreviewed", False)
+    return text or ("made by a model, not reviewed" if is_automatic else "")
 
 
 def _decided(now: ScanEntry) -> str:

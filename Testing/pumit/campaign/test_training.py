@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
 from pumit.campaign import Campaign, CampaignSettings, TrainingRound
-from pumit.campaign.predicting import CampaignModel, embed_scans, predict_open
+from pumit.campaign.predicting import CampaignModel, look_at_scans, predict_open
 from pumit.campaign.training import train_round
 from pumit.errors import PumitError, TrainingError
 from pumit.io.labels.label_file import named_segments
+from pumit.runs import read_log, read_status
 from pumit.training.recipes.reader import read_yaml
 from pumit.training.run.control import RunStopped
 
@@ -180,7 +185,8 @@ def test_a_round_and_its_predictions(make_campaign: Callable, tiny_plan: None) -
             assert scan.state == "predicted"
             assert all(s.name in ("outer", "inner") for s in named_segments(prediction))
     assert not campaign.scans_to_predict()
-    assert embed_scans(campaign, device="cpu") == 12
+    assert look_at_scans(campaign, device="cpu") == 12
+    assert all((campaign.home(s) / "thumbnail.png").is_file() for s in campaign.scans())
     assert campaign.next_scan("uncertain") is not None
 
 
@@ -189,3 +195,40 @@ def test_round_of_a_later_version_is_read(make_campaign: Callable) -> None:
     campaign.save_round(TrainingRound(1, "finished", trained=("a",)))
     campaign._change(lambda c: {**c, "rounds": [{**c["rounds"][0], "unheard_of": 1}]})
     assert Campaign.open(campaign.folder).rounds[0].trained == ("a",)
+
+
+@pytest.mark.slow
+def test_killed_training_is_continued_where_it_was_saved(
+    make_campaign: Callable, tiny_plan: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    campaign = make_campaign(6, 4, settings=SETTINGS)
+    # 1. A round that is planned and was not trained: long, and saved after every step.
+    with monkeypatch.context() as patch:
+        patch.setattr("pumit.training.train.finetune", lambda *_, **__: sys.exit())
+        with pytest.raises(SystemExit):
+            train_round(campaign)
+    folder = campaign.folder / "rounds" / "001"
+    recipe = read_yaml(folder / "plan.yaml")
+    recipe["schedule"] |= {"steps": 100_000, "checkpoint_seconds": 0.0, "log_every": 1}
+    (folder / "plan.yaml").write_text(yaml.safe_dump(recipe))
+    # 2. Killed after some steps.
+    command = [sys.executable, "-m", "pumit", "campaign", "train", str(campaign.folder)]
+    process = subprocess.Popen([*command, "--device", "cpu"], stdout=subprocess.DEVNULL)
+    try:
+        while (status := read_status(folder)) is None or status.step < 3:
+            assert process.poll() is None
+            time.sleep(0.2)
+    finally:
+        process.kill()
+        process.wait()
+    assert campaign.next_action().sentence == "Continue the training"
+    # 3. Continued, and ended soon after.
+    done = read_status(folder)
+    assert done is not None
+    recipe["schedule"]["steps"] = done.step + 2
+    (folder / "plan.yaml").write_text(yaml.safe_dump(recipe))
+    one = train_round(Campaign.open(campaign.folder), device="cpu")
+    assert (one.number, one.state) == (1, "finished")
+    steps = [record["step"] for record in read_log(folder)[0] if "loss" in record]
+    assert steps[-1] == done.step + 2
+    assert steps.count(1) == 1
