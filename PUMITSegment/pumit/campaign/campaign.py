@@ -69,6 +69,8 @@ if TYPE_CHECKING:
 FILE = "campaign.json"
 LABEL, DRAFT, PREDICTION = "label.seg.nrrd", "draft.seg.nrrd", "prediction.seg.nrrd"
 THUMBNAIL = "thumbnail.png"
+CLICKS = "-clicks"  # ends the name of the folder where the clicks are refined
+TRAINING_LOCK, TRAINING_STALE_S = "training.lock", 20.0
 STATE, LOCK, SCANS, ROUNDS = "state.json", "lock", "scans", "rounds"
 # Patients that are kept for validation: so much of all, within these bounds.
 VALIDATION_SHARE, FEWEST_PATIENTS, MOST_PATIENTS = 0.12, 2, 8
@@ -143,12 +145,17 @@ class Campaign:
 
     Args:
         folder: The campaign's folder.
+
+    Attributes:
+        folder: The same, absolute.
+        problems: Sentences about files and folders that were given and are no scans.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.absolute()
         self._cache: dict[str, tuple[tuple[int, int], dict[str, Any]]] = {}
         self._embeddings: dict[str, list[float]] = {}
+        self.problems: list[str] = []
         self._content = read_shared(self.folder / FILE, "The campaign")
 
     @classmethod
@@ -451,7 +458,7 @@ class Campaign:
             progress: Callback with what is done and its share.
 
         Returns:
-            Sentences about files and folders that are no scans.
+            Sentences about files and folders that are no scans, as `problems` has them.
 
         Raises:
             PumitError: If a path does not exist, or nothing is a scan.
@@ -487,11 +494,13 @@ class Campaign:
                     names = tuple(dict.fromkeys(s.name for s in segments if s.name))
                     word = next(filter(None, map(_unreviewed, segments)), "")
                 except (VolumeError, OSError) as error:
-                    problems.append(f"{scan.name}: {' '.join(str(error).split())}")
+                    word = f"its label cannot be read: {' '.join(str(error).split())}"
+                    problems.append(f"{scan.name}: {word}")
                     scan = replace(scan, labels=())
             self._enter(scan, identifier, patients[identifier], names, word, len(there) + number)
         if not self.classes and announced:
             self._propose_classes(announced)
+        self.problems = problems
         return problems
 
     def _enter(
@@ -869,12 +878,11 @@ class Campaign:
 
     def _state(self) -> CampaignState:
         scans = self.scans()
-        training = self.training()
         return CampaignState(
             scans,
             self.rounds,
             self.unknown_names(scans),
-            training is not None and training.is_alive,
+            self.is_training,
             self.settings.train_after,
             self.next_scan(scans=scans),
             bool(self.settings.first_model),
@@ -886,10 +894,19 @@ class Campaign:
 
     # Rounds.
 
+    @property
+    def is_training(self) -> bool:
+        """Whether a training is running, on whichever computer."""
+        holder = lock_holder(self.folder / TRAINING_LOCK, stale_s=TRAINING_STALE_S)
+        return holder is not None and holder.is_alive
+
     def training_folder(self) -> Path | None:
         """Folder of the run that trains the last round, for `pumit.runs`; None without a round."""
-        rounds = self.rounds
-        return self.folder / rounds[-1].folder if rounds else None
+        if not self.rounds:
+            return None
+        folder = self.folder / self.rounds[-1].folder
+        clicks = folder.with_name(f"{folder.name}{CLICKS}")
+        return clicks if clicks.is_dir() else folder
 
     def training(self) -> RunStatus | None:
         """Status of the last round's run while it is not judged; None where nothing is trained."""
@@ -952,20 +969,27 @@ class Campaign:
         return self.folder / found if found else None
 
     def set_prediction(
-        self, scan: ScanEntry | str, *, number: int, word: str, expected: Mapping[str, float]
+        self,
+        scan: ScanEntry | str,
+        *,
+        number: int,
+        word: str,
+        expected: Mapping[str, float] | None = None,
     ) -> ScanEntry:
         """Say that a scan's prediction was written; what a person did with it stays.
 
         Args:
             scan: The scan.
             number: Round of the model; 0 for an installed one.
-            word: Quality in a word.
-            expected: Class to its expected overlap.
+            word: Quality in a word, or why there is no prediction.
+            expected: Class to its expected overlap; None where there is no prediction.
         """
 
         def changed(now: ScanEntry) -> ScanEntry:
-            state = "predicted" if now.stored_state == "open" else now.stored_state
-            return replace(now, state=state, round=number, word=word, expected=dict(expected))
+            is_first = expected is not None and now.stored_state == "open"
+            state = "predicted" if is_first else now.stored_state
+            found = dict(expected or {})
+            return replace(now, state=state, round=number, word=word, expected=found)
 
         return self._update(self.scan(scan).id, changed)
 
