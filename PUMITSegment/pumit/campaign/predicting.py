@@ -123,9 +123,11 @@ def judge(
         PumitError: If a scan or the model cannot be read.
     """
     answers = model.answerer(device)
+    # Where not all of a scan is known, a right answer may look wrong.
+    whole = [s for s in scans if s.known == "all"] or scans
     means: list[float] = []
     pairs: dict[str, list[tuple[float, float]]] = {}
-    for scan in scans:
+    for scan in whole:
         volume = campaign.volume(scan)
         truth = masks_of_files(
             campaign.label_paths(scan), volume, campaign.classes, ignored=campaign.ignored_names
@@ -180,7 +182,7 @@ def predict_open(
             done += 1
         except VolumeError as error:
             problems.append(str(error))
-            campaign.set_word(scan, str(error))
+            campaign.set_prediction(scan, number=model.number, word=str(error))
     return done, problems
 
 

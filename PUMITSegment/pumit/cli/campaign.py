@@ -127,6 +127,7 @@ def _new(args: argparse.Namespace) -> None:
     from pumit.campaign.predicting import installed_model_for
 
     campaign.change_settings(first_model=installed_model_for(campaign.classes))
+    _say_problems(args, campaign)
     _show_status(args, campaign)
 
 
@@ -135,11 +136,14 @@ def _add(args: argparse.Namespace) -> None:
 
     campaign = Campaign.open(args.folder)
     with progress_bar(quiet=args.json) as step:
-        problems = campaign.add_scans(args.scans, progress=step)
-    if not args.json:
-        for text in problems:
-            print(f"! {text}")
+        campaign.add_scans(args.scans, progress=step)
+    _say_problems(args, campaign)
     _show_status(args, campaign)
+
+
+def _say_problems(args: argparse.Namespace, campaign: Campaign) -> None:
+    for text in () if args.json else campaign.problems:
+        print(f"! {text}")
 
 
 def _status(args: argparse.Namespace) -> None:
@@ -160,6 +164,7 @@ def _show_status(args: argparse.Namespace, campaign: Campaign) -> None:
             "validation": asdict(campaign.validation),
             "chart": asdict(chart),
             "training": None if training is None else asdict(training),
+            "problems": campaign.problems,
             "unknown_names": campaign.unknown_names(scans),
             "next": _action_row(action),
         }

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 import yaml
-from pumit.campaign import Campaign, CampaignSettings, TrainingRound
+from pumit.campaign import Campaign, CampaignSettings, LockTaken, ShareLock, TrainingRound
 from pumit.campaign.predicting import CampaignModel, look_at_scans, predict_open
 from pumit.campaign.training import train_round
-from pumit.errors import PumitError, TrainingError
+from pumit.errors import TrainingError, VolumeError
 from pumit.io.labels.label_file import named_segments
 from pumit.runs import read_log, read_status
 from pumit.training.recipes.reader import read_yaml
@@ -144,13 +144,39 @@ def test_training_that_fails_says_which_scan_and_is_not_begun_again_by_itself(
     assert train_round(campaign).number == 2
 
 
-def test_second_computer_does_not_begin_the_same_round(
-    make_campaign: Callable, fake_run: dict[str, Any]
+def test_second_computer_does_not_train_at_once(
+    make_campaign: Callable, fake_run: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     campaign = make_campaign(6, 4, settings=SETTINGS)
-    (campaign.folder / "rounds" / "001").mkdir(parents=True)
-    with pytest.raises(PumitError, match="Another computer has just begun round 1"):
-        train_round(campaign)
+    with ShareLock(campaign.folder / "training.lock"):
+        assert campaign.is_training
+        assert campaign.next_action().sentence == "Open the next scan"
+        monkeypatch.setattr("pumit.campaign.training.time.sleep", lambda seconds: None)
+        ticks = iter(range(0, 10**6, 7))
+        monkeypatch.setattr("pumit.campaign.training.time.monotonic", lambda: next(ticks))
+        with pytest.raises(LockTaken, match="is trained already"):
+            train_round(campaign)
+    assert not campaign.rounds
+
+
+def test_scan_that_cannot_be_predicted_is_said_once(
+    make_campaign: Callable, fake_run: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    campaign = make_campaign(6, 4, settings=SETTINGS)
+    fake_run["dice"] = {1: 0.8}
+    train_round(campaign)
+    monkeypatch.setattr(CampaignModel, "answerer", lambda self, device: unreadable)
+    for scan in campaign.scans_to_predict():
+        scan.path.unlink()
+    monkeypatch.setattr("pumit.campaign.predicting._predict", unreadable)
+    done, problems = predict_open(campaign)
+    assert (done, problems) == (0, ["It cannot be read."] * 2)
+    assert not campaign.scans_to_predict()
+    assert {s.word for s in campaign.scans() if s.state == "open"} == {"It cannot be read."}
+
+
+def unreadable(*_: Any) -> None:
+    raise VolumeError("It cannot be read.")
 
 
 def test_rough_figures_turn_down_only_what_is_clearly_worse(
@@ -221,6 +247,9 @@ def test_killed_training_is_continued_where_it_was_saved(
     finally:
         process.kill()
         process.wait()
+    until = time.monotonic() + 60
+    while campaign.is_training and time.monotonic() < until:
+        time.sleep(0.5)
     assert campaign.next_action().sentence == "Continue the training"
     # 3. Continued, and ended soon after.
     done = read_status(folder)
