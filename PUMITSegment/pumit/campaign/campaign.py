@@ -492,7 +492,7 @@ class Campaign:
                     segments = _announced(scan.labels)
                     announced.append((scan.name, segments))
                     names = tuple(dict.fromkeys(s.name for s in segments if s.name))
-                    word = next(filter(None, map(_unreviewed, segments)), "")
+                    word = next((s.unreviewed for s in segments if s.unreviewed), "")
                 except (VolumeError, OSError) as error:
                     word = f"its label cannot be read: {' '.join(str(error).split())}"
                     problems.append(f"{scan.name}: {word}")
@@ -1014,13 +1014,6 @@ def _announced(paths: Sequence[Path]) -> list[Any]:
     from pumit.io.labels.label_source import announced_segments
 
     return [segment for path in paths for segment in announced_segments(path)]
-
-
-def _unreviewed(segment: Any) -> str:
-    """Why a segment is no truth, in words; empty where it may be one."""
-    text = str(getattr(segment, "unreviewed", ""))
-    is_automatic = getattr(segment, "is_unreviewed", False)
-    return text or ("made by a model, not reviewed" if is_automatic else "")
 
 
 def _decided(now: ScanEntry) -> str:

@@ -196,6 +196,24 @@ RECIPES: dict[str, NetworkRecipe] = {
             "head_width": 64,
         },
     ),
+    "pumit_encoder_small": NetworkRecipe(
+        "pumit.networks.promptable.segmentation",
+        "EncodedSegmentation",
+        # The image encoder of the click model that ships, whose weights it can begin with.
+        {
+            "in_channels": 1,
+            "num_classes": 2,
+            "widths": PROMPTABLE["widths"],
+            "dim": PROMPTABLE["dim"],
+            "depth": PROMPTABLE["depth"],
+            "num_heads": PROMPTABLE["num_heads"],
+            "train_tokens": (PROMPTABLE["field_size"] // 8) ** 3,
+            "class_channels": 24,
+            "da0": 0,
+            "num_supervised_levels": 3,
+            "head_width": 64,
+        },
+    ),
     "pumit_segmentation_btcv": NetworkRecipe(
         "pumit.networks.pumit.segmentation_network",
         "SegmentationNetwork",

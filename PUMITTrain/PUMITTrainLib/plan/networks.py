@@ -32,6 +32,12 @@ def networkChoices() -> tuple[NetworkChoice, ...]:
             7,
         ),
         _choice(
+            "pumit_encoder_small",
+            _("PUMIT, from what it knows"),
+            _("Begins with the encoder of PUMIT Segment's clicks; for few labelled cases"),
+            4,
+        ),
+        _choice(
             "basic_unet",
             _("U-Net (MONAI)"),
             _("The plain U-Net of MONAI: dependable, and quick on small data sets"),

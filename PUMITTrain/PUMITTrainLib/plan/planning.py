@@ -20,6 +20,8 @@ from PUMITTrainLib.collaborators import Collaborators
 from PUMITTrainLib.plan.networks import NetworkChoice, networkChoices
 from PUMITTrainLib.plan.recipe_check import RecipeCheck, RecipeProblem
 
+# The network that begins with the encoder of the click model.
+ENCODED = "pumit_encoder_small"
 _NAMED_CLASSES = 2
 _LONGEST_NAME = 60
 
@@ -276,6 +278,8 @@ def planConfig(
     else:
         if parameters.network:
             config["network"] = parameters.network
+        if parameters.network == ENCODED:
+            config["initial"] = "default"  # what clicks have taught the network
         if parameters.unlabelled and learnsUnlabelled(parameters.network):
             config["unlabelled"] = parameters.unlabelled
     return config
@@ -287,7 +291,7 @@ def learnsUnlabelled(network: str) -> bool:
     Args:
         network: Name of a network; empty for the planned one.
     """
-    return not network or network.startswith("pumit_")
+    return not network or network.startswith("pumit_segmentation")
 
 
 def nameOf(classes: Sequence[ClassRow], goal: Goal) -> str:

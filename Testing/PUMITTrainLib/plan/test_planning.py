@@ -166,8 +166,9 @@ def test_networks_on_offer_can_be_trained(train: Any) -> None:
 
 
 def test_every_family_is_on_offer_in_a_small_size_first(train: Any) -> None:
-    first = [choice.name for choice in train.logic.planning.networks][:6]
+    first = [choice.name for choice in train.logic.planning.networks][:7]
     assert [name.split("_")[0] for name in first] == [
+        "pumit",
         "pumit",
         "basic",
         "nnformer",

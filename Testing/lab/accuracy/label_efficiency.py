@@ -9,8 +9,9 @@ of the same 24 scans, two of whose test scans are among these eight.
     python Testing/lab/accuracy/label_efficiency.py --data HIPPOCAMPUS --initial VIT --out \
         rows.jsonl
 
-Started again with the same --out it makes only what is missing. `--table rows.jsonl` prints the
-table of what is there.
+`Testing/lab/ablations/initial_encoder.py` runs it for the encoder of the click network. Started
+again with the same --out it makes only what is missing. `--table rows.jsonl` prints the table of
+what is there.
 
 Source:
     PUMIT, table 4: on BTCV, Dice 70.98 to 77.84 with 20 % of the labels, 84.86 to 87.31 with all.
@@ -78,6 +79,11 @@ def train(job: dict[str, Any]) -> dict[str, Any]:
             "share": job["share"],
         },
     }
+    if job["network"] != RECIPE["network"]:
+        recipe |= {"network": job["network"], "network_sizes": {}}
+    if job["seconds"]:
+        recipe["threads"] = job["threads"]
+        recipe["schedule"] = {**RECIPE["schedule"], "steps": 100_000, "seconds": job["seconds"]}
     if job["start"] == "pretrained":
         recipe["initial"] = job["initial"]
     sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - this process prints its row alone
@@ -132,6 +138,10 @@ def main() -> int:
     parser.add_argument("--data", type=Path, help="folder with images/ and labels/")
     parser.add_argument("--initial", required=True, help="pre-trained ViT: name or file")
     parser.add_argument("--out", type=Path, default=Path("label_efficiency.jsonl"))
+    parser.add_argument("--network", default=RECIPE["network"], help="network that is trained")
+    parser.add_argument("--seconds", type=float, default=0.0, help="time of each, not 400 steps")
+    parser.add_argument("--threads", type=int, default=2, help="threads of each, with --seconds")
+    parser.add_argument("--shares", default=",".join(map(str, SHARES)))
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--starts", default="scratch,pretrained")
     parser.add_argument("--processes", type=int, default=2)
@@ -146,9 +156,17 @@ def main() -> int:
     if args.out.exists():
         rows = [json.loads(line) for line in args.out.read_text().splitlines()]
     done = {(r["seed"], r["share"], r["start"]) for r in rows}
+    shares = tuple(map(float, args.shares.split(",")))
     todo = [
-        {**job, "data": args.data, "initial": args.initial}
-        for job in jobs(SHARES, args.seeds, args.starts.split(","))
+        {
+            **job,
+            "data": args.data,
+            "initial": args.initial,
+            "network": args.network,
+            "seconds": args.seconds,
+            "threads": args.threads,
+        }
+        for job in jobs(shares, args.seeds, args.starts.split(","))
         if (job["seed"], job["share"], job["start"]) not in done
     ]
     context = multiprocessing.get_context("spawn")

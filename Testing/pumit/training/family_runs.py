@@ -14,6 +14,13 @@ from pumit.cli.main import main
 
 TINY: dict[str, dict[str, Any]] = {
     "pumit_segmentation_small": TINY_SIZES,
+    "pumit_encoder_small": {
+        "widths": [8, 8, 8],
+        "dim": 12,
+        "depth": 1,
+        "num_heads": 1,
+        "class_channels": 4,
+    },
     "basic_unet": {"features": [4, 4, 4, 4, 4, 4]},
     "swin_unetr_small": {
         "feature_size": 12,

@@ -141,7 +141,7 @@ def _block(
     cos, sin = _rotations(shape, head_dim)
     q, k = (_rotated(split_heads(t, heads), cos, sin) for t in (q, k))
     # 3. The bias falls with the distance, for each head by its own slope.
-    slopes = layers.weight(f"{name}.attention.slope").reshape(1, -1, 1, 1)
+    slopes = np.maximum(layers.weight(f"{name}.attention.slope"), 0).reshape(1, -1, 1, 1)
     out = attend(q, k, split_heads(v, heads), ops.multiply(distance, constant(-scale * slopes)))
     x = ops.add(x, layers.linear(out, f"{name}.attention.proj"))
     # 4. SwiGLU with a sub-norm.

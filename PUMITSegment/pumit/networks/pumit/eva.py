@@ -30,7 +30,7 @@ class EvaAttention(nn.Module):
         self.k = nn.Linear(dim, dim, bias=False)
         self.v = nn.Linear(dim, dim)
         self.proj = nn.Linear(dim, dim)
-        if train_tokens is not None:
+        if train_tokens is not None:  # used as `penalising` has them
             self.slope = nn.Parameter(torch.full((num_heads,), 0.1))
 
     def forward(
@@ -52,11 +52,19 @@ class EvaAttention(nn.Module):
                 k,
                 v,
                 positions,
-                self.slope,
+                penalising(self.slope),
                 n_train=self.train_tokens,
                 num_prefix_tokens=prefix,
             )
         return self.proj(out.transpose(1, 2).flatten(-2))
+
+
+def penalising(slope: Tensor) -> Tensor:
+    """Slopes that penalise distance or do nothing: none below 0, and with a gradient there too.
+
+    Where they are positive they are as they were learnt. A negative one would reward distance.
+    """
+    return slope + (slope.clamp_min(0) - slope).detach()
 
 
 class SwiGLU(nn.Module):

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pumit.networks.nnformer import field_stride, global_windows, stage_grids
+from pumit.networks.promptable.segmentation import encoded_stride
+from pumit.networks.pumit.anisotropy import MAX_DEGREE, Anisotropy
 from pumit.training.segmentation.depth_halvings import (
     SeenField,
     Shape,
@@ -107,6 +109,14 @@ def _pumit_positions(sizes: Sizes, patch: Shape) -> dict[str, Any]:
     return {"position_table": [cell * n // step for n, step in zip(patch, stride, strict=True)]}
 
 
+def _encoder_fit(sizes: Sizes, field: SeenField) -> dict[str, Any]:
+    """The degree of anisotropy of the spacing, higher where a case has few slices."""
+    da0 = Anisotropy.from_spacing(field.spacing_mm).da0
+    while da0 < MAX_DEGREE and not field.has_room(encoded_stride(da0)):
+        da0 += 1
+    return {"da0": da0}
+
+
 # --- MONAI's ---
 
 
@@ -174,6 +184,15 @@ FAMILIES: dict[str, Family] = {
         follows=("fixed_patch",),
         fit=_pumit_fit,
         fit_patch=_pumit_positions,
+    ),
+    "EncodedSegmentation": Family(
+        "PUMIT's encoder",
+        lambda sizes: encoded_stride(sizes["da0"]),
+        ("mix.", "detail."),
+        ("heads.",),
+        follows=("da0",),
+        fit=_encoder_fit,
+        encoder=PretrainedEncoder("promptable", "image_encoder.", "encoder."),
     ),
     "PlainUnet": Family(
         "U-Net",

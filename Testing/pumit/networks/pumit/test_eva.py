@@ -95,3 +95,18 @@ def test_ba_sam_penalises_distance_with_one_slope_per_head() -> None:
 
     torch.nn.init.constant_(layer.slope, 1e4)  # every token sees only itself
     torch.testing.assert_close(layer(x, rope, POSITIONS, 0), layer.proj(layer.v(x)))
+
+
+def test_no_head_rewards_distance_and_a_negative_slope_can_come_back() -> None:
+    layer, rope = EvaAttention(16, 2, train_tokens=8), AdditiveRotaryEmbedding3D(8)
+    x, answers = torch.randn(1, 13, 16), []
+    for slope in ([0.3, -0.4], [0.3, 0.0], [0.3, 0.4]):
+        with torch.no_grad():
+            layer.slope.copy_(torch.tensor(slope))
+        answers.append(layer(x, rope, POSITIONS, 1))
+    assert torch.equal(answers[0], answers[1])
+    assert not torch.allclose(answers[0], answers[2])
+    layer.zero_grad()
+    answers[0].square().sum().backward()
+    assert layer.slope.grad is not None
+    assert (layer.slope.grad != 0).all()
