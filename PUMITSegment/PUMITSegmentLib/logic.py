@@ -329,7 +329,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
             if self.working.chooseAnother(self.segmentID):
                 self._requests.request(self.segmentID)
             else:
-                self.status.waiting(_("There is no other answer; add a prompt where it is wrong."))
+                self.status.waiting(_("There is no other answer; click where it is wrong."))
         self.onSessionChanged()
 
     def cancel(self) -> None:

@@ -103,7 +103,7 @@ class SegmentSection:
         )
         ui.removeSegmentButton.enabled = bool(logic.segmentID)
         ui.removeSegmentButton.toolTip = (
-            _("Remove the selected segment with its prompts")
+            _("Remove the selected segment with its clicks and marks")
             if logic.segmentID
             else _("Select the segment to remove first")
         )
