@@ -283,6 +283,8 @@ def test_each_click_begins_a_segment_where_that_is_wanted(armed: Armed) -> None:
     armed.logic.newSegment("Node")
     armed.view.clickAt((5, 5, 8))  # an empty one takes the click itself
     assert names()[3:] == ["Node"]
+    armed.answer(A)
+    armed.process()
 
 
 def test_the_view_says_that_a_click_places_outside(armed: Armed) -> None:
