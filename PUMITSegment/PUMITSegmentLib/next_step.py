@@ -25,9 +25,11 @@ def nextStepInWords(logic) -> str:
     words = _("{name}: pick a tool, such as Point, then click in a slice view.")
     count = logic.promptCount(logic.segmentID) if logic.placed is None else 0
     if count and isEmptySegment(logic.segmentationNode, logic.segmentID):
-        words = _("{name} is empty, and has a prompt: press Update to compute it.")
+        words = _("{name} is empty: its click or mark is not computed yet; press Update.")
         if count > 1:
-            words = _("{name} is empty, and has {count} prompts: press Update to compute it.")
+            words = _(
+                "{name} is empty: {count} clicks or marks are not computed yet; press Update."
+            )
         words = words.replace("{count}", str(count))
     if logic.placed is not None:
         words = _placing()[logic.placed.kind]

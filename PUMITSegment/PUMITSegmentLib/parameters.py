@@ -18,6 +18,7 @@ class SegmentParameters:
         segmentation: Segmentation that keeps the segments and their prompts.
         segmentID: The selected segment; empty for none.
         updateAutomatically: Whether each change of prompts asks for a new mask.
+        isOneEach: Whether each click inside begins a segment.
         overwriteMode: Rule for a segment that meets another one.
         promptKind: Kind of the next prompt.
         isPositive: Whether the next prompt says where the segment is.
@@ -29,6 +30,7 @@ class SegmentParameters:
     segmentation: slicer.vtkMRMLSegmentationNode
     segmentID: str = ""
     updateAutomatically: bool = True
+    isOneEach: bool = False
     overwriteMode: OverwriteMode = OverwriteMode.STOP
     promptKind: PromptKind = PromptKind.POINT
     isPositive: bool = True

@@ -213,9 +213,9 @@ def _segment_problems(segmentationNode, IDs: list[str], choice: ExportChoice) ->
     if uncoded:
         yield _warn(
             (
-                _("{names} has no coded term; choose one, or it is exported as tissue.")
+                _("{names} has no code; choose a structure for it, or it is exported as tissue.")
                 if len(uncoded) == 1
-                else _("{names} have no coded term; choose one, or they are exported as tissue.")
+                else _("{names} have no code; choose structures, or they are exported as tissue.")
             ).format(names=_quoted([named[ID].GetName() for ID in uncoded])),
             Repair.ASSIGN_TERM,
             uncoded,

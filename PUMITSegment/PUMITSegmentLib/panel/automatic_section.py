@@ -63,10 +63,10 @@ class AutomaticSection:
         )
         ui.automaticModelSelector.enabled = bool(models)
         ui.automaticModelSelector.toolTip = (
-            _("A model that segments without prompts")
+            _("A model that segments without a click")
             if models
             else _notOffered(compute)
-            or _("Models are listed when the worker or the server answers")
+            or _("Models are listed once the first click, or a test, has started what computes")
         )
         self._explain()
 

@@ -116,9 +116,9 @@ class ComputeSection:
         isRunning = isStarting or self._compute.state is ComputeState.READY
         ui.restartButton.enabled = isRunning
         ui.restartButton.toolTip = (
-            _("Stop the worker; the next prompt starts it again. Prompts and segments stay.")
+            _("Stop what computes; the next click starts it again. Clicks and segments stay.")
             if isRunning
-            else _("No worker is running; the next prompt starts one")
+            else _("Nothing is running; the next click starts it")
         )
 
     def _fill(self) -> None:

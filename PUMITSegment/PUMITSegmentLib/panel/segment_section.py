@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import qt
 from slicer.i18n import tr as _
@@ -10,9 +11,32 @@ from slicer.i18n import tr as _
 from PUMITSegmentLib.panel.term_edit import TermEdit
 from PUMITSegmentLib.segments.as_voxels import labelMapNodes, segmentationFromLabelMap
 from PUMITSegmentLib.segments.at_place import showSegment
+from PUMITSegmentLib.segments.segment_list import segmentIDs
+from PUMITSegmentLib.segments.templates import (
+    SUFFIX,
+    TemplateSegment,
+    addList,
+    readList,
+    shippedLists,
+    writeList,
+)
 
 # Height of the table: of its frame, of three rows, and of about ten.
 _FRAME_PX, _LEAST_PX, _MOST_PX = 4, 104, 330
+
+
+class ListDialogs:
+    """File dialogs of lists of segments; a test gives others."""
+
+    def open(self) -> str:
+        """The list to read; empty for none."""
+        pattern = _("Lists of segments ({pattern})").format(pattern=f"*{SUFFIX}")
+        return str(qt.QFileDialog.getOpenFileName(None, _("Open a list"), "", pattern) or "")
+
+    def save(self) -> str:
+        """The file to write; empty for none."""
+        pattern = _("Lists of segments ({pattern})").format(pattern=f"*{SUFFIX}")
+        return str(qt.QFileDialog.getSaveFileName(None, _("Save the list"), "", pattern) or "")
 
 
 class SegmentSection:
@@ -41,6 +65,7 @@ class SegmentSection:
         ui.newSegmentButton.connect("clicked()", self._onNew)
         self._startMenu = qt.QMenu(ui.newSegmentButton)
         self._startMenu.connect("aboutToShow()", self._listStarts)
+        self.dialogs = ListDialogs()
         ui.newSegmentButton.setMenu(self._startMenu)
         ui.newSegmentButton.popupMode = qt.QToolButton.MenuButtonPopup
         ui.removeSegmentButton.connect("clicked()", self._onRemove)
@@ -72,13 +97,13 @@ class SegmentSection:
             button.enabled = bool(logic.segmentID) and logic.volumeNode is not None
         ui.newSegmentButton.enabled = logic.volumeNode is not None
         ui.newSegmentButton.toolTip = (
-            _("Add a segment with prompts of its own (N); its menu starts from a label map")
+            _("Add a segment (N); its menu has lists of segments, and starts from a label map")
             if logic.volumeNode is not None
             else _("Choose a scan first; segments lie on its grid")
         )
         ui.removeSegmentButton.enabled = bool(logic.segmentID)
         ui.removeSegmentButton.toolTip = (
-            _("Remove the selected segment with its prompts")
+            _("Remove the selected segment with its clicks and marks")
             if logic.segmentID
             else _("Select the segment to remove first")
         )
@@ -107,6 +132,34 @@ class SegmentSection:
             action.connect("triggered()", lambda node=node: self._onStart(node))
         if not nodes:
             self._startMenu.addAction(_("The scene has no label map")).setEnabled(False)
+        self._startMenu.addSeparator()
+        for title, listed in shippedLists().items():
+            action = self._startMenu.addAction(_("All of: {title}").format(title=title))
+            action.connect("triggered()", lambda listed=listed: self._onList(listed))
+        action = self._startMenu.addAction(_("All of a saved list..."))
+        action.connect("triggered()", self._onLoadList)
+        action = self._startMenu.addAction(_("Save these segments as a list..."))
+        action.setEnabled(bool(segmentIDs(self._logic.segmentationNode)))
+        action.connect("triggered()", self._onSaveList)
+
+    def _onList(self, listed: tuple[TemplateSegment, ...]) -> None:
+        if count := addList(self._logic, listed):
+            words = _("{count} segments are in the table, empty: select one and click in it.")
+            self._logic.status.waiting(words.format(count=count))
+
+    def _onLoadList(self) -> None:
+        path = self.dialogs.open()
+        if path:
+            with self._logic.showingErrors():
+                self._onList(readList(Path(path)))
+
+    def _onSaveList(self) -> None:
+        path = self.dialogs.save()
+        if path:
+            file = Path(path if path.endswith(SUFFIX) else path.removesuffix(".json") + SUFFIX)
+            with self._logic.showingErrors():
+                writeList(file, self._logic.segmentationNode)
+                self._logic.status.note(_("{name} is saved.").format(name=file.name))
 
     def _onStart(self, labelMapNode) -> None:
         logic = self._logic

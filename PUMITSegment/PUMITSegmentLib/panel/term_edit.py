@@ -42,7 +42,7 @@ class TermEdit:
         node, segmentID = self._logic.segmentationNode, self._logic.segmentID
         self._edit.enabled = bool(segmentID)
         self._edit.toolTip = (
-            _("Type what the segment is, such as left kidney, and choose: it gets the coded term")
+            _("Type what the segment is, such as left kidney: it gets name and code (SNOMED CT)")
             if segmentID
             else _("Select a segment first")
         )

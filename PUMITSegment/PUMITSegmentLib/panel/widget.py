@@ -48,7 +48,7 @@ def helpText() -> str:
             "and click there."
         ),
         _("Doubtful places shows where the border is least certain, one after the other."),
-        _("Drag a prompt to move it, or hover over it and press Delete to remove it."),
+        _("Drag a click or mark to move it, or hover over it and press Delete to remove it."),
         _("Edit by hand in the Segment Editor if you like: the next prompt starts from that."),
         _("Export the result in section 7."),
     ]

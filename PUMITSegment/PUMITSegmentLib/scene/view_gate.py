@@ -66,6 +66,10 @@ class ViewGate(VTKObservationMixin):
             isMoved = bool(view.interactor.GetShiftKey())  # the crosshair, or the whole slice
             isTaken = isMoved or not self._logic.isPlacing or self._logic.guard.allows()
             self._refused = None if isTaken else view.interactor
+            isPlain = isTaken and not isMoved and not view.interactor.GetControlKey()
+            if isPlain and self._logic.beginNextObject():
+                # Slicer places the point that it showed below the mouse: that of the new node.
+                view.interactor.InvokeEvent("MouseMoveEvent")
         return isLeft and self._refused is view.interactor
 
     def _forgetView(self) -> None:

@@ -74,11 +74,16 @@ class ViewGuard:
         return self.allows(goOn, asked.viewNode)
 
     def nameIn(self, viewNode) -> str:
-        """Name of the scan that prompts in a view go to; empty where they go to none."""
-        volumeNode = self._logic.volumeNode
+        """Name of the scan that prompts in a view go to; empty where they go to none.
+
+        While what is placed says where a segment is not, that is said too.
+        """
+        volumeNode, placed = self._logic.volumeNode, self._logic.placed
         if volumeNode is None or obstacle(volumeNode, viewNode) is not None:
             return ""
-        return str(volumeNode.GetName())
+        name = str(volumeNode.GetName())
+        isOutside = placed is not None and not placed.isPositive
+        return _("OUTSIDE, {scan}").format(scan=name) if isOutside else name
 
     def onViewsChanged(self) -> None:
         """Ask, or ask no longer, after views showed something else."""

@@ -176,7 +176,7 @@ class Compute:
         """
         client = self._client
         if client is None:
-            raise ServiceError(_("No worker or server is connected; try again."))
+            raise ServiceError(_("Nothing that computes is connected; try again."))
         return client
 
     def openSession(self) -> RemoteSession | NNInteractiveSession:
@@ -364,8 +364,8 @@ class Compute:
             self._disconnect(
                 ComputeState.FAILED,
                 _(
-                    "The worker ended unexpectedly (status {status}). It restarts with the "
-                    "next prompt; your prompts are kept."
+                    "What computes ended unexpectedly (status {status}). It restarts with the "
+                    "next click; your clicks and marks are kept."
                 ).format(status=status),
             )
 
@@ -408,6 +408,6 @@ class Compute:
 def _stopped_sentence(settings: ComputeSettings) -> str:
     if settings.mode is ComputeMode.REMOTE:
         if not settings.url:
-            return _("Enter the address of the server and its token.")
-        return _("Not connected yet; the first prompt connects to the server.")
-    return _("Not started yet; the first prompt starts a worker on this machine.")
+            return _("Enter the address of the server and its access code.")
+        return _("Not connected yet; the first click connects to the server.")
+    return _("Not started yet; the first click starts it on this computer.")

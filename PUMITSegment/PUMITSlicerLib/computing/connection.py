@@ -93,7 +93,7 @@ def connect(settings: ComputeSettings, worker: WorkerProcess | None = None) -> C
     """
     if settings.mode is ComputeMode.LOCAL:
         if worker is None:
-            raise ServiceError(_("There is no worker to connect to."))
+            raise ServiceError(_("There is nothing on this computer to connect to."))
         worker.start()
         client = worker.client()
     else:

@@ -43,8 +43,8 @@ def test_a_scene_of_an_earlier_version_goes_on(panel: Panel) -> None:
 @pytest.mark.parametrize(
     ("clicks", "words"),
     [
-        (1, "Liver is empty, and has a prompt: press Update to compute it."),
-        (2, "Liver is empty, and has 2 prompts: press Update to compute it."),
+        (1, "Liver is empty: its click or mark is not computed yet; press Update."),
+        (2, "Liver is empty: 2 clicks or marks are not computed yet; press Update."),
     ],
 )
 def test_a_prompt_that_was_not_computed_is_said(

@@ -73,9 +73,9 @@ def ready(compute, background):
 def test_nothing_is_started_before_it_is_needed(make, workers):
     compute = make()
     assert compute.state is ComputeState.STOPPED
-    assert "first prompt starts a worker" in compute.sentence
+    assert "first click starts it" in compute.sentence
     assert workers.made == []
-    with pytest.raises(ServiceError, match="No worker or server"):
+    with pytest.raises(ServiceError, match="Nothing that computes"):
         compute.client()
 
 

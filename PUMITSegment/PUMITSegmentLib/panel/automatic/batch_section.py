@@ -68,9 +68,9 @@ class BatchSection(VTKObservationMixin):
         prompted = promptedIDs(self._logic.working)
         ui.batchPromptsCheckBox.enabled = bool(prompted)
         ui.batchPromptsCheckBox.toolTip = (
-            _("Give the prompts of all segments to the other scans, at the same positions")
+            _("Give the clicks and marks of all segments to the other scans, at the same positions")
             if prompted
-            else _("Give a segment prompts first")
+            else _("Click in a segment first")
         )
         ui.batchScansSelector.enabled = not folder
         ui.batchFolderEdit.enabled = not self._isPrompted
@@ -81,9 +81,9 @@ class BatchSection(VTKObservationMixin):
         if self._isPrompted:
             node = self._logic.segmentationNode
             names = ", ".join(segmentName(node, each) for each in prompted)
-            ui.batchLabel.text = _("Gives the prompts of {names} to each other scan.").format(
-                names=names
-            )
+            ui.batchLabel.text = _(
+                "Gives the clicks and marks of {names} to each other scan."
+            ).format(names=names)
             return
         ui.batchLabel.text = (
             _("Finds {structure} in each scan.").format(structure=structure)
