@@ -122,6 +122,16 @@ def put_in_place(written: Path, target: Path, revision: int) -> None:
     os.replace(written, target)
 
 
+def set_aside(path: Path, revision: int) -> None:
+    """Move a file that does not count any more to the previous ones, if it is there.
+
+    Raises:
+        ExportError: If the copy cannot be written; the file is as it was.
+    """
+    keep_copy(path, revision)
+    path.unlink(missing_ok=True)
+
+
 def discard(written: Path) -> None:
     """Remove a label that was not put in place."""
     with suppress(OSError):
@@ -166,8 +176,8 @@ def write_dicom(
     segmentation = segmentation_of(
         masks_of_files([label], volume, classes), volume, classes, PERSON
     )
+    set_aside(target, 0)
     if segmentation is not None:
-        keep_copy(target, 0)
         write_dicom_seg(
             segmentation, target, series_description="PUMIT campaign", reviewer=reviewer
         )

@@ -6,6 +6,7 @@
     scans/<id>/label.seg.nrrd     accepted; `previous/` has what was accepted before
     scans/<id>/draft.seg.nrrd     begun, not accepted
     scans/<id>/prediction.seg.nrrd
+    scans/<id>/thumbnail.png      and embedding.json, once the scan was looked at
     rounds/<number>               runs of the trainings
 
 The scans stay where they are. Opening and reading needs neither PyTorch nor SimpleITK.
@@ -67,6 +68,9 @@ if TYPE_CHECKING:
 
 FILE = "campaign.json"
 LABEL, DRAFT, PREDICTION = "label.seg.nrrd", "draft.seg.nrrd", "prediction.seg.nrrd"
+THUMBNAIL = "thumbnail.png"
+CLICKS = "-clicks"  # ends the name of the folder where the clicks are refined
+TRAINING_LOCK, TRAINING_STALE_S = "training.lock", 20.0
 STATE, LOCK, SCANS, ROUNDS = "state.json", "lock", "scans", "rounds"
 # Patients that are kept for validation: so much of all, within these bounds.
 VALIDATION_SHARE, FEWEST_PATIENTS, MOST_PATIENTS = 0.12, 2, 8
@@ -141,11 +145,17 @@ class Campaign:
 
     Args:
         folder: The campaign's folder.
+
+    Attributes:
+        folder: The same, absolute.
+        problems: Sentences about files and folders that were given and are no scans.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.absolute()
         self._cache: dict[str, tuple[tuple[int, int], dict[str, Any]]] = {}
+        self._embeddings: dict[str, list[float]] = {}
+        self.problems: list[str] = []
         self._content = read_shared(self.folder / FILE, "The campaign")
 
     @classmethod
@@ -421,6 +431,7 @@ class Campaign:
         path = self.home(current) / STATE
         with writing(path):
             self._cache.pop(current.id, None)
+            self._read(path)  # what is damaged or newer is not written over
             now = self.scan(current.id)
             if decides and isinstance(scan, ScanEntry) and now.decided > scan.revision:
                 raise CampaignConflict(_decided(now))
@@ -447,7 +458,7 @@ class Campaign:
             progress: Callback with what is done and its share.
 
         Returns:
-            Sentences about files and folders that are no scans.
+            Sentences about files and folders that are no scans, as `problems` has them.
 
         Raises:
             PumitError: If a path does not exist, or nothing is a scan.
@@ -475,21 +486,21 @@ class Campaign:
             identifier = scan.digest[:12]
             if identifier in there:
                 continue
-            names, is_reviewed = (), True
+            names, word = (), ""
             if scan.labels:
                 try:
                     segments = _announced(scan.labels)
                     announced.append((scan.name, segments))
                     names = tuple(dict.fromkeys(s.name for s in segments if s.name))
-                    is_reviewed = not any(s.is_unreviewed for s in segments)
+                    word = next(filter(None, map(_unreviewed, segments)), "")
                 except (VolumeError, OSError) as error:
-                    problems.append(f"{scan.name}: {' '.join(str(error).split())}")
+                    word = f"its label cannot be read: {' '.join(str(error).split())}"
+                    problems.append(f"{scan.name}: {word}")
                     scan = replace(scan, labels=())
-            self._enter(
-                scan, identifier, patients[identifier], names, is_reviewed, len(there) + number
-            )
+            self._enter(scan, identifier, patients[identifier], names, word, len(there) + number)
         if not self.classes and announced:
             self._propose_classes(announced)
+        self.problems = problems
         return problems
 
     def _enter(
@@ -498,7 +509,7 @@ class Campaign:
         identifier: str,
         patient: str,
         names: tuple[str, ...],
-        is_reviewed: bool,
+        word: str,
         order: int,
     ) -> None:
         home = self.home(identifier)
@@ -507,10 +518,8 @@ class Campaign:
         except OSError as error:
             raise gone(home, error) from None
         state: ScanState = "open"
-        word = ""
         if scan.labels:
-            state = "labelled" if is_reviewed else "predicted"
-            word = "" if is_reviewed else "made by a model, not reviewed"
+            state = "predicted" if word else "labelled"
         entry = ScanEntry(
             identifier,
             scan.name,
@@ -561,6 +570,8 @@ class Campaign:
         from pumit.campaign.sources import find_again, fingerprint
 
         entry = self.scan(scan)
+        if not entry.images:  # its state cannot be read
+            raise PumitError(entry.word)
         paths = tuple(map(self._absolute, entry.images))
         is_other = False
         if paths[0].exists():
@@ -775,8 +786,6 @@ class Campaign:
                 write_dicom(label, home / DICOM_LABEL, volume, self.classes, entry.reviewer)
         if self.settings.copies_beside:
             copy_beside(label, self.locate(entry)[0], entry.name.rpartition("/")[2])
-        if not entry.round:
-            return entry
         found = agreement_of(label, home / PREDICTION, self.classes)
         if found is None:
             return entry
@@ -795,12 +804,15 @@ class Campaign:
         entry = self.scan(scan)
         if entry.stored_state != "accepted":
             raise PumitError(f"{entry.name} is not accepted: there is nothing to undo.")
+        from pumit.campaign.accepting import DICOM_LABEL, set_aside
+
         label = self.home(entry) / LABEL
 
         def take_back(now: ScanEntry) -> None:
             keep_copy(label, now.revision)
             if label.exists():
                 os.replace(label, label.with_name(DRAFT))
+            set_aside(label.with_name(DICOM_LABEL), now.revision)
 
         def changed(now: ScanEntry) -> ScanEntry:
             return replace(
@@ -849,12 +861,11 @@ class Campaign:
         """
         scans = self.scans() if scans is None else scans
         order = order or self.settings.order
-        embeddings: dict[str, list[float]] = {}
-        if order == "uncertain":
-            read = ((s.id, read_embedding(self.home(s))) for s in scans)
-            embeddings = {key: found for key, found in read if found is not None}
+        for scan in scans if order == "uncertain" else ():
+            if scan.id not in self._embeddings and (found := read_embedding(self.home(scan))):
+                self._embeddings[scan.id] = found
         seed = str(self._content["salt"])
-        return choose_scan(scans, order=order, seed=seed, embeddings=embeddings)
+        return choose_scan(scans, order=order, seed=seed, embeddings=self._embeddings)
 
     def next_action(self) -> NextAction:
         """What the one button says."""
@@ -867,12 +878,11 @@ class Campaign:
 
     def _state(self) -> CampaignState:
         scans = self.scans()
-        training = self.training()
         return CampaignState(
             scans,
             self.rounds,
             self.unknown_names(scans),
-            training is not None and training.is_alive,
+            self.is_training,
             self.settings.train_after,
             self.next_scan(scans=scans),
             bool(self.settings.first_model),
@@ -884,10 +894,19 @@ class Campaign:
 
     # Rounds.
 
+    @property
+    def is_training(self) -> bool:
+        """Whether a training is running, on whichever computer."""
+        holder = lock_holder(self.folder / TRAINING_LOCK, stale_s=TRAINING_STALE_S)
+        return holder is not None and holder.is_alive
+
     def training_folder(self) -> Path | None:
         """Folder of the run that trains the last round, for `pumit.runs`; None without a round."""
-        rounds = self.rounds
-        return self.folder / rounds[-1].folder if rounds else None
+        if not self.rounds:
+            return None
+        folder = self.folder / self.rounds[-1].folder
+        clicks = folder.with_name(f"{folder.name}{CLICKS}")
+        return clicks if clicks.is_dir() else folder
 
     def training(self) -> RunStatus | None:
         """Status of the last round's run while it is not judged; None where nothing is trained."""
@@ -950,20 +969,27 @@ class Campaign:
         return self.folder / found if found else None
 
     def set_prediction(
-        self, scan: ScanEntry | str, *, number: int, word: str, expected: Mapping[str, float]
+        self,
+        scan: ScanEntry | str,
+        *,
+        number: int,
+        word: str,
+        expected: Mapping[str, float] | None = None,
     ) -> ScanEntry:
         """Say that a scan's prediction was written; what a person did with it stays.
 
         Args:
             scan: The scan.
             number: Round of the model; 0 for an installed one.
-            word: Quality in a word.
-            expected: Class to its expected overlap.
+            word: Quality in a word, or why there is no prediction.
+            expected: Class to its expected overlap; None where there is no prediction.
         """
 
         def changed(now: ScanEntry) -> ScanEntry:
-            state = "predicted" if now.stored_state == "open" else now.stored_state
-            return replace(now, state=state, round=number, word=word, expected=dict(expected))
+            is_first = expected is not None and now.stored_state == "open"
+            state = "predicted" if is_first else now.stored_state
+            found = dict(expected or {})
+            return replace(now, state=state, round=number, word=word, expected=found)
 
         return self._update(self.scan(scan).id, changed)
 
@@ -988,6 +1014,13 @@ def _announced(paths: Sequence[Path]) -> list[Any]:
     from pumit.io.labels.label_source import announced_segments
 
     return [segment for path in paths for segment in announced_segments(path)]
+
+
+def _unreviewed(segment: Any) -> str:
+    """Why a segment is no truth, in words; empty where it may be one."""
+    text = str(getattr(segment, "unreviewed", ""))
+    is_automatic = getattr(segment, "is_unreviewed", False)
+    return text or ("made by a model, not reviewed" if is_automatic else "")
 
 
 def _decided(now: ScanEntry) -> str:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pumit.batch.task import Answerer, BatchSettings, predictor_for
-from pumit.campaign.campaign import PREDICTION, Campaign
+from pumit.campaign.campaign import PREDICTION, THUMBNAIL, Campaign
 from pumit.campaign.entry import ScanEntry
 from pumit.campaign.labels import (
     CampaignClass,
@@ -28,7 +27,6 @@ from pumit.system.atomic import atomic_path
 if TYPE_CHECKING:
     from pumit.volume import Volume
 
-logger = logging.getLogger(__name__)
 Progress = Callable[[str, float], None]
 # Expected overlap from which on a prediction gets a word, best first.
 WORDS = ((0.9, "good"), (0.75, "check"), (0.5, "check carefully"), (0.0, "unreliable"))
@@ -125,9 +123,11 @@ def judge(
         PumitError: If a scan or the model cannot be read.
     """
     answers = model.answerer(device)
+    # Where not all of a scan is known, a right answer may look wrong.
+    whole = [s for s in scans if s.known == "all"] or scans
     means: list[float] = []
     pairs: dict[str, list[tuple[float, float]]] = {}
-    for scan in scans:
+    for scan in whole:
         volume = campaign.volume(scan)
         truth = masks_of_files(
             campaign.label_paths(scan), volume, campaign.classes, ignored=campaign.ignored_names
@@ -168,6 +168,7 @@ def predict_open(
             "There is no model yet: accept some scans, then train (`pumit campaign train`)."
         )
     step = progress or (lambda what, share: None)
+    campaign.draw_validation()
     scans = campaign.scans_to_predict()
     answers = model.answerer(device) if scans else None
     done, problems = 0, []
@@ -181,7 +182,7 @@ def predict_open(
             done += 1
         except VolumeError as error:
             problems.append(str(error))
-            campaign.set_word(scan, str(error))
+            campaign.set_prediction(scan, number=model.number, word=str(error))
     return done, problems
 
 
@@ -201,10 +202,15 @@ def _predict(campaign: Campaign, scan: ScanEntry, model: CampaignModel, answers:
     campaign.set_prediction(scan, number=model.number, word=word, expected=expected)
 
 
-def embed_scans(
+def look_at_scans(
     campaign: Campaign, *, device: str = "auto", progress: Progress | None = None
 ) -> int:
-    """Keep what the image encoder makes of each scan, for variety; returns how many were new."""
+    """Draw each scan's thumbnail, and keep what the image encoder makes of it, for variety.
+
+    Returns:
+        How many scans were looked at for the first time. What is wrong with one that cannot be
+        read becomes its word.
+    """
     missing = [
         s
         for s in campaign.scans()
@@ -214,18 +220,22 @@ def embed_scans(
         return 0
     from pumit.inference.interactive.scan_embedding import scan_embedding
     from pumit.inference.interactive.segmenter import load_segmenter
+    from pumit.training.data.thumbnail import write_thumbnail
 
     segmenter = load_segmenter("default", device)
     step = progress or (lambda what, share: None)
     done = 0
     for number, scan in enumerate(missing):
         step(f"Looking at {number + 1} of {len(missing)} scans", number / len(missing))
+        home = campaign.home(scan)
         try:
-            values = scan_embedding(segmenter, campaign.volume(scan))
-        except PumitError as error:
-            logger.info("a scan has no embedding: %s", type(error).__name__)
+            volume = campaign.volume(scan)
+            write_thumbnail(home / THUMBNAIL, volume, None, ())
+            values = scan_embedding(segmenter, volume)
+        except VolumeError as error:
+            campaign.set_word(scan, str(error))
             continue
-        with atomic_path(campaign.home(scan) / EMBEDDING) as temporary:
+        with atomic_path(home / EMBEDDING) as temporary:
             temporary.write_text(json.dumps([round(float(v), 4) for v in values]), "utf-8")
         done += 1
     return done

@@ -132,11 +132,6 @@ def trainable(scans: Sequence[ScanEntry]) -> list[ScanEntry]:
     return [scan for scan in scans if scan.is_truth and not scan.is_validation]
 
 
-def last_finished(rounds: Sequence[TrainingRound]) -> TrainingRound | None:
-    """The last round that ended with a figure, whether its model is used or not."""
-    return next((r for r in reversed(rounds) if r.state == "finished"), None)
-
-
 def used_round(rounds: Sequence[TrainingRound]) -> TrainingRound | None:
     """The round whose model predicts at present."""
     return next((r for r in reversed(rounds) if r.is_used), None)
@@ -190,7 +185,7 @@ def next_action(state: CampaignState) -> NextAction:
         return NextAction("name", len(where), f"Say what {name!r} is ({_scans(len(where))})")
     chart = chart_of(scans, state.rounds)
     count = len(trainable(scans))
-    if is_training_due(state) and not (chart.can_stop and last_finished(state.rounds)):
+    if is_training_due(state) and not chart.can_stop:
         again = "again " if state.rounds else ""
         if state.rounds and state.rounds[-1].state == "training":
             return NextAction("train", count, "Continue the training")

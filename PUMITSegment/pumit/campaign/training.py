@@ -6,17 +6,24 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pumit.campaign.campaign import ROUNDS, Campaign
-from pumit.campaign.entry import ScanEntry
+from pumit.campaign.campaign import (
+    CLICKS,
+    ROUNDS,
+    TRAINING_LOCK,
+    TRAINING_STALE_S,
+    Campaign,
+)
 from pumit.campaign.predicting import CampaignModel, judge, model_in_use
 from pumit.campaign.progress import TrainingRound, trainable, used_round
-from pumit.campaign.shared_file import LockTaken
+from pumit.campaign.shared_file import LockTaken, ShareLock
 from pumit.errors import PumitError
 from pumit.runs import read_status
 from pumit.system.atomic import atomic_path
@@ -24,14 +31,13 @@ from pumit.system.atomic import atomic_path
 logger = logging.getLogger(__name__)
 
 PLAN, CLICK_PLAN = "plan.yaml", "plan_clicks.yaml"
-CLICKS = "-clicks"
 FEWEST_TRAINED = 2
 # Of a warm start: what was learnt is changed less than at first.
 WARM_RATE = 0.5
 # What a rough figure may fall by before a new model is turned down.
 ROUGH_LOSS = 0.05
 # Steps that are planned on a busy computer are too few for a quiet one: the time decides.
-MORE_STEPS = 3
+MORE_STEPS, FEWER_VALIDATIONS = 12, 4
 # Part of a training's time that refining the clicks gets.
 CLICK_SHARE = 0.5
 # Few weights at first, all when there is enough to learn from.
@@ -71,7 +77,45 @@ def train_round(
         PumitError: If too little is accepted, a scan cannot be used, or another process trains.
         RunStopped: If the training was stopped; the same call continues it.
     """
-    say = on_step or (lambda what: None)
+    with _training_alone(campaign):
+        return _trained(campaign, device, on_step or (lambda what: None))
+
+
+@contextmanager
+def _training_alone(campaign: Campaign) -> Iterator[None]:
+    """Hold the campaign's training for a block, and say all the while that it is held.
+
+    A process that was killed holds it for some more seconds, which are waited for.
+    """
+    until = time.monotonic() + 1.5 * TRAINING_STALE_S
+    while True:
+        try:
+            lock = ShareLock(campaign.folder / TRAINING_LOCK, stale_s=TRAINING_STALE_S)
+            break
+        except LockTaken:
+            if time.monotonic() > until:
+                raise LockTaken(
+                    "This campaign is trained already, here or on another computer; wait for it."
+                ) from None
+            time.sleep(1.0)
+    is_over = threading.Event()
+
+    def beat() -> None:
+        while not is_over.wait(TRAINING_STALE_S / 4):
+            lock.beat()
+
+    thread = threading.Thread(target=beat, name="campaign-training", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+        lock.release()
+
+
+def _trained(campaign: Campaign, device: str, say: Step) -> TrainingRound:
+    campaign.refresh()
     one = _begun(campaign)
     try:
         if one.dice is None:  # else it was interrupted while the clicks were refined
@@ -84,11 +128,9 @@ def train_round(
             say("Refining the clicks.")
             one = _with_clicks(campaign, one, device)
     except PumitError as error:
-        if not isinstance(error, LockTaken) and not _is_taken(campaign, one):
-            text = _with_names(campaign, str(error))
-            campaign.save_round(replace(one, state="failed", sentence=text))
-            raise type(error)(text) from None
-        raise
+        text = _with_names(campaign, str(error))
+        campaign.save_round(replace(one, state="failed", sentence=text))
+        raise type(error)(text) from None
     one = replace(one, state="finished", seconds=_seconds(campaign, one))
     one = replace(one, sentence=_sentence(one))
     campaign.save_round(one)
@@ -96,7 +138,7 @@ def train_round(
 
 
 def _begun(campaign: Campaign) -> TrainingRound:
-    """The round that is open, or a new one; its folder says which computer began it."""
+    """The round that is open, or a new one."""
     if campaign.rounds and campaign.rounds[-1].state == "training":
         return campaign.rounds[-1]
     if unknown := campaign.unknown_names():
@@ -124,9 +166,7 @@ def _begun(campaign: Campaign) -> TrainingRound:
         raise PumitError("Nothing is accepted to train on; accept some scans first.")
     folder = f"{ROUNDS}/{number:03d}"
     try:
-        (campaign.folder / folder).mkdir(parents=True)
-    except FileExistsError:
-        raise LockTaken(f"Another computer has just begun round {number}; wait for it.") from None
+        (campaign.folder / folder).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise PumitError(f"The folder of the round cannot be made: {error.strerror}.") from None
     one = TrainingRound(
@@ -148,13 +188,13 @@ def _train(campaign: Campaign, one: TrainingRound, device: str) -> Path:
 
 def _planned(campaign: Campaign, one: TrainingRound, device: str) -> dict[str, Any]:
     """The recipe: as in the round before, with its weights; the first one is planned."""
-    data, time = _data(campaign, one), _time(campaign.settings.training_seconds, device)
+    data, clock = _data(campaign, one), _time(campaign.settings.training_seconds, device)
     used = used_round(campaign.rounds)
     if used is not None:
         from pumit.training.recipes.reader import read_yaml
 
         before = read_yaml(campaign.folder / used.folder / PLAN)
-        schedule = {**before["schedule"], **time}
+        schedule = {**before["schedule"], **clock}
         if "initial" not in before:
             schedule["learning_rate"] *= WARM_RATE
         return {
@@ -175,8 +215,9 @@ def _planned(campaign: Campaign, one: TrainingRound, device: str) -> dict[str, A
     planned = plan_training(
         given, Path, source="the campaign", preset="quick", goal="automatic", device=device
     )
-    schedule = {**planned.recipe["schedule"], **time}
+    schedule = {**planned.recipe["schedule"], **clock}
     schedule["steps"] *= MORE_STEPS
+    schedule["validate_every"] = schedule.get("validate_every", 0) * FEWER_VALIDATIONS
     return {**planned.recipe, "schedule": schedule}
 
 
@@ -219,8 +260,6 @@ def _with_clicks(campaign: Campaign, one: TrainingRound, device: str) -> Trainin
     try:
         checkpoint = finetune(plan, folder, device=device)
     except PumitError as error:
-        if _is_taken(campaign, one):
-            raise
         logger.info("the clicks were not refined: %s", type(error).__name__)
         return one
     found = json.loads((folder / "validation.json").read_text(encoding="utf-8"))
@@ -295,16 +334,7 @@ def _write(path: Path, recipe: dict[str, Any]) -> None:
 def _name(campaign: Campaign, one: TrainingRound) -> str:
     from pumit.models.user_index import name_from
 
-    return name_from(f"{campaign.name}-{one.number}")
-
-
-def _is_taken(campaign: Campaign, one: TrainingRound) -> bool:
-    """Whether another process trains in the round's folder."""
-    for folder in (one.folder, f"{one.folder}{CLICKS}"):
-        status = read_status(campaign.folder / folder)
-        if status is not None and status.is_alive and status.pid != os.getpid():
-            return True
-    return False
+    return name_from(f"{campaign.name[:30]}-{one.number}")
 
 
 def _with_names(campaign: Campaign, text: str) -> str:
@@ -326,6 +356,5 @@ def _sentence(one: TrainingRound) -> str:
     return f"Round {one.number}: Dice {one.dice:.2f} {on}{before}: {used}."
 
 
-def _count(scans: int | Sequence[ScanEntry]) -> str:
-    count = scans if isinstance(scans, int) else len(scans)
+def _count(count: int) -> str:
     return "1 scan" if count == 1 else f"{count} scans"

@@ -87,8 +87,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     train.add_argument("--predict", action="store_true", help="then predict the open scans")
     train.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1")
-    predict = action("predict", "predict the open scans")
-    predict.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1")
+    for name, text in (
+        ("predict", "predict the open scans"),
+        ("look", "draw thumbnails, and see which scans are like each other"),
+    ):
+        action(name, text).add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1")
     export = action("export", "export what is accepted")
     export.add_argument("kind", choices=EXPORTS, help="form of the export")
     export.add_argument("-o", "--output", type=Path, required=True, help="new folder or file")
@@ -124,6 +127,7 @@ def _new(args: argparse.Namespace) -> None:
     from pumit.campaign.predicting import installed_model_for
 
     campaign.change_settings(first_model=installed_model_for(campaign.classes))
+    _say_problems(args, campaign)
     _show_status(args, campaign)
 
 
@@ -132,11 +136,14 @@ def _add(args: argparse.Namespace) -> None:
 
     campaign = Campaign.open(args.folder)
     with progress_bar(quiet=args.json) as step:
-        problems = campaign.add_scans(args.scans, progress=step)
-    if not args.json:
-        for text in problems:
-            print(f"! {text}")
+        campaign.add_scans(args.scans, progress=step)
+    _say_problems(args, campaign)
     _show_status(args, campaign)
+
+
+def _say_problems(args: argparse.Namespace, campaign: Campaign) -> None:
+    for text in () if args.json else campaign.problems:
+        print(f"! {text}")
 
 
 def _status(args: argparse.Namespace) -> None:
@@ -157,6 +164,7 @@ def _show_status(args: argparse.Namespace, campaign: Campaign) -> None:
             "validation": asdict(campaign.validation),
             "chart": asdict(chart),
             "training": None if training is None else asdict(training),
+            "problems": campaign.problems,
             "unknown_names": campaign.unknown_names(scans),
             "next": _action_row(action),
         }
@@ -265,7 +273,6 @@ def _name(args: argparse.Namespace) -> None:
 
 
 def _train(args: argparse.Namespace) -> None:
-    from pumit.campaign.predicting import embed_scans
     from pumit.campaign.training import train_round, work_in_background
 
     campaign = Campaign.open(args.folder)
@@ -279,7 +286,7 @@ def _train(args: argparse.Namespace) -> None:
         print(one.sentence, flush=True)
     if args.predict:
         _predict(args)
-        embed_scans(campaign, device=args.device)
+        _look(args)
 
 
 def _predict(args: argparse.Namespace) -> None:
@@ -295,6 +302,15 @@ def _predict(args: argparse.Namespace) -> None:
     for text in problems:
         print(f"! {text}")
     print("1 scan is predicted." if done == 1 else f"{done} scans are predicted.")
+
+
+def _look(args: argparse.Namespace) -> None:
+    from pumit.campaign.predicting import look_at_scans
+    from pumit.cli.shared.progress import progress_bar
+
+    with progress_bar(quiet=args.json) as step:
+        done = look_at_scans(Campaign.open(args.folder), device=args.device, progress=step)
+    print(json.dumps({"looked_at": done}) if args.json else f"{done} new scans are looked at.")
 
 
 def _export(args: argparse.Namespace) -> None:
@@ -316,5 +332,6 @@ ACTIONS: dict[str, Callable[[argparse.Namespace], None]] = {
     "take-in": _take_in,
     "name": _name,
     "predict": _predict,
+    "look": _look,
     "export": _export,
 }

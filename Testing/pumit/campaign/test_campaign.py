@@ -243,13 +243,22 @@ def test_earlier_format_is_migrated_when_it_is_read(
     assert Campaign.open(campaign.folder).name == "migrated"
 
 
-def test_damaged_state_hides_no_other_scan(make_campaign: Make) -> None:
+@pytest.mark.parametrize("content", ["{", '{"format": 99}'])
+def test_damaged_or_newer_state_hides_no_other_scan_and_is_not_written_over(
+    make_campaign: Make, content: str
+) -> None:
     campaign = make_campaign(2)
     first = campaign.scans()[0]
-    (campaign.home(first) / "state.json").write_text("{")
-    found = {s.id: s for s in Campaign.open(campaign.folder).scans()}
+    state = campaign.home(first) / "state.json"
+    state.write_text(content)
+    again = Campaign.open(campaign.folder)
+    found = {s.id: s for s in again.scans()}
     assert len(found) == 2
-    assert "damaged" in found[first.id].word
+    assert "damaged" in found[first.id].word or "newer" in found[first.id].word
+    for change in (again.take_in, again.later, lambda scan: again.accept(scan, None)):
+        with pytest.raises(PumitError):
+            change(first)
+    assert state.read_text() == content
 
 
 def test_folder_that_went_away_is_one_line(make_campaign: Make) -> None:
@@ -341,6 +350,24 @@ def test_label_that_a_model_made_counts_as_a_prediction(
     shown = campaign.files(scan).shown
     assert shown is not None
     assert shown.name == "scan00.seg.nrrd"
+
+
+def test_scans_of_a_data_set_without_labels_are_open(make_campaign: Make, tmp_path: Path) -> None:
+    from pumit.campaign.exporting import export
+
+    export(make_campaign(4, 4), "nnunet", tmp_path / "set")
+    (tmp_path / "set" / "labelsTr" / "campaign_002.nii.gz").unlink()
+    (tmp_path / "set" / "imagesTs").mkdir()
+    moved = tmp_path / "set" / "imagesTr" / "campaign_003_0000.nii.gz"
+    shutil.move(moved, tmp_path / "set" / "imagesTs" / moved.name)
+    (tmp_path / "set" / "labelsTr" / "campaign_003.nii.gz").unlink()
+    campaign = Campaign.create(tmp_path / "again", [tmp_path / "set"])
+    assert {s.name: s.state for s in campaign.scans()} == {
+        "campaign_001": "labelled",
+        "campaign_002": "open",
+        "campaign_003": "open",
+        "campaign_004": "labelled",
+    }
 
 
 def test_renamed_class_keeps_its_labels(make_campaign: Make) -> None:

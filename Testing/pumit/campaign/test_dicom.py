@@ -57,6 +57,19 @@ def test_accepted_label_is_dicom_seg_with_reviewer(dicom_campaign: Campaign) -> 
     assert seg.SegmentSequence[0].SegmentAlgorithmType == "SEMIAUTOMATIC"
 
 
+def test_undone_and_empty_acceptances_leave_no_dicom_seg(dicom_campaign: Campaign) -> None:
+    scan = dicom_campaign.scans()[0]
+    made = dicom_campaign.accept(scan, truth(dicom_campaign, scan))
+    seg = dicom_campaign.home(scan) / "label.dcm"
+    undone = dicom_campaign.undo_accept(made)
+    assert not seg.exists()
+    made = dicom_campaign.accept(undone, truth(dicom_campaign, scan))
+    assert seg.exists()
+    dicom_campaign.accept(made, None)
+    assert not seg.exists()
+    assert len(list((dicom_campaign.home(scan) / "previous").glob("*.dcm"))) == 2
+
+
 def test_moved_series_is_found_by_its_identifier(dicom_campaign: Campaign) -> None:
     scan = dicom_campaign.scans()[0]
     moved = scan.path.parents[1] / "elsewhere"

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pumit.campaign import Campaign, CampaignSettings, TrainingRound
-from pumit.campaign.predicting import CampaignModel, embed_scans, predict_open
+import yaml
+from pumit.campaign import Campaign, CampaignSettings, LockTaken, ShareLock, TrainingRound
+from pumit.campaign.predicting import CampaignModel, look_at_scans, predict_open
 from pumit.campaign.training import train_round
-from pumit.errors import PumitError, TrainingError
+from pumit.errors import TrainingError, VolumeError
 from pumit.io.labels.label_file import named_segments
+from pumit.runs import read_log, read_status
 from pumit.training.recipes.reader import read_yaml
 from pumit.training.run.control import RunStopped
 
@@ -139,13 +144,39 @@ def test_training_that_fails_says_which_scan_and_is_not_begun_again_by_itself(
     assert train_round(campaign).number == 2
 
 
-def test_second_computer_does_not_begin_the_same_round(
-    make_campaign: Callable, fake_run: dict[str, Any]
+def test_second_computer_does_not_train_at_once(
+    make_campaign: Callable, fake_run: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     campaign = make_campaign(6, 4, settings=SETTINGS)
-    (campaign.folder / "rounds" / "001").mkdir(parents=True)
-    with pytest.raises(PumitError, match="Another computer has just begun round 1"):
-        train_round(campaign)
+    with ShareLock(campaign.folder / "training.lock"):
+        assert campaign.is_training
+        assert campaign.next_action().sentence == "Open the next scan"
+        monkeypatch.setattr("pumit.campaign.training.time.sleep", lambda seconds: None)
+        ticks = iter(range(0, 10**6, 7))
+        monkeypatch.setattr("pumit.campaign.training.time.monotonic", lambda: next(ticks))
+        with pytest.raises(LockTaken, match="is trained already"):
+            train_round(campaign)
+    assert not campaign.rounds
+
+
+def test_scan_that_cannot_be_predicted_is_said_once(
+    make_campaign: Callable, fake_run: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    campaign = make_campaign(6, 4, settings=SETTINGS)
+    fake_run["dice"] = {1: 0.8}
+    train_round(campaign)
+    monkeypatch.setattr(CampaignModel, "answerer", lambda self, device: unreadable)
+    for scan in campaign.scans_to_predict():
+        scan.path.unlink()
+    monkeypatch.setattr("pumit.campaign.predicting._predict", unreadable)
+    done, problems = predict_open(campaign)
+    assert (done, problems) == (0, ["It cannot be read."] * 2)
+    assert not campaign.scans_to_predict()
+    assert {s.word for s in campaign.scans() if s.state == "open"} == {"It cannot be read."}
+
+
+def unreadable(*_: Any) -> None:
+    raise VolumeError("It cannot be read.")
 
 
 def test_rough_figures_turn_down_only_what_is_clearly_worse(
@@ -180,7 +211,8 @@ def test_a_round_and_its_predictions(make_campaign: Callable, tiny_plan: None) -
             assert scan.state == "predicted"
             assert all(s.name in ("outer", "inner") for s in named_segments(prediction))
     assert not campaign.scans_to_predict()
-    assert embed_scans(campaign, device="cpu") == 12
+    assert look_at_scans(campaign, device="cpu") == 12
+    assert all((campaign.home(s) / "thumbnail.png").is_file() for s in campaign.scans())
     assert campaign.next_scan("uncertain") is not None
 
 
@@ -189,3 +221,43 @@ def test_round_of_a_later_version_is_read(make_campaign: Callable) -> None:
     campaign.save_round(TrainingRound(1, "finished", trained=("a",)))
     campaign._change(lambda c: {**c, "rounds": [{**c["rounds"][0], "unheard_of": 1}]})
     assert Campaign.open(campaign.folder).rounds[0].trained == ("a",)
+
+
+@pytest.mark.slow
+def test_killed_training_is_continued_where_it_was_saved(
+    make_campaign: Callable, tiny_plan: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    campaign = make_campaign(6, 4, settings=SETTINGS)
+    # 1. A round that is planned and was not trained: long, and saved after every step.
+    with monkeypatch.context() as patch:
+        patch.setattr("pumit.training.train.finetune", lambda *_, **__: sys.exit())
+        with pytest.raises(SystemExit):
+            train_round(campaign)
+    folder = campaign.folder / "rounds" / "001"
+    recipe = read_yaml(folder / "plan.yaml")
+    recipe["schedule"] |= {"steps": 100_000, "checkpoint_seconds": 0.0, "log_every": 1}
+    (folder / "plan.yaml").write_text(yaml.safe_dump(recipe))
+    # 2. Killed after some steps.
+    command = [sys.executable, "-m", "pumit", "campaign", "train", str(campaign.folder)]
+    process = subprocess.Popen([*command, "--device", "cpu"], stdout=subprocess.DEVNULL)
+    try:
+        while (status := read_status(folder)) is None or status.step < 3:
+            assert process.poll() is None
+            time.sleep(0.2)
+    finally:
+        process.kill()
+        process.wait()
+    until = time.monotonic() + 60
+    while campaign.is_training and time.monotonic() < until:
+        time.sleep(0.5)
+    assert campaign.next_action().sentence == "Continue the training"
+    # 3. Continued, and ended soon after.
+    done = read_status(folder)
+    assert done is not None
+    recipe["schedule"]["steps"] = done.step + 2
+    (folder / "plan.yaml").write_text(yaml.safe_dump(recipe))
+    one = train_round(Campaign.open(campaign.folder), device="cpu")
+    assert (one.number, one.state) == (1, "finished")
+    steps = [record["step"] for record in read_log(folder)[0] if "loss" in record]
+    assert steps[-1] == done.step + 2
+    assert steps.count(1) == 1
