@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import slicer
 from pumit.errors import PumitError
-from pumit.segmentation import Mask
 from pumit.volume import Volume
 from PUMITSlicerLib.computing.background import BackgroundJob
 from PUMITSlicerLib.computing.compute import ComputeState
@@ -191,8 +190,8 @@ class Reviewing:
         logic.openScan()
         logic.onSessionChanged()
 
-    def masks(self, scan: CheckedScan | None = None) -> list[tuple[str, Mask]]:
-        """Name and mask of each segment that holds something, bool (D, H, W).
+    def masks(self, scan: CheckedScan | None = None) -> list[tuple[str, PreparedMask]]:
+        """Name and mask of each segment that holds something, as it is now.
 
         Raises:
             PumitError: If a segment cannot be read.
@@ -201,8 +200,8 @@ class Reviewing:
         assert scan is not None
         found = []
         for each in segmentIDs(scan.segmentationNode):
-            mask = self._writer.read(scan.segmentationNode, each, scan.volumeNode)
-            if mask.any():
+            mask = self._writer.readPart(scan.segmentationNode, each, scan.volumeNode)
+            if mask.voxels.any():
                 found.append((segmentName(scan.segmentationNode, each), mask))
         return found
 

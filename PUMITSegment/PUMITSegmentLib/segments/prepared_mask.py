@@ -27,6 +27,12 @@ class PreparedMask:
     box: Box
     voxels: Array
 
+    def whole(self) -> Mask:
+        """The mask on the whole volume, bool (D, H, W)."""
+        mask = np.zeros(self.shape, dtype=bool)
+        mask[self.box.within(Box((0, 0, 0), self.shape))] = self.voxels.view(bool)
+        return mask
+
 
 def prepare(mask: Mask) -> PreparedMask:
     """Cut a mask to what is set in it: the part of a write that any thread may do.

@@ -166,17 +166,19 @@ class SegmentWriter:
             PumitError: If the segment is gone or the segmentation holds surfaces.
             VolumeError: If the volume has no voxels.
         """
+        return self.readPart(segmentationNode, segmentID, volumeNode, frame).whole()
+
+    def readPart(self, segmentationNode, segmentID: str, volumeNode, frame=None) -> PreparedMask:
+        """As `read`, but only the part of the volume that the segment may lie in."""
         segment = _segment(frame or segmentationNode, segmentID)
         shape = _shape(volumeNode)
-        mask = np.zeros(shape, dtype=bool)
         image = segment.GetRepresentation(BINARY_LABELMAP)
         nodes = (segmentationNode.GetParentTransformNode(), volumeNode.GetParentTransformNode())
         grids = (imageGrid(image), ijkToRas(volumeNode))
         box = GridMap(*grids, *nodes).covering(Box.ofImage(image))
         box = box.cut(Box((0, 0, 0), shape))
         values = sampled(image, box, GridMap(*grids[::-1], *nodes[::-1]))
-        mask[box.slices] = values == segment.GetLabelValue()
-        return mask
+        return PreparedMask(shape, box, (values == segment.GetLabelValue()).view(np.uint8))
 
     @contextmanager
     def _writing(self, segmentationNode) -> Iterator[None]:

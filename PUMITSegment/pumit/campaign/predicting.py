@@ -230,7 +230,8 @@ def look_at_scans(
         home = campaign.home(scan)
         try:
             volume = campaign.volume(scan)
-            write_thumbnail(home / THUMBNAIL, volume, None, ())
+            if not (home / THUMBNAIL).exists():  # one with its labels, perhaps
+                write_thumbnail(home / THUMBNAIL, volume, None, ())
             values = scan_embedding(segmenter, volume)
         except VolumeError as error:
             campaign.set_word(scan, str(error))

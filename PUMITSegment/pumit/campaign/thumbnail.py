@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pumit.campaign.campaign import Campaign
+from pumit.campaign.campaign import THUMBNAIL, Campaign
 from pumit.campaign.entry import ScanEntry
 from pumit.campaign.labels import CampaignClass
 from pumit.segmentation import Mask
@@ -16,7 +16,6 @@ from pumit.segmentation import Mask
 if TYPE_CHECKING:
     from pumit.volume import Volume
 
-THUMBNAIL = "thumbnail.png"
 _PALETTE = ((0.9, 0.3, 0.25), (0.2, 0.6, 0.9), (0.95, 0.75, 0.2), (0.35, 0.75, 0.35))
 
 

@@ -136,7 +136,11 @@ class CampaignWork:
             then(made)
             return made
 
-        self._run(make, self._takeUp, _("Looking for scans..."))
+        def done(made: Campaign) -> None:
+            self._takeUp(made)
+            self._look(made)
+
+        self._run(make, done, _("Looking for scans..."))
 
     def add(self, paths: Sequence[Path]) -> None:
         """Add scans to the campaign."""
@@ -146,6 +150,7 @@ class CampaignWork:
 
         def done(problems: list[str]) -> None:
             self._status.done(" ".join([_("The scans are added."), *problems[:1]]))
+            self._look(campaign)
             self.refresh()
 
         self._run(lambda: campaign.add_scans(paths), done, _("Looking for scans..."))
@@ -296,6 +301,11 @@ class CampaignWork:
         self._status.working(_("Exporting..."))
         arguments = ["campaign", "export", str(campaign.folder), kind, "-o", str(target)]
         self._parts.programs.run(arguments, said.append, end)
+
+    def _look(self, campaign: Campaign) -> None:
+        """Let each scan be looked at, by which the most different ones come first."""
+        arguments = ["campaign", "look", str(campaign.folder)]
+        self._parts.programs.run(arguments, lambda line: None, lambda status, message: None)
 
     def _launch(self, arguments: list[str]) -> None:
         campaign = self.campaign

@@ -30,6 +30,8 @@ from PUMITTrainLib.failures import sentenceOf
 _SEGMENT, _TRAIN = "PUMITSegment", "PUMITTrain"
 # A lock that is silent for two minutes counts as left behind.
 _BEAT_MS = 30_000
+# Names of segments and what they cover, as PUMIT Segment gives it.
+Masks = Sequence[tuple[str, Any]]
 _DRAWN = Algorithm("PUMIT campaign", "1", "SEMIAUTOMATIC")
 
 
@@ -245,7 +247,6 @@ class Checking:
             return
         try:
             masks = self._segment.reviewing.masks()
-            segmentation = self._segmentation(current, masks)
         except PumitError as error:
             self._problem(str(error))
             return
@@ -256,7 +257,7 @@ class Checking:
             self._problem(words.format(name=unknown[0]))
             self.goBack()
             return
-        if segmentation is None and self._askedEmpty != self.currentID:
+        if not _ofClasses(current.campaign, masks) and self._askedEmpty != self.currentID:
             self._askedEmpty = self.currentID
             words = _(
                 "Nothing is drawn in {name}. If it holds none of the classes, press Accept again."
@@ -269,7 +270,7 @@ class Checking:
 
         def save() -> ScanEntry:
             made = campaign.accept(
-                *(entry, segmentation, who or None),
+                *(entry, _segmentation(current, masks), who or None),
                 clicks=clicks,
                 seconds=seconds,
                 completes=False,
@@ -355,9 +356,7 @@ class Checking:
             return
         self._beats.stop()
         try:
-            draft = self._draft(current)
-            if draft is not None:
-                current.campaign.save_draft(current.loaded.entry, draft)
+            _keepDraft(current, self._draft(current))
             current.release()
         except (PumitError, OSError) as error:
             self._problem(sentenceOf(error))
@@ -406,8 +405,7 @@ class Checking:
         campaign, entry = current.campaign, current.loaded.entry
 
         def keep() -> None:
-            if draft is not None:
-                campaign.save_draft(entry, draft)
+            _keepDraft(current, draft)
             if change is not None:
                 change(campaign, entry)
             current.release()
@@ -448,36 +446,18 @@ class Checking:
             reviewing.reviewer = self
         self._changed()
 
-    def _draft(self, current: _Checked) -> Segmentation | None:
+    def _draft(self, current: _Checked) -> Masks | None:
         """What is drawn, where it is not kept yet."""
         if not current.scan.isThere or not current.scan.isEdited:
             return None
-        return self._segmentation(current, current.segment.reviewing.masks(current.scan))
-
-    @staticmethod
-    def _segmentation(current: _Checked, masks: Sequence[tuple[str, Mask]]) -> Segmentation | None:
-        """Masks by class, those of no class by their own names; None where there is none."""
-        volume, classes = current.loaded.review.volume, current.campaign.classes
-        ignored = set(map(plain, current.campaign.ignored_names))
-        joined: dict[str, Mask] = {}
-        for name, mask in masks:
-            known = class_named(name, classes)
-            if known is None and plain(name) in ignored:
-                continue
-            key = known.name if known is not None else name
-            joined[key] = joined[key] | mask if key in joined else mask
-        if any(mask.shape != volume.shape for mask in joined.values()):
-            raise VolumeError(_("The scan has changed since it was opened; open it again."))
-        segments = tuple(Segment(name, mask) for name, mask in joined.items())
-        return Segmentation(volume, segments, _DRAWN) if segments else None
+        return current.segment.reviewing.masks(current.scan)
 
     def _beat(self) -> None:
         """Tell others that the scan is still open, and keep what is drawn."""
         current = self._current
         if current is None or current.loaded.lock is None:
             return
-        lock, campaign, entry = current.loaded.lock, current.campaign, current.loaded.entry
-        state, draft = current.scan.state(), None
+        lock, state, draft = current.loaded.lock, current.scan.state(), None
         if not self._segment.isComputing:
             try:
                 draft = self._draft(current)
@@ -485,12 +465,11 @@ class Checking:
                 self._problem(str(error))
 
         def beat() -> bool:
-            if draft is not None:
-                campaign.save_draft(entry, draft)
+            _keepDraft(current, draft)
             return lock.beat()
 
         def say(isHeld: bool) -> None:
-            if draft is not None:
+            if draft:
                 current.scan.noteKept(state)
             if not isHeld and current is self._current:
                 words = _("Somebody else has taken {name}; Accept keeps yours beside theirs.")
@@ -524,8 +503,39 @@ class Checking:
         self._onChanged()
 
 
-def _unknown(campaign: Campaign, masks: Sequence[tuple[str, Mask]]) -> list[str]:
+def _unknown(campaign: Campaign, masks: Masks) -> list[str]:
     """Names of segments that no class has."""
+    kept = _ofClasses(campaign, masks)
+    return [name for name, _mask in kept if class_named(name, campaign.classes) is None]
+
+
+def _ofClasses(campaign: Campaign, masks: Masks) -> Masks:
+    """Masks without those that are known to be of no class."""
     ignored = set(map(plain, campaign.ignored_names))
-    names = [name for name, _mask in masks if plain(name) not in ignored]
-    return [name for name in names if class_named(name, campaign.classes) is None]
+    classes = campaign.classes
+    return [m for m in masks if class_named(m[0], classes) or plain(m[0]) not in ignored]
+
+
+def _keepDraft(checked: _Checked, masks: Masks | None) -> None:
+    """Write what is drawn, if there is anything to write; on a thread."""
+    segmentation = _segmentation(checked, masks) if masks else None
+    if segmentation is not None:
+        checked.campaign.save_draft(checked.loaded.entry, segmentation)
+
+
+def _segmentation(checked: _Checked, masks: Masks) -> Segmentation | None:
+    """Masks by class, others by their own names; None where there is none.
+
+    Raises:
+        VolumeError: If they do not fit the scan as it was read.
+    """
+    volume, classes = checked.loaded.review.volume, checked.campaign.classes
+    joined: dict[str, Mask] = {}
+    for name, part in _ofClasses(checked.campaign, masks):
+        if part.shape != volume.shape:
+            raise VolumeError(_("The scan has changed since it was opened; open it again."))
+        known = class_named(name, classes)
+        key, mask = known.name if known is not None else name, part.whole()
+        joined[key] = joined[key] | mask if key in joined else mask
+    segments = tuple(Segment(name, mask) for name, mask in joined.items())
+    return Segmentation(volume, segments, _DRAWN) if segments else None

@@ -179,7 +179,7 @@ def test_what_is_drawn_is_kept_when_something_closes(opened: CampaignModules, ho
     opened.look()
     _volume, labels = makeScan(0)
     masks = dict(opened.segment.logic.reviewing.masks())
-    assert {name: int(mask.sum()) for name, mask in masks.items()} == {
+    assert {name: int(mask.voxels.sum()) for name, mask in masks.items()} == {
         "outer": int((labels == 1).sum()),
         "inner": int((labels == 2).sum()),
     }
@@ -304,7 +304,7 @@ def test_a_campaign_of_the_scene_keeps_what_is_drawn_as_drafts(modules: Campaign
     modules.logic.checking.open(first.id)
     modules.look()
     (found,) = modules.segment.logic.reviewing.masks()
-    assert (found[0], int(found[1].sum())) == ("liver", 48)
+    assert (found[0], int(found[1].voxels.sum())) == ("liver", 48)
 
 
 def test_what_is_missing_for_a_campaign_is_said(modules: CampaignModules, tmp_path: Any) -> None:

@@ -45,7 +45,7 @@ def test_the_whole_loop_on_eight_of_sixteen_scans(modules: CampaignModules, tmp_
     assert name in row.label.text
     _volume, labels = makeScan(int(name[-2:]))
     masks = dict(segment.logic.reviewing.masks())
-    assert np.array_equal(masks["outer"], labels == 1)
+    assert np.array_equal(masks["outer"].whole(), labels == 1)
     before = sum(s.stored_state == "accepted" for s in modules.campaign.scans())
     modules.key("A")
     scan = modules.campaign.scan(name)

@@ -1,0 +1,81 @@
+"""Trainings of a campaign by its own process, and its models in PUMIT Segment."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from campaign_module import CampaignModules, makeLab, train
+
+
+@pytest.mark.slow
+def test_a_real_training_predicts_the_rest(modules: CampaignModules, tmp_path: Path) -> None:
+    from PUMITTrainLib.processes.launching import DetachedLauncher
+
+    modules.create(makeLab(tmp_path / "lab", 8, labelled=range(4)))
+    modules.campaign.change_settings(training_seconds=4.0, refines_clicks=False)
+    object.__setattr__(modules.parts, "launcher", DetachedLauncher())
+    modules.look()
+    said: set[str] = set()
+    assert modules.pressAction() == "Train on 4"
+    end = time.monotonic() + 600
+    while modules.logic.campaign.isRunning:
+        assert time.monotonic() < end
+        time.sleep(0.2)
+        modules.look()
+        said.add(modules.logic.campaign.progress[0].split(":")[0])
+        # The next scan can be opened while it trains.
+        assert modules.ui.campaignActionButton.enabled
+    modules.look()
+    assert {"Getting ready to train.", "Training"} <= said
+    (one,) = modules.campaign.rounds
+    assert one.state == "finished", modules.status
+    assert modules.status == modules.logic.campaign.view.chart.sentence
+    assert modules.logic.campaign.view.count("predicted") >= 1
+    assert modules.logic.campaign.action.kind in ("check", "open")
+
+
+def test_refined_clicks_answer_the_next_scan_and_only_while_it_is_open(
+    modules: CampaignModules, tmp_path: Path
+) -> None:
+    from dataclasses import replace
+
+    modules.create(makeLab(tmp_path / "lab", 4, labelled=(0, 1)))
+    campaign = modules.campaign
+    train(campaign)
+    model = campaign.folder / "rounds" / "clicks.safetensors"
+    model.parent.mkdir()
+    model.touch()
+    campaign.save_round(replace(campaign.rounds[0], click_model="rounds/clicks.safetensors"))
+    modules.look()
+    compute: Any = modules.segment.logic.compute
+    assert compute.settings.model == "default"
+    modules.logic.checking.openNext()
+    modules.look()
+    assert compute.settings.model == str(model)
+    assert modules.segment.ui.modelSelector.isVisible() is not None
+    modules.logic.checking.goBack()
+    modules.press(modules.ui.campaignNewButton)
+    modules.logic.campaign.close()
+    modules.logic.checking.close()
+    assert compute.settings.model == "default"
+
+
+def test_the_worker_begins_with_the_scan_that_comes_next(
+    modules: CampaignModules, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[Any] = []
+    monkeypatch.setattr(
+        modules.segment.logic.reviewing, "startOn", lambda prepared: begun.append(prepared)
+    )
+    modules.create(makeLab(tmp_path / "lab", 3))
+    modules.campaign.change_settings(order="list")
+    modules.look()
+    modules.pressAction()
+    assert [prepared.given.name for prepared in begun] == ["scan01"]
+    ahead = begun[0].given.volume
+    modules.draw()
+    modules.key("A")
+    assert modules.checked.given.volume is ahead  # it was not read again
