@@ -45,7 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--labels",
         type=Path,
         metavar="DIR",
-        help="... with those of the same names in this folder: Dice, ASSD, HD, HD95 in mm",
+        help="... with those of the same names in this folder: Dice, ASSD, HD, HD95 in mm, and MAE "
+        "and AP of the masks",
     )
     parser.add_argument(
         "--classes",
@@ -226,7 +227,7 @@ def _compare(args: argparse.Namespace) -> int:
     from pumit.cli.shared.compared_classes import compared_classes
     from pumit.cli.shared.progress import progress_bar
     from pumit.evaluation.folder_comparison import compare_pair, find_pairs
-    from pumit.evaluation.segmentation_metrics import summarize
+    from pumit.evaluation.segmentation_metrics import mask_errors, summarize
 
     if args.output:
         check_target(args.output)
@@ -255,8 +256,11 @@ def _compare(args: argparse.Namespace) -> int:
     if args.json:
         for row in rows:
             print(json.dumps(_rounded(asdict(row))))
-        print(json.dumps({"mean": _summary_json(summary), "failed": failed}))
+        errors = _rounded(mask_errors(rows))
+        print(json.dumps({"mean": _summary_json(summary), "failed": failed, "masks": errors}))
     else:
+        shown = {k: "-" if v is None else f"{v:.4f}" for k, v in mask_errors(rows).items()}
+        print(f"MAE {shown['mae']}, AP at IoU 0.50 to 0.95 {shown['ap']}")
         _print_table(summary)
         for case, why in failed.items():
             print(f"{case}: {why}")
