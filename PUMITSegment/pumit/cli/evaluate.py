@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="PATH",
         help="... with those of the same names in this folder, or with this one: Dice, NSD, ASSD, "
-        "HD, HD95 in mm, volumes in mL",
+        "HD, HD95 in mm, volumes in mL, and MAE and AP of the masks",
     )
     parser.add_argument(
         "--places",
@@ -247,7 +247,7 @@ def _compare(args: argparse.Namespace) -> int:
         pair_of_files,
         row_of,
     )
-    from pumit.evaluation.segmentation_metrics import METRICS, summarize
+    from pumit.evaluation.segmentation_metrics import METRICS, mask_errors, summarize
 
     if args.output:
         check_target(args.output)
@@ -292,11 +292,14 @@ def _compare(args: argparse.Namespace) -> int:
     if args.json:
         for row in rows:
             print(json.dumps(_rounded(asdict(row))))
-        result: dict[str, Any] = {"mean": _summary_json(summary), "failed": failed}
+        errors = _rounded(mask_errors(rows))
+        result: dict[str, Any] = {"mean": _summary_json(summary), "failed": failed, "masks": errors}
         if args.places:
             result["places"] = [_rounded(asdict(place)) for place in places]
         print(json.dumps(result))
     else:
+        shown = {k: "-" if v is None else f"{v:.4f}" for k, v in mask_errors(rows).items()}
+        print(f"MAE {shown['mae']}, AP at IoU 0.50 to 0.95 {shown['ap']}")
         _print_table(summary)
         for place in sorted(places, key=lambda each: -each.depth_mm)[: args.places]:
             print(_place_text(place))

@@ -39,7 +39,7 @@ COMMANDS = {
     ),
     "plan": ("pumit.cli.plan", "plan a training for your data and machine, with time and memory"),
     "runs": ("pumit.cli.runs", "list trainings; pause, resume or stop one"),
-    "pretrain": ("pumit.cli.pretrain", "train the promptable network from a recipe"),
+    "pretrain": ("pumit.cli.pretrain", "learn from scans without labels"),
     "evaluate": ("pumit.cli.evaluate", "score clicks of a simulated user, or compare label maps"),
     "serve": ("pumit.server.serve", "serve clicks over HTTP, for Slicer and other viewers"),
 }

@@ -47,7 +47,9 @@ def run(args: argparse.Namespace) -> int:
     if args.real_folder is not None and not args.real_folder.is_dir():
         raise PumitError(f"--on {args.real_folder.name} is no folder; give that of the scans.")
     if args.config is None and args.real_folder is None:
-        raise PumitError("Give the scans to learn from with --on FOLDER, or a recipe.")
+        raise PumitError(
+            "Give the scans to learn from with --on FOLDER, or a recipe (`--help` shows the usage)."
+        )
     if args.data is not None and args.config is not None:
         raise PumitError("--data goes with --on FOLDER and no recipe; a recipe names its own data.")
     if args.data is not None:

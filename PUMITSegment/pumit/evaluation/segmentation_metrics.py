@@ -20,6 +20,7 @@ from pumit.segmentation import ClassLabel
 Mask = npt.NDArray[np.bool_]
 Labels = npt.NDArray[np.integer[Any]]
 
+ROUNDING = 1e-9  # an IoU of exactly a bound reaches it
 METRICS = ("dice", "assd_mm", "hd_mm", "hd95_mm")
 RESAMPLES = 2000
 
@@ -38,6 +39,7 @@ class MetricRow:
         hd95_mm: The larger of the 95th percentiles of the two directed surface distances, mm.
         predicted_voxels: Voxels of the prediction.
         true_voxels: Voxels of the truth.
+        mae: Mean absolute error of the mask: the share of all voxels that differ.
     """
 
     case: str
@@ -48,6 +50,12 @@ class MetricRow:
     hd95_mm: float | None
     predicted_voxels: int
     true_voxels: int
+    mae: float | None = None
+
+    @property
+    def iou(self) -> float | None:
+        """Intersection over union; None where both are empty."""
+        return None if self.dice is None else self.dice / (2 - self.dice)
 
 
 @dataclass(frozen=True)
@@ -211,7 +219,8 @@ def _measured(
         assd = float(np.concatenate((to_truth, to_prediction)).mean())
         hd = float(max(to_truth.max(), to_prediction.max()))
         hd95 = float(max(np.percentile(to_truth, 95), np.percentile(to_prediction, 95)))
-    return MetricRow(case, label, overlap, assd, hd, hd95, *voxels), distances
+    mae = float(np.count_nonzero(prediction != truth)) / truth.size
+    return MetricRow(case, label, overlap, assd, hd, hd95, *voxels, mae), distances
 
 
 def surface_dice(
@@ -238,6 +247,28 @@ def surface_dice(
     spacing = [float(s) for s in spacing_mm]
     distances = np.concatenate(_surface_distances(prediction, truth, spacing))
     return float((distances <= tolerance_mm).mean())
+
+
+def mask_errors(rows: Sequence[MetricRow]) -> dict[str, float | None]:
+    """Mean absolute error, and average precision over ten bounds of IoU, as of BA-SAM's tables.
+
+    Each class of a case is one object, found or not: precision at a bound is the share of objects
+    whose answer overlaps so much. Masks carry no confidence that could rank them.
+
+    Args:
+        rows: Rows of any number of cases; those with two empty masks do not count for `ap`.
+
+    Source:
+        Song et al., BA-SAM, CVPR 2024, tables 1 to 3; Lin et al., Microsoft COCO, 2014: IoU from
+        0.50 to 0.95 by 0.05.
+    """
+    errors = [row.mae for row in rows if row.mae is not None]
+    found = np.array([row.iou for row in rows if row.iou is not None])
+    bounds = np.arange(50, 100, 5) / 100
+    return {
+        "mae": float(np.mean(errors)) if errors else None,
+        "ap": float((found[:, None] >= bounds - ROUNDING).mean()) if len(found) else None,
+    }
 
 
 def summarize(

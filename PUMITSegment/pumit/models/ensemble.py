@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 NETWORK = "ensemble"
 # What has to be the same in all, with classes, channels and orientation.
-ALIKE = ("regions",)
+SAME = ("regions",)
 FEWEST = 2
 
 
@@ -66,7 +66,8 @@ def join_models(paths: Sequence[Path], target: Path, *, name: str, description: 
         description: One sentence; empty for one that says how many models there are.
 
     Raises:
-        CheckpointError: If they are fewer than two, not all automatic, or do not answer alike.
+        CheckpointError: If they are fewer than two, not all automatic, or their answers mean
+            different things.
         ExportError: If the target cannot be written.
     """
     members: list[Checkpoint] = []
@@ -85,7 +86,7 @@ def join_models(paths: Sequence[Path], target: Path, *, name: str, description: 
     recipes = []
     for number, member in enumerate(members):
         header = member.header
-        # Sizes are those that it was read with, so that it is built alike in later versions.
+        # Sizes are those that it was read with, so that later versions build the same.
         recipes.append({**member.recipe, "sizes": header.sizes})
         state |= {f"{number}.{key}": tensor.half() for key, tensor in member.state.items()}
     networks = ", ".join(dict.fromkeys(str(m.header.network) for m in members))
@@ -109,7 +110,7 @@ def join_models(paths: Sequence[Path], target: Path, *, name: str, description: 
 
 
 def _require_alike(first: Checkpoint, other: Checkpoint, file: str) -> None:
-    """Raise CheckpointError where two models do not answer alike."""
+    """Raise CheckpointError where the answers of two models mean different things."""
     ours, theirs = (
         [label.name for label in classes_of(member.recipe)] for member in (first, other)
     )
@@ -118,7 +119,7 @@ def _require_alike(first: Checkpoint, other: Checkpoint, file: str) -> None:
             f"{file} has other classes ({', '.join(theirs)}) than the first model "
             f"({', '.join(ours)}); an ensemble needs the same in the same order."
         )
-    for key in ALIKE:
+    for key in SAME:
         if first.recipe.get(key) != other.recipe.get(key):
             raise CheckpointError(f"{file} has other {key} than the first model.")
     plans = [member.recipe.get("plan", {}) for member in (first, other)]

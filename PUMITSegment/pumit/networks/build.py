@@ -408,10 +408,13 @@ RECIPES: dict[str, NetworkRecipe] = {
 }
 
 
-def stored_sizes(name: str, sizes: Mapping[str, Any]) -> dict[str, Any]:
-    """Sizes of a checkpoint's network, with those that it was too early to state."""
-    if name not in RECIPES:
-        return dict(sizes)
+def stored_sizes(name: str, sizes: Any) -> Any:
+    """Sizes of a checkpoint's network, with those that it was too early to state.
+
+    Sizes that are none, as in a damaged file, are left to who builds the network.
+    """
+    if name not in RECIPES or not isinstance(sizes, Mapping):
+        return sizes
     recipe = RECIPES[name]
     return {**recipe.earlier, **{k: v for k, v in sizes.items() if k not in recipe.dropped}}
 

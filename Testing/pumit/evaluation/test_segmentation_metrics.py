@@ -197,3 +197,17 @@ def test_a_target_in_one_slice_of_a_volume_is_measured_alike_along_each_axis(axi
     scores.append(surface_dice(np.moveaxis(more, 0, axis), second, (1, 1, 1), tolerance_mm=0.5))
     assert scores[0] == pytest.approx((36 + 36) / (36 + 64))
     assert scores[1] == pytest.approx(scores[0], abs=0.03)
+
+
+def test_mask_errors_are_those_of_a_direct_count() -> None:
+    from pumit.evaluation.segmentation_metrics import mask_errors, mask_metrics
+
+    truth = np.zeros((1, 10, 10), bool)
+    truth[0, 2:8, 2:8] = True
+    half = truth.copy()
+    half[0, 2:5] = False  # IoU 0.5
+    rows = [mask_metrics(m, truth, (1.0, 1.0, 1.0)) for m in (truth, half, ~truth)]
+    assert [row.iou for row in rows] == [1.0, pytest.approx(0.5), 0.0]
+    found = mask_errors(rows)
+    assert found["mae"] == pytest.approx((0 + 18 / 100 + 1) / 3)
+    assert found["ap"] == pytest.approx((10 + 1 + 0) / 30)

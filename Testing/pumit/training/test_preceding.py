@@ -150,3 +150,7 @@ def test_a_network_without_such_a_run_is_named(tmp_path: Path) -> None:
     path.write_text(yaml.safe_dump(recipe))
     with pytest.raises(PumitError, match="both `unlabelled` and `initial`"):
         finetune(path, tmp_path / "run")
+    recipe = {"task": "segmentation", "unlabelled": "scans", "folds": 3}
+    path.write_text(yaml.safe_dump(recipe))
+    with pytest.raises(PumitError, match="anew in each part"):
+        finetune(path, tmp_path / "run")

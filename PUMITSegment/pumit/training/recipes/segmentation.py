@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from pumit.errors import CheckpointError
+from pumit.errors import CheckpointError, PumitError
 from pumit.preprocessing.network_axes import Orientation
 from pumit.preprocessing.normalization import Method, Normalization
 from pumit.training.recipes.labelled import LabelledRecipe
@@ -152,3 +152,12 @@ class SegmentationRecipe(LabelledRecipe):
     dice_background: bool = True
     augmentation: AugmentationSettings = AugmentationSettings()
     validation: WindowedValidation = WindowedValidation()
+
+    @model_validator(mode="after")
+    def _require_one_pretraining(self) -> SegmentationRecipe:
+        if self.unlabelled is not None and self.folds is not None:
+            raise PumitError(
+                "folds would learn from the unlabelled scans anew in each part; run `pumit "
+                "pretrain --on FOLDER` once, and name its model in `initial`."
+            )
+        return self
