@@ -16,7 +16,7 @@ from PUMITTrainLib.class_colors import Color, classColors
 from PUMITTrainLib.panel.widgets.table_cells import RED, Cell, TableCells
 
 _COLOR, _NAME, _VALUES, _SEGMENTS, _CODE, _CASES = range(6)
-_WIDTHS = {_COLOR: 28, _VALUES: 46, _SEGMENTS: 56, _CODE: 44, _CASES: 60}
+_WIDTHS = {_COLOR: 28, _VALUES: 50, _SEGMENTS: 74, _CODE: 44, _CASES: 60}
 _MOST_ROWS = 6
 # What Slicer gives a term for which nobody recommends a colour.
 _NO_COLOR = (127 / 255, 127 / 255, 127 / 255)
@@ -45,7 +45,7 @@ class ClassList:
         self._buttons: list[_ColorButton] = []
         self._colors: list[Color] = []
         table = ui.classTable
-        headers = ["", _("Class"), _("Label numbers"), _("Also called"), _("Code"), _("In cases")]
+        headers = ["", _("Class"), _("Labels"), _("Also called"), _("Code"), _("In cases")]
         self._cells = TableCells(table, headers)
         self._cells.setWidths(_WIDTHS, (_NAME,))
         table.setWordWrap(False)  # a name is elided in its middle, not after its first word

@@ -264,7 +264,7 @@ def test_the_same_prompts_are_given_to_the_other_scans(panel: ServedPanel) -> No
     panel.answer(A)
     panel.logic.stopPlacing()
     panel.press(panel.ui.batchPromptsCheckBox)
-    assert "the prompts of Liver" in panel.ui.batchLabel.text
+    assert "the clicks and marks of Liver" in panel.ui.batchLabel.text
     panel.press(panel.ui.batchButton)
     finish(panel)
     assert "1 of 1" in panel.ui.statusLabel.text
