@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from pumit.campaign.entry import KnownPart, ScanEntry, ScanState, entry_of
 from pumit.campaign.labels import (
+    NO_CLASS,
     CampaignClass,
     class_named,
     classes_of_rows,
@@ -317,7 +318,7 @@ class Campaign:
 
     def unknown_names(self, scans: Sequence[ScanEntry] | None = None) -> dict[str, list[str]]:
         """Names in labels that scans came with of which no class knows, to these scans."""
-        classes, passed = self.classes, set(map(plain, self.ignored_names))
+        classes, passed = self.classes, set(map(plain, (*self.ignored_names, *NO_CLASS)))
         found: dict[str, list[str]] = {}
         for scan in self.scans() if scans is None else scans:
             for name in scan.given_names if scan.stored_state == "labelled" else ():

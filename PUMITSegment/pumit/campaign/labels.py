@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
     from pumit.volume import Volume
 
+# Segments that say what is unknown, or certainly background.
+NO_CLASS = ("ignore", "ignored", "unknown", "background")
+
 
 @dataclass(frozen=True)
 class CampaignClass:
