@@ -30,6 +30,8 @@ from PUMITTrainLib.failures import sentenceOf
 _SEGMENT, _TRAIN = "PUMITSegment", "PUMITTrain"
 # A lock that is silent for two minutes counts as left behind.
 _BEAT_MS = 30_000
+# What is being saved when Slicer closes gets so long.
+_PATIENCE_S = 20.0
 # Names of segments and what they cover, as PUMIT Segment gives it.
 Masks = Sequence[tuple[str, Any]]
 _DRAWN = Algorithm("PUMIT campaign", "1", "SEMIAUTOMATIC")
@@ -186,6 +188,10 @@ class Checking:
         self._skipped |= taken.problems
         problem = next(iter(taken.problems.values()), "")
         loaded = taken.loaded
+        if campaign is not self._work.campaign:  # another one was opened since
+            if loaded is not None and loaded.lock is not None:
+                self._parts.background.submit(loaded.lock.release)
+            return
         if loaded is None:
             self._endOfLoop(problem or next(iter(self._skipped.values()), ""))
             return
@@ -278,15 +284,12 @@ class Checking:
             current.release()
             return made
 
-        def complete() -> None:
-            campaign.complete(entry.id)
-
         def done(made: ScanEntry) -> None:
             self._accepted.append(made)
             self._close(current)
             if self._status.current.activity is not Activity.PROBLEM:
                 self._status.done(_("{name} is accepted.").format(name=made.name))
-            self._parts.background.submit(complete, lambda _d: self._work.refresh(), self._fail)
+            self._keep(lambda: campaign.complete(entry.id), lambda _made: self._work.refresh())
             self._work.trainIfDue()
 
         self._write(current, save, done)
@@ -345,27 +348,32 @@ class Checking:
     # The end
 
     def putAway(self) -> None:
-        """Keep what is drawn as a draft, and take the scan out of the scene."""
+        """Keep what is drawn as a draft, and take the scan out of the scene: the campaign ends."""
         if self._current is not None:
             self._putAway(None)
+        self._ahead = None
+        self._accepted.clear()
+        self._skipped.clear()
 
     def keepAtOnce(self) -> None:
         """Keep what is drawn as a draft before the scene or Slicer closes; waits for it."""
-        current, self._current, self._ahead = self._current, None, None
-        if current is None:
-            return
+        open_ = [*self._unsaved, *([self._current] if self._current is not None else [])]
+        self._current, self._ahead, self._unsaved = None, None, []
         self._beats.stop()
-        try:
-            _keepDraft(current, self._draft(current))
-            current.release()
-        except (PumitError, OSError) as error:
-            self._problem(sentenceOf(error))
-        current.segment.reviewing.leave()
+        for each in open_:
+            try:
+                _keepDraft(each, self._draft(each))
+                each.release()
+            except (PumitError, OSError) as error:
+                self._problem(sentenceOf(error))
+            each.segment.reviewing.leave()
 
     def close(self) -> None:
-        """Keep what is drawn, and leave nothing behind."""
+        """Keep what is drawn, wait for what is being saved, and leave nothing behind."""
         self.keepAtOnce()
-        self._beats.stop()
+        end = time.monotonic() + _PATIENCE_S
+        while self._saving and time.monotonic() < end:
+            self._parts.background.poll()
         if self._modelBefore is not None:
             compute = self._segment.compute
             compute.changeSettings(replace(compute.settings, model=self._modelBefore))
@@ -421,12 +429,7 @@ class Checking:
     ) -> None:
         """Write on a thread; what cannot be written stays in the scene."""
 
-        def end(result: Any) -> None:
-            self._saving -= 1
-            done(result)
-
         def fail(error: Exception) -> None:
-            self._saving -= 1
             if isinstance(error, CampaignConflict):  # it is kept beside the other's
                 self._parts.background.submit(current.release)
                 self._close(current)
@@ -435,9 +438,31 @@ class Checking:
             self._fail(error)
             self._changed()
 
-        self._saving += 1
+        def work() -> Any:
+            current.campaign.refresh()  # says it best where the folder is gone
+            return write()
+
         self._beats.stop()
-        self._parts.background.submit(write, end, fail)
+        self._keep(work, done, fail)
+
+    def _keep(
+        self,
+        write: Callable[[], Any],
+        done: Callable[[Any], None],
+        fail: Callable[[Exception], None] | None = None,
+    ) -> None:
+        """Write on a thread, and count what is being written."""
+
+        def end(result: Any) -> None:
+            self._saving -= 1
+            done(result)
+
+        def say(error: Exception) -> None:
+            self._saving -= 1
+            (fail or self._fail)(error)
+
+        self._saving += 1
+        self._parts.background.submit(write, end, say)
 
     def _close(self, checked: _Checked) -> None:
         reviewing = self._segment.reviewing
