@@ -346,7 +346,7 @@ def test_label_that_a_model_made_counts_as_a_prediction(
     campaign = Campaign.create(tmp_path / "b", [folder], ["outer", "inner"])
     scan = campaign.scans()[0]
     assert (scan.state, scan.is_truth) == ("predicted", False)
-    assert scan.word == "made by a model, not reviewed"
+    assert scan.word == "made by PUMIT hippo, not reviewed"
     shown = campaign.files(scan).shown
     assert shown is not None
     assert shown.name == "scan00.seg.nrrd"
