@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import slicer
 from pumit.errors import PumitError
+from pumit.geometry import Triple
 from pumit.volume import Volume
 from PUMITSlicerLib.computing.background import BackgroundJob
 from PUMITSlicerLib.computing.compute import ComputeState
@@ -163,9 +164,12 @@ class Reviewing:
             given.name, prepared.shown, window=prepared.window, isShared=True
         )
         segmentationNode = newSegmentation(volumeNode)
+        # Labels that nobody gave colours all have the same one.
+        colors = [segment.color_rgb for segment in given.segments]
         try:
             for segment in given.segments:
-                self._add(segment, prepared.masks, segmentationNode, volumeNode)
+                color = segment.color_rgb if colors.count(segment.color_rgb) == 1 else None
+                self._add(segment, color, prepared.masks, segmentationNode, volumeNode)
         except BaseException:
             _remove(segmentationNode, volumeNode)
             raise
@@ -263,14 +267,15 @@ class Reviewing:
     def _add(
         self,
         segment: ReviewSegment,
+        color: Triple | None,
         masks: Mapping[str, PreparedMask],
         segmentationNode,
         volumeNode,
     ) -> None:
         segmentID = newSegment(segmentationNode, segment.name, self._term(segment))
         made = segmentationNode.GetSegmentation().GetSegment(segmentID)
-        if segment.color_rgb is not None:
-            made.SetColor(*segment.color_rgb)
+        if color is not None:
+            made.SetColor(*color)
         if segment.name not in masks:
             return
         self._writer.write(segmentationNode, segmentID, masks[segment.name], volumeNode)
