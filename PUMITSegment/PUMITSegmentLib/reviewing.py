@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -134,6 +135,7 @@ class Reviewing:
         # The session that has started on the scan that comes next, and what starts it.
         self._ahead: Any = None
         self._starting: BackgroundJob | None = None
+        self._isLeft = threading.Event()
         self.reviewer: Reviewer | None = None
         self.scan: CheckedScan | None = None
         logic.listeners.append(self._follow)
@@ -224,9 +226,17 @@ class Reviewing:
         if not isHere:
             return
 
+        isLeft = self._isLeft = threading.Event()
+
         def start() -> Any:
             session = compute.openSession()
-            session.set_volume(prepared.shown)
+            try:
+                session.set_volume(prepared.shown)
+            except BaseException:
+                session.close()
+                raise
+            if isLeft.is_set():  # nobody would close it
+                session.close()
             return session
 
         def keep(session: Any) -> None:
@@ -250,6 +260,7 @@ class Reviewing:
 
     def _letGo(self) -> None:
         session, self._ahead = self._ahead, None
+        self._isLeft.set()
         if self._starting is not None:
             self._starting.cancel()
         if session is not None:
