@@ -222,8 +222,8 @@ class Reviewing:
         """Let the worker begin with a scan that comes next, if there is a worker here."""
         self._letGo()
         compute = self._logic.compute
-        isHere = compute.settings.mode is ComputeMode.LOCAL and compute.state is ComputeState.READY
-        if not isHere:
+        isThere = compute.state in (ComputeState.READY, ComputeState.STARTING)
+        if compute.settings.mode is not ComputeMode.LOCAL or not isThere:
             return
 
         isLeft = self._isLeft = threading.Event()
@@ -245,7 +245,11 @@ class Reviewing:
         def forgo(error: Exception) -> None:
             logger.info("The next scan is not begun with: %s", type(error).__name__)
 
-        self._starting = self._logic.background.submit(start, keep, forgo)
+        def begin() -> None:
+            if not isLeft.is_set():
+                self._starting = self._logic.background.submit(start, keep, forgo)
+
+        compute.ensureReady(begin, forgo)
 
     def finish(self) -> None:
         """The module closes: what is drawn is kept first."""
