@@ -98,6 +98,8 @@ def run(args: argparse.Namespace, order: str, seed: int, write: Any) -> None:
         campaign = Campaign.create(
             Path(work) / "campaign", [lab], args.classes, name="bench", settings=settings
         )
+        # Patients for validation and the random order follow from it.
+        campaign._change(lambda content: {**content, "salt": f"seed {seed}"})
         number, model, segmenter = 0, None, load_segmenter("default")
         while True:
             if learns and campaign.is_training_due:

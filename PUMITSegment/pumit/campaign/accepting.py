@@ -112,14 +112,24 @@ def _require_grid(volume: Volume, image: Path, name: str) -> None:
         )
 
 
-def put_in_place(written: Path, target: Path, revision: int) -> None:
-    """Give a written label its name; what has that name is kept as a copy.
+def put_in_place(written: Path, target: Path, revision: int) -> Path | None:
+    """Give a written label its name; what has that name is kept as a copy, which is returned.
 
     Raises:
         ExportError: If the copy cannot be written; the label is as it was.
     """
-    keep_copy(target, revision)
+    kept = keep_copy(target, revision)
     os.replace(written, target)
+    return kept
+
+
+def take_back(target: Path, kept: Path | None) -> None:
+    """Undo `put_in_place`, where the scan's state could not be written after it."""
+    with suppress(OSError):
+        if kept is None:
+            target.unlink(missing_ok=True)
+        else:
+            os.replace(kept, target)
 
 
 def set_aside(path: Path, revision: int) -> None:

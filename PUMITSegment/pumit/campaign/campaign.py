@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from pumit.campaign.entry import KnownPart, ScanEntry, ScanState, entry_of
 from pumit.campaign.labels import (
+    NO_CLASS,
     CampaignClass,
     class_named,
     classes_of_rows,
@@ -317,7 +318,7 @@ class Campaign:
 
     def unknown_names(self, scans: Sequence[ScanEntry] | None = None) -> dict[str, list[str]]:
         """Names in labels that scans came with of which no class knows, to these scans."""
-        classes, passed = self.classes, set(map(plain, self.ignored_names))
+        classes, passed = self.classes, set(map(plain, (*self.ignored_names, *NO_CLASS)))
         found: dict[str, list[str]] = {}
         for scan in self.scans() if scans is None else scans:
             for name in scan.given_names if scan.stored_state == "labelled" else ():
@@ -715,7 +716,7 @@ class Campaign:
             PumitError: If the label is not on the scan's grid or of other classes, or cannot be
                 written; nothing is changed then.
         """
-        from pumit.campaign.accepting import discard, put_in_place, write_accepted
+        from pumit.campaign.accepting import discard, put_in_place, take_back, write_accepted
 
         entry = scan if isinstance(scan, ScanEntry) else self.scan(scan)
         who = (reviewer or "").strip()
@@ -750,19 +751,21 @@ class Campaign:
                 class_agreement={},
             )
 
+        placed: list[Path | None] = []
+
+        def place(now: ScanEntry) -> None:
+            placed.append(put_in_place(written, home / LABEL, now.revision))
+
         try:
-            made = self._update(
-                scan,
-                changed,
-                decides=True,
-                before_writing=lambda now: put_in_place(written, home / LABEL, now.revision),
-            )
+            made = self._update(scan, changed, decides=True, before_writing=place)
         except CampaignConflict as error:
             kept = home / f"conflict-{secrets.token_hex(3)}.seg.nrrd"
             os.replace(written, kept)
             raise CampaignConflict(f"{error} Yours is kept as {kept.name} in its folder.") from None
         except BaseException:
             discard(written)
+            if placed:
+                take_back(home / LABEL, placed[0])
             raise
         (home / DRAFT).unlink(missing_ok=True)
         return self.complete(made) if completes else made

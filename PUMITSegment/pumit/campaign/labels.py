@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
     from pumit.volume import Volume
 
+# Segments that say what is unknown, or certainly background.
+NO_CLASS = ("ignore", "ignored", "unknown", "background")
+
 
 @dataclass(frozen=True)
 class CampaignClass:
@@ -198,14 +201,14 @@ def write_label(
             empty.unlink(missing_ok=True)
 
 
-def keep_copy(path: Path, revision: int) -> None:
-    """Copy an accepted label aside before another takes its name.
+def keep_copy(path: Path, revision: int) -> Path | None:
+    """Copy an accepted label aside before another takes its name; returns the copy, if any.
 
     Raises:
         ExportError: If it cannot be written; the label is as it was.
     """
     if not path.is_file():
-        return
+        return None
     folder = path.parent / "previous"
     try:
         folder.mkdir(exist_ok=True)
@@ -218,6 +221,7 @@ def keep_copy(path: Path, revision: int) -> None:
         target = folder / f"{name[0]}.{revision}-{number}.{name[2]}"
     with atomic_path(target) as temporary:
         shutil.copyfile(path, temporary)
+    return target
 
 
 def class_dice(

@@ -11,6 +11,7 @@ from pumit.batch.task import Answerer, BatchSettings, predictor_for
 from pumit.campaign.campaign import PREDICTION, THUMBNAIL, Campaign
 from pumit.campaign.entry import ScanEntry
 from pumit.campaign.labels import (
+    NO_CLASS,
     CampaignClass,
     class_dice,
     class_named,
@@ -130,7 +131,10 @@ def judge(
     for scan in whole:
         volume = campaign.volume(scan)
         truth = masks_of_files(
-            campaign.label_paths(scan), volume, campaign.classes, ignored=campaign.ignored_names
+            campaign.label_paths(scan),
+            volume,
+            campaign.classes,
+            ignored=(*campaign.ignored_names, *NO_CLASS),
         )
         masks, expected, _ = answer(answers, volume, campaign.classes)
         drawn = set(scan.drawn or (c.name for c in campaign.classes))

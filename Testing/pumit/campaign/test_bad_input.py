@@ -89,6 +89,25 @@ def test_disk_that_fills_up_before_the_copy_leaves_the_label(
     assert (campaign.home(scan) / "label.seg.nrrd").read_bytes() == before
 
 
+def test_disk_that_fills_up_after_the_label_takes_it_back(
+    make_campaign: Make, truth_of: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    campaign = make_campaign(2)
+    first, second = campaign.scans()
+    accepted = campaign.accept(first, truth_of(first))
+    before = (campaign.home(first) / "label.seg.nrrd").read_bytes()
+
+    def full(path: Path, content: object) -> None:
+        raise DiskFullError("The result cannot be written: the disk is full.")
+
+    monkeypatch.setattr("pumit.campaign.campaign.write_shared", full)
+    for scan in (accepted, second):
+        with pytest.raises(DiskFullError):
+            campaign.accept(scan, None)
+    assert (campaign.home(first) / "label.seg.nrrd").read_bytes() == before
+    assert not (campaign.home(second) / "label.seg.nrrd").exists()
+
+
 def test_of_many_acceptances_at_once_one_counts(make_campaign: Make, truth_of: Callable) -> None:
     campaign = make_campaign(2)
     scan = campaign.scans()[0]
