@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import slicer
 from pumit.errors import PumitError
+from pumit.geometry import Triple
 from pumit.volume import Volume
 from PUMITSlicerLib.computing.background import BackgroundJob
 from PUMITSlicerLib.computing.compute import ComputeState
@@ -133,6 +135,7 @@ class Reviewing:
         # The session that has started on the scan that comes next, and what starts it.
         self._ahead: Any = None
         self._starting: BackgroundJob | None = None
+        self._isLeft = threading.Event()
         self.reviewer: Reviewer | None = None
         self.scan: CheckedScan | None = None
         logic.listeners.append(self._follow)
@@ -163,9 +166,12 @@ class Reviewing:
             given.name, prepared.shown, window=prepared.window, isShared=True
         )
         segmentationNode = newSegmentation(volumeNode)
+        # Labels that nobody gave colours all have the same one.
+        colors = [segment.color_rgb for segment in given.segments]
         try:
             for segment in given.segments:
-                self._add(segment, prepared.masks, segmentationNode, volumeNode)
+                color = segment.color_rgb if colors.count(segment.color_rgb) == 1 else None
+                self._add(segment, color, prepared.masks, segmentationNode, volumeNode)
         except BaseException:
             _remove(segmentationNode, volumeNode)
             raise
@@ -216,13 +222,21 @@ class Reviewing:
         """Let the worker begin with a scan that comes next, if there is a worker here."""
         self._letGo()
         compute = self._logic.compute
-        isHere = compute.settings.mode is ComputeMode.LOCAL and compute.state is ComputeState.READY
-        if not isHere:
+        isThere = compute.state in (ComputeState.READY, ComputeState.STARTING)
+        if compute.settings.mode is not ComputeMode.LOCAL or not isThere:
             return
+
+        isLeft = self._isLeft = threading.Event()
 
         def start() -> Any:
             session = compute.openSession()
-            session.set_volume(prepared.shown)
+            try:
+                session.set_volume(prepared.shown)
+            except BaseException:
+                session.close()
+                raise
+            if isLeft.is_set():  # nobody would close it
+                session.close()
             return session
 
         def keep(session: Any) -> None:
@@ -231,7 +245,11 @@ class Reviewing:
         def forgo(error: Exception) -> None:
             logger.info("The next scan is not begun with: %s", type(error).__name__)
 
-        self._starting = self._logic.background.submit(start, keep, forgo)
+        def begin() -> None:
+            if not isLeft.is_set():
+                self._starting = self._logic.background.submit(start, keep, forgo)
+
+        compute.ensureReady(begin, forgo)
 
     def finish(self) -> None:
         """The module closes: what is drawn is kept first."""
@@ -246,6 +264,7 @@ class Reviewing:
 
     def _letGo(self) -> None:
         session, self._ahead = self._ahead, None
+        self._isLeft.set()
         if self._starting is not None:
             self._starting.cancel()
         if session is not None:
@@ -263,14 +282,15 @@ class Reviewing:
     def _add(
         self,
         segment: ReviewSegment,
+        color: Triple | None,
         masks: Mapping[str, PreparedMask],
         segmentationNode,
         volumeNode,
     ) -> None:
         segmentID = newSegment(segmentationNode, segment.name, self._term(segment))
         made = segmentationNode.GetSegmentation().GetSegment(segmentID)
-        if segment.color_rgb is not None:
-            made.SetColor(*segment.color_rgb)
+        if color is not None:
+            made.SetColor(*color)
         if segment.name not in masks:
             return
         self._writer.write(segmentationNode, segmentID, masks[segment.name], volumeNode)

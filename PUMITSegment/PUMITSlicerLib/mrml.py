@@ -240,7 +240,8 @@ def addVolumeNode(
     )
     node.SetIJKToRASMatrix(slicer.util.vtkMatrixFromArray(matrix))
     image = vtk.vtkImageData()
-    isKept = isShared and last.flags.c_contiguous and _isShownAsItIs(last)
+    isWhole = last.flags.c_contiguous and last.flags.writeable
+    isKept = isShared and isWhole and _isShownAsItIs(last)
     node.SetAndObserveImageData(_wrapped(last, image) if isKept else _allocated(last, image))
     if besideNode is not None:
         node.SetAndObserveTransformNodeID(besideNode.GetTransformNodeID())

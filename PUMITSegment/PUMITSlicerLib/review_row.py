@@ -79,7 +79,11 @@ class ReviewRow:
             checkHere or (lambda: None),
         )
         self.placesButton.visible = checkHere is not None
-        self.undoButton = button(*(second, "undoButton", _("Undo")), "", lambda: self._act("undo"))
+        self.undoButton = button(
+            *(second, "undoButton", _("Undo")),
+            _("Nothing was accepted yet"),
+            lambda: self._act("undo"),
+        )
         self.backButton = button(
             *(second, "backButton", _("Campaign")),
             _("Show the list of the campaign in PUMIT Train; this scan stays open"),

@@ -327,3 +327,44 @@ def test_what_is_missing_for_a_campaign_is_said(modules: CampaignModules, tmp_pa
     modules.press(ui.campaignCreateButton)
     assert modules.status == "None of the 0 series of Slicer's DICOM database fits."
     assert not (modules.folder / "campaign.json").exists()
+
+
+def test_a_campaign_of_slicers_dicom_database_writes_dicom_seg(
+    modules: CampaignModules, dicomDatabase: Any, tmp_path: Path
+) -> None:
+    import pydicom
+    from harness.storage.ctk_dicom_database import indexFolder
+    from pumit.export.dicom_series import write_dicom_series
+
+    for number in range(2):
+        volume, _labels = makeScan(number)
+        folder = tmp_path / "pacs" / f"study{number}"
+        folder.parent.mkdir(exist_ok=True)
+        write_dicom_series(volume, folder, patient_name="Doe^J", patient_id=f"77-{number}")
+        indexFolder(dicomDatabase, folder)
+    ui = modules.ui
+    modules.press(ui.campaignNewButton)
+    modules.choose(ui.campaignSourceSelector, "database")
+    ui.campaignFolderEdit.currentPath = str(modules.folder)
+    ui.campaignClassesEdit.text = "outer, inner"
+    ui.campaignReviewerEdit.text = "Ada"
+    ui.campaignReviewerEdit.editingFinished.emit()
+    modules.press(ui.campaignCreateButton)
+    modules.look()
+    assert modules.ui.campaignTitleLabel.text == "2 scans: 2 open"
+    modules.pressAction()
+    logic = modules.segment.logic
+    _volume, labels = makeScan(0)
+    logic.newSegment("outer 2")  # a segment that is renamed by hand
+    segment = logic.segmentationNode.GetSegmentation().GetSegment(logic.segmentID)
+    segment.SetName("outer")
+    modules.segment.click(modules._ras(10, 12, 14))
+    modules.segment.answer(labels == 2)
+    logic.stopPlacing()
+    key = modules.logic.checking.currentID
+    modules.key("A")
+    (file,) = modules.campaign.home(modules.campaign.scan(key)).glob("*.dcm")
+    written = pydicom.dcmread(file)
+    assert written.Modality == "SEG"
+    assert [item.SegmentLabel for item in written.SegmentSequence] == ["outer"]
+    assert written.ContentCreatorName == "Ada"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from campaign_module import CampaignModules, makeLab, train
+from campaign_module import CLASSES, CampaignModules, makeLab, train
 
 
 @pytest.mark.slow
@@ -79,3 +79,18 @@ def test_the_worker_begins_with_the_scan_that_comes_next(
     modules.draw()
     modules.key("A")
     assert modules.checked.given.volume is ahead  # it was not read again
+
+
+def test_classes_of_one_colour_are_told_apart_in_the_views(
+    modules: CampaignModules, tmp_path: Path
+) -> None:
+    # Labels of a program that gives none have Slicer's default colour, all of them.
+    color = [128 / 255, 174 / 255, 128 / 255]
+    modules.create(makeLab(tmp_path / "lab", 2))
+    rows = [{"name": n, "value": v, "color_rgb": color} for v, n in enumerate(CLASSES, 1)]
+    modules.campaign.change_classes(rows)
+    modules.look()
+    modules.pressAction()
+    segmentation = modules.checked.segmentationNode.GetSegmentation()
+    first, second = (segmentation.GetNthSegment(i).GetColor() for i in range(2))
+    assert max(abs(a - b) for a, b in zip(first, second, strict=True)) > 0.2
