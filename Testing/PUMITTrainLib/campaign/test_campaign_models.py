@@ -114,5 +114,8 @@ def test_a_prediction_that_is_accepted_as_it_is_took_no_clicks(
     modules.segment.logic.onSessionChanged()
     modules.look()
     name = modules.checked.given.name
-    modules.key("A")
-    assert modules.campaign.scan(name).clicks == 0
+    logic = modules.segment.logic
+    assert logic.promptCount(logic.segmentID) == 1  # the mask
+    modules.decide(modules.logic.checking.accept)
+    scan = modules.campaign.scan(name)
+    assert (scan.stored_state, scan.clicks) == ("accepted", 0)
