@@ -116,6 +116,6 @@ def test_a_prediction_that_is_accepted_as_it_is_took_no_clicks(
     name = modules.checked.given.name
     logic = modules.segment.logic
     assert logic.promptCount(logic.segmentID) == 1  # the mask
-    modules.decide(modules.logic.checking.accept)
+    modules.key("A")
     scan = modules.campaign.scan(name)
     assert (scan.stored_state, scan.clicks) == ("accepted", 0)
