@@ -167,7 +167,7 @@ class Reviewing:
             given.name, prepared.shown, window=prepared.window, isShared=True
         )
         segmentationNode = newSegmentation(volumeNode)
-        # Labels that nobody gave colours all have the same one.
+        # Labels without own colours have Slicer's, one for all.
         colors = [segment.color_rgb for segment in given.segments]
         try:
             for segment in given.segments:
@@ -236,7 +236,7 @@ class Reviewing:
             except BaseException:
                 session.close()
                 raise
-            if isLeft.is_set():  # nobody would close it
+            if isLeft.is_set():  # there is no one left to close it
                 session.close()
             return session
 
