@@ -12,12 +12,13 @@ import numpy as np
 import slicer
 from pumit.errors import PumitError
 from pumit.geometry import Triple
+from pumit.prompts import AnswerPrompt, MaskPrompt
 from pumit.volume import Volume
 from PUMITSlicerLib.computing.background import BackgroundJob
 from PUMITSlicerLib.computing.compute import ComputeState
 from PUMITSlicerLib.computing.settings import ComputeMode
 from PUMITSlicerLib.label_layers import BINARY_LABELMAP, isEmptySegment
-from PUMITSlicerLib.mrml import addVolumeNode
+from PUMITSlicerLib.mrml import VolumeFrame, addVolumeNode
 from PUMITSlicerLib.review import Reviewer, ReviewScan, ReviewSegment
 from PUMITSlicerLib.term_search import Term, TermSearch
 from PUMITSlicerLib.terms import newSegment
@@ -166,7 +167,7 @@ class Reviewing:
             given.name, prepared.shown, window=prepared.window, isShared=True
         )
         segmentationNode = newSegmentation(volumeNode)
-        # Labels that nobody gave colours all have the same one.
+        # Labels without own colours have Slicer's, one for all.
         colors = [segment.color_rgb for segment in given.segments]
         try:
             for segment in given.segments:
@@ -235,7 +236,7 @@ class Reviewing:
             except BaseException:
                 session.close()
                 raise
-            if isLeft.is_set():  # nobody would close it
+            if isLeft.is_set():  # there is no one left to close it
                 session.close()
             return session
 
@@ -308,7 +309,15 @@ class Reviewing:
                 reviewer.onScanRemoved()
         elif self.isShown:
             ids = segmentIDs(scan.segmentationNode)
-            scan.noteClicks(sum(self._logic.promptCount(each) for each in ids))
+            scan.noteClicks(sum(self._clicks(each) for each in ids))
+
+    def _clicks(self, segmentID: str) -> int:
+        """Prompts of a segment that a person gave; a mask to start from is none."""
+        if not self._logic.promptCount(segmentID):
+            return 0
+        frame = VolumeFrame(self._logic.volumeNode)
+        prompts = self._logic.working.prompts.prompts(segmentID, frame)
+        return sum(not isinstance(each, AnswerPrompt | MaskPrompt) for each in prompts)
 
 
 def _shown(volume: Volume) -> Volume:

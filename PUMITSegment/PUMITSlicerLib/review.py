@@ -19,7 +19,7 @@ class ReviewSegment:
         mask: bool, (D, H, W), on the scan's grid; None for an empty segment.
         terminology: Concept of a terminology, by name or code; empty where unknown.
         color_rgb: Colour, each part 0 to 1; None for that of the terminology.
-        isByModel: Whether a model drew it, and nobody has looked at it yet.
+        isByModel: Whether a model drew it, and no person has looked at it yet.
     """
 
     name: str

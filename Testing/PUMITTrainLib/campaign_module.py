@@ -212,6 +212,7 @@ class CampaignModules(TrainModule):
         window = slicer.util.mainWindow()
         window.activateWindow()
         window.setFocus()
+        self.process()
         QtTest.QTest.keyClick(window, QtGui.QKeySequence(letter)[0].key())
         self.look()
 

@@ -59,7 +59,7 @@ class CampaignView:
         return self.training is not None and self.training.is_alive
 
     def count(self, *states: str) -> int:
-        """How many scans are in one of these states, whoever has them open."""
+        """How many scans are in one of these states, open or not."""
         return sum(scan.stored_state in states for scan in self.scans)
 
 

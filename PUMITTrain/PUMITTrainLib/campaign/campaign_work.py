@@ -81,7 +81,7 @@ class CampaignWork:
 
     @property
     def trainsByItself(self) -> bool:
-        """Whether it is trained in the background after so many accepted scans."""
+        """Whether it is trained in the background after a number of accepted scans."""
         return str(self._parts.store.value(_TRAINS, "true")).lower() != "false"
 
     @trainsByItself.setter
@@ -189,7 +189,7 @@ class CampaignWork:
             self._run(lambda: campaign.change_settings(**settings), lambda _done: self.refresh())
 
     def decide(self, change: Callable[[Campaign], Any]) -> None:
-        """Change a scan of the list that nobody has open, on a thread."""
+        """Change a scan of the list that is not open, on a thread."""
         campaign = self.campaign
         if campaign is not None:
             self._run(lambda: change(campaign), lambda _done: self.refresh())

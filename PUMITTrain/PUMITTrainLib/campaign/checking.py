@@ -497,7 +497,7 @@ class Checking:
             if draft:
                 current.scan.noteKept(state)
             if not isHeld and current is self._current:
-                words = _("Somebody else has taken {name}; Accept keeps yours beside theirs.")
+                words = _("Another person has taken {name}; Accept keeps yours beside theirs.")
                 self._problem(words.format(name=current.name))
 
         self._parts.background.submit(beat, say, self._fail)

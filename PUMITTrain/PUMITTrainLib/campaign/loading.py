@@ -86,7 +86,7 @@ def takeScan(
     name: str,
     prepare: Prepare,
 ) -> TakenScan:
-    """Take a scan that nobody else has, locked and read.
+    """Take a scan that no one else has open, locked and read.
 
     Args:
         campaign: The campaign.

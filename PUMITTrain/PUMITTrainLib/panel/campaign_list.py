@@ -77,7 +77,7 @@ class CampaignList:
         ui.campaignScanButton.toolTip = (
             _("Open the selected scan in PUMIT Segment")
             if isFree
-            else _("Somebody else has this scan open")
+            else _("Another person has this scan open")
             if scan is not None
             else _("Select a scan first")
         )
@@ -90,7 +90,7 @@ class CampaignList:
             if isOut
             else _("Leave the selected scan out: it is neither shown nor learnt from")
             if canLeaveOut
-            else _("Select a scan that is not accepted, and that nobody has open")
+            else _("Select a scan that is not accepted, and not open")
         )
 
     def _onDoubleClicked(self, row: int, column: int) -> None:

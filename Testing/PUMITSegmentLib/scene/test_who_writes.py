@@ -12,8 +12,10 @@ METHODS = {"answer", "exclude", "edit", "empty", "reset", "addFound", "undo", "r
 METHODS |= {"removeSegment"}
 FUNCTIONS = {"newSegment", "assignTerm", "segmentationFromLabelMap"}
 GUARDS = {"guard", "mayWrite", "_ensureSegmentation"}
-# The writer itself is called where masks are kept, and for structures that were found.
-WRITERS = {"masks/working_segmentation.py", "automatic.py"}
+# The writer itself is called where masks are kept, for structures that were found, and for a scan
+# that another module gives to be checked: its segmentation is made with it, and not seen yet.
+WRITERS = {"masks/working_segmentation.py", "automatic.py", "reviewing.py"}
+UNSEEN = {"reviewing.py: _add"}
 
 
 def functions() -> Iterator[tuple[str, ast.FunctionDef]]:
@@ -46,11 +48,11 @@ def changes(function: ast.FunctionDef) -> set[str]:
 def test_every_function_that_changes_segments_asks_the_guard() -> None:
     changing = [(file, each) for file, each in functions() if changes(each)]
     assert len(changing) >= 9
-    unguarded = [f"{file}: {each.name}" for file, each in changing if not names(each) & GUARDS]
-    assert unguarded == []
+    unguarded = {f"{file}: {each.name}" for file, each in changing if not names(each) & GUARDS}
+    assert unguarded == UNSEEN
 
 
-def test_voxels_are_written_in_two_places() -> None:
+def test_voxels_are_written_in_three_places() -> None:
     files = {
         file
         for file, function in functions()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from campaign_module import CLASSES, CampaignModules, makeLab, train
+from campaign_module import CLASSES, CampaignModules, makeLab, predict, train
 
 
 @pytest.mark.slow
@@ -94,3 +94,28 @@ def test_classes_of_one_colour_are_told_apart_in_the_views(
     segmentation = modules.checked.segmentationNode.GetSegmentation()
     first, second = (segmentation.GetNthSegment(i).GetColor() for i in range(2))
     assert max(abs(a - b) for a, b in zip(first, second, strict=True)) > 0.2
+
+
+def test_a_prediction_that_is_accepted_as_it_is_took_no_clicks(
+    modules: CampaignModules, tmp_path: Path
+) -> None:
+    import slicer
+
+    modules.create(makeLab(tmp_path / "lab", 4, labelled=(0, 1)))
+    campaign = modules.campaign
+    train(campaign)
+    predict(campaign)
+    modules.look()
+    modules.logic.checking.openNext()
+    modules.look()
+    # To and fro: what was written elsewhere is taken up as a mask that answers start from.
+    slicer.util.selectModule("PUMITTrain")
+    slicer.util.selectModule("PUMITSegment")
+    modules.segment.logic.onSessionChanged()
+    modules.look()
+    name = modules.checked.given.name
+    logic = modules.segment.logic
+    assert logic.promptCount(logic.segmentID) == 1  # the mask
+    modules.key("A")
+    scan = modules.campaign.scan(name)
+    assert (scan.stored_state, scan.clicks) == ("accepted", 0)
