@@ -105,6 +105,8 @@ def maskOnVolume(labels: Array, box: Box, label: int, shape: tuple[int, int, int
 def isEmptySegment(segmentationNode, segmentID: str) -> bool:
     """Whether a segment has no voxel. Looks slice by slice, and stops at the first."""
     segment = segmentationNode.GetSegmentation().GetSegment(segmentID)
+    if segment is None:  # it is being removed
+        return True
     image = segment.GetRepresentation(BINARY_LABELMAP)
     if image is None:
         # Only a surface so far, or nothing at all.

@@ -64,7 +64,8 @@ def test_its_programs_lead_from_a_series_to_a_dicom_seg(
     image.CopyInformation(SimpleITK.ReadImage("scan.nii.gz"))
     SimpleITK.WriteImage(SimpleITK.DICOMOrient(image, "RAS"), "liver.nii.gz")
     exec(to_dicom_seg, names)
-    np.testing.assert_array_equal(names["mask"], clicked)
+    labels = names["labels"]
+    np.testing.assert_array_equal(labels.mask(labels.segments[0]), clicked)
     back = read_labels(Path("liver.dcm"), names["scan"])
     assert [segment.name for segment in back.segments] == ["Liver"]
     np.testing.assert_array_equal(back.mask(back.segments[0]), clicked)

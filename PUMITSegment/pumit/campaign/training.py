@@ -48,8 +48,10 @@ Step = Callable[[str], None]
 
 def work_in_background() -> None:
     """Let this process compute when no other program needs the processor."""
-    with suppress(OSError, AttributeError):
-        os.nice(NICENESS)
+    nice = getattr(os, "nice", None)
+    if nice is not None:
+        with suppress(OSError):
+            nice(NICENESS)
         return
     with suppress(ImportError, OSError, AttributeError):  # Windows
         import psutil

@@ -162,7 +162,7 @@ def prompts_from(args: argparse.Namespace, volume: Volume | None = None) -> list
         for text in getattr(args, option):
             values, frame = position_of(text, f"--{option}", args.frame)
             if not scan.is_planar and text.count(",") == 1:
-                raise PromptError(f"--{option} needs three numbers in a volume, got {text!r}.")
+                raise PromptError(f"--{option} needs 3 numbers in a volume, got {text!r}.")
             x, y, z = scan.to_lps(values, frame).tolist()
             points.append((PointPrompt((x, y, z), is_positive), frame))
     for prompt, frame in points:

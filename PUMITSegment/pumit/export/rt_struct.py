@@ -74,7 +74,8 @@ def write_rt_struct(
             mask = mask_on_frames(segmentation.volume, segment.mask, frames)
             if not mask.any():
                 raise ExportError(f"Segment {segment.name!r} meets no frame of the source series.")
-            _add_region(struct, number, segment, _contours(mask, frames, images))
+            contours = _contours(mask, frames, images)
+            _add_region(struct, number, segment, contours, segmentation.algorithm.kind)
         struct.SeriesDescription, struct.SeriesNumber = series_description, series_number
         with atomic_path(Path(path)) as temporary:
             struct.save_as(temporary)
@@ -144,12 +145,14 @@ def _refer(struct: Dataset, header: Dataset, images: Sequence[Dataset]) -> None:
     struct.ReferencedFrameOfReferenceSequence = [frame_of_reference]
 
 
-def _add_region(struct: Dataset, number: int, segment: Segment, contours: list[Dataset]) -> None:
+def _add_region(
+    struct: Dataset, number: int, segment: Segment, contours: list[Dataset], algorithm: str
+) -> None:
     region, drawn, observed = Dataset(), Dataset(), Dataset()
     region.ROINumber = number
     region.ReferencedFrameOfReferenceUID = struct.FrameOfReferenceUID
     region.ROIName = segment.name
-    region.ROIGenerationAlgorithm = "AUTOMATIC"
+    region.ROIGenerationAlgorithm = algorithm
     drawn.ROIDisplayColor = [round(255 * part) for part in segment.color_rgb]
     drawn.ContourSequence = contours
     drawn.ReferencedROINumber = number

@@ -97,6 +97,7 @@ def test_the_same_two_files_give_the_same_figures_on_the_command_line(
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     for row in (*rows[:-1], *printed[:-1]):
         row.pop("case")
+        row.pop("mae")  # a share of the grid, which Slicer's files cut to the segments
     assert rows[:-1] == printed[:-1]
     assert rows[-1]["mean"] == printed[-1]["mean"]
     found = module.logic.comparison

@@ -200,7 +200,7 @@ def test_a_pixel_of_a_picture_is_column_and_row(run: Any, refused: Any, tmp_path
 
 def test_two_numbers_are_no_point_of_a_volume(refused: Any, scan: Path, tmp_path: Path) -> None:
     line = refused("segment", scan, "--point=20,20", "-o", tmp_path / "o.nii.gz")
-    assert "three numbers in a volume" in line
+    assert "3 numbers in a volume" in line
 
 
 def test_every_kind_of_prompt_reaches_the_model(

@@ -180,7 +180,10 @@ def test_ctrl_c_has_its_own_status(
         return work(*args, **options)
 
     monkeypatch.setattr(segmentation_run, "prepare_all", interrupted)
+    # A program in the background ignores the signal, and so would this test there.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     ran = run("train", path, "-o", tmp_path / "out", "--steps", 1)
+    signal.signal(signal.SIGINT, before)
     assert ran.status == 130
     assert ran.err.startswith("pumit train: Stopped.")
 
