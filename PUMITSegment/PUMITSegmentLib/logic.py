@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from pumit.errors import PumitError
 from PUMITSlicerLib.readable_parameters import readableParameters
-from PUMITSlicerLib.status import StatusBoard
+from PUMITSlicerLib.status import Activity, StatusBoard
 from PUMITSlicerLib.terms import newSegment
 from slicer.i18n import tr as _
 from slicer.ScriptedLoadableModule import ScriptedLoadableModuleLogic
@@ -294,7 +294,8 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         if self.isPlacing:
             shown = self.status.current
             self.working.prompts.stopPlacing()
-            if self.status.current is shown:  # nothing was drawn meanwhile
+            # Nothing was drawn meanwhile, and what was refused stands until it was read.
+            if self.status.current is shown and shown.activity is not Activity.PROBLEM:
                 self.showNextStep()
             self.onSessionChanged()
 
