@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from pumit.errors import PumitError
 from PUMITSlicerLib.readable_parameters import readableParameters
-from PUMITSlicerLib.status import Activity, StatusBoard
+from PUMITSlicerLib.status import StatusBoard
 from PUMITSlicerLib.terms import newSegment
 from slicer.i18n import tr as _
 from slicer.ScriptedLoadableModule import ScriptedLoadableModuleLogic
@@ -294,8 +294,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         if self.isPlacing:
             shown = self.status.current
             self.working.prompts.stopPlacing()
-            # Nothing was drawn meanwhile, and what was refused stands until it was read.
-            if self.status.current is shown and shown.activity is not Activity.PROBLEM:
+            if self.status.current is shown:  # nothing was drawn meanwhile
                 self.showNextStep()
             self.onSessionChanged()
 
@@ -451,4 +450,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
     def showNextStep(self) -> None:
         """Say what the user can do next, unless something goes on: that is more important."""
         if not self.status.isWorking:
-            self.status.waiting(nextStepInWords(self))
+            shown = self.status.current
+            words = nextStepInWords(self)
+            if self.status.current is shown:  # counting prompts may have refused one
+                self.status.waiting(words)
