@@ -321,7 +321,7 @@ class Reviewing:
 
 
 def _shown(volume: Volume) -> Volume:
-    """What Slicer shows of a scan: of channels that are no colours the first one."""
+    """Return the voxels that Slicer shows: of channels that are no colours, the first one."""
     return volume if volume.channels in _COLORED else replace(volume, array=volume.array[0])
 
 

@@ -1,4 +1,4 @@
-"""What is written when a person accepts a label: whole or not at all, and never over another's."""
+"""Accepting a label: written whole or not at all, and never over another person's."""
 
 from __future__ import annotations
 

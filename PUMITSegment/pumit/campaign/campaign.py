@@ -599,7 +599,7 @@ class Campaign:
         return moved
 
     def files(self, scan: ScanEntry | str) -> ScanFiles:
-        """What a program opens of a scan.
+        """Return the files of a scan that a program opens.
 
         Raises:
             PumitError: If the scan is not there any more, or another one has its name.
@@ -871,7 +871,7 @@ class Campaign:
         return choose_scan(scans, order=order, seed=seed, embeddings=self._embeddings)
 
     def next_action(self) -> NextAction:
-        """What the one button says."""
+        """Return what the one button says and does."""
         return next_action(self._state())
 
     @property

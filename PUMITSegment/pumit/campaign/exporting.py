@@ -1,4 +1,4 @@
-"""What a campaign hands on: data sets, DICOM-SEG, its model, and how the data set was made."""
+"""Exports of a campaign: data sets, DICOM-SEG, its model, and how the data set was made."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def _cosine(one: Sequence[float], other: Sequence[float]) -> float:
 
 
 def read_embedding(folder: Path) -> list[float] | None:
-    """What the image encoder makes of a scan, as it was kept in the scan's folder."""
+    """Read the embedding of a scan from its folder."""
     with suppress(OSError, ValueError):
         values = json.loads((folder / EMBEDDING).read_text(encoding="utf-8"))
         return [float(v) for v in values]

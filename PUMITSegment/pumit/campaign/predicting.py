@@ -49,7 +49,7 @@ class CampaignModel:
     calibration: Mapping[str, float]
 
     def answerer(self, device: str) -> Answerer:
-        """What answers with it."""
+        """The loaded model."""
         from pumit.models.index import find_model
 
         path = str(find_model(self.name))

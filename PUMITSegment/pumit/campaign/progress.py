@@ -57,7 +57,7 @@ class TrainingRound:
 
     @property
     def gain(self) -> float | None:
-        """What it brought on its validation scans; None where nothing can be compared."""
+        """Gain in Dice on its validation scans; None where nothing can be compared."""
         if self.dice is None or self.dice_before is None:
             return None
         return self.dice - self.dice_before
@@ -65,7 +65,7 @@ class TrainingRound:
 
 @dataclass(frozen=True)
 class NextAction:
-    """What the one button of a campaign says.
+    """The next action of a campaign, which its one button says.
 
     Attributes:
         kind: add (scans), name (what a segment is), open (the next scan, from nothing), train,
@@ -106,7 +106,7 @@ class CampaignChart:
 
 @dataclass(frozen=True)
 class CampaignState:
-    """What the next action depends on.
+    """Facts that the next action depends on.
 
     Attributes:
         scans: All scans.
@@ -176,7 +176,7 @@ def is_training_due(state: CampaignState) -> bool:
 
 
 def next_action(state: CampaignState) -> NextAction:
-    """What is to be done next."""
+    """Choose the next action."""
     scans, left = state.scans, remaining(state.scans)
     if not scans:
         return NextAction("add", 0, "Add scans")

@@ -182,7 +182,7 @@ def _once(scans: Iterable[FoundScan]) -> list[FoundScan]:
 
 
 def fingerprint(path: Path, series: str = "") -> tuple[str, int, str, str]:
-    """What a scan is recognised by, in whatever folder, without reading all of it.
+    """Compute a fingerprint by which a scan is recognised in any folder, without reading all of it.
 
     Args:
         path: File, or folder with a DICOM series.

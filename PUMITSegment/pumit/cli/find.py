@@ -104,7 +104,7 @@ def meaning_of(found: FoundStructure) -> SegmentTerminology:
 
 
 def of_one_model(args: argparse.Namespace) -> list[str]:
-    """What `--find` names, together as far as one model knows it: that runs once."""
+    """Group the names of `--find` by the model that knows them, which then runs once."""
     from pumit.models.card import installed_models
     from pumit.structures.names import parts_of, requested_structure
     from pumit.structures.search import candidates_for

@@ -105,7 +105,7 @@ def known_runs() -> list[tuple[Path, RunStatus]]:
 
 
 def _shown(folder: Path) -> str:
-    """What `pumit runs` takes for a run: its name in the folder of runs, else its path."""
+    """Return how `pumit runs` names a run: by its name in the folder of runs, else by its path."""
     return folder.name if folder.parent == runs_folder() else str(folder)
 
 

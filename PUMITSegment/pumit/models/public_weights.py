@@ -111,5 +111,5 @@ def _unpacked(path: Path, instead: str) -> dict[str, Any]:
 
 
 def _numpy_scalar() -> Any:
-    """What makes a NumPy number of its bytes; its module has moved."""
+    """Return the function that makes a NumPy number of its bytes; its module has moved."""
     return np.float64(0).__reduce__()[0]

@@ -226,7 +226,7 @@ class CampaignWork:
 
     @property
     def action(self) -> NextAction | None:
-        """What the one button does; while a process works, one checks what there is."""
+        """The action of the one button; while a process works, one checks what there is."""
         if self.view is None:
             return None
         found = self.view.action
@@ -236,7 +236,7 @@ class CampaignWork:
 
     @property
     def progress(self) -> tuple[str, float | None]:
-        """What is computed, in words, and its share; "" for nothing."""
+        """The computation in words, and its share; "" for none."""
         view = self.view
         if view is None:
             return "", None

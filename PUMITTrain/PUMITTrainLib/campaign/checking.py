@@ -112,7 +112,7 @@ class Checking:
 
     @property
     def sentence(self) -> str:
-        """What is checked, and how many follow."""
+        """A sentence on the scan that is checked, and how many follow."""
         if self._current is None:
             return ""
         entry, view = self._current.loaded.entry, self._work.view
@@ -472,7 +472,7 @@ class Checking:
         self._changed()
 
     def _draft(self, current: _Checked) -> Masks | None:
-        """What is drawn, where it is not kept yet."""
+        """The drawn segments, where they are not saved yet."""
         if not current.scan.isThere or not current.scan.isEdited:
             return None
         return current.segment.reviewing.masks(current.scan)

@@ -77,7 +77,7 @@ def until_stopped(command: str, train: Callable[[], object]) -> int:
 
 
 def next_step(model: Path) -> str:
-    """What to do with a model that was just trained, as a line with a command."""
+    """Return a line with the command that uses a model that was just trained."""
     from pumit.models.card import kind_of
     from pumit.models.checkpoint import read_recipe
 

@@ -35,7 +35,7 @@ _EPSILON = 1e-6
 
 @dataclass
 class SamEngine:
-    """What computes, for those who ask a segmenter.
+    """The engine, for those who ask a segmenter.
 
     Attributes:
         network: SAM's network, in evaluation mode.
@@ -253,7 +253,7 @@ def _slice_of(point: tuple[float, float, float, bool]) -> int:
 def _planes(
     state: SolverState, shape: tuple[int, int, int], depths: list[int]
 ) -> dict[int, npt.NDArray[np.float32]]:
-    """What an answer says of some slices, (H, W) each."""
+    """Return the logits of an answer on some slices, (H, W) each, by slice."""
     planes = {}
     for depth in depths:
         plane = np.full(shape[1:], OUTSIDE, np.float32)

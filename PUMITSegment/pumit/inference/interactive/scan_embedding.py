@@ -12,7 +12,7 @@ from pumit.volume import Volume
 
 
 def scan_embedding(segmenter: Segmenter, volume: Volume) -> npt.NDArray[np.float32]:
-    """What the image encoder makes of a whole scan, averaged over places.
+    """Embed a whole scan with the image encoder, averaged over places.
 
     Args:
         segmenter: The model.

@@ -134,7 +134,7 @@ class EncodedSegmentation(nn.Module):
 
 
 def encoded_stride(da0: int) -> tuple[int, int, int]:
-    """What a field is a multiple of along (d, h, w) at a degree of anisotropy."""
+    """Return the divisors of a field's shape (d, h, w) at a degree of anisotropy."""
     side = 1 << HALVINGS
     return (max(side >> da0, 1), side, side)
 

@@ -68,7 +68,7 @@ def examine(
 
 
 def in_part(facts: Sequence[CaseFacts], classes: Sequence[str]) -> list[str]:
-    """What a user is to know of cases that are labelled in part, in one sentence, if there are any.
+    """Describe cases that are labelled in part, in one sentence, if there are any.
 
     Args:
         facts: Cases that can be read.

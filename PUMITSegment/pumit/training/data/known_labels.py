@@ -1,4 +1,4 @@
-"""What is known of a case whose labels were drawn in part: some classes, slices or strokes."""
+"""Known voxels of a case whose labels were drawn in part: some classes, slices or strokes."""
 
 from __future__ import annotations
 
