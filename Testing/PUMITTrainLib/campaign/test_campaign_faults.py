@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from campaign_module import CLASSES, CampaignModules, makeLab, makeScan, predict, train, truthOf
 from pumit.campaign import Campaign
@@ -54,6 +55,23 @@ def test_keys_act_only_while_a_scan_is_checked(
     assert keysOn() == []
     modules.key("A")
     assert not [s for s in modules.campaign.scans() if s.stored_state == "accepted"]
+
+
+def test_nothing_is_decided_on_a_scan_that_the_views_do_not_show(opened: CampaignModules) -> None:
+    """F1: another scan is loaded, and shown in every view, while this one is chosen."""
+    import slicer
+
+    opened.look()
+    other = slicer.util.addVolumeFromArray(np.ones((8, 9, 10), np.int16))
+    other.SetName("Another patient")
+    slicer.util.setSliceViewerLayers(background=other)
+    for key in ("A", "J", "A"):
+        opened.key(key)
+        opened.settle()
+    stored = {scan.stored_state for scan in opened.campaign.scans()}
+    assert not stored & {"accepted", "later"}
+    assert opened.logic.checking.currentID
+    assert "Another patient" in str(opened.segment.status)
 
 
 def test_an_empty_scan_is_accepted_only_by_who_insists(opened: CampaignModules) -> None:
