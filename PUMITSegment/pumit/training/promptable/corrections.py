@@ -11,8 +11,9 @@ from torch import Tensor
 from pumit.training.promptable.simulated_prompts import PromptState
 
 # Shares of corrections: the deepest place of all errors, and the deepest around a voxel drawn from
-# them; the others are any voxel, so a large error is clicked more often, but not always.
-DEEPEST, AROUND = 0.4, 0.3
+# them; the others are any voxel, so a large error is clicked more often, but not always. All
+# corrections of a human-like session are any voxel.
+DEEPEST, AROUND = 0.6, 0.3
 MOST_DEPTH = 12  # in-plane voxels; deeper places count as equal
 _CUBE = torch.cartesian_prod(*[torch.tensor([-1, 0, 1])] * 3)  # (27, 3)
 
@@ -43,7 +44,8 @@ def correct_all(
     # 2. Kinds of clicks, and shares that choose among equal places; the same numbers per sample
     #    whatever the other samples are.
     drawn = torch.tensor(np.array([rng.random(2) for rng in rngs]), device=target.device)
-    kind, share = drawn[:, 0], drawn[:, 1]
+    is_human = torch.tensor([state.is_human for state in states], device=target.device)
+    kind, share = torch.where(is_human, 1.0, drawn[:, 0]), drawn[:, 1]
     # 3. A voxel of the deepest, or any voxel of an error.
     is_deepest = kind < DEEPEST
     deepest = both.amax(1, keepdim=True)

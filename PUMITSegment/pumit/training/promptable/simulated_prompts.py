@@ -22,11 +22,13 @@ class PromptState:
         points: Clicks so far with their polarity.
         box: Lower and upper corner, or None.
         prior: Earlier answer as probabilities (D, H, W), or None.
+        is_human: Whether its clicks fall anywhere in what is wrong, as people's do.
     """
 
     points: list[tuple[float, float, float, bool]] = field(default_factory=list)
     box: tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]] | None = None
     prior: npt.NDArray[np.float32] | None = None
+    is_human: bool = False
 
     @property
     def is_ambiguous(self) -> bool:
@@ -34,7 +36,9 @@ class PromptState:
         return self.prior is None and len(self.points) + (self.box is not None) == 1
 
 
-DEEPEST, BORDER = 0.5, 0.15  # shares of clicks; the others fall anywhere deeper than half
+HUMAN = 0.4  # share of sessions whose clicks fall anywhere in what is wrong
+# Shares of the clicks of the other sessions; what is left falls anywhere deeper than half.
+DEEPEST, BORDER = 0.6, 0.1
 
 
 def band_of(depth: npt.NDArray[np.float64], *, at_border: bool) -> Mask:
@@ -83,6 +87,15 @@ def click_in(
     local = np.unravel_index(index, depth.shape)
     d, h, w = (float(i + s.start) for i, s in zip(local, window, strict=True))
     return d, h, w
+
+
+def click_of(state: PromptState, mask: Mask, ratio: float, rng: Rng) -> tuple[float, float, float]:
+    """A voxel of `mask` where the user of a session would click; see `click_in`."""
+    if not state.is_human:
+        return click_in(mask, ratio, rng)
+    places = np.flatnonzero(mask)
+    d, h, w = np.unravel_index(int(places[int(rng.random() * len(places))]), mask.shape)
+    return float(d), float(h), float(w)
 
 
 def stroke_in(mask: Mask, rng: Rng) -> list[tuple[float, float, float]]:
@@ -148,19 +161,21 @@ def degraded(mask: Mask, rng: Rng) -> npt.NDArray[np.float32]:
 
 def one_click(target: Mask, ratio: float, rng: Rng) -> PromptState:
     """A user who clicks once, and does not yet know whether that is enough."""
-    return PromptState(points=[(*click_in(target, ratio, rng), True)])
+    state = PromptState(is_human=rng.random() < HUMAN)
+    state.points.append((*click_of(state, target, ratio, rng), True))
+    return state
 
 
 def first_prompts(target: Mask, ratio: float, rng: Rng) -> PromptState:
     """What the user starts with: a click, a box, a scribble, or an earlier answer to refine."""
-    state = PromptState()
+    state = PromptState(is_human=rng.random() < HUMAN)
     kind = rng.random()
     if kind < 0.46:
-        state.points.append((*click_in(target, ratio, rng), True))
+        state.points.append((*click_of(state, target, ratio, rng), True))
     elif kind < 0.80:
         state.box = draw_box(target, rng)
         if rng.random() < 0.15:
-            state.points.append((*click_in(target, ratio, rng), True))
+            state.points.append((*click_of(state, target, ratio, rng), True))
     elif kind < 0.87:
         state.points += [(*place, True) for place in stroke_in(target, rng)]
     else:
@@ -182,5 +197,5 @@ def correct(
         return
     sizes = [int(largest_component(m).sum()) if m.any() else 0 for m in (missing, excess)]
     is_positive = sizes[0] >= sizes[1]
-    place = click_in(missing if is_positive else excess, ratio, rng)
+    place = click_of(state, missing if is_positive else excess, ratio, rng)
     state.points.append((*place, is_positive))
