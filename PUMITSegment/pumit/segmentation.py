@@ -303,7 +303,6 @@ class AnswerChoice:
 
     Attributes:
         number: Its number, from 1, the most trusted.
-        count: How many there are.
     """
 
     number: int = 1

@@ -91,7 +91,6 @@ class Volume:
         """Read NIfTI, NRRD, MHA, a DICOM folder or zip, PNG or JPEG.
 
         Args:
-            path: File or folder.
             series: SeriesInstanceUID, needed where a DICOM folder or zip holds several series.
 
         Raises:

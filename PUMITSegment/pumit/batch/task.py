@@ -84,12 +84,8 @@ class Outcome:
     """Outcome of the prediction of one scan.
 
     Attributes:
-        name: The scan's name.
         state: "done", "was there" before, "failed", or "stopped" where nothing further can work.
-        error: Why it failed, in words.
-        model: The model's name.
         classes: Label, name and voxels of each class that occurs.
-        seconds: Duration, seconds.
     """
 
     name: str

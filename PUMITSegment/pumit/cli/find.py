@@ -49,9 +49,6 @@ def find_in(
     """Find the structure that `--find` names; prints model and remarks on standard error first.
 
     Args:
-        volume: The scan.
-        args: The command's arguments.
-        step: Progress of the command.
         structure: One of several that `--find` names; all of it where empty.
 
     Raises:

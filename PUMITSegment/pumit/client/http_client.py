@@ -51,11 +51,7 @@ class RequestRejected(ServiceError):
 
 
 class UnexpectedResponse(ServiceError):
-    """An answer that is not of the protocol.
-
-    Attributes:
-        status: The HTTP status.
-    """
+    """An answer that is not of the protocol."""
 
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
@@ -222,14 +218,9 @@ class Client(Closing):
         Args:
             method: `GET` or `POST`.
             path: Path as in `protocol`.
-            lease: Lease token of the session.
-            body: JSON to send.
             array: Array to send in an envelope instead.
             meta: Its `X-Meta`.
             timeout_s: Longest wait for the answer, seconds.
-
-        Returns:
-            A successful answer.
 
         Raises:
             Unreachable: If nothing answers, or not in time (`TimedOut`).

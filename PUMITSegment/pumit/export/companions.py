@@ -20,7 +20,6 @@ class Companions:
 
     Attributes:
         statistics: Format of the figures of each segment; None for no such file.
-        has_manifest: Whether a manifest is written.
     """
 
     statistics: StatisticsFormat | None = None

@@ -32,7 +32,6 @@ def write_labelmap(
     A planar image is written with the slice spacing that its file states, or 1 mm.
 
     Args:
-        segmentation: Segments to write.
         path: File to write; `.nii.gz`, `.nii`, `.nrrd` or `.mha`.
         overlap: A voxel holds one label. Where segments overlap, `refuse` raises and
             `later_wins` gives the voxel to the later segment and logs a warning.

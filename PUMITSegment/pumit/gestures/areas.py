@@ -130,7 +130,6 @@ def areas_of(
     Args:
         drawn: bool (d, h, w), a crop of the volume's grid.
         start: Volume index (d, h, w) of the crop's first voxel.
-        volume: The scan.
         name: Name of the drawing, for the user.
 
     Raises:

@@ -24,7 +24,6 @@ class Scan:
     """One scan among many.
 
     Attributes:
-        path: File or folder.
         name: Name of its result, without a suffix; may hold folders.
         series: SeriesInstanceUID, where the folder holds several.
     """

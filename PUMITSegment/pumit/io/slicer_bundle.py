@@ -37,7 +37,6 @@ class BundleNode:
     """A volume or a segmentation of a scene.
 
     Attributes:
-        name: Name as Slicer shows it.
         kind: A scan, a label map, or a segmentation.
         member: Its file in the bundle; empty where it has none.
         identifier: Identifier of the node in its scene.

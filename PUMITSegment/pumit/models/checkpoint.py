@@ -35,11 +35,8 @@ class ModelHeader:
 
     Attributes:
         name: Its name; empty where it has none.
-        version: Its version.
-        network: Name of its network.
         sizes: Arguments that its network was built with, besides the published ones.
         description: Its purpose, in a sentence; empty where it does not say.
-        licence: Its licence.
         step: Step of the training that its weights are of; None where it does not say.
         learning_rate: Highest learning rate of its training; None where it does not say.
     """

@@ -40,9 +40,7 @@ class SwinFile:
     """Weights of a file, by the names that MONAI's SwinUNETR gives them today.
 
     Attributes:
-        state: Tensors by name.
         merging: The order they were trained in, as far as it is known.
-        reason: Reason, a clause.
         is_known: Whether file or weights show it.
     """
 
@@ -101,7 +99,6 @@ def load_swin_unetr_file(network: SwinUnetr, path: Path) -> str:
     Args:
         network: Network with any channels and classes, the sizes of the file's encoder, and the
             order of merging that is to be used; see `SwinFile.merging`.
-        path: The file.
 
     Returns:
         What was taken, in sentences for the user.

@@ -73,7 +73,6 @@ def read_weights(path: Path, kind: ModelKind | None) -> Weights:
     """Read weights and recipe and verify the fingerprint.
 
     Args:
-        path: A checkpoint.
         kind: Required kind of the model, or None for any.
 
     Raises:

@@ -25,7 +25,6 @@ def padded(
     Args:
         x: Intensities (B, C, D, H, W).
         stride: Divisor of the network's fields along (d, h, w).
-        name: The network's, for the message.
         cells: Places that are requested at the coarsest level, along the axes that are reduced: an
             instance norm needs two.
 
@@ -72,7 +71,6 @@ def require_channels(x: Tensor, expected: int, *, name: str) -> None:
     Args:
         x: Intensities.
         expected: Channels that the network was built for.
-        name: The network's, for the message.
     """
     if x.ndim < 2 or x.shape[1] != expected:
         found = x.shape[1] if x.ndim > 1 else 0

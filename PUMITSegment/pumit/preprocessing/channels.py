@@ -41,7 +41,6 @@ class ExpectedChannels:
 
         Args:
             given: Channels of the scan.
-            count: Channels of the network.
 
         Raises:
             VolumeError: If the scan has others.

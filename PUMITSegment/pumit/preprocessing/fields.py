@@ -116,7 +116,6 @@ class Pyramid:
         """Resample a field.
 
         Args:
-            field: Place and resolution.
             rotation: Optional 3 x 3 matrix on (d, h, w) offsets in millimetres about the centre
                 (augmentation).
 

@@ -37,7 +37,6 @@ def has_consent(model: str, licence: str) -> bool:
 
     Args:
         model: Its name in the index.
-        licence: Its licence.
     """
     return not is_restricted(licence) or _accepted().get(model) == licence
 

@@ -21,9 +21,6 @@ def process_mark(pid: int) -> str | None:
     Where a start of the machine has a name, the time counts from that: Linux computes the Unix time
     of a start from the present clock, so that it changes when the clock is set.
 
-    Args:
-        pid: Number of the process.
-
     Returns:
         The number and when the process began, from the start of the machine with its name, or Unix
         time; None where no process has that number (one that ended and was not yet waited for

@@ -27,7 +27,6 @@ def read_recipe(keys: Mapping[str, Any], source: str) -> TrainingRecipe:
 
     Args:
         keys: Keys and values of its file.
-        source: The file's name, for messages.
 
     Raises:
         PumitError: If a key is misspelt (the nearest right one is named), or a value is unusable.

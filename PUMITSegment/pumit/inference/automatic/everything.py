@@ -51,9 +51,7 @@ class EverythingSettings:
         max_contact: Most that a field may cut off of a mask; see `face_contact`.
         max_overlap: IoU from which two masks are one.
         max_inside: Largest part of a mask that may lie inside a better one.
-        min_voxels: Smallest segment.
         max_share: Largest part of the body that one segment may be.
-        max_segments: Most segments.
     """
 
     points_per_side: int = 6
@@ -125,7 +123,6 @@ def segment_everything(
         session: A session with its volume; its embeddings are used, its prompts are not touched.
         roi_corners_lps: Eight corners of a region, rotated or not, LPS mm; the body where None.
         settings: Points to ask, and limits of what is kept.
-        cancelled: Asked before each point; True stops.
         progress: Callback for the finished share, 0 to 1.
 
     Returns:

@@ -107,7 +107,6 @@ class GraphLayers:
 
         Args:
             x: Coarser features.
-            name: Name of the layer.
             level: Halvings of the output.
             shown: Weights (C', S) and bias (C') of a 1^3 convolution of further channels at the
                 end of x, whose result is repeated onto the finer grid and added.

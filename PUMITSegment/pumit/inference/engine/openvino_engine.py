@@ -104,9 +104,7 @@ class GraphFeatures:
         full: Features at full resolution.
         half: The image's part of those at 1/2 resolution.
         quarter: The image's part of those at 1/4 resolution.
-        tokens: Features of the transformer.
         places: Position codes of the tokens, (1, N, dim).
-        maps: Grid of the prompt maps.
         classes: Class vectors at 1/2 resolution, (E, d, h, w), or None.
         da0: Degree of anisotropy.
     """
@@ -164,7 +162,6 @@ class OpenVinoEngine:
 
     Args:
         weights: Weights of a promptable network, by name.
-        sizes: Sizes of its recipe.
         threads: Number of cores to use; None for all that this process may.
         precision: "bf16" computes faster and less exactly than "f32", on CPUs that can; see
             `best_precision`.

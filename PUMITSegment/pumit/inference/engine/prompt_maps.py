@@ -160,8 +160,6 @@ def prompt_maps(
     """All maps, (channels, d, h, w), in the order that the network was trained with.
 
     Args:
-        prompts: Prompts of one field.
-        grid: Grid of the maps.
         field_size: In-plane voxels of a training field.
         classes: Class vectors (E, d, h, w), or None for a network without them.
     """

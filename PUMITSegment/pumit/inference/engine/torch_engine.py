@@ -41,8 +41,6 @@ class TorchEngine:
 
     Args:
         network: Network in evaluation mode on its device.
-        device: Device that it computes on.
-        precision: Type of the heavy arithmetic.
     """
 
     name = "torch"

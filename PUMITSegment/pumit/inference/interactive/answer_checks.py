@@ -35,7 +35,6 @@ def box_shares(mask: npt.NDArray[np.bool_], where: Field, box: Box) -> tuple[flo
 
     Args:
         mask: Bool (D, H, W) in a field.
-        where: The field.
         box: Lower and upper corner, volume indices (d, h, w).
 
     Returns:
@@ -66,7 +65,6 @@ def box_bonus(answers: Floats, where: Field, box: Box, weights: BoxWeights) -> F
 
     Args:
         answers: Logits (M, D, H, W) in a field.
-        where: The field.
         box: Lower and upper corner, volume indices (d, h, w).
         weights: What each of these weighs.
 
@@ -103,8 +101,6 @@ def clicked_in_box(
         decode: What the network answers to prompts in the field: logits (M, D, H, W) and estimates
             (M,), the one that counts first.
         answers: The same for the box alone.
-        where: The field.
-        prompts: The box alone.
         weights: What speaks for an answer.
 
     Returns:
@@ -137,7 +133,6 @@ def gaps_in_box(mask: npt.NDArray[np.bool_], where: Field, box: Box) -> list[Pla
 
     Args:
         mask: Bool (D, H, W) in a field.
-        where: The field.
         box: Lower and upper corner, volume indices (d, h, w).
 
     Returns:
@@ -172,7 +167,6 @@ def deepest_in_box(mask: npt.NDArray[np.bool_], where: Field, box: Box) -> Place
 
     Args:
         mask: Bool (D, H, W) in a field.
-        where: The field.
         box: Lower and upper corner, volume indices (d, h, w).
 
     Returns:

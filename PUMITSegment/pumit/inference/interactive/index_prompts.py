@@ -69,7 +69,6 @@ def in_field(prompts: IndexPrompts, where: Field, prior: Floats | None) -> Field
 
     Args:
         prompts: Volume indices.
-        where: The field.
         prior: Earlier answer in this field, probabilities (D, H, W), or None.
     """
     ratio = where.prompt_ratio

@@ -76,9 +76,7 @@ class PromptSolver:
     """Answer prompts on one volume.
 
     Args:
-        segmenter: The model.
         image: Scan to segment, depth axis first; several solvers may share it.
-        settings: Settings of the solver.
     """
 
     def __init__(
@@ -120,9 +118,7 @@ class PromptSolver:
         """Answer prompts, going on from the answer to all but the newest of them.
 
         Args:
-            prompts: All prompts of the segment.
             before: The earlier answer, or None for the first.
-            cancelled: Check between the fields; True stops.
 
         Raises:
             Cancelled: If `cancelled` says so.

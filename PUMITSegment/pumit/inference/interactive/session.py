@@ -41,8 +41,6 @@ class InteractiveSession(PromptedSession):
     gives the same masks.
 
     Args:
-        segmenter: A loaded model.
-        settings: Settings of the solver.
         images: Cache of scans and embeddings; sessions on one model may share it, in one
             thread. None for one of its own.
 
@@ -177,8 +175,6 @@ class InteractiveSession(PromptedSession):
         """Answer the prompts of a segment.
 
         Args:
-            segment: ID of the segment.
-            cancelled: Check between the steps; True stops.
             progress: Callback with the finished share, 0 to 1.
 
         Returns:
@@ -205,7 +201,6 @@ class InteractiveSession(PromptedSession):
             prompts: All prompts of a segment in their order.
             segment: ID of the segment; the answer does not depend on it.
             place_count: Largest number of places to check.
-            cancelled: Check between the steps; True stops.
             progress: Callback with the finished share, 0 to 1.
 
         Raises:

@@ -21,9 +21,7 @@ class FieldAnswer:
     """One field and its answer to the prompts so far.
 
     Attributes:
-        field: Field of view.
         logits: Logits (D, H, W), or None.
-        score: Trust in the answer.
         iou: The model's estimate of its IoU.
         spare: Further answers that are only offered as others.
     """
@@ -85,7 +83,6 @@ def views_holding(
     Args:
         places: Volume indices (d, h, w), shape (n, 3).
         views: Fields with their answers; one that moves has none.
-        planner: Planner of fields.
     """
     middle = (places.min(0) + places.max(0)) / 2
     holding = []

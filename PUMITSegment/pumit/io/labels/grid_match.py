@@ -60,7 +60,6 @@ def place(part: Volume, image: Volume, what: str) -> Placement:
     larger; each of its voxels must be one of the image's.
 
     Args:
-        part: The grid to place.
         image: Image on whose grid the part lies.
         what: Name of the part in a message.
 

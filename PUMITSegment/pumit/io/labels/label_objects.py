@@ -41,13 +41,11 @@ class LabelObject:
 
     Attributes:
         path: File, or the zip that holds it.
-        kind: Kind of it.
         instance: SOPInstanceUID.
         series: SeriesInstanceUID of the scan it was drawn on; empty where it does not say.
         frame_of_reference: Its coordinate system; empty where it does not say.
         patient: PatientID; never shown.
         instances: SOPInstanceUIDs that it refers to.
-        segments: Segments that it names.
         written: Date and time of its content, as the object says; orders objects of one scan.
         concatenation: Identifier that the parts of one object share; empty where it is whole.
         number: Number of this part, from 1 on; 0 where the object does not say.

@@ -42,8 +42,6 @@ class MambaMim(nn.Module):
     """A Mamba encoder on visible cells, S6T, and a decoder of the whole image.
 
     Args:
-        encoder: Encoder to pre-train.
-        in_channels: Image channels.
         decoder_widths: The decoder's channels, the coarsest first.
         official_compat: True for all quirks of the published code that are named here
             (`MASKING_QUIRKS`, `START_QUIRKS`) and for the interpolation (`QUIRKS`); False for none;

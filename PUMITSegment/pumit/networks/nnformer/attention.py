@@ -72,8 +72,6 @@ class VolumeAttention(_WindowedAttention):
     Where one volume covers the grid it is global (GV-MSA).
 
     Args:
-        dim: Width of the tokens.
-        sizes: Heads and volumes.
         is_shifted: Whether volumes are displaced by half of their size.
 
     Raises:
@@ -98,10 +96,6 @@ class VolumeAttention(_WindowedAttention):
 
 class SkipAttention(_WindowedAttention):
     """Attention of up-sampled tokens into the encoder's, volume by volume.
-
-    Args:
-        dim: Width of the tokens.
-        sizes: Heads and volumes.
 
     Raises:
         ValueError: If the heads do not divide the width.

@@ -85,7 +85,6 @@ class WindowLayout:
         and no token sees padding. Padding sees itself, so that no softmax is over nothing.
 
         Args:
-            device: Device of the answer.
             wraps: Whether the ends of the grid do see each other.
 
         Returns:

@@ -87,7 +87,6 @@ class NNInteractiveSession(RecoverableSession):
     repeats that segment's prompts; looking at it again, undo and redo ask nobody.
 
     Args:
-        client: The server.
         heartbeat_s: Longest time between two signs of life.
 
     Raises:

@@ -40,7 +40,6 @@ class Draining:
         """Whether the server may leave now.
 
         Args:
-            sessions: Sessions that are open.
             in_flight: Requests that are not answered yet.
         """
         if self._begun_at is None:

@@ -27,8 +27,6 @@ class ModelInfo:
 
     Attributes:
         name: The model's name in its index, or its checkpoint's; never a path.
-        version: The model's own version.
-        sha256: Checksum of the weights.
         device: Device that it computes on, such as `cpu` or `cuda:0`.
     """
 

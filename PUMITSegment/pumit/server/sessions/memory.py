@@ -29,7 +29,6 @@ class MemoryReport:
         limit_bytes: Limit of both together, `Limits.max_memory_bytes`.
         awake: Sessions that answer at once.
         asleep: Sessions that keep their voxels packed, and wake by themselves.
-        process_bytes: Resident memory of the process.
         process_peak_bytes: The most that it was.
         device_free_bytes: Free memory of the accelerator; None without one.
         device_total_bytes: All memory of the accelerator; None without one.

@@ -90,10 +90,6 @@ class ViewerObject:
 
     Args:
         dtype: The buffer's type; answers travel in it.
-
-    Attributes:
-        dtype: Type of the voxels.
-        mask: Present content of the client's buffer.
     """
 
     def __init__(self, dtype: np.dtype[np.generic]) -> None:

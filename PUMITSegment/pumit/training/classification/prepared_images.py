@@ -25,7 +25,6 @@ class PreparedImages:
 
     Attributes:
         cases: Cases before they are prepared.
-        form: Input of the network.
         kept: A file that holds them all, written by `keep_prepared`, or None.
     """
 
@@ -69,8 +68,6 @@ def keep_prepared(
     start. Where `target` holds the same images already, nothing is read.
 
     Args:
-        cases: Cases to prepare.
-        form: Input of the network.
         target: `.npy` file to write.
         progress: Callback for the number of finished cases.
 

@@ -49,9 +49,6 @@ class ClassificationJob(TrainingJob):
     Where the recipe names several `learning_rates`, each is trained in a folder of its own, and
     the one with the highest validation AUC is kept. The test cases, where there are any, are
     tested once, at the end; `answers.csv` then holds what is said of each case.
-
-    Args:
-        run: Recipe and circumstances.
     """
 
     keeps_last = False
@@ -273,7 +270,6 @@ def _write_answers(
 
     Args:
         target: `.csv` file.
-        data: Cases and their labels.
         answers: Probabilities (N, classes) by split.
 
     Raises:

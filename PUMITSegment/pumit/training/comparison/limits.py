@@ -20,7 +20,6 @@ def comparison_limits(
     """Sentences, the gravest first.
 
     Args:
-        comparison: Comparison as it was requested.
         facts: Facts that its trainings have in common.
         rows: Rows of the finished trainings.
     """

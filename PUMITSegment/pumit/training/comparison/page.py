@@ -60,11 +60,9 @@ class PageData:
     """Content of the page.
 
     Attributes:
-        comparison: Comparison as it was requested.
         facts: Facts that the trainings have in common.
         rows: Rows of the finished trainings.
         scores: Scores of each network with a finished one.
-        runs: Folder of the runs.
     """
 
     comparison: Comparison
@@ -76,11 +74,6 @@ class PageData:
 
 def write_comparison_page(output: Path, runs: Path, comparison: Comparison) -> Path | None:
     """Write the page from what lies in the folder of a comparison.
-
-    Args:
-        output: Folder of the comparison.
-        runs: Folder of its runs.
-        comparison: Comparison as it was requested.
 
     Returns:
         The page; None where no training is finished yet.

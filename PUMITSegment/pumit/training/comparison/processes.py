@@ -74,14 +74,7 @@ class TrainingProcesses:
         return " ".join(parts)
 
     def start(self, title: str, recipe: Path, folder: Path, threads: int) -> None:
-        """Start a training, or go on with it.
-
-        Args:
-            title: Title of it.
-            recipe: Recipe of it.
-            folder: Folder of its run.
-            threads: Threads of the processor.
-        """
+        """Start a training, or go on with it."""
         root = str(Path(pumit.__file__).resolve().parent.parent)
         paths = [root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
         windows: dict[str, Any] = {}

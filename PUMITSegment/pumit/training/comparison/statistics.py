@@ -19,7 +19,6 @@ class NetworkScores:
     """All measured values of a network.
 
     Attributes:
-        name: Its name in the comparison.
         rows: Rows of its finished trainings, by seed.
         values: Metric and class, or `ALL`, to values (seeds, cases); NaN where there is none.
     """
@@ -57,7 +56,6 @@ class Difference:
     """A network's values minus the first network's, seed by seed and case by case.
 
     Attributes:
-        name: Name of the network.
         seeds: Number of seeds that both were trained with.
         by_metric: Mean difference of each metric.
     """

@@ -25,7 +25,6 @@ class DataFacts:
     Attributes:
         cases: Facts about each case.
         channels: Image channels that the network is to see.
-        warnings: Warnings for the user, in words.
     """
 
     cases: tuple[CaseFacts, ...]
@@ -42,7 +41,6 @@ def examine(
     """Read every case once.
 
     Args:
-        data: The data set.
         orientation: Orientation of the network's axes.
         progress: Callback for each case's number, from 1 on.
 
@@ -72,7 +70,6 @@ def in_part(facts: Sequence[CaseFacts], classes: Sequence[str]) -> list[str]:
 
     Args:
         facts: Cases that can be read.
-        classes: Names of the classes.
     """
     texts = {fact.name: part_in_words(fact, classes) for fact in facts}
     shown = [f"{name} ({text})" for name, text in texts.items() if text]
@@ -143,7 +140,6 @@ def doubtful(facts: Sequence[CaseFacts], classes: Sequence[str]) -> list[CasePro
 
     Args:
         facts: Cases that can be read.
-        classes: Names of the classes.
     """
     doubts = []
     median = np.median([f.spacing_mm for f in facts], axis=0)

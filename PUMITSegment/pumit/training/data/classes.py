@@ -29,7 +29,6 @@ class ClassValue:
 
     Attributes:
         value: The first of them, which of an ordinary class is the only one.
-        label: Its name.
         values: All of them, rising; several make it a region. May be left out where it is one.
         segments: Other names that named segments of the class may have.
     """

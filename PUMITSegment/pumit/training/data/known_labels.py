@@ -28,7 +28,6 @@ def known_labels(
     """Mark what is not known.
 
     Args:
-        found: Labels of a case.
         classes: Classes in order.
         drawn: Names of the classes that were drawn in it, or "all"; None for what the labels tell.
         known: Part of the scan of which the labels tell what is there.

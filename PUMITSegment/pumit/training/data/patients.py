@@ -27,7 +27,6 @@ def known_patients(names: Sequence[str], patient_of: Mapping[str, str]) -> Group
     """Cases of each patient where the data name them; a case without a patient stands alone.
 
     Args:
-        names: Names of all cases.
         patient_of: Case to patient, of as many cases as are known.
     """
     groups: Groups = {}

@@ -29,8 +29,6 @@ class Trial:
     """One training of a job, such as that of one of several learning rates.
 
     Attributes:
-        folder: Folder of its checkpoints.
-        schedule: Length and rates.
         facts: Keys that each of its records has besides.
     """
 
@@ -46,7 +44,6 @@ class TrainingJob(Protocol):
     again at `decided_keys`, with what `smaller` has changed.
 
     Attributes:
-        run: Recipe and circumstances.
         keeps_last: Whether the weights of the last save are a checkpoint besides the best ones.
     """
 
@@ -124,13 +121,7 @@ def fit(job: TrainingJob) -> Path:
 
 
 def write_checkpoint(job: TrainingJob, trial: Trial, target: Path) -> Callable[..., None]:
-    """What writes a model that inference loads as it is: `write(state, step, found, **more)`.
-
-    Args:
-        job: The job that trains it.
-        trial: Training that it comes from.
-        target: File to write.
-    """
+    """What writes a model that inference loads as it is: `write(state, step, found, **more)`."""
     content, training = job.content(), job.training_facts(trial)
     card = job.run.recipe.card
 

@@ -64,7 +64,6 @@ def shard(network: nn.Module, device: torch.device, *, in_half: bool) -> None:
 
     Args:
         network: Network, whose blocks are sharded; everything else stays whole.
-        device: Device of the network.
         in_half: Whether blocks are gathered in bfloat16. Copies that autocast made of their
             weights would else be remembered for the backward pass, all at once.
 

@@ -62,15 +62,11 @@ class Run:
     Args:
         network: Network to train; moved to the device, alike in every process.
         folder: Folder of the run, which may hold an earlier part of it.
-        schedule: Length and manner.
-        device: Device to train on.
         optimizer_of: Makes the optimiser of the network as it lies in this process.
         reporter: Reporter of the run, which also receives commands.
         validates: Whether validations choose the model; else it is that of the last save.
 
     Attributes:
-        position: Its position.
-        average: Running average of the weights.
         progress: Figures of the next line of the log.
         rank_sync: Agreement of the processes on what gradients do not settle.
 

@@ -38,10 +38,8 @@ class Step:
     """One optimiser step: gradients of a batch, their mean over all processes, the update.
 
     Args:
-        task: Computes the loss of a batch.
         run: State of the run: network, optimiser, average and position.
         stream: Batches in order, `accumulate` of them per step.
-        seed: Seed of the run.
     """
 
     def __init__(self, task: Task, run: Run, stream: Iterator[Any], seed: int) -> None:

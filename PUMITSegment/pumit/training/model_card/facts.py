@@ -72,7 +72,6 @@ class Scores:
         cases: Case by case, the worst first.
         split: Role of the cases: "validation" or "test".
         step: Step of the checkpoint that was measured.
-        caption: Meaning of the cases' numbers.
     """
 
     means: dict[str, dict[str, Mean]]
@@ -88,12 +87,7 @@ def case_numbers(names: Sequence[str]) -> dict[str, str]:
 
 
 def case_facts(data: Mapping[str, Any], numbers: Mapping[str, str]) -> tuple[CaseFact, ...]:
-    """Cases of a run's log, without their names.
-
-    Args:
-        data: The log's record of the data.
-        numbers: Name to number.
-    """
+    """Cases of a run's log, without their names."""
     known = {row["case"]: row for row in data.get("fingerprints", ()) if "case" in row}
     roles: dict[str, str] = {}
     for role in ("training", "validation", "test"):

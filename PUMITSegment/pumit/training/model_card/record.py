@@ -48,12 +48,7 @@ _ENDED = 0.97
 
 @dataclass(frozen=True)
 class CardPicture:
-    """A picture of the card.
-
-    Attributes:
-        file: Beside the card.
-        title: Title, a sentence.
-    """
+    """A picture of the card."""
 
     file: str
     title: str
@@ -116,31 +111,15 @@ class RunCard:
     """Content of a model card.
 
     Attributes:
-        name: Name of the model.
-        version: Its own version.
-        kind: Kind of the model.
-        description: One sentence.
         licence: Licence of the weights, as the user chose it; "" where nobody did.
         made: Day it was made, ISO 8601.
-        file: File name of the checkpoint.
-        sha256: Fingerprint of the weights.
-        network: Name of the network.
-        parameters: Number of learned parameters.
         initial_model: Initial model of the training; "" for random weights.
         classes: Classes of its answers; none of a promptable model.
         channels: Names of the image channels, where they have any.
         plan: Spacing, patch, intensities; empty where the network needs none.
-        schedule: Settings of its training.
-        settings: The rest of the recipe.
-        step: Step of the best checkpoint.
-        steps: Steps done.
-        planned_steps: Steps that were planned.
         is_stopped_early: Whether it was stopped before its schedule or its time ended.
-        seconds: Duration, seconds.
         hardware: Machine that it was trained on.
-        memory_gib: Most memory that was used.
         fold: Part of the data that validated, such as "1 of 5"; "" where they were not folded.
-        cases: The data.
         counts: Cases by class or role, where the log names none.
         remarks: Number of remarks of the check of the data.
         metrics: Scores of the last validation of the best checkpoint.
@@ -148,7 +127,6 @@ class RunCard:
         scores: Scores case by case at the end; None where the run was stopped before.
         further_scores: Scores of other splits, such as the test cases.
         curves: Picture of the training; None where it could not be drawn.
-        worst: Pictures of the worst cases.
     """
 
     name: str
@@ -206,10 +184,6 @@ def gather(
     """Put together what is known before anything is measured or drawn.
 
     Args:
-        folder: The run's.
-        best: The checkpoint's file.
-        checkpoint: Its content.
-        log: The run's.
         device: Device that it was trained on.
         numbers: Name of a case to "case 7".
     """

@@ -35,7 +35,6 @@ def card_scores(folder: Path, numbers: Mapping[str, str]) -> list[Scores]:
     """What was measured case by case, that of the validation cases first; empty where nothing was.
 
     Args:
-        folder: Folder of the run.
         numbers: Name of a case to "case 7".
     """
     try:

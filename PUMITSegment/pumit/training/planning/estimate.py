@@ -34,7 +34,6 @@ class Estimate:
     Attributes:
         seconds: Time from its start to its final validation.
         memory_gib: Memory of the GPU where it trains on one, else main memory.
-        disk_gib: Disk space in the output folder.
         sentence: All of it in words.
         parts: Seconds of each part.
     """
@@ -72,9 +71,6 @@ def time_parts(
     """What the parts of a run take, from what was measured of each.
 
     Args:
-        plan: Cases, split and patch.
-        cost: Measured cost of a step.
-        overlap: Overlap of windows in a validation.
         final_overlap: Overlap of windows in the final validation.
         flips: Whether that averages reflections.
         starting: Seconds until the cases are read.
@@ -140,12 +136,7 @@ def estimate_of(
     """The estimate of a run, or of several one after another.
 
     Args:
-        parts: Cost of its parts.
-        steps: Length and rhythm.
-        room: Memory and disk.
-        hardware: The machine.
         tried: The steps that were measured.
-        runs: Number of trainings.
     """
     free = hardware.memory_bytes if hardware.kind == "cpu" else hardware.device_bytes
     of = f" of {size_text(free)} free" if free is not None else ""

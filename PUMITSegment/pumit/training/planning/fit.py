@@ -35,14 +35,7 @@ FEW_STEPS = 100
 
 @dataclass(frozen=True)
 class Fitting:
-    """Steps that fit time and memory.
-
-    Attributes:
-        plan: Patch, batch, split and sizes.
-        schedule: Schedule of the recipe.
-        estimate: Estimate of time and memory.
-        notes: Notes for the user.
-    """
+    """Steps that fit time and memory."""
 
     plan: SegmentationPlan
     schedule: dict[str, Any]
@@ -62,10 +55,8 @@ def fit_to_machine(
     """Choose patch, batch and length by trying real steps.
 
     Args:
-        request: Preset and machine.
         recipe: All but patch, batch and schedule.
         keys: The same as its file will hold it.
-        data: Cases and classes.
         facts: Findings of the check of the data.
         reading_seconds: Seconds that reading all cases took.
 

@@ -37,7 +37,6 @@ def plan_training(
     Args:
         given: A recipe; it needs no more than `data`.
         resolve: Makes paths of its texts.
-        source: Its file's name, for messages.
         preset: One of `presets.NAMES`.
         goal: One of `GOALS`; None takes that of the recipe's task.
         device: "auto", "cpu", "cuda" or "cuda:1", if not what the recipe says.

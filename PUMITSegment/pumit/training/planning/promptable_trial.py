@@ -34,7 +34,6 @@ class ClickCost:
     """Measured costs of steps and clicks.
 
     Attributes:
-        step: Cost of a training step.
         opening_seconds: Time of opening a scan before its first click, per voxel.
         answering_seconds: Time of one structure, with all its clicks.
         scene_seconds: Time of a generated scan with its click.

@@ -36,7 +36,6 @@ class SegmentationCost:
     """Measured costs of steps and of a validation case.
 
     Attributes:
-        step: Cost of a training step.
         window_seconds: Time of the network on one window.
         preparing_seconds: Time of reading a case and bringing it onto the network's grid, per
             voxel of that grid.

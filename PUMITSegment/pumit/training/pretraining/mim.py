@@ -56,9 +56,7 @@ class MimTask(nn.Module):
     """Draw images, hide patches, and score the predicted tokens.
 
     Args:
-        network: The network to train.
         tokenizer: Turns images into soft tokens; it is not trained.
-        source: Draws images.
         mask_ratio: Share of patches that are hidden.
 
     Source:

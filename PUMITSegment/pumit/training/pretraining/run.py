@@ -29,11 +29,7 @@ REPEATED = (
 
 
 class PretrainingJob(TrainingJob):
-    """Pre-train by the objective of the recipe's network.
-
-    Args:
-        run: Recipe and circumstances.
-    """
+    """Pre-train by the objective of the recipe's network."""
 
     def __init__(self, run: TrainingRun) -> None:
         self.run = run

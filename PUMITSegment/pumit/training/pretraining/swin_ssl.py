@@ -105,7 +105,6 @@ class SwinSslTask(nn.Module):
     """Draw views of crops and score what the three heads say of them.
 
     Args:
-        network: The network to train.
         source: Draws upright crops, two at least: each is distinguished from the others.
 
     Source:

@@ -33,7 +33,6 @@ class TokenizerTraining(nn.Module):
     """The tokenizer and, where there is one, its discriminator, which are trained together.
 
     Args:
-        tokenizer: The tokenizer.
         discriminator: Its opponent, or None to train without.
 
     Attributes:
@@ -62,8 +61,6 @@ class TokenizerTask(nn.Module):
     discriminator with its weights held fixed.
 
     Args:
-        network: Network to train.
-        source: Draws images.
         loss: Weights of the terms.
         perceptual: Scores (reconstruction, image, anisotropy, generator), or None.
     """

@@ -47,7 +47,6 @@ class RealScans:
     scans, and one of its structures. So many scans of one kind do not crowd out the others.
 
     Args:
-        folder: Folder of cases.
         cases: Names of the cases to read.
         unlabelled: Further scans without labels.
         unlabelled_targets: Share of scenes whose targets are pieces of the image itself.
@@ -92,7 +91,6 @@ class RealScans:
         """Read a further scan without labels, by itself as of a patient.
 
         Args:
-            path: File or folder.
             series: SeriesInstanceUID, where the folder holds several.
 
         Raises:
@@ -299,8 +297,6 @@ def varied(
     Args:
         targets: Masks (D, H, W).
         wholes: Voxels of each structure as a whole; see `Scene.wholes`.
-        rng: Source of randomness.
-        generator: Random numbers for the parts.
 
     Returns:
         The masks, and the voxels of each as a whole; a part ends where it is cut.
@@ -342,10 +338,8 @@ def label_targets(
     """The drawn structure, and others that the field shows, each with its mask (D, H, W).
 
     Args:
-        scan: Scan with the structures.
         labels: Part of its label map that the field shows.
         value: The structure that was drawn.
-        rng: Source of randomness.
     """
     targets = []
     shown = set(np.unique(labels.numpy()).tolist())

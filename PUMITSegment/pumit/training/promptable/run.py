@@ -43,9 +43,6 @@ class PromptableJob(TrainingJob):
     In the output folder: `<name>.safetensors`, the best by Dice after one click less what is
     forgotten, `<name>_last`, and `validation.json` with Dice after each click for each case and
     class, of the initial model and of the best.
-
-    Args:
-        run: Recipe and circumstances.
     """
 
     ready: ClickPlan

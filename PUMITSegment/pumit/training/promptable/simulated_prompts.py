@@ -57,7 +57,6 @@ def click_in(
     Args:
         mask: Bool (D, H, W).
         ratio: Slice spacing over in-plane spacing; 0 in 2D.
-        rng: Source of randomness.
         deepest: Share of clicks in the deepest voxel of the largest piece.
         border: Share of clicks along its border; the others fall anywhere deeper than half.
 
@@ -109,7 +108,6 @@ def draw_box(
 
     Args:
         mask: Mask that it is drawn around.
-        rng: Source of randomness.
         guessed_depth: Share of boxes as one drawn on a slice becomes, as deep as somebody guessed.
         partial: Share of boxes that cut a part of their structure off.
     """

@@ -93,7 +93,6 @@ def region_pieces(
         image: Intensities of about [0, 1], shape (D, H, W).
         inside: Voxels within the scan.
         ratio: Slice spacing over in-plane spacing.
-        rng: Source of randomness.
     """
     labels = supervoxels(image, rng.uniform(0.7, 1.6), max(ratio, 1.0))
     scale = float(np.exp(rng.uniform(np.log(3.0), np.log(300.0))))

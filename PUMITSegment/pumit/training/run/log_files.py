@@ -28,8 +28,6 @@ class RunJournal:
 
     Args:
         folder: Folder of the run; exists.
-        name: Name of the model.
-        task: Kind of the training.
     """
 
     def __init__(self, folder: Path, *, name: str = "", task: str = "") -> None:
@@ -56,7 +54,6 @@ class RunJournal:
 
         Args:
             record: Values that JSON can hold.
-            prints: Whether for standard output too.
         """
         line = json.dumps(record)
         with self._lock:

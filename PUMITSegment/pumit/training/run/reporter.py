@@ -37,8 +37,6 @@ class RunReporter:
 
     Args:
         journal: Log and status files; only the first of several processes has one.
-        control: Source of commands.
-        clock: Clock of the run's time.
 
     Attributes:
         step: The one whose weights are validated, or were last.
@@ -70,8 +68,6 @@ class RunReporter:
 
         Args:
             before: Seconds that earlier parts of it took.
-            step: Steps done.
-            steps: Steps in all.
             other_clock_s: Seconds by the clock that is not the run's.
             is_processor: Whether the run's is that of the processor.
         """

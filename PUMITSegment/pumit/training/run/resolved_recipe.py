@@ -94,7 +94,6 @@ def full_recipe(keys: Mapping[str, Any], schedule: Schedule, planned: Mapping[st
 
     Args:
         keys: Keys as they were given.
-        schedule: Length and rates.
         planned: Further decisions, which replace the given values.
     """
     kept = whole_schedule(schedule, keys)
@@ -106,7 +105,6 @@ def whole_schedule(schedule: Schedule, keys: Mapping[str, Any]) -> dict[str, Any
     """A recipe's `schedule` with every value that there is.
 
     Args:
-        schedule: Length and rates.
         keys: Recipe that it belongs to. Epochs say how many steps there are, and how often it is
             validated, where the recipe does not.
     """
@@ -119,9 +117,7 @@ def recipe_to_follow(folder: Path, given: Mapping[str, Any], *, source: str) -> 
     """The recipe to follow: the one that a run in the folder began with, if there is one.
 
     Args:
-        folder: Folder of the run.
         given: The recipe that it is started with now, with a whole schedule.
-        source: Its file's name, for messages.
 
     Raises:
         CheckpointError: If it is another recipe than the one that the run began with, and the

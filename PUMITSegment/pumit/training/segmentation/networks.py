@@ -74,7 +74,6 @@ def patch_step(name: str, sizes: Mapping[str, Any]) -> Shape:
     its coarsest level, of which there should be several.
 
     Args:
-        name: Name of the network.
         sizes: Those that a recipe changes.
     """
     d, h, w = patch_divisor(name, sizes)
@@ -106,7 +105,6 @@ def fitted_sizes(
     recipe that says one of the sizes that belong together has said all of them.
 
     Args:
-        name: Name of the network.
         given: Sizes that the recipe changes.
         spacing_mm: Voxel size (d, h, w) that the network sees.
         depth: Slices of a usual case at that spacing, if known.
@@ -137,10 +135,8 @@ def network_sizes(
     """Sizes to build a network with.
 
     Args:
-        name: Name of the network.
         given: Those that a recipe changes, or that were fitted to the data.
         patch: Size of the network's patch (d, h, w), voxels.
-        channels: Image channels.
         classes: Output channels, the background counted in where it is one.
 
     Raises:

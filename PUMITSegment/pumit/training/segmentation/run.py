@@ -48,9 +48,6 @@ class SegmentationJob(TrainingJob):
 
     In the output folder: `<name>.safetensors`, the best by validation Dice, `<name>_last`, and
     `validation.json` with Dice, ASSD, HD and HD95 of the best for each case and class.
-
-    Args:
-        run: Recipe and circumstances.
     """
 
     ready: SegmentationPlan

@@ -98,8 +98,6 @@ class SegmentationValidation:
     Args:
         network: A network of the same sizes as the one that is trained, on its device.
         plan: Grid and intensities that it is trained on.
-        cases: Validation cases.
-        classes: Values of the label maps.
         overlap: Part that neighbouring windows share.
         averages_flips: Whether eight reflections are averaged.
 

@@ -111,7 +111,6 @@ def kidney(body: Body, side: int) -> list[int]:
     """Bark and pyramids around a hollow, in its fat.
 
     Args:
-        body: Trunk to paint on.
         side: 1 for the left, -1 for the right.
     """
     g = body.grid.generator
