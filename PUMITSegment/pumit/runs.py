@@ -90,7 +90,7 @@ class RunStatus:
 
 
 def is_process_alive(pid: int, host: str, mark: str | None, updated: float) -> bool:
-    """Whether the process that wrote a status is still running.
+    """Return whether the process that wrote a status is still running.
 
     Args:
         mark: `process_mark` of the process, or None.

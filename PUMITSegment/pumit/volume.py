@@ -179,7 +179,7 @@ class Volume:
         return np.asarray(steps / np.asarray(self.spacing_mm))
 
     def contains(self, point_lps: Sequence[float]) -> bool:
-        """Whether a world point lies inside the grid, voxel borders included.
+        """Return whether a world point lies inside the grid, voxel borders included.
 
         A planar image has no thickness of its own: any position along its normal counts.
         """

@@ -192,7 +192,7 @@ def _device(device: str) -> str:
 
 
 def predictor_for(settings: BatchSettings) -> Answerer:
-    """What answers under these settings; its model is read once in a process."""
+    """Return what answers under these settings; its model is read once in a process."""
     with _loading:
         return _answerer(settings)
 

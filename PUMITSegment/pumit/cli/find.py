@@ -90,7 +90,7 @@ def find_in(
 
 
 def meaning_of(found: FoundStructure) -> SegmentTerminology:
-    """What was found, in codes; of both sides together that of the pair."""
+    """Return codes of what was found; of both sides together that of the pair."""
     from pumit.export.classes import class_terminology
     from pumit.structures.names import requested_structure
 

@@ -168,7 +168,7 @@ def unpack_labels(content: bytes, shape: tuple[int, int, int]) -> tuple[dict[str
 def _placed(
     bounds: Any, inside: Array | None, shape: tuple[int, int, int]
 ) -> npt.NDArray[np.unsignedinteger[Any]]:
-    """What fills a box of a grid that is 0 elsewhere; without a box nothing does."""
+    """Return a function that puts a box into a grid of 0; without a box it changes nothing."""
     if bounds is None:
         return np.zeros(shape, dtype=np.uint8)
     if inside is None or inside.dtype.kind != "u":

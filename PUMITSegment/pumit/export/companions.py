@@ -34,7 +34,7 @@ class Companions:
         return _beside(result, ".manifest.json") if self.has_manifest else None
 
     def are_there(self, result: Path) -> bool:
-        """Whether a result and all of its companions exist."""
+        """Return whether a result and all of its companions exist."""
         paths = (result, self.statistics_path(result), self.manifest_path(result))
         return all(path is None or path.exists() for path in paths)
 

@@ -84,7 +84,7 @@ def write_labels(labels: Labels, volume: Volume, path: str | Path) -> None:
 
 
 def _is_whole(path: Path, size: int) -> bool:
-    """Whether a file holds `size` bytes of voxels; ITK's NIfTI writer reports no short write."""
+    """Return whether a file holds `size` bytes of voxels; ITK's writer reports no short write."""
     if not path.name.endswith((".nii", ".nii.gz")):
         return True
     if path.suffix == ".nii":

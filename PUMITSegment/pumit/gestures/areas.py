@@ -191,7 +191,7 @@ def _distance(mask: Mask, size: tuple[float, ...]) -> Floats:
 
 
 def _seen(mask: Mask, across: int, is_filled: bool) -> Mask:
-    """What of an area is seen along an axis."""
+    """Return what of an area is seen along an axis."""
     flat = mask.any(axis=across)
     return np.asarray(ndimage.binary_fill_holes(flat) if is_filled else flat, dtype=bool)
 

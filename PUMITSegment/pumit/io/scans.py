@@ -127,7 +127,7 @@ def _is_volume(path: Path) -> bool:
 
 
 def _is_segmentation(path: Path) -> bool:
-    """Whether a file is called as Slicer calls segmentations."""
+    """Return whether a file is called as Slicer calls segmentations."""
     return _stem(path).lower().endswith(".seg")
 
 

@@ -54,7 +54,7 @@ class BundleNode:
 
 
 def is_bundle(path: Path) -> bool:
-    """Whether a file is called as a bundle is."""
+    """Return whether a file is called as a bundle is."""
     return path.name.lower().endswith(SUFFIX)
 
 

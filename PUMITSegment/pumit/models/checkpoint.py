@@ -179,7 +179,7 @@ def read_recipe(path: Path) -> tuple[dict[str, Any], str]:
 
 
 def is_ours(path: Path) -> bool:
-    """Whether a file is a checkpoint with a recipe of ours, or damaged, which its reader says."""
+    """Return whether a file is a checkpoint with our recipe, or damaged, which its reader says."""
     try:
         with safe_open(str(path), framework="np") as handle:
             return "recipe" in (handle.metadata() or {})

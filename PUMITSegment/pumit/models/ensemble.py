@@ -25,7 +25,7 @@ FEWEST = 2
 
 
 def is_ensemble(recipe: Mapping[str, Any]) -> bool:
-    """Whether a model is made of several."""
+    """Return whether a model is made of several."""
     return recipe.get("network") == NETWORK
 
 

@@ -39,7 +39,7 @@ def quantised(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def is_quantised(names: Mapping[str, Any]) -> bool:
-    """Whether any of the named tensors has scales."""
+    """Return whether any of the named tensors has scales."""
     return any(name.endswith(SCALE) for name in names)
 
 

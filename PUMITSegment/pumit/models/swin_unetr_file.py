@@ -51,7 +51,7 @@ class SwinFile:
 
 
 def is_public_file(path: Path) -> bool:
-    """Whether a file holds another program's weights: a pickle, or tensors without our recipe."""
+    """Return whether a file is another program's: a pickle, or tensors without our recipe."""
     if not path.is_file():
         return False
     if is_pickle(path):
@@ -162,7 +162,7 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def _bundle(path: Path) -> dict[str, Any]:
-    """What the bundle of a file says of itself: <bundle>/models/model.pt."""
+    """Return the metadata of a file's bundle: <bundle>/models/model.pt."""
     metadata = path.parent.parent / "configs" / "metadata.json"
     try:
         content = json.loads(metadata.read_text(encoding="utf-8"))

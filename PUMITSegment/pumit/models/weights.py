@@ -62,7 +62,7 @@ def require_kind(recipe: dict[str, Any], file: str, kind: ModelKind) -> None:
 
 
 def not_finite(file: str) -> CheckpointError:
-    """What is wrong with weights that are not finite."""
+    """Return what is wrong with weights that are not finite."""
     return CheckpointError(
         f"{file} holds weights that are not finite numbers: its training failed; "
         "use an earlier checkpoint."

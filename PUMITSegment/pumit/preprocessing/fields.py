@@ -244,7 +244,7 @@ def _averaged(array: Floats, pool: Sequence[int]) -> Floats:
 
 
 def level_bytes(shape: tuple[int, ...], spacing_mm: tuple[float, float, float]) -> int:
-    """What all coarser levels of a volume take, bytes, before any of them is made.
+    """Return the bytes that all coarser levels of a volume will take.
 
     Args:
         shape: Grid (d, h, w).

@@ -42,7 +42,7 @@ _WORDS = {"CT": "CT", "MR": "MR", "PT": "PET", "US": "ultrasound"}
 
 
 def modality_of_scan(volume: Volume) -> str:
-    """What made a scan, as DICOM writes it: by its header, else CT by its units; or empty."""
+    """Return the modality in DICOM's terms: by the header, else CT by its units; or empty."""
     if volume.source is not None and volume.source.files:
         from pumit.io.dicom.files import first_value, read_header
 
@@ -58,7 +58,7 @@ def modality_of_scan(volume: Volume) -> str:
 
 
 def _is_hounsfield(array: npt.NDArray[Any]) -> bool:
-    """Whether intensities are Hounsfield units: air, or fat and soft tissue where CT has them."""
+    """Return whether intensities are Hounsfield units: air, or fat and soft tissue as in CT."""
     if array.dtype.kind not in "if":
         return False
     if float(array.min()) <= _HOUNSFIELD_AIR:
@@ -162,7 +162,7 @@ class ModelSource(Protocol):
         """The automatic model of this name."""
 
     def tokenizer(self) -> Tokenizer:
-        """What tells whether a scan looks odd."""
+        """Return the tokenizer, which tells whether a scan looks odd."""
 
 
 @dataclass

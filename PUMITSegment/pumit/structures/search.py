@@ -121,7 +121,7 @@ def _all_of(parts: Sequence[RequestedStructure], card: ModelCard) -> Candidate |
 def usable_candidates(
     text: str, cards: Sequence[ModelCard], *, model: str | None = None
 ) -> tuple[RequestedStructure, list[Candidate]]:
-    """What a text asks for, and the models that may be used to find it, the best first.
+    """Return what a text asks for, and the models that may be used to find it, best first.
 
     Arguments and errors are those of `known_candidates` and `accepted`.
     """
@@ -148,7 +148,7 @@ def accepted(requested: RequestedStructure, candidates: Sequence[Candidate]) -> 
 def known_candidates(
     text: str, cards: Sequence[ModelCard], *, model: str | None = None
 ) -> tuple[RequestedStructure, list[Candidate]]:
-    """What a text asks for, and the models that know it, the best first.
+    """Return what a text asks for, and the models that know it, best first.
 
     Args:
         text: Text as `requested_structure` reads it.

@@ -158,7 +158,7 @@ def job_of(task: str) -> Callable[[TrainingRun], TrainingJob]:
 
 
 def _has_model(folder: Path) -> bool:
-    """Whether a validation has found a best model of the run in a folder."""
+    """Return whether a validation has found a best model of the run in a folder."""
     status = read_status(folder)
     if status is None or status.best_step is None or not status.model:
         return False

@@ -54,7 +54,7 @@ def read_segmentation(keys: Mapping[str, Any], source: str) -> SegmentationRecip
 
 
 def problem_of(text: str) -> str:
-    """What is wrong with a recipe's text, in a sentence; "" where nothing is."""
+    """Return what is wrong with a recipe's text, in a sentence; "" where nothing is."""
     try:
         keys = yaml.safe_load(text)
         if not isinstance(keys, Mapping):

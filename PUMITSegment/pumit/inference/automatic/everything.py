@@ -101,7 +101,7 @@ class _MaskBox:
         return int((self.window(start, stop) & other.window(start, stop)).sum())
 
     def repeats(self, better: _MaskBox, settings: EverythingSettings) -> bool:
-        """Whether it overlaps a better mask, or lies mostly within it."""
+        """Return whether it overlaps a better mask, or lies mostly within it."""
         both, size = self.shared(better), self.size
         is_same = both / (size + better.size - both) >= settings.max_overlap
         return is_same or both / size > settings.max_inside
@@ -176,7 +176,7 @@ def segment_everything(
 
 
 def body_mask(solver: PromptSolver) -> Mask:
-    """What is not air, (d, h, w): brighter than Otsu's threshold, holes of each slice filled."""
+    """Return what is not air, (d, h, w): brighter than Otsu's threshold, slices' holes filled."""
     array = solver.pyramid.array
     step = max(1, round((array.size / _BODY_VOXELS) ** (1 / 3)))
     steps = tuple(min(step, max(1, n // 8)) for n in array.shape)

@@ -277,7 +277,7 @@ def network_image(
     box: tuple[slice, slice, slice] | None = None,
     channel: int = 0,
 ) -> tuple[Tensor, tuple[int, int, int]]:
-    """What a network sees of a volume, in training as in prediction.
+    """Return what a network sees of a volume, in training as in prediction.
 
     Args:
         axes: The network's axes in the volume.

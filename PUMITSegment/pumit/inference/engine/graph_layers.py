@@ -67,7 +67,7 @@ class GraphLayers:
         return self._weights[name]
 
     def has(self, name: str) -> bool:
-        """Whether the network has a parameter of that name."""
+        """Return whether the network has a parameter of that name."""
         return name in self._weights
 
     def _biased(self, x: Node, name: str, extra: Floats | float = 0.0) -> Node:

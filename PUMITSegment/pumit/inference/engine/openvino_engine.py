@@ -120,7 +120,7 @@ class GraphFeatures:
 
     @property
     def nbytes(self) -> int:
-        """What it takes in memory, bytes."""
+        """Memory that it takes, bytes."""
         arrays = [self.full, self.half, self.quarter, self.tokens, self.places]
         arrays += [] if self.classes is None else [self.classes]
         return sum(array.nbytes for array in arrays) + self.maps.nbytes
@@ -382,7 +382,7 @@ class OpenVinoEngine:
 
 @cache
 def _machine_and_code(core: openvino.Core) -> tuple[str, ...]:
-    """What compiled graphs depend on, besides weights and sizes."""
+    """Return what compiled graphs depend on apart from weights and sizes."""
     code = hashlib.sha256()
     for module in (decoder_code, encoder_code, layers_code):
         code.update(inspect.getsource(module).encode())

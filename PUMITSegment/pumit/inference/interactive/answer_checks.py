@@ -56,7 +56,7 @@ def box_fit(mask: npt.NDArray[np.bool_], where: Field, box: Box) -> float:
 
 
 def box_bonus(answers: Floats, where: Field, box: Box, weights: BoxWeights) -> Floats:
-    """What speaks for each answer to a box: that the others are the same, and that it fits.
+    """Return a bonus for each answer to a box: for agreement with the others, and for its fit.
 
     Boxes are drawn around a structure, and often loosely: to reach beyond one is a graver fault
     than not to fill it. Still, around the wall of a heart the cavity does not fill it. Around the
@@ -201,7 +201,7 @@ def contradicted(mask: npt.NDArray[np.bool_], where: Field, prompts: IndexPrompt
 
 
 def covers(where: Field, indices: npt.NDArray[np.float64]) -> bool:
-    """Whether all indices lie in a field."""
+    """Return whether all indices lie in a field."""
     at = where.to_field(indices)
     return bool(((at > -0.5) & (at < np.asarray(where.shape) - 0.5)).all())
 

@@ -121,7 +121,7 @@ def follow_click(
 
 
 def far_bonus(before: Floats, place: npt.ArrayLike, slice_ratio: float) -> np.float32:
-    """What is added to the logits that answer a click, by its distance from the earlier answer.
+    """Return what a click's logits gain by their distance from the earlier answer.
 
     Args:
         before: Earlier answer, logits (D, H, W).
@@ -337,7 +337,7 @@ def _depth(
 
 
 def _is_in_sight(patch: LogitBox, where: Field) -> bool:
-    """Whether a field holds any of an answer, even what is thinner than its voxels."""
+    """Return whether a field holds any of an answer, even what is thinner than its voxels."""
     low, high = (np.asarray(bound) - patch.start for bound in where.bounds())
     first = np.ceil(low).astype(int).clip(0)
     stop = (np.floor(high).astype(int) + 1).clip(0)

@@ -132,7 +132,7 @@ class InteractiveSession(PromptedSession):
 
     @property
     def kept_bytes(self) -> int:
-        """What prompts and answers take in memory, bytes."""
+        """Memory of prompts and answers, bytes."""
         return self._history.nbytes + sum(answer.nbytes for answer in self._answers.values())
 
     @property
@@ -151,7 +151,7 @@ class InteractiveSession(PromptedSession):
 
     @property
     def solver(self) -> PromptSolver:
-        """What answers on the present volume, with its embeddings.
+        """Solver of the present volume, with its embeddings.
 
         Raises:
             VolumeError: If none is set.

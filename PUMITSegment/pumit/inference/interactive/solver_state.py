@@ -66,7 +66,7 @@ class SolverState:
 
     @cached_property
     def nbytes(self) -> int:
-        """What it takes in memory, bytes, once it is complete."""
+        """Memory that it takes, bytes, once it is complete."""
         views = [*self.views, *self.others]
         arrays = [view.logits for view in views if view.logits is not None]
         return storage_bytes(arrays if self.patch is None else [*arrays, self.patch.logits])

@@ -165,7 +165,7 @@ def require_all_parts(found: LabelObject) -> str:
 
 @lru_cache(maxsize=16)  # a case asks what its zip holds before and after it reads the scan
 def _objects_of_zip(path: Path, modified: int, size: int) -> tuple[LabelObject, ...]:
-    """What a zip holds, as long as it stays as it is."""
+    """Return the objects in a zip, read once as long as it stays as it is."""
     with parsing("DICOM zip"), unpack_dicom_zip(path) as folder:
         found = (read_label_object(file) for file in _label_files(Path(folder)))
         return tuple(joined(item for item in found if item is not None))

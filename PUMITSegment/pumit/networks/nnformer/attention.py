@@ -57,7 +57,7 @@ class _WindowedAttention(nn.Module):
         return self.projection(layout.join(out.transpose(1, 2).flatten(2)))
 
     def _mask(self, q: Tensor, layout: WindowLayout) -> Tensor:
-        """What is added to the logits, (1 or B * windows, heads, N, N)."""
+        """Return what is added to the logits, (1 or B * windows, heads, N, N)."""
         bias = self.bias(layout.window).to(q.dtype)[None]  # (1, heads, N, N)
         allowed = layout.allowed(q.device, wraps=self.sizes.official_unmasked_shift)
         if allowed is None:

@@ -167,7 +167,7 @@ def tables_for(
 
 
 def field_stride(patch: Sequence[int], merges: Sequence[Sequence[int]]) -> Grid:
-    """What a field is a multiple of along (d, h, w).
+    """Return the numbers that a field's axes (d, h, w) are multiples of.
 
     The grid before the last merge is of whole tokens; the last one is rounded where it is odd, as
     that of the 14 slices of ACDC is.

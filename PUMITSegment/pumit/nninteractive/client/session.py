@@ -323,7 +323,7 @@ def _is_positive(prompt: Prompt) -> bool:
 
 
 def _image_of(volume: Volume, channel: int) -> Array:
-    """What is sent of a volume: one channel, (D, H, W), in a type that the server computes with.
+    """Return the array to send: one channel, (D, H, W), in a type that the server computes with.
 
     Raises:
         VolumeError: If nothing can be distinguished in it.

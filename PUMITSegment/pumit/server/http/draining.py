@@ -37,7 +37,7 @@ class Draining:
             self._begun_at = self._clock()
 
     def is_over(self, *, sessions: int, in_flight: int) -> bool:
-        """Whether the server may leave now.
+        """Return whether the server may leave now.
 
         Args:
             in_flight: Requests that are not answered yet.

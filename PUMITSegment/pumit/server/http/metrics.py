@@ -35,7 +35,7 @@ class DoneJob(Protocol):
 
     @property
     def kind(self) -> str:
-        """What it was: `click`, `volume`, ..."""
+        """Kind of job: `click`, `volume`, ..."""
 
     @property
     def outcome(self) -> str:

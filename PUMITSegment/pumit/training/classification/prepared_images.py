@@ -124,7 +124,7 @@ def keep_prepared(
 
 
 def _mark(cases: Cases, form: ClassifierInput) -> str:
-    """What changes when a file or the form does."""
+    """Return a mark that changes when a file or the form does."""
     stats = [path.stat() for path in cases.files]
     files = [(str(p), s.st_size, s.st_mtime_ns) for p, s in zip(cases.files, stats, strict=True)]
     facts = [form.as_recipe(), list(cases.names), files]

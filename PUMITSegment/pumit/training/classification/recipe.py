@@ -43,7 +43,7 @@ def read_data(recipe: ClassificationRecipe, run: TrainingRun) -> ClassificationD
 def form_of(
     recipe: ClassificationRecipe, sizes: Mapping[str, Any], is_stored: bool
 ) -> ClassifierInput:
-    """What the network sees of an image.
+    """Return the form of an image that the network sees.
 
     Args:
         sizes: Sizes of the network: `in_channels`, `fixed_patch`, and `position_table`, whose

@@ -130,7 +130,7 @@ class ClassificationJob(TrainingJob):
         )
 
     def content(self) -> dict[str, Any]:
-        """What `pumit predict` needs."""
+        """Return what `pumit predict` needs."""
         return {
             "name": self.run.name,
             "version": str(self.recipe.version),
@@ -143,7 +143,7 @@ class ClassificationJob(TrainingJob):
         }
 
     def training_facts(self, trial: Trial) -> dict[str, Any]:
-        """What of the recipe another person should know, and how many cases of each class."""
+        """Return what of the recipe others should know, and how many cases of each class."""
         origin = self._origin()
         return {
             **self.recipe.named(*REPEATED),
@@ -217,7 +217,7 @@ class ClassificationJob(TrainingJob):
         return network
 
     def _origin(self) -> dict[str, str]:
-        """What the training begins with, for the checkpoint; empty for random weights."""
+        """Return what the training begins with, for the checkpoint; empty for random weights."""
         model = self.recipe.initial or self.recipe.eva02
         if model is None:
             return {}

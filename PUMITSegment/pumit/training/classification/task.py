@@ -102,7 +102,7 @@ class ClassificationTask(nn.Module):
         return self._draw(da0, generator, shared)
 
     def worker_draw(self) -> Draw:
-        """What draws the same in worker processes, without the network."""
+        """Return what draws the same in worker processes, without the network."""
         return self._draw
 
     def parameter_groups(self, schedule: Schedule) -> list[dict[str, Any]]:

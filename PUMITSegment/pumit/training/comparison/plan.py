@@ -49,7 +49,7 @@ class Training:
 
     @property
     def title(self) -> str:
-        """What it is called in messages."""
+        """Title in messages."""
         return f"{self.network.name}, seed {self.seed}"
 
     @property

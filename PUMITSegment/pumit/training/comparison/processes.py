@@ -135,7 +135,7 @@ def end_orphan(folder: Path) -> None:
 
 
 def _error_message(status: int, output: str) -> str:
-    """What a process that ended has to complain of, in a line."""
+    """Return the error of a process that ended, in a line."""
     if status == 0:
         return ""
     if status < 0:

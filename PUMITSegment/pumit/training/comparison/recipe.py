@@ -32,7 +32,7 @@ class Comparison:
 
     @property
     def schedule(self) -> dict[str, Any]:
-        """What all networks share of it, whole."""
+        """Part that all networks share, with its defaults."""
         recipe = self.recipe
         ends = {} if recipe.seconds is None else {"seconds": recipe.seconds, "steps": FOREVER}
         schedule = {

@@ -72,13 +72,13 @@ class TrainingRow:
 
 
 def is_finished(folder: Path) -> bool:
-    """Whether a training has ended and was judged."""
+    """Return whether a training has ended and was judged."""
     status = read_status(folder)
     return status is not None and status.state == "finished" and (folder / VALIDATION).is_file()
 
 
 def read_row(training: Training, folder: Path) -> TrainingRow:
-    """What a finished training came to.
+    """Read the result of a finished training.
 
     Args:
         training: Training that the results are of.

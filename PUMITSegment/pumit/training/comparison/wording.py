@@ -28,7 +28,7 @@ def budget_words(schedule: Mapping[str, Any]) -> str:
 
 
 def introduction(comparison: Comparison, facts: Mapping[str, Any]) -> list[str]:
-    """What was done, for who reads nothing else."""
+    """Return what was done, for a reader of nothing else."""
     networks, seeds = len(comparison.recipe.networks), len(comparison.recipe.seeds)
     training, validation = len(facts["training"]), len(facts["validation"])
     again = "once" if seeds == 1 else f"{seeds} times with different seeds"
@@ -70,7 +70,7 @@ def about_data(facts: Mapping[str, Any]) -> Table:
 
 
 def about_networks(comparison: Comparison) -> Table:
-    """What each network has of its own."""
+    """Return a table of how the networks differ."""
     rows = []
     for network in comparison.recipe.networks:
         own = [f"{key} {value}" for key, value in network.schedule.named().items()]

@@ -100,7 +100,7 @@ def _channel_count(facts: Sequence[CaseFacts], data: LabelledSet) -> int:
 
 
 def disagreements(facts: Sequence[CaseFacts], data: LabelledSet) -> list[CaseProblem]:
-    """What cases contradict each other in, and keeps them from being trained on together.
+    """Return contradictions of cases that keep them from being trained on together.
 
     Args:
         facts: Cases that can be read.
@@ -136,7 +136,7 @@ def missing_classes_text(classes: Sequence[str]) -> str:
 
 
 def doubtful(facts: Sequence[CaseFacts], classes: Sequence[str]) -> list[CaseProblem]:
-    """What may be right and is worth a look.
+    """Return what may be right and is worth a look.
 
     Args:
         facts: Cases that can be read.

@@ -13,7 +13,7 @@ from pumit.training.data.split import Split
 
 
 def data_record(data: LabelledSet, split: Split, facts: DataFacts) -> dict[str, Any]:
-    """What the log of a run says of its data.
+    """Return the log's record of a run's data.
 
     Args:
         facts: Findings of the check of the data.
@@ -48,7 +48,7 @@ def settled_data(given: Mapping[str, Any], data: LabelledSet, split: Split) -> d
 
 
 def fingerprints(facts: Sequence[CaseFacts], classes: Sequence[str]) -> list[dict[str, Any]]:
-    """What the log of a run says of each case, so that its data can be recognised."""
+    """Return the log's record of each case, so that its data can be recognised."""
     return [
         {
             "case": fact.name,

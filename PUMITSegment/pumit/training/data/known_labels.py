@@ -58,7 +58,7 @@ def _drawn(
     classes: Sequence[ClassValue],
     given: Sequence[str] | Literal["all"] | None,
 ) -> tuple[bool, ...] | None:
-    """Whether each class was drawn: as the user says, else as the labels tell."""
+    """Return whether each class was drawn: as the user says, else as the labels tell."""
     if given is None:
         return told
     if given == "all":

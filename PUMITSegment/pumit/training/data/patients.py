@@ -70,7 +70,7 @@ def guessed_pattern(names: Sequence[str]) -> str | None:
 
 
 def about_guess(groups: Groups) -> str:
-    """What to tell of patients that were read off the names."""
+    """Return what to tell of patients that were read off the names."""
     several = {patient: cases for patient, cases in groups.items() if len(cases) > 1}
     shown = [f"{p} ({', '.join(c[:SHOWN])})" for p, c in list(several.items())[:SHOWN]]
     more = f" and {len(several) - SHOWN} more" if len(several) > SHOWN else ""

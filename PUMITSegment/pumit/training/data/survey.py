@@ -271,7 +271,7 @@ class DataSurvey:
         return class_colors([c.label for c in self.classes])
 
     def summary(self) -> SetReport:
-        """What all cases together show; after all reports."""
+        """Return the facts of all cases together; call it after all reports."""
         classes, proposal = self.classes, self._proposal
         names = [c.label.name for c in classes]
         late = self._late(names)
@@ -354,7 +354,7 @@ class DataSurvey:
         ]
 
     def _drawn_of(self, fact: CaseFacts, names: list[str]) -> tuple[bool, ...] | None:
-        """Whether each class of the whole set was drawn in a case; None for all."""
+        """Return whether each class of the whole set was drawn in a case; None for all."""
         if fact.name not in self._drawn:
             return fact.drawn
         there = {plain_name(name) for name in self._drawn[fact.name]}

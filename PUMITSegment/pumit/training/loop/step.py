@@ -174,7 +174,7 @@ class Step:
             )
 
     def _about_loss(self, losses: Sequence[float], cases: Sequence[list[str]]) -> str:
-        """What to say of a loss that is not finite."""
+        """Describe a loss that is not finite."""
         bad = [c for loss, c in zip(losses, cases, strict=True) if not math.isfinite(loss)]
         if not bad:
             return f"{self._here}: the loss of another process is not finite. {self.run.kept}"

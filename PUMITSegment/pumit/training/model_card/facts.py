@@ -138,7 +138,7 @@ def class_facts(model: Mapping[str, Any]) -> tuple[ClassFact, ...]:
 
 
 def segmentation_scores(content: Mapping[str, Any], numbers: Mapping[str, str]) -> Scores:
-    """What `validation.json` of a segmentation run says, or of one that learnt to be clicked on."""
+    """Return the scores in `validation.json` of a segmentation run, also one trained for clicks."""
     if any("clicks" in row for row in content["rows"]):
         return click_scores(content, numbers)
     rows = [MetricRow(**row) for row in content["rows"]]
@@ -155,7 +155,7 @@ def segmentation_scores(content: Mapping[str, Any], numbers: Mapping[str, str]) 
 
 
 def click_scores(content: Mapping[str, Any], numbers: Mapping[str, str]) -> Scores:
-    """What `validation.json` of a promptable run says."""
+    """Return the scores in `validation.json` of a promptable run."""
     rows = content["rows"]
     means: dict[str, dict[str, Mean]] = {}
     by_case: dict[str, dict[str, float | None]] = {}

@@ -241,7 +241,7 @@ def _preceding(folder: Path) -> tuple[tuple[str, int, float], ...]:
 
 
 def numbers_of(log: RunLog) -> dict[str, str]:
-    """What the card calls each case of a log."""
+    """Return the card's number of each case of a log."""
     names = [n for role in ("training", "validation", "test") for n in log.data.get(role, ())]
     return case_numbers([str(name) for name in names])
 
@@ -312,7 +312,7 @@ def _is_stopped(log: RunLog, schedule: Mapping[str, Any], planned: int) -> bool:
 
 
 def hardware_of(device: torch.device) -> str:
-    """What a network is trained on here, without the name of the machine."""
+    """Return the hardware that trains here, without the name of the machine."""
     threads = torch.get_num_threads()
     if device.type == "cuda":
         return str(torch.cuda.get_device_properties(device).name)
@@ -321,7 +321,7 @@ def hardware_of(device: torch.device) -> str:
 
 
 def processor_title() -> str:
-    """What the processor of this machine is called by who made it."""
+    """Return the maker's name of this machine's processor."""
     processor = platform.processor() or platform.machine()
     if _CPU_INFO.is_file():
         lines = _CPU_INFO.read_text(encoding="utf-8", errors="replace").splitlines()

@@ -55,7 +55,7 @@ def grid_shape(fact: CaseFacts, plan: SegmentationPlan) -> Shape:
 
 
 def chosen_facts(plan: SegmentationPlan, names: Sequence[str]) -> list[CaseFacts]:
-    """What was found in some of the cases."""
+    """Return the facts of some of the cases."""
     return [fact for fact in plan.facts.cases if fact.name in set(names)]
 
 
@@ -68,7 +68,7 @@ def time_parts(
     flips: bool,
     starting: float,
 ) -> TimeParts:
-    """What the parts of a run take, from what was measured of each.
+    """Return the seconds of a run's parts, from what was measured of each.
 
     Args:
         final_overlap: Overlap of windows in the final validation.
@@ -113,7 +113,7 @@ def memory_bytes(plan: SegmentationPlan, cost: SegmentationCost) -> tuple[int, i
 
 
 def disk_bytes(plan: SegmentationPlan, cost: SegmentationCost) -> int:
-    """What the output folder grows to, while a checkpoint is replaced."""
+    """Return the largest size of the output folder, while a checkpoint is replaced."""
     training = [grid_shape(f, plan) for f in chosen_facts(plan, plan.split.training)]
     prepared = sum(map(math.prod, training)) * (4 * plan.plan.channels + 1)
     # To go on: weights, average and two moments of AdamW, old and new; models in half precision.

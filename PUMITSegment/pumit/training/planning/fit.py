@@ -118,7 +118,7 @@ class _Search:
         return voxels if fitting > voxels and self._has_shrunk else fitting
 
     def result(self) -> Fitting:
-        """What fits best."""
+        """Return what fits best."""
         if self.kept is None:
             raise TrainingError(
                 "Even the smallest step does not fit into the memory that is free; close other "

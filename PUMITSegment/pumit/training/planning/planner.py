@@ -67,7 +67,7 @@ def plan_training(
 
 
 def _goal(given: Mapping[str, Any], goal: str | None, source: str) -> str:
-    """What is to be learnt."""
+    """Return what is to be learnt."""
     tasks = {task: name for name, task in GOALS.items()}
     if goal is None:
         task = task_of(given)

@@ -50,7 +50,7 @@ class ClickCost:
 
 
 def read_click_cost(found: Mapping[str, Any]) -> ClickCost:
-    """What a trial's answer says."""
+    """Read a trial's answer."""
     known = {field.name: found[field.name] for field in fields(ClickCost)}
     return ClickCost(**{**known, "step": StepCost(**found["step"])})
 

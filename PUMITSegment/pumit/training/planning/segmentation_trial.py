@@ -55,7 +55,7 @@ class SegmentationCost:
 
 
 def read_cost(found: dict[str, Any]) -> SegmentationCost:
-    """What a trial's answer says."""
+    """Read a trial's answer."""
     known = {field.name: found[field.name] for field in fields(SegmentationCost)}
     return SegmentationCost(**{**known, "step": StepCost(**found["step"])})
 

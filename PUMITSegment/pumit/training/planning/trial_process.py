@@ -44,7 +44,7 @@ class TrialProcess:
         self.close()
 
     def run(self, request: dict[str, Any]) -> dict[str, Any]:
-        """What a planned training costs.
+        """Measure what a planned training costs.
 
         Args:
             request: See `trial.answer`.

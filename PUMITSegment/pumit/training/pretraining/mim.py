@@ -83,7 +83,7 @@ class MimTask(nn.Module):
         return draw_masked(self.source, self.mask_ratio, da0, generator, shared)
 
     def worker_draw(self) -> Draw:
-        """What draws in worker processes."""
+        """Return what draws in worker processes."""
         return partial(draw_masked, self.source, self.mask_ratio)
 
     def forward(self, batch: ImageBatch) -> dict[str, Tensor]:

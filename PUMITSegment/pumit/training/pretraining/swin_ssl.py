@@ -124,7 +124,7 @@ class SwinSslTask(nn.Module):
         return draw_views(self.source, self.network.in_channels, da0, generator, shared)
 
     def worker_draw(self) -> Draw:
-        """What draws in worker processes."""
+        """Return what draws in worker processes."""
         return partial(draw_views, self.source, self.network.in_channels)
 
     def forward(self, batch: ViewBatch) -> dict[str, Tensor]:

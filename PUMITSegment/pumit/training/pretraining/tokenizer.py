@@ -84,7 +84,7 @@ class TokenizerTask(nn.Module):
         return self.source.draw(da0, generator, shared)
 
     def worker_draw(self) -> Draw:
-        """What draws in worker processes."""
+        """Return what draws in worker processes."""
         return self.source.draw
 
     def parameter_groups(self, schedule: Any) -> list[dict[str, Any]]:

@@ -257,7 +257,7 @@ def share_of_field(generator: torch.Generator) -> float:
 
 
 def case_index(folder: Path) -> dict[str, dict[str, object]]:
-    """What `index.json` in a folder of cases, or next to it, says of each case; else nothing."""
+    """Read what `index.json` in or next to a folder of cases says of each; else nothing."""
     for place in (folder / "index.json", folder.parent / "index.json"):
         if place.is_file():
             found = json.loads(place.read_text(encoding="utf-8-sig"))
@@ -272,7 +272,7 @@ def data_set_of(case: str) -> str:
 
 
 def part_of(mask: Tensor, generator: torch.Generator) -> Tensor:
-    """What lies on one side of a random plane through a random voxel of a mask (D, H, W)."""
+    """Return what is on one side of a random plane through a random voxel of a mask (D, H, W)."""
     at = torch.nonzero(mask)
     if len(at) == 0:
         return mask

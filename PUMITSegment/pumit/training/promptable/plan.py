@@ -179,7 +179,7 @@ def validating(plan: ClickPlan, device: torch.device) -> Segmenter:
 
 
 def build_validation(plan: ClickPlan, device: torch.device) -> ClickValidation:
-    """What clicks on the validation cases."""
+    """Return what clicks on the validation cases."""
     facts = {fact.name: fact for fact in plan.facts.cases}
     names, classes = plan.split.validation, plan.data.classes
     validated = validated_structures(facts, names, classes, plan.recipe.validation.answers)

@@ -121,7 +121,7 @@ class PromptableJob(TrainingJob):
         return merge_adapters(state)
 
     def content(self) -> dict[str, Any]:
-        """What `load_segmenter` needs."""
+        """Return what `load_segmenter` needs."""
         return {
             "name": self.run.name,
             "version": str(self.recipe.version),

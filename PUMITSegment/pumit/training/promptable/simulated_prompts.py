@@ -150,7 +150,7 @@ def one_click(target: Mask, ratio: float, rng: Rng) -> PromptState:
 
 
 def first_prompts(target: Mask, ratio: float, rng: Rng) -> PromptState:
-    """What the user starts with: a click, a box, a scribble, or an earlier answer to refine."""
+    """Return the user's first prompts: a click, a box, a scribble, or an answer to refine."""
     state = PromptState()
     kind = rng.random()
     if kind < 0.46:

@@ -111,7 +111,7 @@ def region_pieces(
 def pseudo_targets(
     image: Tensor, inside: Tensor, ratio: float, rng: np.random.Generator
 ) -> list[Tensor]:
-    """What a user could click on where nobody has labelled: bands or regions of one scale."""
+    """Return what a user could click on without labels: bands or regions of one scale."""
     is_inside = inside.numpy() > 0
     if rng.random() < 0.6:
         return coherent_pieces(image.numpy(), is_inside, rng)

@@ -119,12 +119,12 @@ class PromptableTask(nn.Module):
         return self.source.draw(da0, generator, shared)
 
     def worker_draw(self) -> Draw:
-        """What draws in worker processes, with all done that they would else each do."""
+        """Return what draws in worker processes, with all done that they would else each do."""
         self.source.prepare()
         return self.source.draw
 
     def grader(self, batch: FieldBatch, embedding: ImageEmbedding) -> Grade:
-        """What scores the answers to a batch, each as `score` does.
+        """Return a function that scores the answers to a batch, each as `score` does.
 
         Args:
             embedding: Embedding of its fields, once for each target.

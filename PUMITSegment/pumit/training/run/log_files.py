@@ -104,7 +104,7 @@ class RunJournal:
         self.status = replace(self.status, **changes)
 
     def _is_for_people(self) -> bool:
-        """Whether standard output is a terminal, and no JSON was requested there."""
+        """Return whether standard output is a terminal, and no JSON was requested there."""
         try:
             return sys.stdout.isatty() and not os.environ.get(JSON_VARIABLE)
         except (AttributeError, ValueError):  # there is none, or it is closed

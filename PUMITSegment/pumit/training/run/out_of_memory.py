@@ -30,7 +30,7 @@ class WorkerLostError(MemoryShortError):
 
 
 def memory_short(error: BaseException) -> MemoryShortError | None:
-    """What an error says of memory, or None where it is about something else."""
+    """Return what an error says of memory, or None where it is about something else."""
     if isinstance(error, MemoryShortError):
         return error
     text = " ".join(str(error).lower().split())

@@ -131,7 +131,7 @@ class RunReporter:
 
     @property
     def requested(self) -> ControlCommand | None:
-        """What is requested now; to go on is no wish of a run that does."""
+        """The pending command; `resume` is dropped while the run is running."""
         requested = self.control.requested
         if requested == "resume":
             self.control.clear_request()
@@ -220,7 +220,7 @@ class RunReporter:
 
 
 def kept(folder: Path) -> str:
-    """What of a run is saved, as a sentence."""
+    """Return what of a run is saved, as a sentence."""
     step = step_saved(folder / LAST)
     return "Nothing of it is saved yet." if step is None else f"Step {step} is saved."
 

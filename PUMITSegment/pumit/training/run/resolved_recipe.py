@@ -161,7 +161,7 @@ def save_recipes(folder: Path, given: Mapping[str, Any], full: Mapping[str, Any]
 def differences(
     before: Mapping[str, Any], after: Mapping[str, Any], *, harmless: Sequence[str] = HARMLESS
 ) -> list[str]:
-    """What two recipes tell apart, in words; harmless changes are left out.
+    """Describe the differences of two recipes; harmless ones are left out.
 
     A value of `schedule` that one of them does not name, as one of an older version, is the usual.
     """
@@ -184,7 +184,7 @@ def _recipes(folder: Path) -> list[Recipe]:
 
 
 def _with_harmless(followed: Recipe, given: Mapping[str, Any]) -> Recipe:
-    """What the run follows, with what may change as it is given now."""
+    """Return the recipe that the run follows, harmless keys as they are given now."""
     changed: Recipe = json.loads(json.dumps(followed))
     for key in HARMLESS:
         section, _, name = key.rpartition(".")

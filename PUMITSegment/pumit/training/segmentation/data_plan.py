@@ -254,7 +254,7 @@ def _rule(facts: Sequence[CaseFacts], channel: int, name: str) -> dict[str, Any]
 
 
 def is_ct(facts: Sequence[CaseFacts], channel: int, name: str) -> bool:
-    """Whether a channel is CT."""
+    """Return whether a channel is CT."""
     if name:
         return name.strip().upper() == "CT"
     lowest = [f.lowest[min(channel, f.channels - 1)] for f in facts]

@@ -96,7 +96,7 @@ def sizes_of_initial(name: str, given: Mapping[str, Any], model: str) -> dict[st
 
 
 def _is_of_others(path: Path, *, is_swin: bool) -> bool:
-    """Whether a file is of MONAI's Swin UNETR or unknown; PUMIT's authors' are read as ours."""
+    """Return whether a file is MONAI's Swin UNETR or unknown; PUMIT's authors' are read as ours."""
     return is_public_file(path) and (is_swin or not is_author_file(path))
 
 

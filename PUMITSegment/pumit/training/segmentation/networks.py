@@ -32,7 +32,7 @@ def trainable_names() -> list[str]:
 
 
 def family_of(name: str) -> Family:
-    """What the trainer knows of a network.
+    """Return what the trainer knows of a network.
 
     Raises:
         PumitError: If it does not segment, or is unknown.
@@ -47,7 +47,7 @@ def family_of(name: str) -> Family:
 
 
 def patch_divisor(name: str, sizes: Mapping[str, Any]) -> Shape:
-    """What the patch of a network must be a multiple of along (d, h, w).
+    """Return the numbers that a network's patch must be multiples of along (d, h, w).
 
     Args:
         name: Name of the network, as `build_network` knows it.
@@ -68,7 +68,7 @@ def patch_divisor(name: str, sizes: Mapping[str, Any]) -> Shape:
 
 
 def patch_step(name: str, sizes: Mapping[str, Any]) -> Shape:
-    """What a planned patch is a multiple of: of PUMIT two tokens at least.
+    """Return the numbers that a planned patch is a multiple of: of PUMIT two tokens at least.
 
     A pyramid of three levels takes patches of one token too, but is normalised over the places of
     its coarsest level, of which there should be several.

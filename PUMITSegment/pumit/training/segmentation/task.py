@@ -67,7 +67,7 @@ class SegmentationTask(nn.Module):
         return self.source.draw(da0, generator, shared)
 
     def worker_draw(self) -> Draw:
-        """What draws in worker processes."""
+        """Return what draws in worker processes."""
         return self.source.draw
 
     def forward(self, batch: SegmentationBatch) -> dict[str, Tensor]:

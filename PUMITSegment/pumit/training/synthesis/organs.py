@@ -23,7 +23,7 @@ CENTRES: dict[str, Triple] = {
 
 
 def _uneven(body: Body, mm: float = 5.0) -> Tensor:
-    """What a limit is moved by, so that it is uneven by some millimetres."""
+    """Return the offset of a limit that makes it uneven by some millimetres."""
     return mm * body.lumps(35)
 
 
