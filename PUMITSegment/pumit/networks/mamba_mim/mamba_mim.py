@@ -20,6 +20,7 @@ from pumit.networks.mamba_mim.token_interpolation import (
 )
 from pumit.networks.mamba_mim.unetr_mamba_encoder import VisionMambaEncoder
 from pumit.networks.padding import require_channels
+from pumit.system.wording import times
 
 Triple = tuple[int, int, int]
 
@@ -93,8 +94,8 @@ class MambaMim(nn.Module):
         """
         if any(n % step or n < step for n, step in zip(size, self.stride, strict=True)):
             raise ValueError(
-                f"MambaMIM hides whole cells of {_times(self.stride)} voxels; a field of "
-                f"{_times(size)} is not made of such."
+                f"MambaMIM hides whole cells of {times(self.stride)} voxels; a field of "
+                f"{times(size)} is not made of such."
             )
         d, h, w = (n // step for n, step in zip(size, self.stride, strict=True))
         return d, h, w
@@ -204,7 +205,3 @@ def halvings(patch: Triple) -> list[Triple]:
     count = max(side.bit_length() - 1 for side in patch)
     steps = [[2 if side >> (count - k) else 1 for side in patch] for k in range(count)]
     return [(d, h, w) for d, h, w in steps]
-
-
-def _times(size: Sequence[int]) -> str:
-    return " x ".join(str(n) for n in size)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pumit.system.wording import count_of
 from pumit.training.comparison.recipe import Comparison
 from pumit.training.comparison.results import TrainingRow
 from pumit.training.comparison.wording import budget_words
-from pumit.training.model_card.limits import count_of
 
 FEW_SEEDS = 10
 FEW_CASES = 30

@@ -24,6 +24,7 @@ from pumit.report.document import (
     TableCell,
     write_page,
 )
+from pumit.system.wording import duration
 from pumit.training.comparison.facts import FACTS
 from pumit.training.comparison.limits import comparison_limits
 from pumit.training.comparison.recipe import Comparison
@@ -48,7 +49,6 @@ from pumit.training.comparison.wording import (
     recipe_words,
 )
 from pumit.training.model_card.record import RunLog
-from pumit.training.run.log_text import duration
 
 PAGE = "index.html"
 DIGITS = {"dice": 3, "hd95_mm": 2, "assd_mm": 2}

@@ -10,8 +10,8 @@ import yaml
 
 from pumit.evaluation.crossed_bootstrap import RESAMPLES, CrossedMean
 from pumit.report.document import Block, Code, Paragraph, Table
+from pumit.system.wording import count_of, duration, times
 from pumit.training.comparison.recipe import Comparison
-from pumit.training.run.log_text import duration
 
 FOLDER = "FOLDER"
 _SHIPPED = Path(__file__).parents[1] / "recipes"
@@ -33,10 +33,10 @@ def introduction(comparison: Comparison, facts: Mapping[str, Any]) -> list[str]:
     training, validation = len(facts["training"]), len(facts["validation"])
     again = "once" if seeds == 1 else f"{seeds} times with different seeds"
     first = (
-        f"{_many(networks, 'network')} {'was' if networks == 1 else 'were each'} trained {again}, "
-        f"for {budget_words(comparison.schedule)} a training, on the same {_many(training, 'case')}"
-        f" with the same patches, variations and losses, and judged by {_many(validation, 'case')} "
-        "that nobody trained on."
+        f"{count_of(networks, 'network')} {'was' if networks == 1 else 'were each'} trained "
+        f"{again}, for {budget_words(comparison.schedule)} a training, on the same "
+        f"{count_of(training, 'case')} with the same patches, variations and losses, and judged by "
+        f"{count_of(validation, 'case')} that nobody trained on."
     )
     second = (
         "The weights at the end of a training are judged, whatever they are: nothing was chosen by "
@@ -55,9 +55,9 @@ def about_data(facts: Mapping[str, Any]) -> Table:
         ("Cases", f"{len(facts['training'])} to train on, {len(facts['validation'])} to judge by"),
         ("Classes", ", ".join(classes)),
         ("Image channels", str(facts["channels"])),
-        ("Scans", f"{_product(least)} to {_product(most)} voxels"),
-        ("Voxels seen", f"{_product(plan['spacing_mm'])} mm"),
-        ("Patch", f"{_product(plan['patch_size'])} voxels, {plan['batch_size']} a step"),
+        ("Scans", f"{times(least)} to {times(most)} voxels"),
+        ("Voxels seen", f"{times(plan['spacing_mm'])} mm"),
+        ("Patch", f"{times(plan['patch_size'])} voxels, {plan['batch_size']} a step"),
         ("Variations", _variations(facts["augmentation"])),
         ("Budget", f"{budget_words(schedule)} a training{rate}"),
         ("Optimiser", f"{schedule['optimizer']}, weights averaged with {schedule['average']:g}"),
@@ -151,8 +151,8 @@ def _machine(facts: Mapping[str, Any]) -> str:
     machine, threads, count = facts["machine"], facts["threads"], facts["processes"]
     processor = f" ({machine['processor']})" if machine.get("processor") else ""
     return (
-        f"{machine['hardware']}{processor}; {_many(threads, 'CPU thread')} a training, "
-        f"{_many(count, 'training')} at a time"
+        f"{machine['hardware']}{processor}; {count_of(threads, 'CPU thread')} a training, "
+        f"{count_of(count, 'training')} at a time"
     )
 
 
@@ -163,11 +163,3 @@ def _variations(augmentation: Mapping[str, Any]) -> str:
         if value and not isinstance(value, (Mapping, list))
     ]
     return ", ".join(parts) or "none"
-
-
-def _product(numbers: Any) -> str:
-    return " x ".join(f"{n:g}" for n in numbers)
-
-
-def _many(count: int, what: str) -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"

@@ -18,11 +18,11 @@ from pumit.report.document import (
     Table,
     markdown,
 )
+from pumit.system.wording import count_of, duration, times
 from pumit.training.model_card.facts import CaseFact, Scores, fingerprint_of_all
-from pumit.training.model_card.limits import card_limits, count_of
+from pumit.training.model_card.limits import card_limits
 from pumit.training.model_card.record import TASK_OF_KIND, RunCard
 from pumit.training.model_card.scores import note_of
-from pumit.training.run.log_text import duration
 
 MOST_ROWS = 60
 ALL_CLASSES = "all classes"
@@ -242,11 +242,6 @@ def span(rows: Sequence[Sequence[float]]) -> str:
         low, high = min(values), max(values)
         ranges.append(f"{low:g}" if low == high else f"{low:g} to {high:g}")
     return " x ".join(ranges)
-
-
-def times(numbers: Sequence[float]) -> str:
-    """`1 x 0.5 x 0.5`."""
-    return " x ".join(f"{n:g}" for n in numbers)
 
 
 def interval(mean: Mean | None) -> str:

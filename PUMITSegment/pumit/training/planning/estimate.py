@@ -9,6 +9,7 @@ from typing import Any
 
 from pumit.inference.automatic.sliding_window import SlidingWindow
 from pumit.preprocessing.resize import resized_shape
+from pumit.system.wording import duration, size_text
 from pumit.training.data.case import CaseFacts
 from pumit.training.planning.hardware import Hardware
 from pumit.training.planning.segmentation_trial import SegmentationCost
@@ -143,14 +144,14 @@ def estimate_of(
     where = "memory" if hardware.kind == "cpu" else "GPU memory"
     validations = f"{steps.validations} validation{'s' if steps.validations > 1 else ''}"
     pieces = [
-        f"{duration_text(parts.starting + parts.preparing)} for reading and preparing",
-        f"{duration_text(steps.steps * parts.step)} for {steps.steps} steps",
-        f"{duration_text(steps.validations * parts.validation)} for {validations}",
-        f"{duration_text(parts.final_validation)} for the final validation",
+        f"{duration(parts.starting + parts.preparing)} for reading and preparing",
+        f"{duration(steps.steps * parts.step)} for {steps.steps} steps",
+        f"{duration(steps.validations * parts.validation)} for {validations}",
+        f"{duration(parts.final_validation)} for the final validation",
     ]
     several = f" for each of {runs} trainings" if runs > 1 else ""
     sentence = (
-        f"About {duration_text(steps.seconds * runs)}: {', '.join(pieces)}{several}; "
+        f"About {duration(steps.seconds * runs)}: {', '.join(pieces)}{several}; "
         f"{size_text(room.on_device)} of {where}{of}; {size_text(room.disk * runs)} on disk. "
         f"Measured with {tried.steps} steps on {hardware}."
     )
@@ -169,20 +170,3 @@ def estimate_of(
             "main_memory_gib": round(room.main / 2**30, 2),
         },
     )
-
-
-def duration_text(seconds: float) -> str:
-    """A duration as one says it."""
-    if seconds < 90:
-        count = max(1, round(seconds))
-        return f"{count} second{'s' if count > 1 else ''}"
-    if seconds < 90 * 60:
-        return f"{round(seconds / 60)} minutes"
-    hours = round(seconds / 1800) / 2
-    return f"{hours:g} hours"
-
-
-def size_text(count: float) -> str:
-    """An amount of memory as one says it."""
-    gib = count / 2**30
-    return f"{gib:.1f} GiB" if gib >= 1 else f"{max(1, round(gib * 1024))} MiB"

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from pumit.errors import TrainingError
+from pumit.system.wording import times
 from pumit.training.data.checks import DataFacts
 from pumit.training.data.found_cases import LabelledSet
 from pumit.training.planning.estimate import (
@@ -186,7 +187,7 @@ class _Search:
 
     def _smaller(self, voxels: int, plan: SegmentationPlan) -> int:
         half = self._plan(voxels // 2).plan
-        was, now = (f"{p.batch_size} patches of {_times(p.patch_size)}" for p in (plan.plan, half))
+        was, now = (f"{p.batch_size} patches of {times(p.patch_size)}" for p in (plan.plan, half))
         if (half.patch_size, half.batch_size) == (plan.plan.patch_size, plan.plan.batch_size):
             if self.kept is None:
                 raise TrainingError(
@@ -210,7 +211,3 @@ class _Search:
             flips=validation.flips,
             starting=starting,
         )
-
-
-def _times(shape: tuple[int, ...]) -> str:
-    return " x ".join(map(str, shape))

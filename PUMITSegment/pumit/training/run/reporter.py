@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 
 from pumit.errors import DiskFullError
 from pumit.runs import ControlCommand, RunState
+from pumit.system.wording import duration
 from pumit.training.run.clock import RunClock
 from pumit.training.run.control import RunControl, RunStopped
 from pumit.training.run.log_files import RunJournal
-from pumit.training.run.log_text import duration
 from pumit.training.run.resume_state import LAST, step_saved
 
 logger = logging.getLogger(__name__)
