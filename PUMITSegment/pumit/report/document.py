@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from html import escape
 from pathlib import Path
-from typing import ClassVar
+from statistics import fmean
+from typing import Any, ClassVar
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from pumit.system.atomic import atomic_path
+from pumit.system.wording import count_of, duration, times
 
 
 @dataclass(frozen=True)
@@ -134,8 +136,18 @@ def write_page(path: Path, title: str, blocks: Sequence[Block]) -> None:
     Raises:
         ExportError: If it cannot be written.
     """
+    write_template(path, "page.html.j2", {"title": title, "blocks": blocks})
+
+
+def write_template(path: Path, template: str, content: Mapping[str, Any]) -> None:
+    """Write a document from its own template, such as the page of a comparison.
+
+    Raises:
+        ExportError: If it cannot be written.
+    """
+    text = _templates().get_template(template).render(content)
     with atomic_path(path) as temporary:
-        temporary.write_text(page_html(title, blocks), encoding="utf-8")
+        temporary.write_text(text, encoding="utf-8")
 
 
 @cache
@@ -150,6 +162,10 @@ def _templates() -> Environment:
     environment.filters |= {
         "base64": lambda content: base64.b64encode(content).decode("ascii"),
         "inline_svg": _inline_svg,
+        "count_of": count_of,
+        "duration": duration,
+        "times": times,
+        "mean_of": lambda rows, name: fmean(getattr(row, name) for row in rows),
         "one_line": lambda text: " ".join(str(text).split()).replace("|", "\\|"),
     }
     return environment

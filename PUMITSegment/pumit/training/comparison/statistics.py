@@ -41,6 +41,11 @@ class NetworkScores:
         dice = self.values["dice", label]
         return int((np.isfinite(dice) & ~np.isfinite(self.values[metric, label])).sum())
 
+    @property
+    def lacking_distances(self) -> int:
+        """Number of answers without a Hausdorff distance."""
+        return self.undefined("hd95_mm")
+
     def worst(self) -> tuple[TrainingRow, str, float] | None:
         """The training, the case and the Dice of the answer with the lowest mean Dice."""
         dice = self.values["dice", ALL]
