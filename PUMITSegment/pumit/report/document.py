@@ -1,7 +1,4 @@
-"""Documents of headings, text, tables and figures, written as a page or as markdown.
-
-One model for all reports; how each block looks stands in `templates/`.
-"""
+"""Pages of headings, text, tables and figures; how each looks is in `templates/`."""
 
 from __future__ import annotations
 
@@ -99,35 +96,24 @@ class Photograph:
 
 
 @dataclass(frozen=True)
-class Picture:
-    """A figure in a file next to the document, by its file name."""
-
-    kind: ClassVar[str] = "picture"
-    file: str
-    alt: str
-    caption: str = ""
-
-
-@dataclass(frozen=True)
 class Code:
     """Preformatted text."""
 
     kind: ClassVar[str] = "code"
     text: str
-    language: str = ""
 
 
-Block = Heading | Paragraph | Points | Table | Drawing | Photograph | Picture | Code
+Block = Heading | Paragraph | Points | Table | Drawing | Photograph | Code
+
+
+def rendered(template: str, content: Mapping[str, Any]) -> str:
+    """Render a file of `templates/`."""
+    return _templates().get_template(template).render(content)
 
 
 def page_html(title: str, blocks: Sequence[Block]) -> str:
-    """A self-contained page: all blocks but `Picture`."""
-    return _templates().get_template("page.html.j2").render(title=title, blocks=blocks)
-
-
-def markdown(title: str, blocks: Sequence[Block]) -> str:
-    """A text in markdown: all blocks but `Drawing` and `Photograph`."""
-    return _templates().get_template("card.md.j2").render(title=title, blocks=blocks)
+    """Render a self-contained page."""
+    return rendered("page.html.j2", {"title": title, "blocks": blocks})
 
 
 def write_page(path: Path, title: str, blocks: Sequence[Block]) -> None:
@@ -145,7 +131,7 @@ def write_template(path: Path, template: str, content: Mapping[str, Any]) -> Non
     Raises:
         ExportError: If it cannot be written.
     """
-    text = _templates().get_template(template).render(content)
+    text = rendered(template, content)
     with atomic_path(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
