@@ -25,7 +25,6 @@ class PlacedFrame:
     Attributes:
         position_lps: Centre of the first pixel, LPS mm.
         axes_lps: 3 x 2, columns: unit vectors of growing column and row index; LPS.
-        pixel_spacing_mm: Distance of rows, distance of columns.
     """
 
     position_lps: Floats
@@ -40,7 +39,6 @@ class DicomSource:
     Attributes:
         files: One file per slice, ordered as the volume's slices, from index 0 on. May lie in a
             temporary folder that lives as long as this object (`keep_alive`).
-        series_instance_uid: The source series.
         keep_alive: Whatever must not be deleted while the files are needed.
         frames: Frames of a multi-frame file in its order, where its header states but one
             position for all of them; empty otherwise.

@@ -76,7 +76,7 @@ def perpendicular_grid(array: Array, steps_mm: Floats, origin_lps: Floats) -> Gr
 
 
 def is_sheared(steps_mm: Floats) -> bool:
-    """Whether the columns of a finite 3 x 3 matrix are too far from perpendicular."""
+    """Return whether the columns of a finite 3 x 3 matrix are too far from perpendicular."""
     lengths = np.linalg.norm(steps_mm, axis=0)
     return bool(lengths.all()) and _shear(steps_mm / lengths) > SHEAR_TOLERANCE
 

@@ -44,19 +44,13 @@ class RunStatus:
     """Status of a run, the content of `status.json`.
 
     Attributes:
-        state: State of the run.
         sentence: Message for the user; the reason if the run has failed.
-        name: Name of the model being trained.
         task: Task, such as "segmentation".
-        step: Steps done.
         steps: Steps planned; fewer are done if a budget of seconds ends first.
         seconds: Seconds used, without pauses.
-        left_seconds: Estimated seconds to the end.
         model: File name of the best checkpoint, or None.
-        best_step: Step of the best checkpoint.
         registered: Name in the user's model index, or None.
         pid: Process ID, by default of this process.
-        host: Host name of the process.
         mark: `process_mark`, which tells the process from a later one with the same ID.
         updated: Time of writing, Unix time; `write_status` sets it.
     """
@@ -96,11 +90,9 @@ class RunStatus:
 
 
 def is_process_alive(pid: int, host: str, mark: str | None, updated: float) -> bool:
-    """Whether the process that wrote a status is still running.
+    """Return whether the process that wrote a status is still running.
 
     Args:
-        pid: Process ID.
-        host: Host name.
         mark: `process_mark` of the process, or None.
         updated: Time of its last status, Unix time.
     """
@@ -175,7 +167,6 @@ def send_command(folder: Path, command: ControlCommand) -> None:
     """Send a command to the run of a folder, which follows it between two steps.
 
     Args:
-        folder: Folder of the run.
         command: "pause", "resume", "stop" (save and end; the run can be resumed later) or
             "finish" (end with the best model so far).
 
@@ -204,7 +195,6 @@ def read_log(folder: Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
     """New records of a run's log.
 
     Args:
-        folder: Folder of the run.
         offset: Offset that the last call returned, bytes; 0 reads from the start.
 
     Returns:

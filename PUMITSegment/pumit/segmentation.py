@@ -303,7 +303,6 @@ class AnswerChoice:
 
     Attributes:
         number: Its number, from 1, the most trusted.
-        count: How many there are.
     """
 
     number: int = 1
@@ -332,7 +331,7 @@ class PromptAnswer:
     choice: AnswerChoice = AnswerChoice()
 
     def may_be_too_large(self, prompts: Sequence[Prompt], spacing_mm: Sequence[float]) -> bool:
-        """Whether it is a doubtful and large answer to a first click, as small structures get.
+        """Return whether it is a doubtful, large answer to a first click, as small structures get.
 
         Args:
             prompts: The prompts that it answers.

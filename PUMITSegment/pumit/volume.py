@@ -91,7 +91,6 @@ class Volume:
         """Read NIfTI, NRRD, MHA, a DICOM folder or zip, PNG or JPEG.
 
         Args:
-            path: File or folder.
             series: SeriesInstanceUID, needed where a DICOM folder or zip holds several series.
 
         Raises:
@@ -180,7 +179,7 @@ class Volume:
         return np.asarray(steps / np.asarray(self.spacing_mm))
 
     def contains(self, point_lps: Sequence[float]) -> bool:
-        """Whether a world point lies inside the grid, voxel borders included.
+        """Return whether a world point lies inside the grid, voxel borders included.
 
         A planar image has no thickness of its own: any position along its normal counts.
         """

@@ -23,7 +23,6 @@ def run_in_processes(
     """Do tasks in several processes.
 
     Args:
-        tasks: Tasks to do.
         processes: Number of processes; the machine's cores are divided among them.
         work: Does one task; a function of a module, for the other processes import it.
 

@@ -38,8 +38,6 @@ class Report:
     """Writes `report.csv` of an output folder scan by scan, after the rows of an earlier run.
 
     Args:
-        folder: Folder of the results.
-        tasks: All scans of this run.
         again: Whether results of other settings may be replaced.
 
     Raises:

@@ -54,8 +54,6 @@ def predict_many(
     Args:
         tasks: At least one, checked by `check_targets`.
         folder: Folder of the results, which exists.
-        runner: Runner of the tasks.
-        on_outcome: Callback for each outcome.
 
     Returns:
         The report, which lies in the folder as a table.

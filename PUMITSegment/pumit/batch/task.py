@@ -84,12 +84,8 @@ class Outcome:
     """Outcome of the prediction of one scan.
 
     Attributes:
-        name: The scan's name.
         state: "done", "was there" before, "failed", or "stopped" where nothing further can work.
-        error: Why it failed, in words.
-        model: The model's name.
         classes: Label, name and voxels of each class that occurs.
-        seconds: Duration, seconds.
     """
 
     name: str
@@ -196,7 +192,7 @@ def _device(device: str) -> str:
 
 
 def predictor_for(settings: BatchSettings) -> Answerer:
-    """What answers under these settings; its model is read once in a process."""
+    """Return what answers under these settings; its model is read once in a process."""
     with _loading:
         return _answerer(settings)
 

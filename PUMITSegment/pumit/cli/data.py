@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pumit.errors import PumitError
+from pumit.system.wording import times
 
 if TYPE_CHECKING:
     from pumit.training.data.survey import CaseReport, SetReport
@@ -104,8 +105,8 @@ def _print(reports: list[CaseReport], summary: SetReport) -> None:
     width = min(max((len(r.case) for r in reports), default=4), 40)
     print(f"{'case':<{width}}  {'voxels':<15}  {'spacing mm':<20}  ch  classes")
     for report in reports:
-        shape = _times(report.shape, "d")
-        spacing = _times(report.spacing_mm, ".4g")
+        shape = times(report.shape or ()) or "-"
+        spacing = times(report.spacing_mm or (), ".4g") or "-"
         classes = _classes(report.classes)
         print(
             f"{report.case:<{width}}  {shape:<15}  {spacing:<20}  {report.channels:<2}  {classes}"
@@ -133,10 +134,6 @@ def _print(reports: list[CaseReport], summary: SetReport) -> None:
         for text in texts:
             if text not in earlier:
                 print(f"  {mark} {text}")
-
-
-def _times(numbers: tuple[float, ...] | None, form: str) -> str:
-    return "-" if numbers is None else " x ".join(format(n, form) for n in numbers)
 
 
 def _classes(counts: dict[str, int]) -> str:

@@ -49,9 +49,6 @@ def find_in(
     """Find the structure that `--find` names; prints model and remarks on standard error first.
 
     Args:
-        volume: The scan.
-        args: The command's arguments.
-        step: Progress of the command.
         structure: One of several that `--find` names; all of it where empty.
 
     Raises:
@@ -93,7 +90,7 @@ def find_in(
 
 
 def meaning_of(found: FoundStructure) -> SegmentTerminology:
-    """What was found, in codes; of both sides together that of the pair."""
+    """Return codes of what was found; of both sides together that of the pair."""
     from pumit.export.classes import class_terminology
     from pumit.structures.names import requested_structure
 

@@ -151,7 +151,7 @@ def _first_channels(scans: list[Scan]) -> list[Scan]:
 
 
 def kind_of_model(model: str) -> str:
-    """What the model does, by its recipe alone."""
+    """Return what the model does, by its recipe only."""
     from pumit.models.card import kind_of
     from pumit.models.checkpoint import read_recipe
     from pumit.models.index import find_model
@@ -160,7 +160,7 @@ def kind_of_model(model: str) -> str:
 
 
 def settings_of(args: argparse.Namespace) -> BatchSettings:
-    """What is done with every scan; the model's licence is agreed to.
+    """Return the settings for every scan; the model's licence is agreed to.
 
     Raises:
         PumitError: If no model is named, or none knows the structure.
@@ -198,7 +198,7 @@ def settings_of(args: argparse.Namespace) -> BatchSettings:
 
 
 def runner_of(args: argparse.Namespace, step: Steps) -> Runner:
-    """What does the scans: this process, several, or a cluster.
+    """Return the runner of the scans: this process, several, or a cluster.
 
     Raises:
         PumitError: If both are requested, or one cannot be used.
@@ -283,7 +283,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _row(outcome: Outcome, task: ScanTask, label: str) -> dict[str, Any]:
-    """What came of a scan."""
+    """Return the row of a scan's outcome."""
     row: dict[str, Any] = {"image": label}
     if outcome.state in ("failed", "stopped"):
         row["error"] = outcome.error
@@ -294,7 +294,7 @@ def _row(outcome: Outcome, task: ScanTask, label: str) -> dict[str, Any]:
 
 
 def _labels(tasks: Sequence[ScanTask]) -> dict[str, str]:
-    """What each scan is called in a line: its file, or its name in a tree or in a list."""
+    """Return each scan's name in a line: its file, or its name in a tree or in a list."""
     files = Counter(task.scan.path.name for task in tasks)
 
     def label(scan: Scan) -> str:

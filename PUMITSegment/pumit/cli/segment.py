@@ -137,7 +137,6 @@ def prompts_from(args: argparse.Namespace, volume: Volume | None = None) -> list
     """Prompts in the order box, file, points, negative points.
 
     Args:
-        args: Arguments of the command.
         volume: The scan that they are for; None before it is read, to check what was typed.
 
     Raises:

@@ -12,7 +12,7 @@ from typing import Any
 
 
 def availability() -> dict[str, Any]:
-    """What a worker on this machine could be started with.
+    """Return what a worker on this machine could be started with.
 
     Returns:
         `devices`, as `pumit.inference.devices.Device`, and `models` with `name`, `kind`,

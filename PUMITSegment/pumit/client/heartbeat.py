@@ -22,11 +22,6 @@ class Heartbeat:
     that a processor is busy, for as long as it lasts; elsewhere, after many beats without an
     answer, that nothing arrives there. Beats are counted and not seconds, so that neither a client
     that had no processor nor a computer that was asleep takes its own absence for the server's.
-
-    Args:
-        client: Client of the server.
-        lease: Lease of the session.
-        interval_s: Time between two beats.
     """
 
     def __init__(self, client: Client, lease: str, *, interval_s: float) -> None:

@@ -51,11 +51,7 @@ class RequestRejected(ServiceError):
 
 
 class UnexpectedResponse(ServiceError):
-    """An answer that is not of the protocol.
-
-    Attributes:
-        status: The HTTP status.
-    """
+    """An answer that is not of the protocol."""
 
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
@@ -146,14 +142,14 @@ class Client(Closing):
         self._http.close()
 
     def is_alive(self, *, timeout_s: float = 1.0) -> bool:
-        """Whether a server answers at the address."""
+        """Return whether a server answers at the address."""
         with contextlib.suppress(PumitError):
             self.call("GET", PATH_HEALTHZ, timeout_s=timeout_s)
             return True
         return False
 
     def raw_capabilities(self) -> dict[str, Any]:
-        """What the server answers about itself, unread.
+        """Return the server's answer about itself, unread.
 
         Raises:
             ServiceError: If it answers nothing of the kind.
@@ -222,14 +218,9 @@ class Client(Closing):
         Args:
             method: `GET` or `POST`.
             path: Path as in `protocol`.
-            lease: Lease token of the session.
-            body: JSON to send.
             array: Array to send in an envelope instead.
             meta: Its `X-Meta`.
             timeout_s: Longest wait for the answer, seconds.
-
-        Returns:
-            A successful answer.
 
         Raises:
             Unreachable: If nothing answers, or not in time (`TimedOut`).
@@ -286,7 +277,7 @@ class Client(Closing):
         return self._refused_elsewhere(status, detail)
 
     def _refused_elsewhere(self, status: int, detail: object) -> PumitError:
-        """What a server says that is not ours: a detail and a status, no name."""
+        """Return the refusal of a server that is not ours: a detail and a status, no name."""
         reason = f": {one_line(detail).rstrip('.')}" if isinstance(detail, str) else ""
         if status == HTTPStatus.UNAUTHORIZED:
             remedy = "asks for a token" if not self._has_token else "does not take this token"
@@ -308,7 +299,7 @@ class Client(Closing):
 
 
 def _is_late(error: Exception) -> bool:
-    """Whether an answer, or the rest of one that has begun, did not come in time.
+    """Return whether an answer, or the rest of one that has begun, did not come in time.
 
     For the rest requests has no class of its own: it is an error of the connection.
     """

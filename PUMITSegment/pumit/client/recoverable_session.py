@@ -26,7 +26,6 @@ class RecoverableSession(Closing, PromptedSession):
     """One volume and its prompts, which a lost server cannot lose.
 
     Args:
-        client: The server.
         heartbeat_s: Longest time between two signs of life.
 
     Raises:
@@ -70,9 +69,6 @@ class RecoverableSession(Closing, PromptedSession):
         """Answer the prompts of a segment.
 
         Args:
-            segment: Name of the segment.
-            cancelled: Function that is called often, on this thread; True stops the computation,
-                or the waiting for it.
             progress: Callback for the finished share, 0 to 1, on this thread.
 
         Returns:

@@ -32,8 +32,6 @@ class AutomaticAnswer:
     Attributes:
         found: Labels on the volume's grid, and regions where classes overlap; each class brings
             its terminology entry and colour.
-        model: The model's name.
-        version: The model's own version.
     """
 
     found: LabelMap
@@ -75,7 +73,6 @@ class ModelMethods(ABC):
             model: Name of an automatic model, or of the promptable one, which then looks for
                 whatever stands out; see `models` of the server's capabilities.
             roi_corners_lps: Eight corners of a region, rotated or not, LPS mm.
-            cancelled: Asked often, from this thread; True stops the computation.
             progress: Callback for the finished share, 0 to 1, on this thread.
 
         Raises:
@@ -106,7 +103,6 @@ class ModelMethods(ABC):
 
         Args:
             model: Name of a tokenizer; the server's first one where None.
-            cancelled: Asked often, from this thread; True stops the computation.
             progress: Callback for the finished share, 0 to 1, on this thread.
 
         Raises:
@@ -172,7 +168,7 @@ def unpack_labels(content: bytes, shape: tuple[int, int, int]) -> tuple[dict[str
 def _placed(
     bounds: Any, inside: Array | None, shape: tuple[int, int, int]
 ) -> npt.NDArray[np.unsignedinteger[Any]]:
-    """What fills a box of a grid that is 0 elsewhere; without a box nothing does."""
+    """Return a function that puts a box into a grid of 0; without a box it changes nothing."""
     if bounds is None:
         return np.zeros(shape, dtype=np.uint8)
     if inside is None or inside.dtype.kind != "u":

@@ -44,7 +44,6 @@ class RemoteSession(RecoverableSession, ModelMethods, StructureMethods):
     let expire is opened again by itself; where the server is gone, `rebuild` continues on another.
 
     Args:
-        client: The server.
         heartbeat_s: Time between two signs of life; a dead server is noticed within it.
 
     Raises:
@@ -94,7 +93,6 @@ class RemoteSession(RecoverableSession, ModelMethods, StructureMethods):
             prompts: All prompts of a segment in their order.
             segment: Name of the prompts' segment; a newer request for it cancels an older one.
             place_count: Largest number of places to check.
-            cancelled: Function that is called often, on this thread; True stops the computation.
             progress: Callback for the finished share, 0 to 1, on this thread.
 
         Raises:

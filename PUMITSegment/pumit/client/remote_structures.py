@@ -25,10 +25,6 @@ class SearchFacts:
     """The model that segments a structure, with remarks to read before its answer is trusted.
 
     Attributes:
-        structure: Requested structure, tidied.
-        model: The model's name.
-        version: The model's own version.
-        licence: The licence of its weights.
         remarks: Sentences, such as that the scan looks odd.
     """
 
@@ -41,11 +37,7 @@ class SearchFacts:
 
 @dataclass(frozen=True, eq=False)
 class StructureAnswer(AutomaticAnswer):
-    """Answer to a search for a structure: one class, or each class of everything.
-
-    Attributes:
-        facts: Model and remarks on the answer.
-    """
+    """Answer to a search for a structure: one class, or each class of everything."""
 
     facts: SearchFacts
 
@@ -110,7 +102,6 @@ class StructureMethods(ABC):
             modality: Modality of the scan, as DICOM writes it; empty where unknown.
             roi_corners_lps: Eight corners of a region to look in, LPS mm.
             anyway: Whether to check nothing, and run a model of another modality too.
-            cancelled: Asked often, from this thread; True stops the computation.
             progress: Callback for the finished share, 0 to 1, on this thread.
 
         Raises:

@@ -30,12 +30,7 @@ def call_watched(
     """Ask in a thread and watch from this one.
 
     Args:
-        request: The long request.
-        stop: Tells the server to stop it.
-        is_alive: Whether the server is heard of.
         fraction: Finished share, 0 to 1, or None if the server does not say.
-        cancelled: Whether the user wants to stop.
-        progress: Callback for its progress.
         patience_s: Longest wait for its end, seconds; where the server cannot be stopped, 0 leaves
             the request to its thread at once.
 

@@ -43,7 +43,7 @@ def harmful_clicks(dice: Sequence[float]) -> int:
 
 
 def size_class(voxels: int) -> str:
-    """Whether a target is `small`, `medium` or `large`."""
+    """Return whether a target is `small`, `medium` or `large`."""
     return ("small", "medium", "large")[int(np.searchsorted(SIZES, voxels, side="right"))]
 
 
@@ -104,22 +104,22 @@ def worst(rows: Sequence[Row], count: int) -> list[Row]:
 
 
 def _of(key: str, index: str | int) -> Callable[[Row], float]:
-    """What looks an entry of a row's list or dictionary up."""
+    """Return a key function: an entry of a row's list or dictionary."""
     return lambda row: float(row[key][index])
 
 
 def _mean_of(key: str) -> Callable[[Row], float]:
-    """What takes the mean over five clicks of a row's list."""
+    """Return a key function: the mean over five clicks of a row's list."""
     return lambda row: mean_over_clicks(row[key])
 
 
 def _needed(goal: float) -> Callable[[Row], float]:
-    """What counts the clicks to a goal, all that were made where it is missed."""
+    """Return a key function: clicks to a goal, all that were made where it is missed."""
     return lambda row: float(clicks_to(_made(row), goal) or len(_made(row)))
 
 
 def _reached(goal: float) -> Callable[[Row], float]:
-    """What tells whether a goal is reached, 1 or 0."""
+    """Return a key function: 1 where a goal is reached, else 0."""
     return lambda row: float(clicks_to(_made(row), goal) is not None)
 
 

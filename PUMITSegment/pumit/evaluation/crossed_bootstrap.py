@@ -20,9 +20,6 @@ class CrossedMean:
     Attributes:
         mean: Mean of the values that there are; None where there is none.
         low: Lower end of the 95 % interval; None where there are fewer than two cases.
-        high: Upper end.
-        values: Number of values.
-        missing: Number of missing values.
     """
 
     mean: float | None
@@ -43,7 +40,6 @@ def crossed_mean(values: Values, *, resamples: int = RESAMPLES, seed: int = 0) -
     Args:
         values: (seeds, cases); NaN where there is no value. To compare two networks, their
             differences.
-        resamples: Number of resamples.
         seed: Seed of the bootstrap, so that the same values give the same interval.
 
     Source:

@@ -22,11 +22,8 @@ class LargeDifference:
     """A place where two segmentations differ.
 
     Attributes:
-        case: Name of the case.
-        label: Name of the class.
         is_missing: Whether the prediction lacks what the truth has; else it has too much.
         depth_mm: Distance from the place to where both agree, mm.
-        position_ras: World position, RAS mm.
     """
 
     case: str
@@ -45,9 +42,6 @@ def differences(
         prediction: bool, (D, H, W).
         truth: bool, of the same shape.
         grid: Volume with their grid.
-        count: Largest number of places.
-        case: Name of the case.
-        label: Name of the class.
     """
     found = [
         LargeDifference(case, label, is_missing, depth, _ras(grid, index))

@@ -56,7 +56,6 @@ class Disturbance:
     """One way to disturb.
 
     Attributes:
-        name: Name as a table shows it.
         scene_of: Makes the scene of a scan and a target; None where it would change nothing.
         jitter_mm: Largest distance that clicks and faces of boxes are moved, mm.
     """
@@ -70,10 +69,7 @@ class DisturbedSession:
     """A session that disturbs scan and prompts on their way to the model.
 
     Args:
-        segmenter: The model.
-        scene: Scene to segment.
         jitter_mm: Largest distance that prompts are moved, mm.
-        rng: Generator for the jitter.
     """
 
     def __init__(
@@ -127,11 +123,8 @@ def moved_within(
     A click that changes sides would not be what the person meant: it is moved less.
 
     Args:
-        volume: The scan.
         side: Where the click may be, (D, H, W).
-        point_lps: The click, mm.
         jitter_mm: How far it is moved at most, mm.
-        rng: Draws the direction.
     """
     direction = rng.normal(size=3)
     shift = jitter_mm * direction / np.linalg.norm(direction)

@@ -79,7 +79,6 @@ class ComparedMasks:
     """A class in both files.
 
     Attributes:
-        label: Name of the class.
         prediction: Where the prediction has it, (D, H, W).
         truth: Where the labels have it.
         grid: Volume with the grid of both.
@@ -101,7 +100,6 @@ def compare_pair(
     """Rows of a case, one for each class that its labels or its prediction hold.
 
     Args:
-        pair: The two files.
         classes: See `compared_masks`.
         tolerance_mm: Tolerance of the normalised surface distance, mm.
         ignored: See `compared_masks`.
@@ -118,7 +116,6 @@ def row_of(masks: ComparedMasks, case: str, tolerance_mm: float) -> ComparedRow:
 
     Args:
         masks: The class in both files.
-        case: Name of the case.
         tolerance_mm: Tolerance of the normalised surface distance, mm.
     """
     return compared_metrics(
@@ -140,7 +137,6 @@ def compared_masks(
     file has it, is that class's.
 
     Args:
-        pair: The two files.
         classes: Classes to compare, with the values that mean them, such as regions that overlap; a
             file that names one of them is read by name. Empty for what the files hold.
         ignored: Value of the labels for what is unknown, which counts for nothing.

@@ -30,15 +30,10 @@ class MetricRow:
     """One class of one case.
 
     Attributes:
-        case: Name of the case.
-        label: Name of the class.
         dice: Dice coefficient; 0 where one of the two is empty, None where both are.
         assd_mm: Average symmetric surface distance, mm: the mean over the surface voxels of both;
             None where one of the two is empty, and so are the other distances.
-        hd_mm: Hausdorff distance, mm.
         hd95_mm: The larger of the 95th percentiles of the two directed surface distances, mm.
-        predicted_voxels: Voxels of the prediction.
-        true_voxels: Voxels of the truth.
         mae: Mean absolute error of the mask: the share of all voxels that differ.
     """
 
@@ -66,7 +61,6 @@ class ComparedRow(MetricRow):
         nsd: Normalised surface distance, the share of both surfaces within the tolerance; 0 where
             one of the two is empty, None where both are.
         predicted_ml: Volume of the prediction, mL; None for a single slice, which has none.
-        true_ml: Volume of the truth, mL.
     """
 
     nsd: float | None = None
@@ -81,7 +75,6 @@ class Mean:
     Attributes:
         mean: Mean of the values that there are; None where there is none.
         low: Lower end of the 95 % bootstrap interval over cases; None for fewer than two.
-        high: Upper end.
         cases: Cases with a value.
         missing: Cases without one: a distance where the prediction or the truth is empty.
     """
@@ -281,7 +274,6 @@ def summarize(
 
     Args:
         rows: Rows of any number of cases.
-        metrics: Names of the metrics.
 
     Returns:
         For each class in order of appearance, and "mean" at the end: metric to its mean.
@@ -307,7 +299,6 @@ def mean_of(values: Sequence[float | None], *, resamples: int = RESAMPLES, seed:
 
     Args:
         values: One for each case.
-        resamples: Bootstrap samples.
         seed: Seed of the bootstrap, so that the same rows give the same interval.
     """
     present = np.array([v for v in values if v is not None], dtype=np.float64)

@@ -173,11 +173,9 @@ def evaluate_case(
     """Rows of one case: Dice of a box and other gestures, Dice and NSD after each click.
 
     Args:
-        segmenter: The model.
         folder: Folder of `image.nii.gz` and `label.nii.gz`.
         clicks: Number of clicks that are scored for a target.
         until: Beyond these, clicks go on to so many at most until the highest goal is reached.
-        targets: Most targets.
         gestures: Further ones of `GESTURES`, each tried alone.
         tolerance_mm: Tolerance of the normalised surface distance; None measures none. 0 stands
             for a voxel in-plane, where the spacing is not to be trusted.

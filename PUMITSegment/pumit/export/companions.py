@@ -20,7 +20,6 @@ class Companions:
 
     Attributes:
         statistics: Format of the figures of each segment; None for no such file.
-        has_manifest: Whether a manifest is written.
     """
 
     statistics: StatisticsFormat | None = None
@@ -35,7 +34,7 @@ class Companions:
         return _beside(result, ".manifest.json") if self.has_manifest else None
 
     def are_there(self, result: Path) -> bool:
-        """Whether a result and all of its companions exist."""
+        """Return whether a result and all of its companions exist."""
         paths = (result, self.statistics_path(result), self.manifest_path(result))
         return all(path is None or path.exists() for path in paths)
 

@@ -37,9 +37,6 @@ def write_dicom_series(
     Args:
         volume: Scalar volume, any orientation, right- or left-handed.
         folder: Folder to create; it must not exist, or be empty.
-        patient_name: Name in every file.
-        patient_id: Identifier in every file.
-        series_description: Description of the series.
 
     Returns:
         The same volume, its source being the files that were written, in slice order.

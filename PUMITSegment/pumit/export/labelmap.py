@@ -32,7 +32,6 @@ def write_labelmap(
     A planar image is written with the slice spacing that its file states, or 1 mm.
 
     Args:
-        segmentation: Segments to write.
         path: File to write; `.nii.gz`, `.nii`, `.nrrd` or `.mha`.
         overlap: A voxel holds one label. Where segments overlap, `refuse` raises and
             `later_wins` gives the voxel to the later segment and logs a warning.
@@ -85,7 +84,7 @@ def write_labels(labels: Labels, volume: Volume, path: str | Path) -> None:
 
 
 def _is_whole(path: Path, size: int) -> bool:
-    """Whether a file holds `size` bytes of voxels; ITK's NIfTI writer reports no short write."""
+    """Return whether a file holds `size` bytes of voxels; ITK's writer reports no short write."""
     if not path.name.endswith((".nii", ".nii.gz")):
         return True
     if path.suffix == ".nii":

@@ -41,12 +41,10 @@ def manifest_of(
     """Describe a result, without names of patients, files or segments.
 
     Args:
-        result: The file that was written.
         volume: The scan; a DICOM source is told by its UIDs, any by the hash of its voxels.
         segments: Segments in the order of their labels; told by their codes.
         algorithm: Algorithm that made them.
         weights_sha256: Fingerprint of the weights of its model, as in its checkpoint.
-        device: Device that computed.
         options: Options that the result depends on, as JSON values, without names and paths.
         image: The scan's file, where it is one file; its hash is told.
 

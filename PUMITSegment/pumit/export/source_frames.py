@@ -28,7 +28,6 @@ class FrameGeometry:
         position_lps: Centre of the first pixel, LPS mm.
         row_lps: Unit vector along a row, that is, of growing column index; LPS.
         column_lps: Unit vector along a column, that is, of growing row index; LPS.
-        pixel_spacing_mm: Distance of rows, distance of columns.
     """
 
     position_lps: Triple
@@ -50,8 +49,6 @@ class SourceFrame:
     """One frame of a series.
 
     Attributes:
-        rows: Its height, pixels.
-        columns: Its width, pixels.
         geometry: Its place; None of a projection image.
         number: Its number in a multi-frame file, from 1 on; None where each file is a frame.
     """
@@ -68,7 +65,6 @@ def source_frames(
     """List the frames of single-frame files, or of one multi-frame file, in file order.
 
     Args:
-        datasets: Headers.
         placed: Frames of a multi-frame file whose header states but one position.
         only: Number of the one frame that the image is, in a file of frames without places.
 

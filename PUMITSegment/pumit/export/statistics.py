@@ -30,27 +30,18 @@ class SegmentStatistics:
     """Figures of one segment; positions are right-anterior-superior, as Slicer shows them.
 
     Attributes:
-        name: Name of the segment.
         code: Coded type, such as SCT:10200004.
-        voxels: Number of voxels.
         volume_mm3: Volume; None in a 2D image, as is the next.
         volume_ml: The same in millilitres.
         mean: Mean intensity, in the units of the scan.
         standard_deviation: Spread of the intensities, of the whole population.
-        median: Median intensity.
         first_quartile: A quarter of the voxels is darker.
         third_quartile: A quarter of the voxels is brighter.
-        interquartile_range: Distance of the quartiles.
-        minimum: Smallest intensity.
-        maximum: Largest intensity.
         box_lower_ras_mm: Lower corner of the box around its voxels, their borders included.
-        box_upper_ras_mm: Upper corner.
-        centroid_ras_mm: Mean position of its voxels.
         long_axis_mm: Longest diameter of one connected piece within one slice.
         perpendicular_mm: Longest chord of the same piece and slice perpendicular to it.
         long_axis_slice: Slice where they are, from 1 on.
         long_axis_from_ras_mm: One end of the longest diameter.
-        long_axis_to_ras_mm: Its other end.
     """
 
     name: str
@@ -85,7 +76,6 @@ def segment_statistics(
     of voxels as `find_contours` draws them, half-way between centres inside and outside.
 
     Args:
-        volume: The scan.
         segments: Segments on its grid, in any number; they may overlap.
         channel: Channel whose intensities are measured, of a scan with several.
 

@@ -33,7 +33,6 @@ def write_segmentation(
     """Write segments in the format of the file name's suffix.
 
     Args:
-        segmentation: Segments to write.
         path: `.dcm` for DICOM-SEG, `.labelmap.dcm` for one of type LABELMAP, `.rtstruct.dcm` for
             an RTSTRUCT, `.seg.nrrd` for Slicer, `.nii.gz`, `.nii`, `.nrrd` or `.mha` for a label
             map.

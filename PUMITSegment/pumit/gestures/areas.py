@@ -130,7 +130,6 @@ def areas_of(
     Args:
         drawn: bool (d, h, w), a crop of the volume's grid.
         start: Volume index (d, h, w) of the crop's first voxel.
-        volume: The scan.
         name: Name of the drawing, for the user.
 
     Raises:
@@ -192,7 +191,7 @@ def _distance(mask: Mask, size: tuple[float, ...]) -> Floats:
 
 
 def _seen(mask: Mask, across: int, is_filled: bool) -> Mask:
-    """What of an area is seen along an axis."""
+    """Return what of an area is seen along an axis."""
     flat = mask.any(axis=across)
     return np.asarray(ndimage.binary_fill_holes(flat) if is_filled else flat, dtype=bool)
 

@@ -67,7 +67,6 @@ class _Sheet:
     """The voxels of an outline's slice: one for each column along the axis that it crosses most.
 
     Attributes:
-        outline: The outline.
         axis: The axis along which a column runs.
         voxels: Index arrays (d, h, w), each (A, B), clipped to the scan.
         area: Columns in the outline, bool (A, B).

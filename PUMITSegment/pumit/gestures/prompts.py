@@ -48,7 +48,6 @@ def scribble_prompts(
         drawn: The strokes, a few voxels thick, in any plane or in space; bool (d, h, w), a crop of
             the volume's grid.
         start: Volume index (d, h, w) of the crop's first voxel.
-        volume: The scan.
         is_positive: Whether the strokes lie in the segment.
 
     Returns:
@@ -76,7 +75,6 @@ def lasso_prompts(
         drawn: The areas, filled or as closed outlines, on slices of any plane or in space; bool
             (d, h, w), a crop of the volume's grid.
         start: Volume index (d, h, w) of the crop's first voxel.
-        volume: The scan.
         is_positive: Whether the areas lie in the segment.
 
     Returns:
@@ -108,7 +106,6 @@ def box_prompts(
 
     Args:
         bounds: First voxel and the one after the last, along (d, h, w), within the volume.
-        volume: The scan.
         is_positive: Whether the box is around the segment, rather than around what is not of it.
 
     Raises:

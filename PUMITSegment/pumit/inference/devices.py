@@ -25,12 +25,12 @@ class Device:
 
 
 def has_torch() -> bool:
-    """Whether PyTorch is installed; it is not loaded."""
+    """Return whether PyTorch is installed; it is not loaded."""
     return "torch" in sys.modules or find_spec("torch") is not None
 
 
 def torch_sees_gpu() -> bool:
-    """Whether PyTorch can compute on a GPU by CUDA's or ROCm's ways.
+    """Return whether PyTorch can compute on a GPU by CUDA's or ROCm's ways.
 
     Loading PyTorch takes seconds, and is left out where no driver of a GPU is.
     """

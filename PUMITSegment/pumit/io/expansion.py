@@ -11,7 +11,7 @@ MAX_DEFLATE_RATIO = 1100
 
 
 def is_absurd(announced: int, held: int) -> bool:
-    """Whether a header announces far more than its file can hold.
+    """Return whether a header announces far more than its file can hold.
 
     Args:
         announced: Bytes, or values, of the unpacked voxels.

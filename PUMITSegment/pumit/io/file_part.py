@@ -33,5 +33,5 @@ def with_part(path: Path, part: str) -> Path:
 
 
 def file_exists(path: Path) -> bool:
-    """Whether the file of a path, which may name a part of it, is there."""
+    """Return whether the file of a path, which may name a part of it, is there."""
     return split_part(path)[0].exists()

@@ -39,9 +39,6 @@ def read_markups(path: Path) -> list[Prompt]:
 
     Our own form is what `to_dict` of a prompt gives: a list of them, bare or under "prompts".
 
-    Args:
-        path: The file.
-
     Returns:
         At least one prompt, positions in LPS mm.
 

@@ -24,7 +24,6 @@ class Scan:
     """One scan among many.
 
     Attributes:
-        path: File or folder.
         name: Name of its result, without a suffix; may hold folders.
         series: SeriesInstanceUID, where the folder holds several.
     """
@@ -128,7 +127,7 @@ def _is_volume(path: Path) -> bool:
 
 
 def _is_segmentation(path: Path) -> bool:
-    """Whether a file is called as Slicer calls segmentations."""
+    """Return whether a file is called as Slicer calls segmentations."""
     return _stem(path).lower().endswith(".seg")
 
 

@@ -37,7 +37,6 @@ class BundleNode:
     """A volume or a segmentation of a scene.
 
     Attributes:
-        name: Name as Slicer shows it.
         kind: A scan, a label map, or a segmentation.
         member: Its file in the bundle; empty where it has none.
         identifier: Identifier of the node in its scene.
@@ -55,7 +54,7 @@ class BundleNode:
 
 
 def is_bundle(path: Path) -> bool:
-    """Whether a file is called as a bundle is."""
+    """Return whether a file is called as a bundle is."""
     return path.name.lower().endswith(SUFFIX)
 
 

@@ -26,7 +26,7 @@ READABLE = (
 
 
 def is_author_file(path: Path) -> bool:
-    """Whether a file is a pickle that may hold weights of PUMIT's authors, and PyTorch is here.
+    """Return whether a file is a pickle of perhaps PUMIT's authors' weights, and PyTorch is here.
 
     One that is called safetensors is in disguise.
     """

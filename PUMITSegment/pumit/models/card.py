@@ -49,15 +49,9 @@ class ModelCard:
     """An installed model, without its path.
 
     Attributes:
-        name: Its name in the index.
-        kind: Kind of the model.
-        version: The model's own version.
-        description: One sentence.
         classes: Classes of an automatic model, the background left out, or of a classifier; else
             empty.
-        licence: Licence of the weights.
         modality: Modality of its training, by DICOM: "CT", "MR", "PT"; empty where unknown.
-        is_own: Whether the user added it.
     """
 
     name: str
@@ -132,7 +126,6 @@ class Calibration:
     """Calibration of a model's estimate of the IoU of an answer.
 
     Attributes:
-        estimate: Knots: what the network says, rising.
         iou: The IoU that is to be expected there, never falling, 0 to 1.
         answers: Number of answers that the knots were fitted to.
     """

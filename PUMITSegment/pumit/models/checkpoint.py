@@ -35,11 +35,8 @@ class ModelHeader:
 
     Attributes:
         name: Its name; empty where it has none.
-        version: Its version.
-        network: Name of its network.
         sizes: Arguments that its network was built with, besides the published ones.
         description: Its purpose, in a sentence; empty where it does not say.
-        licence: Its licence.
         step: Step of the training that its weights are of; None where it does not say.
         learning_rate: Highest learning rate of its training; None where it does not say.
     """
@@ -182,7 +179,7 @@ def read_recipe(path: Path) -> tuple[dict[str, Any], str]:
 
 
 def is_ours(path: Path) -> bool:
-    """Whether a file is a checkpoint with a recipe of ours, or damaged, which its reader says."""
+    """Return whether a file is a checkpoint with our recipe, or damaged, which its reader says."""
     try:
         with safe_open(str(path), framework="np") as handle:
             return "recipe" in (handle.metadata() or {})

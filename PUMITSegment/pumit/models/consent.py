@@ -49,12 +49,6 @@ def check_consent(model: str) -> None:
 def accept(model: str) -> str:
     """Agree to the licence of a model.
 
-    Args:
-        model: A name of the index.
-
-    Returns:
-        The licence.
-
     Raises:
         CheckpointError: If there is no such model.
     """

@@ -25,7 +25,7 @@ FEWEST = 2
 
 
 def is_ensemble(recipe: Mapping[str, Any]) -> bool:
-    """Whether a model is made of several."""
+    """Return whether a model is made of several."""
     return recipe.get("network") == NETWORK
 
 
@@ -61,8 +61,6 @@ def join_models(paths: Sequence[Path], target: Path, *, name: str, description: 
 
     Args:
         paths: Their checkpoints; ensembles among them give their members.
-        target: Checkpoint to write.
-        name: Name of the model.
         description: One sentence; empty for one that says how many models there are.
 
     Raises:

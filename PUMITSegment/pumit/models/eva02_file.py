@@ -54,7 +54,6 @@ def load_eva02(network: nn.Module, path: Path) -> Eva02Report:
         network: A `UniversalViT`, or a network whose `vit` is one, as those for masked image
             modelling, classification and segmentation. The ViT has EVA-02's width and depth, and
             any position table, patch depth and number of channels.
-        path: The safetensors file.
 
     Raises:
         CheckpointError: If the file is absent, a pickle, or not EVA-02's of this size.

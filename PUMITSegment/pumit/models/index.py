@@ -22,12 +22,8 @@ class ModelEntry:
     """One model of the index.
 
     Attributes:
-        name: Name that the user types.
-        file: File name of the checkpoint.
         sha256: SHA-256 of the whole file, hexadecimal.
         kind: Kind: "promptable", "automatic" or "tokenizer".
-        description: One sentence.
-        licence: Licence of the weights.
         source: "package", "own", or the address that `pumit models fetch` reads.
         folder: Folder of the checkpoint, or of it once fetched.
         added: Time when the user added it, ISO 8601; empty for what ships.

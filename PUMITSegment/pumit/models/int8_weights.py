@@ -22,9 +22,6 @@ A = TypeVar("A")
 def quantised(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Round matrices and kernels (out, ...) to 255 values between the extremes of each channel.
 
-    Args:
-        state: Weights by name.
-
     Returns:
         Integers under the same names with their scales; small tensors and vectors as
         they were.
@@ -42,7 +39,7 @@ def quantised(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def is_quantised(names: Mapping[str, Any]) -> bool:
-    """Whether any of the named tensors has scales."""
+    """Return whether any of the named tensors has scales."""
     return any(name.endswith(SCALE) for name in names)
 
 

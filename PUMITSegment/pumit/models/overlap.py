@@ -29,7 +29,6 @@ class Evidence:
     Attributes:
         estimate: The network's own estimate of its IoU.
         doubt: Voxels that must be expected to be wrong, over those of the answer.
-        voxels: Voxels of the answer.
         width: Mean width in the plane of the slices, voxels.
         agreement: Dice with the answer before the newest click; None after the first.
     """

@@ -8,7 +8,7 @@ from pumit.errors import CheckpointError
 
 
 def is_pickle(path: Path) -> bool:
-    """Whether a file begins as a pickle, or as the zip archive that torch puts one into.
+    """Return whether a file begins as a pickle, or as the zip archive that torch puts one into.
 
     Raises:
         CheckpointError: If it cannot be read.

@@ -27,7 +27,6 @@ def read_public_weights(
     """Read the tensors of a safetensors file, in single precision.
 
     Args:
-        path: The file.
         instead: File that is meant and its publisher, for the error message.
         select: Function that selects the names to read; a file may hold much more than is needed.
 
@@ -61,7 +60,6 @@ def read_pickled_tensors(path: Path, *, instead: str) -> tuple[dict[str, Tensor]
     nothing of it is run.
 
     Args:
-        path: The file.
         instead: What is meant, for the error message.
 
     Returns:

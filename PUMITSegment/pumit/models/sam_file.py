@@ -81,7 +81,7 @@ MISSING = "SAM needs the transformers package; install it with: pip install 'pum
 
 
 def is_sam_file(path: Path) -> bool:
-    """Whether a file or folder may hold SAM's weights as others write them.
+    """Return whether a file or folder may hold SAM's weights as others write them.
 
     That it is another network's is found out when it is read.
     """
@@ -96,7 +96,7 @@ def is_sam_file(path: Path) -> bool:
 
 
 def is_sam_model(path: Path) -> bool:
-    """Whether a model is SAM: as others write it, or a checkpoint that says so."""
+    """Return whether a model is SAM: as others write it, or a checkpoint that says so."""
     from pumit.models.checkpoint import ModelHeader, read_recipe
 
     if is_sam_file(path):

@@ -40,9 +40,7 @@ class SwinFile:
     """Weights of a file, by the names that MONAI's SwinUNETR gives them today.
 
     Attributes:
-        state: Tensors by name.
         merging: The order they were trained in, as far as it is known.
-        reason: Reason, a clause.
         is_known: Whether file or weights show it.
     """
 
@@ -53,7 +51,7 @@ class SwinFile:
 
 
 def is_public_file(path: Path) -> bool:
-    """Whether a file holds another program's weights: a pickle, or tensors without our recipe."""
+    """Return whether a file is another program's: a pickle, or tensors without our recipe."""
     if not path.is_file():
         return False
     if is_pickle(path):
@@ -101,7 +99,6 @@ def load_swin_unetr_file(network: SwinUnetr, path: Path) -> str:
     Args:
         network: Network with any channels and classes, the sizes of the file's encoder, and the
             order of merging that is to be used; see `SwinFile.merging`.
-        path: The file.
 
     Returns:
         What was taken, in sentences for the user.
@@ -165,7 +162,7 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def _bundle(path: Path) -> dict[str, Any]:
-    """What the bundle of a file says of itself: <bundle>/models/model.pt."""
+    """Return the metadata of a file's bundle: <bundle>/models/model.pt."""
     metadata = path.parent.parent / "configs" / "metadata.json"
     try:
         content = json.loads(metadata.read_text(encoding="utf-8"))

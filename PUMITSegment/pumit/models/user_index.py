@@ -155,14 +155,9 @@ def enter(
     """Put a model in place and write the index; the lock is held.
 
     Args:
-        folder: Folder of the user's models.
-        checkpoint: File of the model.
-        recipe: Its recipe, checked.
         files: The card and what belongs to it, by name inside the model's folder.
         preferred: Its name, where no other model has it.
-        origin: Its origin, for the list.
         run: Mark of the run that made it; an earlier entry of the same run is replaced.
-        description: One sentence.
     """
     rows = _rows(folder)
     before = [entry for entry in read_index(folder, folder) if run and entry.run == run]

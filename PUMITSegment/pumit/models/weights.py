@@ -62,7 +62,7 @@ def require_kind(recipe: dict[str, Any], file: str, kind: ModelKind) -> None:
 
 
 def not_finite(file: str) -> CheckpointError:
-    """What is wrong with weights that are not finite."""
+    """Return what is wrong with weights that are not finite."""
     return CheckpointError(
         f"{file} holds weights that are not finite numbers: its training failed; "
         "use an earlier checkpoint."
@@ -73,7 +73,6 @@ def read_weights(path: Path, kind: ModelKind | None) -> Weights:
     """Read weights and recipe and verify the fingerprint.
 
     Args:
-        path: A checkpoint.
         kind: Required kind of the model, or None for any.
 
     Raises:

@@ -116,7 +116,6 @@ class BiasModeSlopes(nn.Module):
             dictionary, so that a network's checkpoint has the same keys with it and without.
 
     Args:
-        heads: Number of heads.
         initial: Start value of every slope; the paper found 0.1 best.
         is_trainable: Whether the slopes are learned, as the paper does for fine-tuning.
     """
@@ -161,7 +160,6 @@ class _Chunk:
 
     Attributes:
         rows: Reversed queries.
-        heads: Heads.
         distance: Distances, any shape with rows * tokens entries.
         bias: Scratch for the bias, shape (B or 1, heads or 1, rows, N).
     """

@@ -17,15 +17,7 @@ class BaSam(nn.Module):
     Args:
         image_size: Pixels of a training image's side.
         patch: Pixels of a token's side.
-        dim: Width of the image encoder.
-        depth: Its blocks.
-        num_heads: Its heads.
-        hidden: Width of its feed-forwards.
-        global_blocks: Blocks whose attention is global.
         window: Tokens of a window's side in the others.
-        width: Width of prompts and decoder.
-        decoder_hidden: Width of the decoder's feed-forwards.
-        decoder_heads: Heads of the decoder.
 
     Source:
         Kirillov et al., Segment Anything, ICCV 2023; Song et al., BA-SAM, CVPR 2024.

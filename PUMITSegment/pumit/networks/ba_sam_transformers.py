@@ -176,7 +176,6 @@ class BiasModeSamAttention(nn.Module):
         attention: The `SamVisionAttention` whose weights are taken over under their names.
         grid_train: Side of the square token grid at training.
         beta: One slope, or one per head.
-        is_trainable: Whether the slopes are learned.
     """
 
     def __init__(
@@ -280,7 +279,6 @@ def relative_position_table(embedding: Tensor, size: int) -> Tensor:
     Args:
         embedding: One vector per offset, shape (2 n - 1, d), trained for n coordinates; resized
             linearly where `size` differs, as SAM does.
-        size: Number of coordinates.
 
     Returns:
         Shape (size, size, d): for the query at i and the key at j, the vector of offset i - j.

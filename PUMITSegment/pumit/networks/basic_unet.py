@@ -17,7 +17,6 @@ class PlainUnet(nn.Module):
     """Convolutions, instance norms and skips; five levels.
 
     Args:
-        in_channels: Image channels.
         num_classes: Output channels, the background counted in.
         features: Channels of the five levels, and of the last convolution.
         spatial_dims: 3, or 2 to see every slice as an image of its own.

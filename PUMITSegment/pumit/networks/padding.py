@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from pumit.errors import PumitError
+from pumit.system.wording import times
 
 Stride = tuple[int, int, int]
 
@@ -25,7 +26,6 @@ def padded(
     Args:
         x: Intensities (B, C, D, H, W).
         stride: Divisor of the network's fields along (d, h, w).
-        name: The network's, for the message.
         cells: Places that are requested at the coarsest level, along the axes that are reduced: an
             instance norm needs two.
 
@@ -42,7 +42,7 @@ def padded(
     size = tuple(x.shape[2:])
     if any(n < s for n, s in zip(size, stride, strict=True)):
         raise PumitError(
-            f"A field of {_times(size)} voxels is smaller than the {_times(stride)} that {name} "
+            f"A field of {times(size)} voxels is smaller than the {times(stride)} that {name} "
             "needs at least; give it a larger field (plan.patch_size), or sizes with fewer "
             "halvings along the short axis (network_sizes)."
         )
@@ -72,7 +72,6 @@ def require_channels(x: Tensor, expected: int, *, name: str) -> None:
     Args:
         x: Intensities.
         expected: Channels that the network was built for.
-        name: The network's, for the message.
     """
     if x.ndim < 2 or x.shape[1] != expected:
         found = x.shape[1] if x.ndim > 1 else 0
@@ -80,7 +79,3 @@ def require_channels(x: Tensor, expected: int, *, name: str) -> None:
             f"{name} reads {expected} image channel{'s' if expected != 1 else ''}, got {found}; "
             f"give images with {expected}, or build it with in_channels: {found}."
         )
-
-
-def _times(size: tuple[int, ...]) -> str:
-    return " x ".join(map(str, size))

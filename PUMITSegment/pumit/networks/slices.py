@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 def by_slices(network: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """What applies a network of images to volumes.
+    """Return a function that applies a network of images to volumes.
 
     Args:
         network: Maps (B, C, H, W) to (B, K, h, w).

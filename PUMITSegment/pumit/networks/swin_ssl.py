@@ -38,11 +38,7 @@ class SwinSsl(nn.Module):
     """Swin transformer encoder that tells turns, recognises views, and fills what is cut out.
 
     Args:
-        in_channels: Image channels.
         feature_size: Width of the first stage, divisible by 12.
-        depths: Blocks of the four stages.
-        num_heads: Attention heads of the four stages.
-        window_size: Side of an attention window, tokens.
         drop_path: Rate of stochastic depth at the last block.
         merging: Order in which patches are merged; see `swin_merging`.
         contrast_size: Length of the vector of a view.

@@ -24,12 +24,9 @@ class SwinUnetr(nn.Module):
     """Swin transformer encoder with a convolutional decoder.
 
     Args:
-        in_channels: Image channels.
         num_classes: Output channels, the background counted in where it is one.
         feature_size: Width of the first stage, divisible by 12.
-        depths: Blocks of the four stages.
         num_heads: Attention heads of the four stages; each divides its stage's width.
-        window_size: Side of an attention window, tokens.
         drop_path: Rate of stochastic depth at the last block.
         spatial_dims: 3, or 2 to see every slice as an image of its own.
         merging: Order in which patches are merged: "current", or "before_2025" for weights that
@@ -37,7 +34,6 @@ class SwinUnetr(nn.Module):
 
     Attributes:
         stride: Divisor of a field inside, (d, h, w).
-        merging: Merging as given.
 
     Raises:
         ValueError: If these make no network.
@@ -116,7 +112,6 @@ def check_stages(feature_size: int, depths: Sequence[int], num_heads: Sequence[i
     Args:
         feature_size: Width of the first stage; each has twice that of the one before.
         depths: Blocks of each stage.
-        num_heads: Heads of each stage.
     """
     if len(depths) != 4 or len(num_heads) != 4:
         raise ValueError(f"four stages need 4 depths and num_heads, got {depths} and {num_heads}")

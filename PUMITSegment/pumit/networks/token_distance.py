@@ -47,10 +47,7 @@ class RasterDistance(TokenDistance):
     """Distances on a full grid of 1 to 3 axes in raster order, last axis fastest.
 
     Args:
-        sizes: Tokens along each axis.
         steps: Distance between neighbours along each axis, any one unit.
-        device: Device of the table.
-        dtype: Floating dtype of the table.
     """
 
     def __init__(
@@ -109,7 +106,6 @@ class ScatteredDistance(TokenDistance):
 
     Args:
         positions: Shape (N, 1..3), any one unit.
-        dtype: Floating dtype of the distances.
     """
 
     def __init__(self, positions: Tensor, *, dtype: torch.dtype = torch.float32) -> None:
@@ -138,7 +134,6 @@ def token_distance(positions: Tensor, *, dtype: torch.dtype = torch.float32) -> 
 
     Args:
         positions: Shape (N, 1..3), integers or any one unit.
-        dtype: Floating dtype of the distances.
 
     Raises:
         ValueError: If the shape is wrong or there are no tokens.

@@ -22,7 +22,6 @@ class RemoteCapabilities:
     """Capabilities of one nnInteractive server.
 
     Attributes:
-        version: Version of nnInteractive.
         license: Licence of its model in the server's words; None where it tells none.
         interactions: Those of `points`, `bbox2d`, `bbox3d`, `scribble`, `lasso` that it takes.
         takes_mask: Whether a mask to start from can be given.

@@ -41,7 +41,6 @@ class ExpectedChannels:
 
         Args:
             given: Channels of the scan.
-            count: Channels of the network.
 
         Raises:
             VolumeError: If the scan has others.
@@ -60,7 +59,7 @@ ANY_CHANNELS = ExpectedChannels()
 
 
 def is_colour(volume: Volume) -> bool:
-    """Whether the channels are red, green, blue and perhaps opacity."""
+    """Return whether the channels are red, green, blue and perhaps opacity."""
     return volume.channels in (3, 4) and volume.array.dtype == np.uint8
 
 

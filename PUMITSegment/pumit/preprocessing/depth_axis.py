@@ -50,7 +50,6 @@ def find_depth_axis(
     too.
 
     Args:
-        volume: The scan.
         description: Publisher's description of the scan: the plane of its slices ("axial",
             "sagittal", "coronal"), which finds the nearest axis of an oblique scan, or an axis of
             the array (D, H, W), "axis 0" to "axis 2". A NIfTI file's third axis is axis 0.

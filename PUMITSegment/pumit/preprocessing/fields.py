@@ -116,7 +116,6 @@ class Pyramid:
         """Resample a field.
 
         Args:
-            field: Place and resolution.
             rotation: Optional 3 x 3 matrix on (d, h, w) offsets in millimetres about the centre
                 (augmentation).
 
@@ -245,7 +244,7 @@ def _averaged(array: Floats, pool: Sequence[int]) -> Floats:
 
 
 def level_bytes(shape: tuple[int, ...], spacing_mm: tuple[float, float, float]) -> int:
-    """What all coarser levels of a volume take, bytes, before any of them is made.
+    """Return the bytes that all coarser levels of a volume will take.
 
     Args:
         shape: Grid (d, h, w).

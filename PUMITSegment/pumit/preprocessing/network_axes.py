@@ -31,7 +31,6 @@ class NetworkAxes:
         """Axes of a volume with the coarsest one as the depth.
 
         Args:
-            volume: The scan.
             orientation: Order of the axes; with "anatomical" the others follow
                 in the order superior, posterior,
                 left, and all run towards these (a scan is seen alike however it is stored, so

@@ -66,7 +66,6 @@ def prepare(
        the spacing follows, slices stay as many.
 
     Args:
-        volume: The image.
         depth_axis: Depth axis by its publisher; see `find_depth_axis`.
         scanned_axis: Axis by its file; see `find_depth_axis`.
 

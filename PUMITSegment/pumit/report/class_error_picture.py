@@ -37,8 +37,6 @@ class ClassMasks:
     """A class of a case.
 
     Attributes:
-        name: Name of the class.
-        color_rgb: Its colour.
         truth: Its label, bool (D, H, W).
         answer: Answered mask, of the same shape.
     """
@@ -63,7 +61,6 @@ def write_class_error_picture(
 
     Args:
         volume: The scan; of several channels the first is shown.
-        classes: Masks on its grid.
         path: The file, `.png`.
         title: One line above.
 

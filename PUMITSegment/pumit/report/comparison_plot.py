@@ -28,7 +28,6 @@ class PointRow:
         points: Values of the cases of each seed.
         mean: Mean of all; None where there is none.
         low: Lower end of its interval, where there is one.
-        high: Upper end.
     """
 
     name: str

@@ -1,22 +1,21 @@
-"""Documents of headings, text, tables and figures, written as a page or as markdown.
-
-One model for all reports; how each block looks stands in `templates/`.
-"""
+"""Pages of headings, text, tables and figures; how each looks is in `templates/`."""
 
 from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from html import escape
 from pathlib import Path
-from typing import ClassVar
+from statistics import fmean
+from typing import Any, ClassVar
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from pumit.system.atomic import atomic_path
+from pumit.system.wording import count_of, duration, times
 
 
 @dataclass(frozen=True)
@@ -97,35 +96,24 @@ class Photograph:
 
 
 @dataclass(frozen=True)
-class Picture:
-    """A figure in a file next to the document, by its file name."""
-
-    kind: ClassVar[str] = "picture"
-    file: str
-    alt: str
-    caption: str = ""
-
-
-@dataclass(frozen=True)
 class Code:
     """Preformatted text."""
 
     kind: ClassVar[str] = "code"
     text: str
-    language: str = ""
 
 
-Block = Heading | Paragraph | Points | Table | Drawing | Photograph | Picture | Code
+Block = Heading | Paragraph | Points | Table | Drawing | Photograph | Code
+
+
+def rendered(template: str, content: Mapping[str, Any]) -> str:
+    """Render a file of `templates/`."""
+    return _templates().get_template(template).render(content)
 
 
 def page_html(title: str, blocks: Sequence[Block]) -> str:
-    """A self-contained page: all blocks but `Picture`."""
-    return _templates().get_template("page.html.j2").render(title=title, blocks=blocks)
-
-
-def markdown(title: str, blocks: Sequence[Block]) -> str:
-    """A text in markdown: all blocks but `Drawing` and `Photograph`."""
-    return _templates().get_template("card.md.j2").render(title=title, blocks=blocks)
+    """Render a self-contained page."""
+    return rendered("page.html.j2", {"title": title, "blocks": blocks})
 
 
 def write_page(path: Path, title: str, blocks: Sequence[Block]) -> None:
@@ -134,8 +122,18 @@ def write_page(path: Path, title: str, blocks: Sequence[Block]) -> None:
     Raises:
         ExportError: If it cannot be written.
     """
+    write_template(path, "page.html.j2", {"title": title, "blocks": blocks})
+
+
+def write_template(path: Path, template: str, content: Mapping[str, Any]) -> None:
+    """Write a document from its own template, such as the page of a comparison.
+
+    Raises:
+        ExportError: If it cannot be written.
+    """
+    text = rendered(template, content)
     with atomic_path(path) as temporary:
-        temporary.write_text(page_html(title, blocks), encoding="utf-8")
+        temporary.write_text(text, encoding="utf-8")
 
 
 @cache
@@ -150,6 +148,10 @@ def _templates() -> Environment:
     environment.filters |= {
         "base64": lambda content: base64.b64encode(content).decode("ascii"),
         "inline_svg": _inline_svg,
+        "count_of": count_of,
+        "duration": duration,
+        "times": times,
+        "mean_of": lambda rows, name: fmean(getattr(row, name) for row in rows),
         "one_line": lambda text: " ".join(str(text).split()).replace("|", "\\|"),
     }
     return environment

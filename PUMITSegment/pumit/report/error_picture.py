@@ -56,7 +56,6 @@ def write_error_picture(
     the answer in red; clicks are + and x, a box is yellow.
 
     Args:
-        volume: The scan.
         target: The true mask, (D, H, W), not empty.
         stages: The answers, on the same grid.
         path: The file, `.png`.

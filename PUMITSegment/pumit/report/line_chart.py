@@ -31,7 +31,6 @@ class Line:
     """Points joined by a line.
 
     Attributes:
-        name: Name for the legend.
         points: (x, y) of each.
         color_rgb: None for one of the chart's own.
         is_faint: Whether it is only there to compare with.

@@ -55,7 +55,6 @@ def write_reconstruction_picture(
     thick enough to show something. Physical proportions are kept.
 
     Args:
-        volume: The scan; its geometry is used.
         image: The reconstruction, (D, H, W).
         difference: Reconstruction less scan, (D, H, W).
         path: File to write, `.png`.

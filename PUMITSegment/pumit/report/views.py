@@ -24,7 +24,6 @@ class View:
         down: Array axis along rows, and whether it is reversed.
         right: Array axis along columns, and whether it is reversed.
         index: Index of the slice along `normal`.
-        spacing_mm: Distance of rows, distance of columns.
         edges: Directions of the left, right, top and bottom edge: one of L R A P S I.
     """
 

@@ -37,9 +37,7 @@ def draw_worst_targets(
 
     Args:
         rows: Rows of `simulated_user.evaluate_case`, the worst first.
-        cases: The folder of their cases.
         folder: Folder for the pictures, which are numbered from 1 on; made where it is absent.
-        open_session: Starts on a scan.
 
     Yields:
         Each picture once it is written.

@@ -67,7 +67,6 @@ def create_app(
     """Build the application around a loaded model.
 
     Args:
-        engine: The model that opens sessions.
         token: The bearer token that clients must send.
         limits: Limits of what clients may take.
         allowed_hosts: Host names a request may be meant for; None for any.

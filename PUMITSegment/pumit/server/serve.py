@@ -45,8 +45,6 @@ class ServeSettings:
         host: Address to bind; loopback unless there is a certificate.
         port: 0 for a free one.
         uds: Socket file to bind instead, for a proxy on this machine that does the TLS.
-        certfile: PEM certificate chain for TLS.
-        keyfile: PEM key of the certificate.
         model: A name from the model index, or a checkpoint file.
         device: `auto`, `cpu`, `cuda`, ...
         limits: Limits of what clients may take.
@@ -130,7 +128,6 @@ def serve(
     """Load the model, listen, and serve until a signal ends the process.
 
     Args:
-        settings: Address, security and limits.
         engine: The model; loaded as the settings say where None.
         announce: Callback once clients can connect, with `event`, `url`, `port`, `pid` and
             `api_version`; behind a proxy `url` is `unix:` with the socket file, `port` 0.
@@ -277,11 +274,7 @@ def run(args: argparse.Namespace, *, engine: ServerEngine | None = None) -> int:
     """Run `pumit serve` with the options of `add_arguments`.
 
     Args:
-        args: Parsed options.
         engine: The model; loaded as the options say where None.
-
-    Returns:
-        Exit status.
 
     Raises:
         PumitError: What the user can repair.

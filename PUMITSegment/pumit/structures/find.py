@@ -42,7 +42,7 @@ _WORDS = {"CT": "CT", "MR": "MR", "PT": "PET", "US": "ultrasound"}
 
 
 def modality_of_scan(volume: Volume) -> str:
-    """What made a scan, as DICOM writes it: by its header, else CT by its units; or empty."""
+    """Return the modality in DICOM's terms: by the header, else CT by its units; or empty."""
     if volume.source is not None and volume.source.files:
         from pumit.io.dicom.files import first_value, read_header
 
@@ -58,7 +58,7 @@ def modality_of_scan(volume: Volume) -> str:
 
 
 def _is_hounsfield(array: npt.NDArray[Any]) -> bool:
-    """Whether intensities are Hounsfield units: air, or fat and soft tissue where CT has them."""
+    """Return whether intensities are Hounsfield units: air, or fat and soft tissue as in CT."""
     if array.dtype.kind not in "if":
         return False
     if float(array.min()) <= _HOUNSFIELD_AIR:
@@ -114,13 +114,9 @@ class FoundStructure:
     """A structure as a model segmented it.
 
     Attributes:
-        name: Requested name.
         found: Segmentation on the volume's grid: a class of all that belongs to the structure, one
             for each side or member where several were asked for, or of everything each class that
             the model knows.
-        model: The model's name.
-        version: The model's own version.
-        licence: The licence of its weights.
         remarks: Remarks for the user, in sentences, such as that the scan looks odd.
     """
 
@@ -142,7 +138,6 @@ class Search:
     """A search whose model is chosen, and that was not run yet.
 
     Attributes:
-        requested: Requested structures.
         candidate: The model, and its classes that make up the structure.
         others: Further models that know it.
         remarks: Remarks for the user before it runs, in sentences.
@@ -167,16 +162,12 @@ class ModelSource(Protocol):
         """The automatic model of this name."""
 
     def tokenizer(self) -> Tokenizer:
-        """What tells whether a scan looks odd."""
+        """Return the tokenizer, which tells whether a scan looks odd."""
 
 
 @dataclass
 class InstalledModels:
-    """The models of this machine, each read once.
-
-    Attributes:
-        device: Device that they compute on.
-    """
+    """The models of this machine, each read once."""
 
     device: str = "auto"
     _automatic: dict[str, AutomaticSegmenter] = field(default_factory=dict)
@@ -216,7 +207,6 @@ def find_structure(
     """Find a structure in a scan by its name.
 
     Args:
-        volume: The scan.
         structure: A name (`left kidney`), a group (`kidneys`), a code (`SCT:64033007`), Slicer's
             terminology entry, or `everything` that the model knows.
         model: An automatic model of the index; the best that knows it where None.
@@ -227,7 +217,6 @@ def find_structure(
         anyway: Whether to run a model that learnt from another modality, or on a scan that is
             like none that is known.
         on_search: Callback for the search, before it runs: its model and remarks.
-        cancelled: Asked before each window; True stops.
         progress: Callback for the finished share, 0 to 1.
 
     Returns:
@@ -265,13 +254,10 @@ def plan_search(
     """Decide which model looks for a structure, before any runs.
 
     Args:
-        volume: The scan.
         structure: Structure to look for; see `find_structure`.
         cards: Models that may be used.
-        models: Models, the tokenizer among them.
         model: Only this one; any where None.
         modality: Modality of the scan, as DICOM writes it, where the volume itself does not tell.
-        channel: Channel to use.
         anyway: Whether a model that learnt from another modality may be used; how familiar the
             scan is is not judged then.
 

@@ -127,9 +127,7 @@ def nearest_names(
     """Those of the names, and of the terminology's, that come nearest to a text.
 
     Args:
-        text: What was typed.
         names: Names that come first.
-        count: The most to give.
         only_these: Whether the terminology's own names are left out.
     """
     own = list(dict.fromkeys(" ".join(words_of(name)) for name in names))

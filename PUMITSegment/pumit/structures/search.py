@@ -35,7 +35,6 @@ class Candidate:
     """A model that knows the requested structure.
 
     Attributes:
-        card: The model.
         labels: Its classes that make up the structure together, from 1 on.
         meaning: Meaning of all together.
         parts: Names of the structures and what each is made of, where several are requested.
@@ -50,9 +49,6 @@ class Candidate:
         """The segments that a report wants of it, each with the classes that make it up.
 
         Both sides of a pair are two, and so are the members of a group; parts of one are one.
-
-        Args:
-            name: What was asked for.
         """
         if self.parts:
             return [each for text, part in self.parts for each in part.segments(text)]
@@ -73,10 +69,8 @@ class KnownStructure:
     """One structure that a model knows.
 
     Attributes:
-        name: The model's name for it.
         code: Its code, `SCT:64033007`; empty where the model does not say.
         side: "left", "right" or "".
-        model: The model's name.
     """
 
     name: str
@@ -127,7 +121,7 @@ def _all_of(parts: Sequence[RequestedStructure], card: ModelCard) -> Candidate |
 def usable_candidates(
     text: str, cards: Sequence[ModelCard], *, model: str | None = None
 ) -> tuple[RequestedStructure, list[Candidate]]:
-    """What a text asks for, and the models that may be used to find it, the best first.
+    """Return what a text asks for, and the models that may be used to find it, best first.
 
     Arguments and errors are those of `known_candidates` and `accepted`.
     """
@@ -154,11 +148,10 @@ def accepted(requested: RequestedStructure, candidates: Sequence[Candidate]) -> 
 def known_candidates(
     text: str, cards: Sequence[ModelCard], *, model: str | None = None
 ) -> tuple[RequestedStructure, list[Candidate]]:
-    """What a text asks for, and the models that know it, the best first.
+    """Return what a text asks for, and the models that know it, best first.
 
     Args:
         text: Text as `requested_structure` reads it.
-        cards: All installed models.
         model: Only this one; any where None.
 
     Raises:

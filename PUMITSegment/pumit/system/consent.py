@@ -27,17 +27,16 @@ def graphs_folder() -> Path:
 
 
 def is_restricted(licence: str) -> bool:
-    """Whether a licence forbids some uses, such as commercial ones."""
+    """Return whether a licence forbids some uses, such as commercial ones."""
     words = licence.upper().replace("-", " ").split()
     return "NC" in words or "ND" in words
 
 
 def has_consent(model: str, licence: str) -> bool:
-    """Whether a model needs no question: its licence is free, or the user has agreed to it.
+    """Return whether a model needs no question: its licence is free, or the user has agreed to it.
 
     Args:
         model: Its name in the index.
-        licence: Its licence.
     """
     return not is_restricted(licence) or _accepted().get(model) == licence
 
@@ -58,7 +57,7 @@ def give_consent(model: str, licence: str) -> None:
 
 
 def terms_of(model: str, licence: str) -> str:
-    """What the user agrees to, in two sentences."""
+    """Return what the user agrees to, in two sentences."""
     page = LICENCE_PAGES.get(licence)
     where = f" ({page})" if page else ""
     return (

@@ -17,7 +17,6 @@ def file_lock(path: Path, *, patience_s: float = PATIENCE_S) -> Iterator[None]:
 
     Args:
         path: The lock's file; made where it is missing, and left.
-        patience_s: Longest wait, seconds.
 
     Raises:
         ExportError: If it cannot be made, or another process does not let go of it.

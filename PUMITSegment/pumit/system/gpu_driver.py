@@ -11,12 +11,12 @@ _NVIDIA, _WINDOWS, _AMD = "/dev/nvidiactl", "/dev/dxg", "/dev/kfd"
 
 
 def has_gpu_driver() -> bool:
-    """Whether there is a driver of a GPU that PyTorch may compute on, by CUDA's or ROCm's ways."""
+    """Return whether there is a driver of a GPU that PyTorch may use, by CUDA's or ROCm's ways."""
     return has_cuda_driver() or (sys.platform.startswith("linux") and Path(_AMD).exists())
 
 
 def has_cuda_driver() -> bool:
-    """Whether there is a driver of an NVIDIA GPU, or of any that Windows lends to its Linux."""
+    """Return whether there is a driver of an NVIDIA GPU, or one that Windows lends to its Linux."""
     if sys.platform.startswith("linux"):
         return any(Path(name).exists() for name in (_NVIDIA, _WINDOWS))
     if sys.platform == "win32":

@@ -7,7 +7,7 @@ import ipaddress
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host name or address means this machine only; unknown names count as outside."""
+    """Return whether a host name or address is this machine only; unknown names are outside."""
     if host.lower() == "localhost":
         return True
     with contextlib.suppress(ValueError):

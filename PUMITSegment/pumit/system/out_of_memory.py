@@ -14,7 +14,7 @@ MESSAGES = (
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that main memory or that of an accelerator ran out.
+    """Return whether an error says that main memory or that of an accelerator ran out.
 
     torch's own error is known by its name, so that torch need not be loaded.
     """

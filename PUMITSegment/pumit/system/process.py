@@ -16,13 +16,10 @@ _LINUX_STATUS = Path("/proc/self/status")
 
 
 def process_mark(pid: int) -> str | None:
-    """What tells a process from a later one of the same number, such as `4711 3810.25 5e1c07a2`.
+    """Return a mark that no later process of this number has, such as `4711 3810.25 5e1c07a2`.
 
     Where a start of the machine has a name, the time counts from that: Linux computes the Unix time
     of a start from the present clock, so that it changes when the clock is set.
-
-    Args:
-        pid: Number of the process.
 
     Returns:
         The number and when the process began, from the start of the machine with its name, or Unix
@@ -51,7 +48,7 @@ def _boot_name() -> str:
 
 
 def is_running(mark: str) -> bool | None:
-    """Whether the process of a `process_mark` still runs.
+    """Return whether the process of a `process_mark` still runs.
 
     Returns:
         None where nobody can say: for a mark of an earlier version, or without psutil.
@@ -86,7 +83,7 @@ def _unix_start(pid: int) -> float:
 
 
 def is_halted(pid: int) -> bool:
-    """Whether the operating system halts a process, as SIGSTOP does; False without psutil."""
+    """Return whether the system halts a process, as SIGSTOP does; False without psutil."""
     with suppress(ImportError):
         import psutil
 

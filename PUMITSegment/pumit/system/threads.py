@@ -28,9 +28,6 @@ def wait_asleep(environment: MutableMapping[str, str] = os.environ) -> None:
     """Have the threads of this process, and of those it starts, sleep where they wait.
 
     To be called before torch is imported; later it does nothing. What a user chose stays.
-
-    Args:
-        environment: Environment variables to set.
     """
     if "torch" not in sys.modules and not any(name in environment for name in WAITING):
         environment["OMP_WAIT_POLICY"] = "PASSIVE"
@@ -42,7 +39,6 @@ class ProcessorTimes:
     """Processor time that was used so far, s.
 
     Attributes:
-        at_s: Time on a monotonic clock.
         idle_s: Time that nobody used of the cores that this process may use.
         own_s: Time that this process used.
     """
@@ -79,9 +75,6 @@ class FittingThreads:
 
     def count(self, most: int) -> int:
         """How many threads to compute with now.
-
-        Args:
-            most: Largest number of them.
 
         Returns:
             The free cores, rounded; one where none is free, which is then as fast as more.

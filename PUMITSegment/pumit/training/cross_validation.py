@@ -42,9 +42,7 @@ class CrossValidation:
     """Settings of a cross-validation.
 
     Attributes:
-        recipe: The recipe.
         keys: The same as its file holds it, with what the command line replaces.
-        folds: Number of parts.
         output: Folder; each part has one below it.
         resolve: Makes paths of the recipe's texts.
         since: Time when the user started it, Unix time.
@@ -79,9 +77,7 @@ def read_request(
     """The cross-validation that a recipe or the command line asks for, if there is one.
 
     Args:
-        path: YAML recipe.
         folder: Folder that its relative paths begin at; None for its own.
-        output: Folder of the results.
         data: Keys of the recipe's `data` to replace.
         folds: Number of parts, if not that of the recipe.
         since: Time when the user started it, Unix time.
@@ -114,7 +110,6 @@ def cross_validate(request: CrossValidation, train_part: TrainPart) -> Path:
     the user's index; with `final_model: true` in the recipe, `final`, trained on all cases.
 
     Args:
-        request: Training that is requested.
         train_part: Trains one of the parts; its last argument says whether the model is to be
             entered in the user's index.
 

@@ -32,7 +32,6 @@ class Preceding:
         recipe: Name of its recipe, which ships.
         changes: Keys of it that are replaced.
         gives: Key of the other recipe that its model is the value of.
-        title: Title for the user.
         share: Its time over that of the other run, where that is limited.
     """
 
@@ -48,7 +47,6 @@ def preceding_of(keys: Mapping[str, Any], output: Path, *, unlabelled: str) -> P
 
     Args:
         keys: The recipe; paths are absolute.
-        output: Folder of the run.
         unlabelled: Folder of unlabelled scans, as a text; empty for none.
 
     Raises:
@@ -99,10 +97,8 @@ def train_before(
     """Train what precedes a run; started again, it goes on where it was.
 
     Args:
-        before: Run that precedes.
         output: Folder of the other one.
         reporter: Reporter of the other one.
-        train: Trains by a recipe.
         schedule: Steps or seconds of the other one, where they are limited.
 
     Raises:

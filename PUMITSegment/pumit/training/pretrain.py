@@ -48,7 +48,6 @@ def pretrain(
 
     Args:
         path: YAML recipe; its relative paths begin at the working directory.
-        output: Folder for checkpoints and log.
         overrides: Values of `schedule` to replace, such as `seconds`.
         real_folder: Folder of the recipe's real scans, if not the recipe's own.
         is_whole: Whether the recipe's tokenizer is trained first, and the model entered in the

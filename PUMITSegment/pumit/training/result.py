@@ -32,9 +32,6 @@ def write_result(reporter: RunReporter, folder: Path, best: Path, *, registers: 
     """Write the card and enter the model in the user's index; neither is worth losing a run.
 
     Args:
-        reporter: Reporter of the run.
-        folder: Folder of the run.
-        best: Its best checkpoint.
         registers: Whether to enter it.
 
     Returns:

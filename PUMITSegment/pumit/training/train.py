@@ -55,8 +55,6 @@ def finetune(
     The folder then holds what `pumit.runs` tells of: status, logs and the whole recipe.
 
     Args:
-        path: YAML recipe.
-        output: Folder for checkpoints and log.
         folder: Folder that relative paths of the recipe begin at; None for its own.
         data: Keys of the recipe's `data` to replace.
         overrides: Values of `schedule` to replace, such as `seconds`.
@@ -66,9 +64,6 @@ def finetune(
         folds: Parts of a cross-validation, if not what the recipe says.
         changes: Keys of the recipe to replace; with them it is no cross-validation.
         finish: Whether to train no more, and end with the best model that `output` holds.
-
-    Returns:
-        The best checkpoint.
 
     Raises:
         PumitError: If the recipe is wrong, its data cannot be used, another process trains in the
@@ -163,7 +158,7 @@ def job_of(task: str) -> Callable[[TrainingRun], TrainingJob]:
 
 
 def _has_model(folder: Path) -> bool:
-    """Whether a validation has found a best model of the run in a folder."""
+    """Return whether a validation has found a best model of the run in a folder."""
     status = read_status(folder)
     if status is None or status.best_step is None or not status.model:
         return False

@@ -27,7 +27,6 @@ def read_recipe(keys: Mapping[str, Any], source: str) -> TrainingRecipe:
 
     Args:
         keys: Keys and values of its file.
-        source: The file's name, for messages.
 
     Raises:
         PumitError: If a key is misspelt (the nearest right one is named), or a value is unusable.
@@ -55,7 +54,7 @@ def read_segmentation(keys: Mapping[str, Any], source: str) -> SegmentationRecip
 
 
 def problem_of(text: str) -> str:
-    """What is wrong with a recipe's text, in a sentence; "" where nothing is."""
+    """Return what is wrong with a recipe's text, in a sentence; "" where nothing is."""
     try:
         keys = yaml.safe_load(text)
         if not isinstance(keys, Mapping):

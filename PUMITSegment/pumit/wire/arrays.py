@@ -228,7 +228,7 @@ def unpack_array(
 
 
 def too_large(nbytes: int, limit: int) -> TooLarge:
-    """What an array beyond the limit is answered with; both in bytes."""
+    """Return the answer to an array beyond the limit; both in bytes."""
     return TooLarge(
         f"The array would need {nbytes} bytes, the limit is {limit}; crop it or raise the limit."
     )
@@ -288,5 +288,5 @@ def _check_chunk(chunk: memoryview, plain: int, itemsize: int) -> None:
 
 
 def _special(chunk: memoryview) -> int:
-    """What a chunk says in place of its bytes: 0 nothing, 1 zeros, 2 NaN, 3 a value, 4 anything."""
+    """Return what a chunk says instead of its bytes: 0 nothing, 1 zeros, 2 NaN, 3 value, 4 any."""
     return (chunk[31] >> 4) & 0x07

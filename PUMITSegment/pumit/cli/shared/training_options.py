@@ -19,8 +19,6 @@ def add_training_options(
     """Declare the recipe, the output folder and what overrides the recipe.
 
     Args:
-        parser: Parser of the command.
-        output: Default output folder.
         needs_recipe: Whether the recipe has to be given.
     """
     parser.add_argument(
@@ -61,7 +59,6 @@ def until_stopped(command: str, train: Callable[[], object]) -> int:
 
     Args:
         command: Name of the command, for the message.
-        train: The whole training.
     """
     from pumit.training.run.control import RunStopped
 

@@ -58,8 +58,6 @@ def class_probabilities(
         images: Images as `form` prepares them, (B, C, d, h, w).
         form: Holds the factor and the number of channels that the network takes.
         is_multi_label: Whether each class is judged by itself.
-        device: Device of the network.
-        precision: Type of the heavy arithmetic.
 
     Returns:
         (B, classes), 0 to 1.
@@ -77,13 +75,8 @@ class Classifier:
 
     Attributes:
         network: The network, in evaluation mode on its device.
-        form: Input of the network.
         classes: Names in the order of its outputs.
         is_multi_label: Whether a scan may have several classes, or none.
-        name: Model name.
-        version: Model version.
-        torch_device: Device that it computes on.
-        precision: Type of the heavy arithmetic.
     """
 
     network: nn.Module

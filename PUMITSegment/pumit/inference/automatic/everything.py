@@ -51,9 +51,7 @@ class EverythingSettings:
         max_contact: Most that a field may cut off of a mask; see `face_contact`.
         max_overlap: IoU from which two masks are one.
         max_inside: Largest part of a mask that may lie inside a better one.
-        min_voxels: Smallest segment.
         max_share: Largest part of the body that one segment may be.
-        max_segments: Most segments.
     """
 
     points_per_side: int = 6
@@ -103,7 +101,7 @@ class _MaskBox:
         return int((self.window(start, stop) & other.window(start, stop)).sum())
 
     def repeats(self, better: _MaskBox, settings: EverythingSettings) -> bool:
-        """Whether it overlaps a better mask, or lies mostly within it."""
+        """Return whether it overlaps a better mask, or lies mostly within it."""
         both, size = self.shared(better), self.size
         is_same = both / (size + better.size - both) >= settings.max_overlap
         return is_same or both / size > settings.max_inside
@@ -125,7 +123,6 @@ def segment_everything(
         session: A session with its volume; its embeddings are used, its prompts are not touched.
         roi_corners_lps: Eight corners of a region, rotated or not, LPS mm; the body where None.
         settings: Points to ask, and limits of what is kept.
-        cancelled: Asked before each point; True stops.
         progress: Callback for the finished share, 0 to 1.
 
     Returns:
@@ -179,7 +176,7 @@ def segment_everything(
 
 
 def body_mask(solver: PromptSolver) -> Mask:
-    """What is not air, (d, h, w): brighter than Otsu's threshold, holes of each slice filled."""
+    """Return what is not air, (d, h, w): brighter than Otsu's threshold, slices' holes filled."""
     array = solver.pyramid.array
     step = max(1, round((array.size / _BODY_VOXELS) ** (1 / 3)))
     steps = tuple(min(step, max(1, n // 8)) for n in array.shape)

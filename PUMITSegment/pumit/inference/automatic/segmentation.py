@@ -55,7 +55,6 @@ class NetworkPlan:
     Attributes:
         spacing_mm: Voxel size (d, h, w), depth first, mm.
         patch: Size of its patch (d, h, w), voxels.
-        channels: Image channels.
         normalizations: Rules for scaling intensities: one for all channels, or one for each.
         orientation: Orientation of its axes.
     """
@@ -130,10 +129,6 @@ class AutomaticSegmenter:
         plan: Grid and intensities that it was trained on.
         classes: Meaning of its output channels from 1 on; channel 0 is background. Of regions, what
             they mean from 0 on.
-        name: Model name.
-        version: Model version.
-        torch_device: Device that it computes on.
-        precision: Type of the heavy arithmetic.
         has_regions: Whether classes may overlap.
         channels: Channels that a scan must have; see `preprocessing.channels`.
         single_piece: Values of the classes of which only the largest piece is kept, 0 for that of
@@ -172,13 +167,11 @@ class AutomaticSegmenter:
         """Label every voxel of a volume, or of a region.
 
         Args:
-            volume: The scan.
             channel: Channel to use, where the volume has others than the network.
             roi_corners_lps: Eight corners of a region, rotated or not, LPS mm; what lies outside
                 stays background. Intensities are measured on the whole volume all the same.
             overlap: Part that neighbouring windows share.
             averages_flips: Whether eight reflections are averaged: slower, a little better.
-            cancelled: Asked before each window; True stops.
             progress: Callback for the finished share, 0 to 1.
 
         Returns:
@@ -284,11 +277,9 @@ def network_image(
     box: tuple[slice, slice, slice] | None = None,
     channel: int = 0,
 ) -> tuple[Tensor, tuple[int, int, int]]:
-    """What a network sees of a volume, in training as in prediction.
+    """Return what a network sees of a volume, in training as in prediction.
 
     Args:
-        volume: The scan.
-        plan: Spacing, channels and intensities.
         axes: The network's axes in the volume.
         box: Part of the volume on these axes; None for all of it.
         channel: Channel to use, where the volume has others than the network.

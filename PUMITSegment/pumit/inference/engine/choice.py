@@ -29,7 +29,6 @@ def load_engine(path: Path, device: str, *, keeps_graphs: bool = True) -> tuple[
     """The engine for a promptable checkpoint, and the checkpoint's weights and metadata.
 
     Args:
-        path: The checkpoint.
         device: "auto", "cpu", "cuda", "cuda:1" or "mps".
         keeps_graphs: Whether what is compiled is written for the next process.
 

@@ -30,8 +30,6 @@ def decoder_graph(layers: GraphLayers, sizes: NetworkSizes, shape: Shape) -> ope
     """Graph from the encoder's features and prompts to masks.
 
     Args:
-        layers: Layers with the weights.
-        sizes: Sizes of the network.
         shape: The field's grid (D, H, W).
 
     Returns:

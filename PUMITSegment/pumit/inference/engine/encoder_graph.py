@@ -62,8 +62,6 @@ def encoder_graph(layers: GraphLayers, sizes: NetworkSizes, shape: Shape) -> ope
     once per field and not once per click.
 
     Args:
-        layers: Layers with the weights.
-        sizes: Sizes of the network.
         shape: The field's grid (D, H, W).
 
     Returns:

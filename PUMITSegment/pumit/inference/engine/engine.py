@@ -66,7 +66,7 @@ class Features(Protocol):
 
     @property
     def nbytes(self) -> int:
-        """What it takes in memory, bytes."""
+        """Memory that it takes, bytes."""
 
     @property
     def summary(self) -> Floats:
@@ -84,7 +84,7 @@ class Engine(Protocol):
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """Name of the engine."""
 
     @property
     def device(self) -> str:

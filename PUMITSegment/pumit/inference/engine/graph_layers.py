@@ -67,7 +67,7 @@ class GraphLayers:
         return self._weights[name]
 
     def has(self, name: str) -> bool:
-        """Whether the network has a parameter of that name."""
+        """Return whether the network has a parameter of that name."""
         return name in self._weights
 
     def _biased(self, x: Node, name: str, extra: Floats | float = 0.0) -> Node:
@@ -107,7 +107,6 @@ class GraphLayers:
 
         Args:
             x: Coarser features.
-            name: Name of the layer.
             level: Halvings of the output.
             shown: Weights (C', S) and bias (C') of a 1^3 convolution of further channels at the
                 end of x, whose result is repeated onto the finer grid and added.

@@ -104,9 +104,7 @@ class GraphFeatures:
         full: Features at full resolution.
         half: The image's part of those at 1/2 resolution.
         quarter: The image's part of those at 1/4 resolution.
-        tokens: Features of the transformer.
         places: Position codes of the tokens, (1, N, dim).
-        maps: Grid of the prompt maps.
         classes: Class vectors at 1/2 resolution, (E, d, h, w), or None.
         da0: Degree of anisotropy.
     """
@@ -122,7 +120,7 @@ class GraphFeatures:
 
     @property
     def nbytes(self) -> int:
-        """What it takes in memory, bytes."""
+        """Memory that it takes, bytes."""
         arrays = [self.full, self.half, self.quarter, self.tokens, self.places]
         arrays += [] if self.classes is None else [self.classes]
         return sum(array.nbytes for array in arrays) + self.maps.nbytes
@@ -164,7 +162,6 @@ class OpenVinoEngine:
 
     Args:
         weights: Weights of a promptable network, by name.
-        sizes: Sizes of its recipe.
         threads: Number of cores to use; None for all that this process may.
         precision: "bf16" computes faster and less exactly than "f32", on CPUs that can; see
             `best_precision`.
@@ -385,7 +382,7 @@ class OpenVinoEngine:
 
 @cache
 def _machine_and_code(core: openvino.Core) -> tuple[str, ...]:
-    """What compiled graphs depend on, besides weights and sizes."""
+    """Return what compiled graphs depend on apart from weights and sizes."""
     code = hashlib.sha256()
     for module in (decoder_code, encoder_code, layers_code):
         code.update(inspect.getsource(module).encode())

@@ -28,7 +28,7 @@ from pumit.networks.promptable.constants import (
 
 
 def path_costs(image: Floats, depth_step: float) -> list[Floats]:
-    """What a straight path costs from the first voxel of each axis; known before any prompt.
+    """Return costs of straight paths from the first voxel of each axis; no prompt is needed.
 
     Args:
         image: Shape (C, d, h, w), channels about [0, 1].
@@ -117,7 +117,7 @@ class MapGrid:
 
     @property
     def nbytes(self) -> int:
-        """What it takes in memory, bytes."""
+        """Memory that it takes, bytes."""
         return self.image.nbytes + sum(cost.nbytes for cost in self.along)
 
     @property
@@ -160,8 +160,6 @@ def prompt_maps(
     """All maps, (channels, d, h, w), in the order that the network was trained with.
 
     Args:
-        prompts: Prompts of one field.
-        grid: Grid of the maps.
         field_size: In-plane voxels of a training field.
         classes: Class vectors (E, d, h, w), or None for a network without them.
     """
@@ -333,7 +331,7 @@ def _seeds(points: Floats, grid: MapGrid, ratio: float) -> Mask:
 
 
 def _outside(box: Floats, grid: MapGrid, ratio: float) -> Mask:
-    """What lies outside of a box, along the axes that there are."""
+    """Return the mask of what is outside a box, along the axes that there are."""
     lower, upper = _cells(box, grid, ratio)
     outside = np.zeros(grid.shape, dtype=bool)
     for axis, n in enumerate(grid.shape):

@@ -56,7 +56,6 @@ class PromptTokens:
         """The network's own tokens, those of the points, and those of the box, (T, dim).
 
         Args:
-            prompts: Prompts of one field.
             features: The encoder's tokens, (dim, d, h, w).
             full: The field's grid (D, H, W).
             class_vectors: At the points, (P, E), or None for a network without them.

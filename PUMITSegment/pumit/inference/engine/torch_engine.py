@@ -25,7 +25,7 @@ class TorchFeatures:
 
     @property
     def nbytes(self) -> int:
-        """What it takes, bytes; tensors that share memory count once."""
+        """Its bytes; tensors that share memory count once."""
         tensors = [v for v in vars(self.embedding).values() if isinstance(v, torch.Tensor)]
         storages = {s.data_ptr(): s.nbytes() for s in (t.untyped_storage() for t in tensors)}
         return sum(storages.values())
@@ -41,8 +41,6 @@ class TorchEngine:
 
     Args:
         network: Network in evaluation mode on its device.
-        device: Device that it computes on.
-        precision: Type of the heavy arithmetic.
     """
 
     name = "torch"

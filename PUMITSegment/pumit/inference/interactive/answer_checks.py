@@ -35,7 +35,6 @@ def box_shares(mask: npt.NDArray[np.bool_], where: Field, box: Box) -> tuple[flo
 
     Args:
         mask: Bool (D, H, W) in a field.
-        where: The field.
         box: Lower and upper corner, volume indices (d, h, w).
 
     Returns:
@@ -57,7 +56,7 @@ def box_fit(mask: npt.NDArray[np.bool_], where: Field, box: Box) -> float:
 
 
 def box_bonus(answers: Floats, where: Field, box: Box, weights: BoxWeights) -> Floats:
-    """What speaks for each answer to a box: that the others are the same, and that it fits.
+    """Return a bonus for each answer to a box: for agreement with the others, and for its fit.
 
     Boxes are drawn around a structure, and often loosely: to reach beyond one is a graver fault
     than not to fill it. Still, around the wall of a heart the cavity does not fill it. Around the
@@ -66,7 +65,6 @@ def box_bonus(answers: Floats, where: Field, box: Box, weights: BoxWeights) -> F
 
     Args:
         answers: Logits (M, D, H, W) in a field.
-        where: The field.
         box: Lower and upper corner, volume indices (d, h, w).
         weights: What each of these weighs.
 
@@ -103,8 +101,6 @@ def clicked_in_box(
         decode: What the network answers to prompts in the field: logits (M, D, H, W) and estimates
             (M,), the one that counts first.
         answers: The same for the box alone.
-        where: The field.
-        prompts: The box alone.
         weights: What speaks for an answer.
 
     Returns:
@@ -137,7 +133,6 @@ def gaps_in_box(mask: npt.NDArray[np.bool_], where: Field, box: Box) -> list[Pla
 
     Args:
         mask: Bool (D, H, W) in a field.
-        where: The field.
         box: Lower and upper corner, volume indices (d, h, w).
 
     Returns:
@@ -172,7 +167,6 @@ def deepest_in_box(mask: npt.NDArray[np.bool_], where: Field, box: Box) -> Place
 
     Args:
         mask: Bool (D, H, W) in a field.
-        where: The field.
         box: Lower and upper corner, volume indices (d, h, w).
 
     Returns:
@@ -207,7 +201,7 @@ def contradicted(mask: npt.NDArray[np.bool_], where: Field, prompts: IndexPrompt
 
 
 def covers(where: Field, indices: npt.NDArray[np.float64]) -> bool:
-    """Whether all indices lie in a field."""
+    """Return whether all indices lie in a field."""
     at = where.to_field(indices)
     return bool(((at > -0.5) & (at < np.asarray(where.shape) - 0.5)).all())
 

@@ -71,7 +71,6 @@ class FieldPlanner:
 
         Args:
             centre_index: Volume index (d, h, w).
-            in_plane_mm: In-plane spacing.
             width_mm: In-plane extent that is enough.
         """
         in_plane_mm = min(max(in_plane_mm, self.finest_mm * 0.5), self.largest_mm)

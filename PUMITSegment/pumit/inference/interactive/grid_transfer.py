@@ -49,7 +49,7 @@ def patch_of(mask: npt.NDArray[np.bool_]) -> LogitBox:
 
 
 def is_inside(patch: LogitBox, place: Sequence[float]) -> bool:
-    """Whether a patch is foreground at a volume index."""
+    """Return whether a patch is foreground at a volume index."""
     index = [round(p) - s for p, s in zip(place, patch.start, strict=True)]
     if any(not 0 <= i < n for i, n in zip(index, patch.logits.shape, strict=True)):
         return False

@@ -56,7 +56,7 @@ class IndexPrompts:
 
 
 def is_same_box(a: Corners | None, b: Corners | None) -> bool:
-    """Whether two boxes are one, or both are none."""
+    """Return whether two boxes are one, or both are none."""
     if a is None or b is None:
         return a is b
     return bool(np.array_equal(a[0], b[0]) and np.array_equal(a[1], b[1]))
@@ -69,7 +69,6 @@ def in_field(prompts: IndexPrompts, where: Field, prior: Floats | None) -> Field
 
     Args:
         prompts: Volume indices.
-        where: The field.
         prior: Earlier answer in this field, probabilities (D, H, W), or None.
     """
     ratio = where.prompt_ratio

@@ -63,9 +63,6 @@ def correction_field(
     """The field that answers a corrective click: the shown one, unless it is too coarse for that.
 
     Args:
-        planner: Planner of fields.
-        shown: Field of the answer.
-        patch: The answer.
         place: The click, volume index (d, h, w).
         margin: Size of the field, over that of the segment.
         is_given: Whether the answer began with a mask, which no field was chosen for.
@@ -124,7 +121,7 @@ def follow_click(
 
 
 def far_bonus(before: Floats, place: npt.ArrayLike, slice_ratio: float) -> np.float32:
-    """What is added to the logits that answer a click, by its distance from the earlier answer.
+    """Return what a click's logits gain by their distance from the earlier answer.
 
     Args:
         before: Earlier answer, logits (D, H, W).
@@ -211,11 +208,8 @@ def apply_change(
     """The earlier answer with the change at the click in it.
 
     Args:
-        patch: Earlier answer, on the volume's grid.
         after: New answer of a field, logits (D, H, W).
         change: Region to take over, (D, H, W), not empty.
-        where: The field.
-        shape: The volume's grid.
     """
     # 1. The change with a rim, and its window in the field.
     rim = np.ones([1 if n == 1 else 2 * RIM + 1 for n in change.shape], dtype=bool)
@@ -258,7 +252,6 @@ def changed_at(
     """The earlier answer with what of a new one hangs together with some places.
 
     Args:
-        before: Earlier answer.
         after: New answer; None where nothing is foreground.
         places: The newest prompt's points, volume indices (d, h, w).
         spacing_mm: Spacing of the volume, (D, H, W).
@@ -297,7 +290,6 @@ def near_places(
     answer is a thin shell, so little of it is taken; a missing part is deep, and most of it comes.
 
     Args:
-        before: Earlier answer.
         after: New answer.
         points: The newest prompt's, volume indices (d, h, w) and whether each is inside.
         spacing_mm: Spacing of the volume, (D, H, W).
@@ -345,7 +337,7 @@ def _depth(
 
 
 def _is_in_sight(patch: LogitBox, where: Field) -> bool:
-    """Whether a field holds any of an answer, even what is thinner than its voxels."""
+    """Return whether a field holds any of an answer, even what is thinner than its voxels."""
     low, high = (np.asarray(bound) - patch.start for bound in where.bounds())
     first = np.ceil(low).astype(int).clip(0)
     stop = (np.floor(high).astype(int) + 1).clip(0)

@@ -115,7 +115,7 @@ class PromptHistory:
 
 
 def _added_bytes(before: State, after: State) -> int:
-    """What a state needs beyond another, bytes."""
+    """Return the bytes that a state needs beyond another."""
     total = _STATE_BYTES
     for segment, prompts in after.items():
         earlier = before.get(segment, ())

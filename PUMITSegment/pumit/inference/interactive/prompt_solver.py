@@ -76,9 +76,7 @@ class PromptSolver:
     """Answer prompts on one volume.
 
     Args:
-        segmenter: The model.
         image: Scan to segment, depth axis first; several solvers may share it.
-        settings: Settings of the solver.
     """
 
     def __init__(
@@ -120,9 +118,7 @@ class PromptSolver:
         """Answer prompts, going on from the answer to all but the newest of them.
 
         Args:
-            prompts: All prompts of the segment.
             before: The earlier answer, or None for the first.
-            cancelled: Check between the fields; True stops.
 
         Raises:
             Cancelled: If `cancelled` says so.
@@ -433,12 +429,12 @@ class PromptSolver:
     def _decoded(
         self, where: Field, prompts: IndexPrompts, prior: Floats | None
     ) -> tuple[Floats, Floats]:
-        """What the network answers in a field; see `Segmenter.decode`."""
+        """Return the network's answer in a field; see `Segmenter.decode`."""
         return self.segmenter.decode(self.embedding(where), in_field(prompts, where, prior))
 
 
 def may_be_piece(first: LogitBox, corrected: LogitBox, places: npt.NDArray[np.float64]) -> bool:
-    """Whether a first answer may be a piece of what a second click in the structure means.
+    """Return whether a first answer may be a piece of what a second click in the structure means.
 
     What the second click adds then hangs together with it, or is hardly anything: the second of two
     lesions stands alone.
@@ -463,7 +459,7 @@ def is_far_more(
     answers: Sequence[LogitBox],
     places: npt.NDArray[np.float64],
 ) -> bool:
-    """Whether both clicks in a structure mean far more than a correction at the second one adds.
+    """Return whether both clicks in a structure mean far more than a correction at the second.
 
     Of a lesion in an organ a coarse field takes the organ, and a finer one the lesion, as the
     correction does: then the correction counts.

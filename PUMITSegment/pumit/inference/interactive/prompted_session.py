@@ -57,7 +57,6 @@ class PromptedSession(ABC):
         Args:
             point: Where, in the numbers of `frame`.
             positive: Whether it is inside the structure.
-            segment: ID of the segment.
             frame: LPS or RAS mm, or array indices (d, h, w).
 
         Raises:
@@ -81,7 +80,6 @@ class PromptedSession(ABC):
         Args:
             lower: A corner, in the numbers of `frame`.
             upper: The opposite corner.
-            segment: ID of the segment.
             frame: LPS or RAS mm, or array indices (d, h, w).
 
         Raises:
@@ -154,7 +152,6 @@ class PromptedSession(ABC):
 
         Args:
             number: Which one, from 1, the most trusted, to `answer_count`.
-            segment: ID of the segment.
 
         Raises:
             PromptError: If there is no such answer; nothing changes then.

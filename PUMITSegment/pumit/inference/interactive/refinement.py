@@ -20,7 +20,6 @@ class Window:
     """A finer field and the network's answer in it.
 
     Attributes:
-        field: The field.
         logits: Answer on the field's grid (d, h, w).
     """
 

@@ -38,10 +38,7 @@ class SamEngine:
     """The engine, for those who ask a segmenter.
 
     Attributes:
-        network: SAM's network, in evaluation mode.
-        device: Device as text.
         field_size: Pixels of the image's longer side as the encoder sees it.
-        name: "torch".
     """
 
     network: Any
@@ -106,7 +103,6 @@ class SamSolver:
     slice that they lie on. A mask is as good as the box around it, slice by slice.
 
     Args:
-        engine: SAM.
         scan: Scan to segment; a colour image is seen in colour.
 
     Attributes:
@@ -137,9 +133,7 @@ class SamSolver:
         """Answer prompts; slices whose prompts are those of `before` keep its answer.
 
         Args:
-            prompts: All prompts of the segment.
             before: The earlier answer, or None for the first.
-            cancelled: Check between the slices; True stops.
 
         Raises:
             Cancelled: If `cancelled` says so.

@@ -15,7 +15,6 @@ def scan_embedding(segmenter: Segmenter, volume: Volume) -> npt.NDArray[np.float
     """Embed a whole scan with the image encoder, averaged over places.
 
     Args:
-        segmenter: The model.
         volume: The scan; of several channels the first.
 
     Returns:

@@ -26,10 +26,6 @@ class Segmenter:
     """A promptable model ready to answer.
 
     Attributes:
-        engine: Engine that computes its network.
-        name: Model name.
-        version: Model version.
-        sha256: Fingerprint of the weights.
         recipe: Training recipe and metadata of the checkpoint.
         make_solver: What answers on a scan that was opened, where it is not `PromptSolver`.
     """

@@ -41,8 +41,6 @@ class InteractiveSession(PromptedSession):
     gives the same masks.
 
     Args:
-        segmenter: A loaded model.
-        settings: Settings of the solver.
         images: Cache of scans and embeddings; sessions on one model may share it, in one
             thread. None for one of its own.
 
@@ -134,7 +132,7 @@ class InteractiveSession(PromptedSession):
 
     @property
     def kept_bytes(self) -> int:
-        """What prompts and answers take in memory, bytes."""
+        """Memory of prompts and answers, bytes."""
         return self._history.nbytes + sum(answer.nbytes for answer in self._answers.values())
 
     @property
@@ -153,7 +151,7 @@ class InteractiveSession(PromptedSession):
 
     @property
     def solver(self) -> PromptSolver:
-        """What answers on the present volume, with its embeddings.
+        """Solver of the present volume, with its embeddings.
 
         Raises:
             VolumeError: If none is set.
@@ -177,8 +175,6 @@ class InteractiveSession(PromptedSession):
         """Answer the prompts of a segment.
 
         Args:
-            segment: ID of the segment.
-            cancelled: Check between the steps; True stops.
             progress: Callback with the finished share, 0 to 1.
 
         Returns:
@@ -205,7 +201,6 @@ class InteractiveSession(PromptedSession):
             prompts: All prompts of a segment in their order.
             segment: ID of the segment; the answer does not depend on it.
             place_count: Largest number of places to check.
-            cancelled: Check between the steps; True stops.
             progress: Callback with the finished share, 0 to 1.
 
         Raises:

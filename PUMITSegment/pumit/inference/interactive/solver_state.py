@@ -21,9 +21,7 @@ class FieldAnswer:
     """One field and its answer to the prompts so far.
 
     Attributes:
-        field: Field of view.
         logits: Logits (D, H, W), or None.
-        score: Trust in the answer.
         iou: The model's estimate of its IoU.
         spare: Further answers that are only offered as others.
     """
@@ -68,7 +66,7 @@ class SolverState:
 
     @cached_property
     def nbytes(self) -> int:
-        """What it takes in memory, bytes, once it is complete."""
+        """Memory that it takes, bytes, once it is complete."""
         views = [*self.views, *self.others]
         arrays = [view.logits for view in views if view.logits is not None]
         return storage_bytes(arrays if self.patch is None else [*arrays, self.patch.logits])
@@ -85,7 +83,6 @@ def views_holding(
     Args:
         places: Volume indices (d, h, w), shape (n, 3).
         views: Fields with their answers; one that moves has none.
-        planner: Planner of fields.
     """
     middle = (places.min(0) + places.max(0)) / 2
     holding = []

@@ -79,10 +79,8 @@ def uncertain_regions(
     """Find the regions where an answer may be wrong, the most uncertain first.
 
     Args:
-        answer: The answer.
         shape: Volume grid (d, h, w).
         spacing_mm: Voxel size (d, h, w), mm.
-        count: Most places to find.
 
     Returns:
         Places on the border, apart from one another, each in the slice that shows most
@@ -137,7 +135,6 @@ def evidence_of(
     """Features of an answer that need no ground truth, or None where it is empty.
 
     Args:
-        answer: The answer.
         before: Answer to all prompts but the newest, or None for the first.
         shape: Volume grid (d, h, w).
         spacing_mm: Voxel size (d, h, w), mm.

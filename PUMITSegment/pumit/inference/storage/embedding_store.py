@@ -64,7 +64,7 @@ class EmbeddingStore:
 
     @property
     def nbytes(self) -> int:
-        """What the kept ones take, bytes of the device that computed them."""
+        """Memory of the kept ones, bytes of the device that computed them."""
         with self._lock:
             self._drop_ended()
             return sum(entry.nbytes for entry in self._entries.values())

@@ -123,14 +123,14 @@ class StoredScan:
 
     @property
     def nbytes(self) -> int:
-        """What it takes now, without embeddings."""
+        """Bytes that it takes now, without embeddings."""
         total = 0 if self.packed is None else self.packed.nbytes
         total += 0 if self.array is None else self.array.nbytes
         return total + sum(_image_bytes(image, self.array) for image in self.images.values())
 
     @property
     def size(self) -> ScanSize:
-        """What it takes awake and asleep."""
+        """Bytes that it takes awake and asleep."""
         levels = {scan.key: scan.level_bytes for scan in (*self.awake, *self.asleep)}
         most = self._plain_bytes + (self._plain_bytes >> 8) + 1024
         return ScanSize(
@@ -193,7 +193,7 @@ class OpenScan:
 
     @property
     def image(self) -> StoredImage:
-        """What the model sees of it."""
+        """Image that the model sees of it."""
         assert self._image is not None
         return self._image
 
@@ -269,16 +269,16 @@ class ImageStore:
 
     @property
     def scan_bytes(self) -> int:
-        """What voxels, their averaged levels and packed voxels take."""
+        """Bytes of voxels, their averaged levels and packed voxels."""
         return sum(scan.nbytes for scan in self._scans)
 
     @property
     def embedding_bytes(self) -> int:
-        """What the embeddings take, on the device that computed them."""
+        """Bytes of the embeddings, on the device that computed them."""
         return self.embeddings.nbytes
 
     def sizes(self) -> list[ScanSize]:
-        """What each scan takes awake and asleep; shared ones once."""
+        """Return the bytes of each scan, awake and asleep; shared ones once."""
         return [scan.size for scan in self._scans]
 
     def set_max_embedding_bytes(self, max_bytes: int) -> None:
@@ -338,7 +338,7 @@ def _depth_first(
 
 
 def _image_bytes(image: StoredImage, voxels: Array | None) -> int:
-    """What an image takes in addition to the voxels it was made of."""
+    """Return the bytes of an image beyond the voxels it was made of."""
     pyramid = image.pyramid
     is_own = voxels is None or not np.may_share_memory(pyramid.array, voxels)
     own = pyramid.array.nbytes if is_own else 0

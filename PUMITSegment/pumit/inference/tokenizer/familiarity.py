@@ -90,7 +90,6 @@ class Part:
 
     Attributes:
         name: One of `SAYINGS`.
-        value: Value of this image.
         usual: 5th, 50th and 95th percentile of images that the tokenizer knows.
         cost: Decrease of the log-odds that the image is known.
     """

@@ -52,7 +52,6 @@ def figures_of(
     Args:
         seen: Input of the tokenizer, 0..1, depth first, (d, h, w).
         back: Its reconstruction, likewise.
-        use: Use of its tokens.
         usual_shares: Usual share of each token, positive; None leaves out what needs it.
         cell: Voxels of a cell.
         spacing: Distances of voxels along the axes, in one unit.

@@ -104,12 +104,7 @@ class Tokenizer:
 
     Attributes:
         network: The network, in evaluation mode on its device.
-        plan: Windows and scaling of intensities.
         channels: Image channels; grey is repeated.
-        name: Model name.
-        version: Model version.
-        torch_device: Device that it computes on.
-        precision: Type of the heavy arithmetic.
     """
 
     network: VisualTokenizer
@@ -133,7 +128,6 @@ class Tokenizer:
         Args:
             volume: The scan; colour is used as grey.
             channel: Channel of a multi-channel image, unless it is a colour image.
-            cancelled: Asked before each window; True stops.
             progress: Callback for the finished share, 0 to 1.
 
         Raises:

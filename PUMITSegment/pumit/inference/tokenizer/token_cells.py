@@ -27,7 +27,6 @@ class TokenCells:
         """Announce a window; all have to be announced before the first is added.
 
         Args:
-            start: Its first cell.
             weights: Weight of each of its cells among those of other windows, (d, h, w).
         """
         place, inside = self._within(start, weights.shape)

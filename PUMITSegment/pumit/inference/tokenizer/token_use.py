@@ -61,7 +61,6 @@ class Reconstruction:
     Attributes:
         image: Reconstruction in the volume's intensities, float32 (D, H, W).
         difference: `image` less the volume as the tokenizer saw it (clipped), float32 (D, H, W).
-        use: Use of the codebook.
         psnr_db: Peak signal-to-noise ratio on the scale 0..1 that the tokenizer sees, dB.
         ssim: Mean structural similarity of the slices; None where they are too small for it.
         sentence: Sentence on how well the model knows this kind of image.
@@ -100,7 +99,6 @@ def quality(psnr_db: float, reference: object) -> str:
     """One plain sentence on how well a tokenizer brings an image back.
 
     Args:
-        psnr_db: PSNR of the reconstruction.
         reference: `reference` of the tokenizer's recipe: `psnr_db`, the 5th and 50th percentile of
             images that it knows.
     """

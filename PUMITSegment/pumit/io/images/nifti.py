@@ -92,7 +92,7 @@ class _Header:
 
 
 def is_nifti(start: bytes) -> bool:
-    """Whether the first bytes (at least 12) of a decompressed file are a NIfTI header."""
+    """Return whether the first bytes (at least 12) of a decompressed file are a NIfTI header."""
     return start[:4] in (
         struct.pack("<i", 348),
         struct.pack(">i", 348),

@@ -47,7 +47,7 @@ def read_picture(path: Path) -> FileImage:
 
 
 def is_picture(start: bytes) -> bool:
-    """Whether the first bytes of a file are those of a PNG or JPEG."""
+    """Return whether the first bytes of a file are those of a PNG or JPEG."""
     return start.startswith((b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff"))
 
 

@@ -49,7 +49,6 @@ def joined_channels(names: Sequence[str], volumes: Sequence[Volume]) -> Volume:
 
     Args:
         names: Name of each in a message.
-        volumes: Volumes on one grid.
 
     Raises:
         VolumeError: If one lies on another grid than the first.

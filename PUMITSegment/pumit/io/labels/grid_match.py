@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pumit.errors import VolumeError
+from pumit.system.wording import times
 from pumit.volume import Volume
 
 Shape = tuple[int, int, int]
@@ -60,7 +61,6 @@ def place(part: Volume, image: Volume, what: str) -> Placement:
     larger; each of its voxels must be one of the image's.
 
     Args:
-        part: The grid to place.
         image: Image on whose grid the part lies.
         what: Name of the part in a message.
 
@@ -129,12 +129,12 @@ def grid_difference(part: Volume, image: Volume) -> str:
     """In what a grid differs from an image's, by how much, and what to do; a predicate."""
     words = []
     # A slice of a segmentation is compared with a slice of the image.
-    axes = slice(1 if part.is_planar else 0, 3)
-    if part.shape[axes] != image.shape[axes]:
-        words.append(f"{_times(part.shape[axes])} voxels in place of {_times(image.shape[axes])}")
+    first = 1 if part.is_planar else 0
+    if part.shape[first:] != image.shape[first:]:
+        words.append(f"{times(part.shape[first:])} voxels in place of {times(image.shape[first:])}")
     ratio = np.asarray(part.spacing_mm) / np.asarray(image.spacing_mm)
-    if np.abs(ratio - 1)[axes].max() > SAME_SPACING:
-        here, there = _times(part.spacing_mm[axes]), _times(image.spacing_mm[axes])
+    if np.abs(ratio - 1)[first:].max() > SAME_SPACING:
+        here, there = (times(v.spacing_mm[first:], ".4g") for v in (part, image))
         words.append(f"spacing {here} mm in place of {there} mm")
     turn = part.direction.T @ image.direction
     angles = np.degrees(np.arccos(np.clip(np.diag(turn), -1.0, 1.0)))
@@ -155,10 +155,6 @@ def grid_difference(part: Volume, image: Volume) -> str:
     difference = ", ".join(words) or "rounded differently"
     far_off = f" by {voxels:.1f} voxels" if voxels >= ROUNDING_VOXELS else ""
     return f"lies off the image's grid{far_off} ({difference}); resample it onto the image"
-
-
-def _times(numbers: Any) -> str:
-    return " x ".join(f"{n:.4g}" if isinstance(n, float) else str(n) for n in numbers)
 
 
 def overlap_of(placement: Placement, shape: Shape) -> tuple[Any, Any]:

@@ -27,7 +27,6 @@ class LabelledSegment:
     """One segment of a label file.
 
     Attributes:
-        value: Its voxels' value.
         layer: The layer, of possibly several, that holds them.
         name: Its name; empty where the file names none.
         terminology: Meaning as Slicer's terminology entry; empty where the file does not say.

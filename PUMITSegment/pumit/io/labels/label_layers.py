@@ -35,10 +35,6 @@ class LabelLayers:
         Args:
             value: Value of the label, from 1 on.
             mask: (d, H, W), the slices from `start` on.
-            start: Its first slice.
-
-        Returns:
-            The layer's number.
 
         Raises:
             VolumeError: If so many segments overlap that the layers do not fit in memory.

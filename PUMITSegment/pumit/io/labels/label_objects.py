@@ -41,13 +41,11 @@ class LabelObject:
 
     Attributes:
         path: File, or the zip that holds it.
-        kind: Kind of it.
         instance: SOPInstanceUID.
         series: SeriesInstanceUID of the scan it was drawn on; empty where it does not say.
         frame_of_reference: Its coordinate system; empty where it does not say.
         patient: PatientID; never shown.
         instances: SOPInstanceUIDs that it refers to.
-        segments: Segments that it names.
         written: Date and time of its content, as the object says; orders objects of one scan.
         concatenation: Identifier that the parts of one object share; empty where it is whole.
         number: Number of this part, from 1 on; 0 where the object does not say.
@@ -167,7 +165,7 @@ def require_all_parts(found: LabelObject) -> str:
 
 @lru_cache(maxsize=16)  # a case asks what its zip holds before and after it reads the scan
 def _objects_of_zip(path: Path, modified: int, size: int) -> tuple[LabelObject, ...]:
-    """What a zip holds, as long as it stays as it is."""
+    """Return the objects in a zip, read once as long as it stays as it is."""
     with parsing("DICOM zip"), unpack_dicom_zip(path) as folder:
         found = (read_label_object(file) for file in _label_files(Path(folder)))
         return tuple(joined(item for item in found if item is not None))

@@ -48,7 +48,7 @@ def read_scan(files: Sequence[Path], label: Path | None = None) -> Volume:
 
 
 def _refuse_other_transforms(paths: Sequence[Path]) -> None:
-    """What a scene moves is stored where it was before; alone it would no longer fit the others."""
+    """Refuse transforms: what a scene moves is stored where it was before."""
     split = [split_part(path) for path in paths]
     transforms = {
         find_node(file, part).transform if part and is_bundle(file) else "" for file, part in split

@@ -47,7 +47,6 @@ def fill_contours(
     Args:
         contours: Corners, each (N, 3), index (d, h, w); a contour lies in one plane of voxels.
         shape: (D, H, W) of the image.
-        name: The region's.
         is_xor: Whether the file says that contours that cross exclude each other.
 
     Returns:

@@ -40,7 +40,6 @@ def read_rt_struct(path: Path, image: Volume) -> LabelFile:
     leave slices out, each slice takes the nearest contour, and that is a doubt.
 
     Args:
-        path: The object.
         image: The scan; contours lie in planes of its voxels.
 
     Returns:

@@ -134,7 +134,7 @@ def _frames(file: DicomFile, seg: Dataset, part: int, image: Volume) -> list[_Fr
 
 
 def _is_on_picture(group: Dataset, where: DicomSlice, image: Volume) -> bool:
-    """Whether a frame without a place is on a picture that has none; another frame's is not.
+    """Return whether a frame without a place is on a picture that has none; another frame's is not.
 
     Raises:
         VolumeError: If the image is a volume, or another picture.

@@ -18,12 +18,10 @@ class DenseDecoder(nn.Module):
     in the densified map of its scale, enlarges, and convolves.
 
     Args:
-        token_width: Channels of the tokens.
         map_widths: Channels of the maps, the finest first; empty where the encoder has none. The
             finest map is not read: the last block ends at its scale.
         widths: The decoder's channels, the coarsest first: one more than there are poolings.
         poolings: Factors of each pooling of the encoder along (d, h, w), the finest first.
-        out_channels: Channels of the image.
 
     Raises:
         ValueError: If the numbers of scales do not fit together.
@@ -98,7 +96,6 @@ class EnlargingBlock(nn.Module):
 
     Args:
         channels: Channels of the input; the map has as many.
-        out_channels: Out.
         steps: Factors of (d, h, w).
         is_fusing: Whether there is a map to take in.
     """

@@ -19,7 +19,6 @@ class HyMamba(nn.Module):
     """Hybrid of MedNeXt and Mamba.
 
     Args:
-        in_channels: Image channels.
         num_classes: Output channels, the background counted in.
         last_width: Channels that the logits are read from.
         last_norm: Norm of the last block: "layer" over the channels, or "instance" as in models of

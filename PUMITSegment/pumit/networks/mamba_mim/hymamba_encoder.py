@@ -28,22 +28,16 @@ class HyMambaEncoder(nn.Module):
     """Convolutions for what is near, a selective state space for what is far.
 
     Args:
-        in_channels: Image channels.
         stem_width: Channels between the two convolutions of the stem.
         widths: Channels of the maps, the finest first; the tokens are as wide as the last.
         depths: MedNeXt blocks after each pooling.
-        expansions: Expansions of these blocks.
         poolings: Factors of each pooling along (d, h, w); 1 keeps an axis.
-        num_layers: Mamba layers.
         mlp_ratio: Ratio of the widths of their MLPs.
         state: See `MambaBlock`, as the three others.
         reads_finest: Whether the finest map is read; where not, it has no skip.
 
     Attributes:
         stride: Divisor of a field, (d, h, w).
-        dim: Width of the tokens.
-        widths: Channels of the maps.
-        poolings: Poolings as given.
 
     Raises:
         ValueError: If the sizes do not fit together.

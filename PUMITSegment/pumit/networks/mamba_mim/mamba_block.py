@@ -20,7 +20,6 @@ class MambaBlock(nn.Module):
     Tokens see themselves and those before them in the sequence.
 
     Args:
-        dim: Width of the tokens.
         state: States per channel.
         conv: Tokens that the causal convolution sees, itself included.
         expand: Width inside, in multiples of `dim`.

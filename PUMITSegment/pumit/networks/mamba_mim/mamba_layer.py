@@ -11,7 +11,6 @@ class MambaLayer(nn.Module):
     """x + Mamba(norm(x)), and then x + MLP(norm(x)) where there is one.
 
     Args:
-        dim: Width of the tokens.
         mlp_ratio: Width inside the MLP, in multiples of `dim`; 0 for none.
         state: See `MambaBlock`, as the three others.
     """

@@ -20,6 +20,7 @@ from pumit.networks.mamba_mim.token_interpolation import (
 )
 from pumit.networks.mamba_mim.unetr_mamba_encoder import VisionMambaEncoder
 from pumit.networks.padding import require_channels
+from pumit.system.wording import times
 
 Triple = tuple[int, int, int]
 
@@ -42,8 +43,6 @@ class MambaMim(nn.Module):
     """A Mamba encoder on visible cells, S6T, and a decoder of the whole image.
 
     Args:
-        encoder: Encoder to pre-train.
-        in_channels: Image channels.
         decoder_widths: The decoder's channels, the coarsest first.
         official_compat: True for all quirks of the published code that are named here
             (`MASKING_QUIRKS`, `START_QUIRKS`) and for the interpolation (`QUIRKS`); False for none;
@@ -95,8 +94,8 @@ class MambaMim(nn.Module):
         """
         if any(n % step or n < step for n, step in zip(size, self.stride, strict=True)):
             raise ValueError(
-                f"MambaMIM hides whole cells of {_times(self.stride)} voxels; a field of "
-                f"{_times(size)} is not made of such."
+                f"MambaMIM hides whole cells of {times(self.stride)} voxels; a field of "
+                f"{times(size)} is not made of such."
             )
         d, h, w = (n // step for n, step in zip(size, self.stride, strict=True))
         return d, h, w
@@ -206,7 +205,3 @@ def halvings(patch: Triple) -> list[Triple]:
     count = max(side.bit_length() - 1 for side in patch)
     steps = [[2 if side >> (count - k) else 1 for side in patch] for k in range(count)]
     return [(d, h, w) for d, h, w in steps]
-
-
-def _times(size: Sequence[int]) -> str:
-    return " x ".join(str(n) for n in size)

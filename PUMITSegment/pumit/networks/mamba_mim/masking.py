@@ -16,10 +16,8 @@ def random_cells(
     """Draw which cells stay visible, uniformly and as many in each image.
 
     Args:
-        batch: Images.
         grid: Cells along (d, h, w) of the coarsest grid.
         ratio: Part of the cells to hide; 0.75 of 6^3 leaves 54.
-        generator: Source of the random numbers.
 
     Returns:
         Boolean (batch, 1, d, h, w) on the generator's device, True where visible; exactly

@@ -15,7 +15,6 @@ class MedNextBlock(nn.Module):
     """x + contract(GELU(expand(norm(depthwise 3^3 convolution of x)))).
 
     Args:
-        channels: Channels in and out.
         expansion: Width of the bottleneck, in multiples of `channels`.
 
     Source:
@@ -42,8 +41,6 @@ class MedNextStage(nn.Module):
     """Blocks one after the other.
 
     Args:
-        channels: Channels in and out.
-        depth: Blocks.
         expansion: Expansion of each block.
     """
 
@@ -66,7 +63,6 @@ class ResidualConvBlock(nn.Module):
     Features of another width are brought to that of the result by a 1^3 convolution and a norm.
 
     Args:
-        channels: Channels in.
         out_channels: Channels out; None for as many.
 
     Source:

@@ -19,7 +19,6 @@ def sincos_positions(
     Args:
         grid: Cells along (d, h, w).
         dim: Width, divisible by 6.
-        device: Device of the answer.
 
     Returns:
         Float (d * h * w, dim), cells in raster order.

@@ -20,10 +20,8 @@ class UnetrMamba(nn.Module):
     """Vision Mamba encoder, and UNETR's convolutional decoder.
 
     Args:
-        in_channels: Image channels.
         num_classes: Output channels, the background counted in.
         patch: Voxels of a patch along (d, h, w): 1, 2, 4, 8 or 16 each.
-        dim: Width of the tokens.
         taps: Layers whose tokens the decoder reads, counted from 1: four, the last of which is
             the last layer.
         feature_size: Channels at full resolution; doubled at each of the three levels below.
@@ -131,8 +129,6 @@ def enlarging(dim: int, channels: int, steps: Sequence[Triple]) -> nn.Sequential
     MONAI's `UnetrPrUpBlock`, whose steps are all the same.
 
     Args:
-        dim: Channels in.
-        channels: Channels out.
         steps: Factors of each along (d, h, w).
     """
     layers: list[nn.Module] = [_transposed(dim, channels, steps[0])]

@@ -18,16 +18,13 @@ class VisionMambaEncoder(nn.Module):
     """Patches, their positions, and Mamba layers, each with its norm before and its way around.
 
     Args:
-        in_channels: Image channels.
         patch: Voxels of a patch along (d, h, w).
-        dim: Width of the tokens.
         taps: After how many layers the tokens are handed on; the last number is that of all
             layers, whose tokens are normalised.
         state: See `MambaBlock`, as the three others.
 
     Attributes:
         stride: Divisor of a field, (d, h, w): the patch.
-        dim: Width of the tokens.
         widths: Channels of the convolutional maps: there are none.
         poolings: The patch as a single one.
 

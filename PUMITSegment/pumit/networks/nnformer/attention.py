@@ -57,7 +57,7 @@ class _WindowedAttention(nn.Module):
         return self.projection(layout.join(out.transpose(1, 2).flatten(2)))
 
     def _mask(self, q: Tensor, layout: WindowLayout) -> Tensor:
-        """What is added to the logits, (1 or B * windows, heads, N, N)."""
+        """Return what is added to the logits, (1 or B * windows, heads, N, N)."""
         bias = self.bias(layout.window).to(q.dtype)[None]  # (1, heads, N, N)
         allowed = layout.allowed(q.device, wraps=self.sizes.official_unmasked_shift)
         if allowed is None:
@@ -72,8 +72,6 @@ class VolumeAttention(_WindowedAttention):
     Where one volume covers the grid it is global (GV-MSA).
 
     Args:
-        dim: Width of the tokens.
-        sizes: Heads and volumes.
         is_shifted: Whether volumes are displaced by half of their size.
 
     Raises:
@@ -98,10 +96,6 @@ class VolumeAttention(_WindowedAttention):
 
 class SkipAttention(_WindowedAttention):
     """Attention of up-sampled tokens into the encoder's, volume by volume.
-
-    Args:
-        dim: Width of the tokens.
-        sizes: Heads and volumes.
 
     Raises:
         ValueError: If the heads do not divide the width.

@@ -16,8 +16,6 @@ class VolumeBlock(nn.Module):
     """A layer of self-attention.
 
     Args:
-        dim: Width of the tokens.
-        sizes: Heads and volumes.
         is_shifted: Whether volumes lie across the borders of the unshifted ones.
         mlp_ratio: Hidden width of the perceptron, of `dim`.
         drop_path: Share of the samples that skip a branch in training.
@@ -55,8 +53,6 @@ class SkipBlock(nn.Module):
     One norm serves the up-sampled tokens and the encoder's, and both together are the residual.
 
     Args:
-        dim: Width of the tokens.
-        sizes: Heads and volumes.
         mlp_ratio: Hidden width of the perceptron, of `dim`.
         drop_path: Share of the samples that skip a branch in training.
 

@@ -17,8 +17,6 @@ class DecoderStage(nn.Module):
     """A layer of skip attention, then layers of self-attention, every second of all shifted.
 
     Args:
-        dim: Width of the tokens.
-        sizes: Heads and volumes.
         mlp_ratio: Hidden width of the perceptrons, of `dim`.
         drop_path: Rate of each layer.
     """
@@ -45,7 +43,6 @@ class Decoder(nn.Module):
     """Tokens of every stage but the coarsest, each seen through skip attention.
 
     Args:
-        dim: Width of the finest stage.
         merges: Divisors of the grid between two stages, the finest first, (d, h, w) each.
         depths: Layers of each stage, the finest first.
         sizes: Heads and volumes of each stage, the finest first.

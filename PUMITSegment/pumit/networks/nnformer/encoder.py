@@ -17,8 +17,6 @@ class EncoderStage(nn.Module):
     """Layers of self-attention on one grid, every second one shifted.
 
     Args:
-        dim: Width of the tokens.
-        sizes: Heads and volumes.
         mlp_ratio: Hidden width of the perceptrons, of `dim`.
         drop_path: Rate of each layer.
     """
@@ -45,7 +43,6 @@ class Encoder(nn.Module):
     """Tokens of every stage, normalised.
 
     Args:
-        in_channels: Image channels.
         dim: Width of the first stage; each other one's is twice that of the one before.
         patch: Voxels of a token of the first stage, (d, h, w).
         merges: Divisors of the grid between two stages, (d, h, w) each.

@@ -19,13 +19,11 @@ class NnFormer(nn.Module):
     """Transformer of local and global volume attention, interleaved with convolutions.
 
     Args:
-        in_channels: Image channels.
         num_classes: Output channels, the background counted in.
         dim: Width of the first stage's tokens; each other stage's is twice that of the one before.
         patch: Voxels of a token of the first stage along (d, h, w), each 1, 2 or 4.
         merges: Divisors of the grid between two stages: 1 or 2 along (d, h, w).
         depths: Layers of the encoder's stages; the decoder has as many as all but the last.
-        num_heads: Attention heads of the encoder's stages.
         decoder_num_heads: Heads of the decoder's stages, the finest first.
         rounds_down: Whether odd grids are halved to the number below, as the authors' of 7 slices
             for ACDC; else to the number above.
@@ -155,7 +153,6 @@ def tables_for(
 
     Args:
         network: Network that is to take them; its own tables are overwritten.
-        state: Weights by name.
         windows: Local volumes of each stage that they were trained with.
     """
     fitted = dict(state)
@@ -170,7 +167,7 @@ def tables_for(
 
 
 def field_stride(patch: Sequence[int], merges: Sequence[Sequence[int]]) -> Grid:
-    """What a field is a multiple of along (d, h, w).
+    """Return the numbers that a field's axes (d, h, w) are multiples of.
 
     The grid before the last merge is of whole tokens; the last one is rounded where it is odd, as
     that of the 14 slices of ACDC is.

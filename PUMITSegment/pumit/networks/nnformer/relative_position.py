@@ -16,7 +16,6 @@ class RelativePositionBias(nn.Module):
 
     Args:
         window: Largest window (d, h, w), tokens.
-        heads: Attention heads.
         official_index: Whether offsets share entries as in the authors' code, for a comparison.
 
     Raises:
@@ -85,7 +84,6 @@ def relative_index(window: Grid, largest: Grid, steps: Grid, device: torch.devic
         window: Tokens (d, h, w) of the N in raster order.
         largest: The window that the table was made for.
         steps: Entries from an offset to the next along (d, h, w).
-        device: Device of the answer.
 
     Returns:
         (N * N,), int64, of query 0 to all keys, query 1 to all keys, and so on.

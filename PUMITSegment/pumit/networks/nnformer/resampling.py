@@ -12,8 +12,6 @@ class ConvolutionalEmbedding(nn.Module):
     """Voxels to tokens by four small convolutions, two of them strided.
 
     Args:
-        in_channels: Image channels.
-        dim: Width of the tokens, even.
         patch: Voxels of a token along (d, h, w), each 1, 2 or 4.
 
     Source:
@@ -50,7 +48,6 @@ class Down(nn.Module):
     """Half as many tokens of twice the width, along the axes that are halved.
 
     Args:
-        dim: Width of the tokens.
         factor: 1 or 2 along (d, h, w). The kernel is 3 along halved axes and 1 along others.
         rounds_down: Whether an odd number of at least 3 tokens is halved to the number below, by a
             convolution without padding along that axis, as the authors' third one for ACDC.
@@ -84,7 +81,6 @@ class Up(nn.Module):
     """Twice as many tokens of half the width, along the axes that were halved.
 
     Args:
-        dim: Width of the tokens, even.
         factor: 1 or 2 along (d, h, w).
 
     Source:

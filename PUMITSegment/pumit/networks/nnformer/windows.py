@@ -85,7 +85,6 @@ class WindowLayout:
         and no token sees padding. Padding sees itself, so that no softmax is over nothing.
 
         Args:
-            device: Device of the answer.
             wraps: Whether the ends of the grid do see each other.
 
         Returns:
@@ -115,7 +114,7 @@ def _allowed(layout: WindowLayout, wraps: bool, device: torch.device) -> Tensor:
 
 
 def _at_each(axes: Sequence[Tensor]) -> Tensor:
-    """What three axes say of each place: (D, H, W, 3) of (D,), (H,) and (W,)."""
+    """Combine the values of three axes at each place: (D, H, W, 3) of (D,), (H,) and (W,)."""
     return torch.stack(torch.meshgrid(*axes, indexing="ij"), -1)
 
 

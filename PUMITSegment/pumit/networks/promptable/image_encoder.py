@@ -59,8 +59,6 @@ class ContextPath(nn.Module):
 
     Args:
         widths: Stem channels at full, 1/2 and 1/4 resolution.
-        dim: Width of the ViT.
-        class_channels: Channels of the class vectors.
     """
 
     def __init__(self, widths: tuple[int, int, int], dim: int, class_channels: int) -> None:
@@ -104,11 +102,8 @@ class ImageEncoder(nn.Module):
     field larger than the training one still works.
 
     Args:
-        in_channels: Image channels.
         widths: Channels at full, 1/2 and 1/4 resolution.
-        dim: Width of the ViT.
         depth: Number of EVA-02 blocks.
-        num_heads: Attention heads.
         train_tokens: Tokens of a training field, N_train of BA-SAM.
         class_channels: Channels of the class vectors, 0 for none.
 

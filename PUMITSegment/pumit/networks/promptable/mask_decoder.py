@@ -18,8 +18,6 @@ class CrossAttention(nn.Module):
     """Multi-head attention with a key padding mask.
 
     Args:
-        dim: Width.
-        num_heads: Attention heads.
         qk_norm: Whether scores are cosines times a learned scale per head. Without, queries and
             keys of this network grow in training until every softmax has one winner.
 
@@ -94,10 +92,6 @@ class IoUHead(nn.Module):
     The mask's own soft statistics tell more than the prompts: how decided it is, and what the
     features are inside it and along its border, read at 1/2 resolution. No gradient flows back
     into the masks.
-
-    Args:
-        dim: Width of the tokens.
-        channels: Channels of the full-resolution features.
     """
 
     def __init__(self, dim: int, channels: int) -> None:
@@ -147,11 +141,7 @@ class MaskDecoder(nn.Module):
 
     Args:
         widths: Stem channels at full, 1/2 and 1/4 resolution.
-        dim: Width of the tokens.
-        prompt_channels: Channels of the prompt maps.
         num_masks: Answers; the first is for several prompts, the rest for one ambiguous prompt.
-        num_blocks: Two-way blocks.
-        num_heads: Attention heads.
         shown_maps: Channels of the prompt maps that the answer is also made from directly.
         qk_norm: See `CrossAttention`.
     """

@@ -22,7 +22,6 @@ class PromptableNetwork(nn.Module):
         widths: Channels at full, 1/2 and 1/4 in-plane resolution.
         dim: Width of the ViT and of the prompt tokens.
         depth: EVA-02 blocks of the image encoder.
-        num_heads: Attention heads.
         field_size: In-plane voxels of a training field, divisible by 8.
         num_masks: Answers per prompt set.
         num_decoder_blocks: Two-way blocks of the mask decoder.
@@ -103,7 +102,6 @@ class PromptableNetwork(nn.Module):
         Cosines with the prototypes, at the grid of `embedding.half`, times `CLASS_SCALE`.
 
         Args:
-            embedding: Embedding of fields.
             classes: Numbers of the classes, (n,); None for all.
 
         Raises:

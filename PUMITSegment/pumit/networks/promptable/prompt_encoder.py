@@ -63,7 +63,6 @@ def box_likeness(image: Tensor, margin: Tensor, prompts: PromptBatch) -> list[Te
     Args:
         image: Shape (B, C, d, h, w), values in [0, 1].
         margin: Distance to the faces of the box, positive inside, in-plane voxels, (B, d, h, w).
-        prompts: The prompts of the batch.
 
     Returns:
         Per channel a map (B, d, h, w) in [0, 1]; 0 where it does not apply.
@@ -101,10 +100,8 @@ class PromptEncoder(nn.Module):
     distance to what is inside and outside.
 
     Args:
-        dim: Width of the tokens.
         field_size: In-plane voxels of a training field; positions are scaled by it.
         image_channels: Channels of the image that likeness is measured on.
-        geodesic: Whether the maps hold geodesic distances.
         class_channels: Channels of the class vectors, 0 for none.
 
     Source:

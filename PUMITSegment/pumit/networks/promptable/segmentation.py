@@ -27,14 +27,9 @@ class EncodedSegmentation(nn.Module):
     they were planned, which in CT are absolute, join at full resolution.
 
     Args:
-        in_channels: Image channels.
         num_classes: Classes with the background.
         widths: Channels at full, 1/2 and 1/4 in-plane resolution.
-        dim: Width of the ViT.
-        depth: Its blocks.
-        num_heads: Its heads.
         train_tokens: Tokens of a field that the encoder was trained with.
-        class_channels: Channels of the class vectors.
         da0: Degree of anisotropy of the fields.
         num_supervised_levels: Levels with a head, from the finest.
         head_width: See `SegmentationHead`.

@@ -53,8 +53,6 @@ class AuthorWeights:
     """Weights that a network of ours takes as they are.
 
     Attributes:
-        network: Name of the network.
-        sizes: Its sizes.
         state: Tensors by the names of that network.
         left_out: Names of the file that have no counterpart.
     """

@@ -13,7 +13,6 @@ class VitClassifier(nn.Module):
     """Class token to a linear layer.
 
     Args:
-        num_classes: Classes.
         vit: Sizes of the `UniversalViT`, whose patch embedding is fixed.
 
     Source:

@@ -15,9 +15,7 @@ class PatchDiscriminator(nn.Module):
     """Judge each patch of an image as real (positive) or reconstructed (negative).
 
     Args:
-        in_channels: Image channels.
         widths: Channels after each strided convolution, each divisible by `groups`.
-        groups: Groups of the group norms.
 
     Source:
         PUMIT, section "Optimization Objective", after VQGAN's patch discriminator; built from

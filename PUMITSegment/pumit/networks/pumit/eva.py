@@ -16,7 +16,6 @@ class EvaAttention(nn.Module):
     q and v have a bias, k has none; there is no inner norm.
 
     Args:
-        dim: Width.
         num_heads: Heads; the head size must be divisible by 4.
         train_tokens: Sequence length of training, for BA-SAM's scaling factor; None switches
             BA-SAM off.
@@ -86,9 +85,6 @@ class EvaBlock(nn.Module):
     """Pre-norm EVA-02 block.
 
     Args:
-        dim: Width.
-        num_heads: Attention heads.
-        hidden: Width of the feed-forward.
         train_tokens: See `EvaAttention`.
         eps: Layer norm epsilon; PUMIT's is 1e-5.
 

@@ -46,7 +46,6 @@ class MaskedImageModel(nn.Module):
     a masked patch knows where it is through the rotary embedding alone.
 
     Args:
-        num_tokens: Codebook entries of the visual tokenizer.
         vit: Sizes of the `UniversalViT`.
 
     Source:

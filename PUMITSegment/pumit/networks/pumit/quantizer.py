@@ -29,11 +29,6 @@ class SoftVectorQuantizer(nn.Module):
     Logits are a learned linear map of the features, not distances to the codebook; nothing is
     sampled and no straight-through gradient is needed.
 
-    Args:
-        in_channels: Channels of the features.
-        num_tokens: Codebook entries.
-        embedding_dim: Size of an entry.
-
     Attributes:
         projection: Linear map from features to logits.
         codebook: Entries, shape (num_tokens, embedding_dim); take no weight decay.

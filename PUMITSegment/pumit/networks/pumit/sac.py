@@ -132,8 +132,6 @@ class SACDownsample(_AdaptiveKernel, nn.Conv3d):
     """Strided convolution, kernel = stride = 2^k in-plane, adapted along depth.
 
     Args:
-        in_channels: Input channels.
-        out_channels: Output channels.
         k: In-plane halvings; the isotropic kernel is (2^k)^3.
     """
 
@@ -153,8 +151,6 @@ class SACConv(_AdaptiveKernel, nn.Conv3d):
     """3^3 convolution, in-plane padding 1; a 1 x 3 x 3 one while depth halvings are pending.
 
     Args:
-        in_channels: Input channels.
-        out_channels: Output channels.
         stride: In-plane stride, a power of two; depth follows the anisotropy.
     """
 
@@ -177,8 +173,6 @@ class SACUpsample(_AdaptiveKernel, nn.ConvTranspose3d):
     """Transposed convolution, kernel = stride = 2^k in-plane, adapted along depth.
 
     Args:
-        in_channels: Input channels.
-        out_channels: Output channels.
         k: In-plane doublings; the isotropic kernel is (2^k)^3.
     """
 

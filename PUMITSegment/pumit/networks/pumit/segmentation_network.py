@@ -64,7 +64,6 @@ class VitPyramid(nn.Module):
     """Bring taps of the ViT to grids with cells of a quarter, half, one and two patches.
 
     Args:
-        dim: Width of the ViT.
         widths: Channels of the levels, three or four, finest first.
     """
 
@@ -100,8 +99,6 @@ class SegmentationHead(nn.Conv3d):
     features are known from the first dozens on.
 
     Args:
-        in_channels: Channels of the features.
-        num_classes: Channels of the logits.
         as_wide_as: Logits move as if so many channels were read, where there are fewer; 0 leaves
             them alone.
     """
@@ -123,7 +120,6 @@ class SegmentationNetwork(nn.Module):
     """Multi-class segmentation at one fixed spacing.
 
     Args:
-        in_channels: Image channels.
         num_classes: Classes with the background.
         detail_widths: Channels of the raw-image branch at full in-plane scale, half of it and so
             on: at least for the scales that are finer than a quarter of a patch, where the ViT

@@ -92,8 +92,6 @@ class VisualTokenizer(nn.Module):
     Args:
         in_channels: Image channels; grey images are repeated to this number.
         widths: Channels at 1/4, 1/8 and 1/16 in-plane, each divisible by `groups`.
-        num_tokens: Codebook entries.
-        groups: Groups of the group norms.
 
     Source:
         PUMIT, sections "Universal Visual Tokenizer" and "Visual Tokenizer Details".

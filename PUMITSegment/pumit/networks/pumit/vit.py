@@ -71,11 +71,7 @@ class UniversalViT(nn.Module):
     """Plain vision transformer that takes images of any degree of anisotropy.
 
     Args:
-        in_channels: Image channels.
-        dim: Width.
-        depth: Blocks.
         num_heads: Attention heads; dim / num_heads is divisible by 4.
-        hidden: Width of the feed-forwards.
         position_table: Size of the learned position table in patches, (D, H, W).
         patch_halvings: In-plane patch size as a power of two, for the adaptive patch embedding.
         fixed_patch: Patch size (D, H, W) in voxels of a plain patch embedding instead.

@@ -25,8 +25,6 @@ class RemoteInteractionObject:
 
     Args:
         wire: Asks for one lease.
-        remote: Capabilities of the server.
-        volume: The volume that was sent.
         is_empty: Whether the server's object is known to have nothing yet.
     """
 

@@ -48,8 +48,6 @@ def interactions_of(
 
     Args:
         prompt: Prompt in world coordinates.
-        volume: The volume that was sent.
-        remote: Capabilities of the server.
 
     Returns:
         One interaction; several, in this order, where the server takes no 3D box.
@@ -99,7 +97,6 @@ def scribble_voxels(
 
     Args:
         scribble: Scribble in world coordinates.
-        volume: Its volume.
         thickness: Voxels along (D, H, W).
 
     Returns:

@@ -87,7 +87,6 @@ class NNInteractiveSession(RecoverableSession):
     repeats that segment's prompts; looking at it again, undo and redo ask nobody.
 
     Args:
-        client: The server.
         heartbeat_s: Longest time between two signs of life.
 
     Raises:
@@ -324,7 +323,7 @@ def _is_positive(prompt: Prompt) -> bool:
 
 
 def _image_of(volume: Volume, channel: int) -> Array:
-    """What is sent of a volume: one channel, (D, H, W), in a type that the server computes with.
+    """Return the array to send: one channel, (D, H, W), in a type that the server computes with.
 
     Raises:
         VolumeError: If nothing can be distinguished in it.

@@ -78,8 +78,6 @@ class NNInteractiveWire:
     """Asks for one lease.
 
     Args:
-        client: The server.
-        lease: Its lease token.
         shape: The volume's grid (D, H, W).
     """
 

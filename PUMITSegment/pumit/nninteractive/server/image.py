@@ -45,7 +45,6 @@ def spacing_of(spacing_given: object, shape: tuple[int, ...]) -> tuple[float, fl
     Args:
         spacing_given: `image_properties["spacing"]`. napari sends a negative one along an axis
             that it shows reversed; the voxels are the same.
-        shape: The image's grid.
 
     Raises:
         VolumeError: If it cannot be one.

@@ -394,5 +394,5 @@ def _count_prompts(session: PromptSession, lease: Lease) -> None:
 
 
 def _says_where(prompt: Prompt) -> bool:
-    """Whether a prompt says where the object is, rather than where it is not."""
+    """Return whether a prompt says where the object is, rather than where it is not."""
     return not isinstance(prompt, PointPrompt | ScribblePrompt) or prompt.is_positive

@@ -62,9 +62,7 @@ async def receive_array(
     What the array takes is counted until the request is answered: by then the session has it.
 
     Args:
-        request: The request.
         state: The server, whose `uploads` counts the memory of all bodies together.
-        lease: Lease of the array's sender.
         decode: Makes the result from the body; called in another thread.
         room_bytes: Memory that `decode` needs in addition to the array that the envelope declares.
 

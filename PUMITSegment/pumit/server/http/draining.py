@@ -37,10 +37,9 @@ class Draining:
             self._begun_at = self._clock()
 
     def is_over(self, *, sessions: int, in_flight: int) -> bool:
-        """Whether the server may leave now.
+        """Return whether the server may leave now.
 
         Args:
-            sessions: Sessions that are open.
             in_flight: Requests that are not answered yet.
         """
         if self._begun_at is None:

@@ -18,11 +18,8 @@ class GracefulServer(uvicorn.Server):
     """A server that reports readiness and life to systemd, and drains on SIGTERM if configured.
 
     Args:
-        config: uvicorn's.
         operations: Those of the application that is served.
-        on_ready: Callback once clients can connect.
         drain_s: Seconds that open sessions may go on after the first SIGTERM; 0 to leave at once.
-        notice: The line to the service manager.
     """
 
     def __init__(

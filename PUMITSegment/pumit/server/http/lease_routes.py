@@ -47,7 +47,7 @@ LivingLease = Annotated[Lease, Depends(_lease_alive)]
 
 @router.get(protocol.PATH_HEALTHZ)
 async def healthz() -> dict[str, bool]:
-    """Whether the server answers at all; needs no token and tells nothing else."""
+    """Return whether the server answers at all; needs no token and tells nothing else."""
     return {"ok": True}
 
 

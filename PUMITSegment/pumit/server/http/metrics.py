@@ -35,7 +35,7 @@ class DoneJob(Protocol):
 
     @property
     def kind(self) -> str:
-        """What it was: `click`, `volume`, ..."""
+        """Kind of job: `click`, `volume`, ..."""
 
     @property
     def outcome(self) -> str:
@@ -56,12 +56,7 @@ class Snapshot:
 
     Attributes:
         is_ready: Whether a new session could be taken.
-        is_draining: Whether the server is shutting down.
-        sessions: Leases that are open.
-        session_limit: Largest number of sessions.
-        queue_length: Jobs that wait.
         in_flight: Requests that are not answered yet.
-        model: Model that it serves.
         sleep: Sessions by `awake` and `asleep`, of those that have a volume.
         memory_bytes: Memory by its use: `scans`, `embeddings`, `process`, ...
         leases_ended: Leases that have ended since the start, by reason.

@@ -124,7 +124,7 @@ class Operations:
 
 
 def operations_of(request: Request) -> Operations:
-    """What `create_app` gave the application for its operator."""
+    """Return what `create_app` gave the application for its operator."""
     return cast(Operations, request.app.state.operations)
 
 
@@ -149,7 +149,7 @@ _NO_METRICS: dict[int | str, dict[str, Any]] = {
 
 @router.get(PATH_READYZ, responses=_NOT_READY)
 async def readyz(request: Request) -> JSONResponse:
-    """Whether a new session could be taken now; needs no token and tells nothing about users."""
+    """Return whether a session could be taken now; needs no token, tells nothing about users."""
     why_not = operations_of(request).why_not_ready()
     if why_not is None:
         return JSONResponse({"ok": True})

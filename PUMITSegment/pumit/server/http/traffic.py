@@ -64,7 +64,6 @@ class TrafficLayer:
 
     Args:
         app: The application, guard included: what it refuses is counted too.
-        traffic: Counter to report to.
     """
 
     def __init__(self, app: ASGIApp, traffic: Traffic) -> None:

@@ -27,8 +27,6 @@ class ModelInfo:
 
     Attributes:
         name: The model's name in its index, or its checkpoint's; never a path.
-        version: The model's own version.
-        sha256: Checksum of the weights.
         device: Device that it computes on, such as `cpu` or `cuda:0`.
     """
 
@@ -100,7 +98,7 @@ class PromptSession(Protocol):
 
     @property
     def kept_bytes(self) -> int:
-        """What prompts and answers take in memory, bytes."""
+        """Memory of prompts and answers, bytes."""
 
     def sleep(self) -> None:
         """Keep the volume compressed, the prompts and what can be undone, and nothing else."""
@@ -139,14 +137,14 @@ class SessionsMemory(Protocol):
 
     @property
     def scan_bytes(self) -> int:
-        """What scans take, awake and asleep."""
+        """Bytes of scans, awake and asleep."""
 
     @property
     def embedding_bytes(self) -> int:
-        """What embeddings take, on the device that computed them."""
+        """Bytes of embeddings, on the device that computed them."""
 
     def sizes(self) -> Sequence[SizeOfScan]:
-        """What each scan takes awake and asleep; one that several sessions opened once."""
+        """Return the bytes of each scan, awake and asleep; one of several sessions once."""
 
     def set_max_embedding_bytes(self, max_bytes: int) -> None:
         """Bound the embeddings."""
@@ -167,7 +165,7 @@ class ServerEngine(Protocol):
 
     @property
     def holdings(self) -> SessionsMemory:
-        """What all sessions hold in memory."""
+        """Memory of all sessions."""
 
     def open_session(self) -> PromptSession:
         """A new session on this model."""
@@ -264,7 +262,7 @@ class SegmenterEngine:
 
     @property
     def holdings(self) -> SessionsMemory:
-        """What all sessions hold in memory."""
+        """Memory of all sessions."""
         return self._images
 
     def open_session(self) -> PromptSession:

@@ -34,8 +34,6 @@ class MemoryUsage:
     """Memory that sessions used after the latest job.
 
     Attributes:
-        scan_bytes: Scans, prompts and answers.
-        embedding_bytes: Embeddings of all images.
         awake: Sessions with a volume that is not compressed.
         asleep: Sessions with a compressed one.
     """
@@ -53,7 +51,6 @@ class SessionEvictor:
         holdings: Memory of all sessions of the model.
         limit_bytes: The most that they may use.
         device_bytes: All memory of the accelerator, None without one.
-        leases: Every lease that is open.
 
     Attributes:
         held: Memory in use; any thread may read it.
@@ -85,7 +82,6 @@ class SessionEvictor:
         """Work with a session; it is not suspended meanwhile.
 
         Args:
-            lease: Lease of the session.
             wakes: Whether its volume is needed.
 
         Raises:

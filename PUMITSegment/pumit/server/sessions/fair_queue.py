@@ -51,8 +51,6 @@ class Done:
     """Outcome of a job.
 
     Attributes:
-        kind: Its kind.
-        waited_s: Seconds in line.
         ran_s: Seconds of its own, without those of jobs that it yielded to.
         outcome: `failed` also where it refused a user's request.
     """
@@ -67,10 +65,7 @@ class Job:
     """One piece of work.
 
     Attributes:
-        owner: The session it belongs to.
         segment: The segment it predicts; None for work that is never cancelled.
-        kind: Kind of it.
-        future: Its result.
         fraction: Finished share, 0 to 1.
     """
 
@@ -185,7 +180,6 @@ class FairQueue:
         """Put work at the end of a session's line.
 
         Args:
-            owner: The session.
             work: Function that the queue's thread calls with its job; it polls `is_cancelled`.
             segment: The segment predicted; such a job can be cancelled, others cannot.
             kind: Kind of it; a click where a segment is given, else a change.
@@ -208,11 +202,7 @@ class FairQueue:
         """Cancel predictions of a session, waiting or running.
 
         Args:
-            owner: The session.
             segment: Only this segment's; None for all.
-
-        Returns:
-            How many were cancelled.
         """
         with self._changed:
             dropped = self._pull(owner, lambda job: _is_meant(job, segment))

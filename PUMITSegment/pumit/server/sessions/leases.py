@@ -32,7 +32,6 @@ class Lease:
         shape: Grid (D, H, W) of the volume, None before there is one.
         priors: Mask priors of the volume, which prompts name by their hash.
         prompt_count: Prompts of a viewer of the nnInteractive protocol, for the limit.
-        uploads: Bodies on their way right now.
         is_idle: Whether its user did nothing for long enough to let it sleep.
         viewer: Buffer of a viewer of the nnInteractive protocol; None before it sends one.
     """
@@ -116,7 +115,6 @@ class LeaseRegistry:
         """Find a lease and note that its client lives.
 
         Args:
-            token: Token of the request.
             is_action: Whether a user did something, which postpones the idle timeout.
 
         Raises:

@@ -16,10 +16,8 @@ class Limits:
     """Limits of a server; `/capabilities` tells them to the client.
 
     Attributes:
-        max_sessions: Leases at one time.
         max_array_bytes: Bytes of one array after decompression.
         max_body_bytes: Bytes of one array body as it is sent.
-        max_json_bytes: Bytes of any other body.
         max_prompts: Prompts of one request, or of a viewer's object.
         max_queued: Requests of one session that wait at one time.
         idle_timeout_s: A session without a user's action for this long is freed.

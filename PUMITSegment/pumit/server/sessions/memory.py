@@ -29,7 +29,6 @@ class MemoryReport:
         limit_bytes: Limit of both together, `Limits.max_memory_bytes`.
         awake: Sessions that answer at once.
         asleep: Sessions that keep their voxels packed, and wake by themselves.
-        process_bytes: Resident memory of the process.
         process_peak_bytes: The most that it was.
         device_free_bytes: Free memory of the accelerator; None without one.
         device_total_bytes: All memory of the accelerator; None without one.
@@ -61,11 +60,11 @@ def device_bytes(device: str) -> tuple[int | None, int | None]:
 
 
 def default_limit_bytes() -> int:
-    """What sessions may take where nobody says: half of the memory, three quarters of a little."""
+    """Return the default limit of sessions: half of the memory, three quarters of a little."""
     total = machine_bytes()
     return max(total // 2, min(total * 3 // 4, _SMALL_BYTES))
 
 
 def default_upload_bytes() -> int:
-    """What scans on their way may take where nobody says: an eighth of the memory, up to 4 GiB."""
+    """Return the default limit of uploads: an eighth of the memory, up to 4 GiB."""
     return min(machine_bytes() // 8, 4 * GIB)

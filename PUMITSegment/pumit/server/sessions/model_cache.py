@@ -25,7 +25,6 @@ class LazyModelCache:
 
     Args:
         own: Card of the promptable model that the server runs.
-        device: Device of the other models.
     """
 
     def __init__(self, own: ModelCard, *, device: str) -> None:

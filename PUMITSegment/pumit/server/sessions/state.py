@@ -35,7 +35,6 @@ class ServerState:
     """Model, sessions and queue of one server; every endpoint works through it.
 
     Args:
-        engine: The model.
         limits: Limits of what clients may take.
         instance: Name of this server before each lease token, for a proxy in front of several.
     """
@@ -62,7 +61,7 @@ class ServerState:
         )
 
     def memory(self) -> MemoryReport:
-        """What all sessions held after the latest job, and what the machine says now."""
+        """Return what all sessions held after the latest job, and the machine's memory now."""
         free, total = device_bytes(self.engine.info.device)
         held = self._evictor.held
         return MemoryReport(
@@ -198,7 +197,7 @@ class ServerState:
 
 
 def no_volume() -> VolumeError:
-    """What a session without a volume answers."""
+    """Return the answer of a session without a volume."""
     return VolumeError("No volume is open; send one first.")
 
 

@@ -42,7 +42,7 @@ class ByteBudget:
         self.taken = 0
 
     def has(self, count: int) -> bool:
-        """Whether so many bytes are free; a single one that is too large waits for all of them."""
+        """Return whether these bytes are free; a single upload that is too large waits for all."""
         return self.taken + min(count, self.size) <= self.size
 
     def take(self, count: int) -> None:

@@ -90,10 +90,6 @@ class ViewerObject:
 
     Args:
         dtype: The buffer's type; answers travel in it.
-
-    Attributes:
-        dtype: Type of the voxels.
-        mask: Present content of the client's buffer.
     """
 
     def __init__(self, dtype: np.dtype[np.generic]) -> None:
@@ -104,12 +100,12 @@ class ViewerObject:
 
     @property
     def nbytes(self) -> int:
-        """What the mask, and those that can be brought back, take in memory, bytes."""
+        """Memory of the mask and of those that can be brought back, bytes."""
         masks = {id(mask): mask for mask in (self.mask, *(step.mask for step in self._steps))}
         return sum(mask.bits.nbytes for mask in masks.values())
 
     def is_answered(self, prompts: Sequence[Prompt]) -> bool:
-        """Whether the mask is the answer to these prompts already."""
+        """Return whether the mask is the answer to these prompts already."""
         return _are_marks_of(self._answered, prompts)
 
     def begin(self, changes: int, prompts: Sequence[Prompt]) -> None:

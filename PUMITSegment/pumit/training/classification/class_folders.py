@@ -48,7 +48,6 @@ def read_class_folders(
     nothing is split by folders, one for the test too.
 
     Args:
-        folder: The folder.
         split: Shares to set aside, see `require_split`.
         patient: Regular expression that finds the patient in `CLASS/NAME`, as its first group or
             as all that it matches; no patient's scans are then torn apart, and shares are shares

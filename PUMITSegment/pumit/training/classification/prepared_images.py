@@ -25,7 +25,6 @@ class PreparedImages:
 
     Attributes:
         cases: Cases before they are prepared.
-        form: Input of the network.
         kept: A file that holds them all, written by `keep_prepared`, or None.
     """
 
@@ -69,8 +68,6 @@ def keep_prepared(
     start. Where `target` holds the same images already, nothing is read.
 
     Args:
-        cases: Cases to prepare.
-        form: Input of the network.
         target: `.npy` file to write.
         progress: Callback for the number of finished cases.
 
@@ -127,7 +124,7 @@ def keep_prepared(
 
 
 def _mark(cases: Cases, form: ClassifierInput) -> str:
-    """What changes when a file or the form does."""
+    """Return a mark that changes when a file or the form does."""
     stats = [path.stat() for path in cases.files]
     files = [(str(p), s.st_size, s.st_mtime_ns) for p, s in zip(cases.files, stats, strict=True)]
     facts = [form.as_recipe(), list(cases.names), files]

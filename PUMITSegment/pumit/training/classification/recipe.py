@@ -22,10 +22,6 @@ BYTES = Normalization("range", (0.0, 255.0), (0.0, 1.0))
 def read_data(recipe: ClassificationRecipe, run: TrainingRun) -> ClassificationData:
     """The data set that the recipe names.
 
-    Args:
-        recipe: The recipe.
-        run: Circumstances.
-
     Raises:
         PumitError: If it cannot be learned from.
     """
@@ -47,10 +43,9 @@ def read_data(recipe: ClassificationRecipe, run: TrainingRun) -> ClassificationD
 def form_of(
     recipe: ClassificationRecipe, sizes: Mapping[str, Any], is_stored: bool
 ) -> ClassifierInput:
-    """What the network sees of an image.
+    """Return the form of an image that the network sees.
 
     Args:
-        recipe: The recipe.
         sizes: Sizes of the network: `in_channels`, `fixed_patch`, and `position_table`, whose
             field is the default of `image_size`.
         is_stored: Whether the images come without headers, as those of MedMNIST.
@@ -92,9 +87,7 @@ def plan_of(
     `validate_every`; `drop_epochs` are the epochs after which the rate falls.
 
     Args:
-        recipe: The recipe.
         schedule: Its schedule, with defaults and what the command line says.
-        cases: Training cases.
         processes: Number of processes that train together.
     """
     per_epoch = -(-cases // (recipe.batch_size * schedule.accumulate * processes))

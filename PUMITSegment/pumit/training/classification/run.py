@@ -49,9 +49,6 @@ class ClassificationJob(TrainingJob):
     Where the recipe names several `learning_rates`, each is trained in a folder of its own, and
     the one with the highest validation AUC is kept. The test cases, where there are any, are
     tested once, at the end; `answers.csv` then holds what is said of each case.
-
-    Args:
-        run: Recipe and circumstances.
     """
 
     keeps_last = False
@@ -133,7 +130,7 @@ class ClassificationJob(TrainingJob):
         )
 
     def content(self) -> dict[str, Any]:
-        """What `pumit predict` needs."""
+        """Return what `pumit predict` needs."""
         return {
             "name": self.run.name,
             "version": str(self.recipe.version),
@@ -146,7 +143,7 @@ class ClassificationJob(TrainingJob):
         }
 
     def training_facts(self, trial: Trial) -> dict[str, Any]:
-        """What of the recipe another person should know, and how many cases of each class."""
+        """Return what of the recipe others should know, and how many cases of each class."""
         origin = self._origin()
         return {
             **self.recipe.named(*REPEATED),
@@ -220,7 +217,7 @@ class ClassificationJob(TrainingJob):
         return network
 
     def _origin(self) -> dict[str, str]:
-        """What the training begins with, for the checkpoint; empty for random weights."""
+        """Return what the training begins with, for the checkpoint; empty for random weights."""
         model = self.recipe.initial or self.recipe.eva02
         if model is None:
             return {}
@@ -273,7 +270,6 @@ def _write_answers(
 
     Args:
         target: `.csv` file.
-        data: Cases and their labels.
         answers: Probabilities (N, classes) by split.
 
     Raises:

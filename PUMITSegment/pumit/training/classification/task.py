@@ -26,7 +26,6 @@ class LabelledImages:
     Attributes:
         images: (B, C, D, H, W), C being 1 where all channels are alike.
         labels: Class numbers (B,), or one 0 or 1 per label (B, classes).
-        cases: Names of the cases.
     """
 
     images: Tensor
@@ -46,9 +45,7 @@ class CaseDraw:
     """Draw batches of cases, each case as probably as any other, and vary them.
 
     Attributes:
-        images: Images of the training cases.
         labels: Theirs.
-        batch_size: Cases in a batch.
         random_intensity: Whether an image is multiplied by a random number from 0 to 1.
         flips: Whether each axis is reflected half of the time.
 
@@ -92,7 +89,6 @@ class ClassificationTask(nn.Module):
     Args:
         network: Maps images (B, channels, D, H, W) to logits (B, classes).
         channels: Channels that it takes; one image channel stands for all of them.
-        draw: Source of the batches.
     """
 
     def __init__(self, network: nn.Module, *, channels: int, draw: CaseDraw) -> None:
@@ -106,7 +102,7 @@ class ClassificationTask(nn.Module):
         return self._draw(da0, generator, shared)
 
     def worker_draw(self) -> Draw:
-        """What draws the same in worker processes, without the network."""
+        """Return what draws the same in worker processes, without the network."""
         return self._draw
 
     def parameter_groups(self, schedule: Schedule) -> list[dict[str, Any]]:
@@ -147,8 +143,6 @@ def probabilities_of(
 
     Args:
         network: Network in evaluation mode, on its device.
-        images: Images to classify.
-        batch_size: Images at a time.
         is_multi_label: Whether each class is judged by itself.
 
     Returns:

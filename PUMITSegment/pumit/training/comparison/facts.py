@@ -18,12 +18,7 @@ FACTS = "comparison.json"
 
 
 def facts_of_comparison(comparison: Comparison, planned: PlannedComparison) -> dict[str, Any]:
-    """Everything that the page says in addition to the rows.
-
-    Args:
-        comparison: Comparison as it was requested.
-        planned: Comparison as it is carried out.
-    """
+    """Everything that the page says in addition to the rows."""
     used = {fact.name: fact for fact in planned.facts.cases}
     shapes = [used[name].shape for name in planned.split.training]
     first = planned.trainings[0].keys

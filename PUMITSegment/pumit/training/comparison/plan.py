@@ -40,8 +40,6 @@ class Training:
     """One training of a comparison.
 
     Attributes:
-        network: Network to train.
-        seed: Seed of everything random.
         keys: Its recipe, whole, with absolute paths.
     """
 
@@ -51,7 +49,7 @@ class Training:
 
     @property
     def title(self) -> str:
-        """What it is called in messages."""
+        """Title in messages."""
         return f"{self.network.name}, seed {self.seed}"
 
     @property
@@ -66,10 +64,8 @@ class PlannedComparison:
 
     Attributes:
         trainings: Seed after seed, in each the networks in the recipe's order.
-        data: Cases and classes.
         facts: Findings of the check of the data.
         split: Split into training and validation cases, for all networks.
-        plan: Plan of all networks.
         device: Device that they are trained on.
     """
 
@@ -93,7 +89,6 @@ def plan_comparison(
     multiple of what each of them needs.
 
     Args:
-        comparison: Recipe of the comparison.
         resolve: Makes paths of the recipe's texts.
         progress: Callback for the number of each case that is read.
 
@@ -157,7 +152,6 @@ class _Planner:
         """The plan of a network.
 
         Args:
-            network: Network of the comparison.
             plan: Values of `plan` that are decided already.
         """
         seed = self.comparison.recipe.seeds[0]

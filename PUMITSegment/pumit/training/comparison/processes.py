@@ -74,14 +74,7 @@ class TrainingProcesses:
         return " ".join(parts)
 
     def start(self, title: str, recipe: Path, folder: Path, threads: int) -> None:
-        """Start a training, or go on with it.
-
-        Args:
-            title: Title of it.
-            recipe: Recipe of it.
-            folder: Folder of its run.
-            threads: Threads of the processor.
-        """
+        """Start a training, or go on with it."""
         root = str(Path(pumit.__file__).resolve().parent.parent)
         paths = [root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
         windows: dict[str, Any] = {}
@@ -142,7 +135,7 @@ def end_orphan(folder: Path) -> None:
 
 
 def _error_message(status: int, output: str) -> str:
-    """What a process that ended has to complain of, in a line."""
+    """Return the error of a process that ended, in a line."""
     if status == 0:
         return ""
     if status < 0:

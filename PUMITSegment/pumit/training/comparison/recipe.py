@@ -23,9 +23,7 @@ class Comparison:
     """A recipe of a comparison with its keys.
 
     Attributes:
-        recipe: The recipe.
         keys: The same as its file holds it, with what the command line replaces.
-        source: Its file's name, for messages.
     """
 
     recipe: ComparisonRecipe
@@ -34,7 +32,7 @@ class Comparison:
 
     @property
     def schedule(self) -> dict[str, Any]:
-        """What all networks share of it, whole."""
+        """Part that all networks share, with its defaults."""
         recipe = self.recipe
         ends = {} if recipe.seconds is None else {"seconds": recipe.seconds, "steps": FOREVER}
         schedule = {
@@ -47,12 +45,7 @@ class Comparison:
         return {key: value for key, value in schedule.items() if value is not None}
 
     def training_keys(self, network: ComparedNetwork, seed: int) -> dict[str, Any]:
-        """The recipe of one training, as `pumit train` follows it.
-
-        Args:
-            network: Network to train.
-            seed: Seed of everything random.
-        """
+        """The recipe of one training, as `pumit train` follows it."""
         keys: dict[str, Any] = {
             "task": "segmentation",
             "name": network.slug,
@@ -75,7 +68,6 @@ def read_comparison(path: Path, *, data: Mapping[str, Any] | None = None) -> Com
     """Read the recipe of a comparison and check every key; reads no scan.
 
     Args:
-        path: YAML recipe.
         data: Keys of its `data` to replace.
 
     Raises:

@@ -25,11 +25,8 @@ class ClassScore:
     """One class of one case, as the network at the end of a training segments it.
 
     Attributes:
-        case: Name of the case.
-        label: Name of the class.
         dice: 0 where either the answer or the truth is empty, None where both are.
         hd95_mm: None where either is empty, as the next.
-        assd_mm: Average symmetric surface distance.
     """
 
     case: str
@@ -46,7 +43,6 @@ class TrainingRow:
     Attributes:
         name: Name of the network in the comparison.
         network: Name of the network in `build_network`.
-        seed: Seed of the training.
         steps: Optimiser steps until the budget was spent.
         seconds: Wall time of the training, pauses left out, in all its parts.
         processor_seconds: The processor's of the same.
@@ -76,17 +72,16 @@ class TrainingRow:
 
 
 def is_finished(folder: Path) -> bool:
-    """Whether a training has ended and was judged."""
+    """Return whether a training has ended and was judged."""
     status = read_status(folder)
     return status is not None and status.state == "finished" and (folder / VALIDATION).is_file()
 
 
 def read_row(training: Training, folder: Path) -> TrainingRow:
-    """What a finished training came to.
+    """Read the result of a finished training.
 
     Args:
         training: Training that the results are of.
-        folder: Folder of its run.
 
     Raises:
         TrainingError: If something of it is missing.

@@ -53,7 +53,6 @@ class Compared:
     """Outcome of a comparison.
 
     Attributes:
-        done: Number of its finished trainings.
         failures: Reasons why the others failed, by their titles.
     """
 
@@ -75,8 +74,6 @@ def compare(
     A training that fails is reported with its one line, and the others go on.
 
     Args:
-        path: YAML recipe.
-        output: Folder of everything.
         folder: Folder that relative paths of the recipe begin at; None for its own.
         data: Keys of the recipe's `data` to replace.
         only: Names of networks that are trained now; none for all.
@@ -132,8 +129,6 @@ def compare_again(path: Path, output: Path, *, data: Mapping[str, Any] | None = 
     """Write the page anew from what is finished; trains nothing, and may be called meanwhile.
 
     Args:
-        path: YAML recipe.
-        output: Folder of the comparison.
         data: Keys of the recipe's `data` to replace.
 
     Raises:
@@ -193,7 +188,6 @@ class _Trainings:
 
     Args:
         reporter: Reporter of the run, which also receives commands.
-        output: Folder of the comparison.
         processes: Number of trainings that run at a time.
         planned: All of them.
     """

@@ -19,7 +19,6 @@ class NetworkScores:
     """All measured values of a network.
 
     Attributes:
-        name: Its name in the comparison.
         rows: Rows of its finished trainings, by seed.
         values: Metric and class, or `ALL`, to values (seeds, cases); NaN where there is none.
     """
@@ -42,6 +41,11 @@ class NetworkScores:
         dice = self.values["dice", label]
         return int((np.isfinite(dice) & ~np.isfinite(self.values[metric, label])).sum())
 
+    @property
+    def lacking_distances(self) -> int:
+        """Number of answers without a Hausdorff distance."""
+        return self.undefined("hd95_mm")
+
     def worst(self) -> tuple[TrainingRow, str, float] | None:
         """The training, the case and the Dice of the answer with the lowest mean Dice."""
         dice = self.values["dice", ALL]
@@ -57,7 +61,6 @@ class Difference:
     """A network's values minus the first network's, seed by seed and case by case.
 
     Attributes:
-        name: Name of the network.
         seeds: Number of seeds that both were trained with.
         by_metric: Mean difference of each metric.
     """

@@ -28,7 +28,6 @@ class LabelledVolume:
     """A scan and its label map on the same grid.
 
     Attributes:
-        name: Name of the case.
         volume: The scan, all channels in one.
         labels: (D, H, W), 0 background, i the i-th class; of regions the i-th of `base_values`;
             `UNKNOWN` where that is not known.
@@ -49,15 +48,11 @@ class CaseFacts:
     """Facts about a case for planning, without its voxels.
 
     Attributes:
-        name: Name of the case.
         spacing_mm: Voxel size on the network's axes, depth first.
         shape: Voxels along these.
-        channels: Image channels.
         class_voxels: Voxels of each class, the background first; regions share voxels.
         foreground: Sampled intensities of labelled voxels, (channels, n).
         lowest: Smallest intensity of each channel.
-        is_integer: Whether intensities are whole numbers.
-        digest: Fingerprint of the image's voxels.
         doubts: Doubts of the `LabelledVolume`.
         known_share: Part of the voxels that are known.
         drawn: Whether each class was drawn; None for all.
@@ -88,7 +83,6 @@ def read_labelled(case: LabelledCase, classes: Sequence[ClassValue]) -> Labelled
     """Read a case.
 
     Args:
-        case: Files of the case.
         classes: Values of the label map and what they mean.
 
     Raises:
@@ -110,8 +104,6 @@ def labelled_volume(
 
     Args:
         case: What the user says of its labels.
-        volume: The scan.
-        file: Its labels, on its grid.
         classes: Values of the label map and what they mean.
 
     Raises:
@@ -136,7 +128,6 @@ def facts_of(
     """Measure a case.
 
     Args:
-        case: Scan and labels.
         classes: Values of the label map and what they mean.
         orientation: Orientation of the network's axes.
     """

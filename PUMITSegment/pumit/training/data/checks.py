@@ -25,7 +25,6 @@ class DataFacts:
     Attributes:
         cases: Facts about each case.
         channels: Image channels that the network is to see.
-        warnings: Warnings for the user, in words.
     """
 
     cases: tuple[CaseFacts, ...]
@@ -42,7 +41,6 @@ def examine(
     """Read every case once.
 
     Args:
-        data: The data set.
         orientation: Orientation of the network's axes.
         progress: Callback for each case's number, from 1 on.
 
@@ -72,7 +70,6 @@ def in_part(facts: Sequence[CaseFacts], classes: Sequence[str]) -> list[str]:
 
     Args:
         facts: Cases that can be read.
-        classes: Names of the classes.
     """
     texts = {fact.name: part_in_words(fact, classes) for fact in facts}
     shown = [f"{name} ({text})" for name, text in texts.items() if text]
@@ -103,7 +100,7 @@ def _channel_count(facts: Sequence[CaseFacts], data: LabelledSet) -> int:
 
 
 def disagreements(facts: Sequence[CaseFacts], data: LabelledSet) -> list[CaseProblem]:
-    """What cases contradict each other in, and keeps them from being trained on together.
+    """Return contradictions of cases that keep them from being trained on together.
 
     Args:
         facts: Cases that can be read.
@@ -139,11 +136,10 @@ def missing_classes_text(classes: Sequence[str]) -> str:
 
 
 def doubtful(facts: Sequence[CaseFacts], classes: Sequence[str]) -> list[CaseProblem]:
-    """What may be right and is worth a look.
+    """Return what may be right and is worth a look.
 
     Args:
         facts: Cases that can be read.
-        classes: Names of the classes.
     """
     doubts = []
     median = np.median([f.spacing_mm for f in facts], axis=0)

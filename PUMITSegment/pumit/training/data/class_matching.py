@@ -58,15 +58,14 @@ def plain_name(name: str) -> str:
 
 
 def is_generic(name: str) -> bool:
-    """Whether a segment's name says nothing, as "Segment_3" does."""
+    """Return whether a segment's name says nothing, as "Segment_3" does."""
     return _GENERIC.fullmatch(plain_name(name)) is not None
 
 
 def is_class(segment: LabelledSegment, ignore_value: int | None = None) -> bool:
-    """Whether a segment stands for a class, and neither for what is unknown nor for background.
+    """Return whether a segment stands for a class, not for background or what is unknown.
 
     Args:
-        segment: The segment.
         ignore_value: Value of a segment without a name that stands for what is unknown.
     """
     if not segment.name:
@@ -125,7 +124,6 @@ def class_indices(
     Where there are regions, by their numbers among `base_values`.
 
     Args:
-        values: Label map.
         classes: Classes in order.
         ignore_value: Value that becomes `UNKNOWN`.
 

@@ -79,7 +79,7 @@ class ClassProposal:
         return value if value not in taken and value > 0 else max(taken, default=0) + 1
 
     def classes(self) -> tuple[ClassValue, ...]:
-        """What was found so far, by value."""
+        """Return the classes found so far, by value."""
         made = []
         for key, found in self._found.items():
             spellings = _spellings(found.names)
@@ -139,7 +139,7 @@ class ClassProposal:
 
 
 def may_be_same(one: str, other: str) -> bool:
-    """Whether two plain names may be one that is misspelt."""
+    """Return whether two plain names may be one that is misspelt."""
     if re.findall(r"\d+", one) != re.findall(r"\d+", other):
         return False
     differing = set(one.split()) ^ set(other.split())

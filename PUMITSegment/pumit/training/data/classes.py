@@ -29,7 +29,6 @@ class ClassValue:
 
     Attributes:
         value: The first of them, which of an ordinary class is the only one.
-        label: Its name.
         values: All of them, rising; several make it a region. May be left out where it is one.
         segments: Other names that named segments of the class may have.
     """
@@ -121,7 +120,7 @@ def region(label: ClassLabel, values: Sequence[Any]) -> ClassValue:
 
 
 def has_regions(classes: Iterable[ClassValue]) -> bool:
-    """Whether classes may overlap, so that each is an answer of its own."""
+    """Return whether classes may overlap, so that each is an answer of its own."""
     return any(len(c.values) > 1 for c in classes)
 
 

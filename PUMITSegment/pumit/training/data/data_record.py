@@ -13,11 +13,9 @@ from pumit.training.data.split import Split
 
 
 def data_record(data: LabelledSet, split: Split, facts: DataFacts) -> dict[str, Any]:
-    """What the log of a run says of its data.
+    """Return the log's record of a run's data.
 
     Args:
-        data: Cases and classes.
-        split: Split into training and validation cases.
         facts: Findings of the check of the data.
     """
     labels = [c.label for c in data.classes]
@@ -39,8 +37,6 @@ def settled_data(given: Mapping[str, Any], data: LabelledSet, split: Split) -> d
 
     Args:
         given: Data as the recipe has them.
-        data: Cases and classes.
-        split: Split into training and validation cases.
     """
     return {
         **{k: v for k, v in given.items() if k not in ("fold", "share")},
@@ -52,12 +48,7 @@ def settled_data(given: Mapping[str, Any], data: LabelledSet, split: Split) -> d
 
 
 def fingerprints(facts: Sequence[CaseFacts], classes: Sequence[str]) -> list[dict[str, Any]]:
-    """What the log of a run says of each case, so that its data can be recognised.
-
-    Args:
-        facts: Facts of all cases.
-        classes: Names of the classes, in order.
-    """
+    """Return the log's record of each case, so that its data can be recognised."""
     return [
         {
             "case": fact.name,

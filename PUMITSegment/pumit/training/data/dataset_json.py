@@ -35,9 +35,6 @@ def read_dataset_json(folder: Path) -> FoundCases:
     `drawn`, case to the names of the classes that were drawn in it, and `known`; see
     `LabelledData`.
 
-    Args:
-        folder: The data set's folder.
-
     Raises:
         PumitError: If dataset.json is damaged or lacks its labels.
     """

@@ -122,7 +122,6 @@ def said_of(
     """A case with what the user says of its labels, where it does not say so itself.
 
     Args:
-        case: The case.
         drawn: Case to the classes that were drawn in it, or "all".
         known: Part of each scan of which the labels tell what is there.
     """

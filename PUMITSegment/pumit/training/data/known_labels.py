@@ -28,7 +28,6 @@ def known_labels(
     """Mark what is not known.
 
     Args:
-        found: Labels of a case.
         classes: Classes in order.
         drawn: Names of the classes that were drawn in it, or "all"; None for what the labels tell.
         known: Part of the scan of which the labels tell what is there.
@@ -59,7 +58,7 @@ def _drawn(
     classes: Sequence[ClassValue],
     given: Sequence[str] | Literal["all"] | None,
 ) -> tuple[bool, ...] | None:
-    """Whether each class was drawn: as the user says, else as the labels tell."""
+    """Return whether each class was drawn: as the user says, else as the labels tell."""
     if given is None:
         return told
     if given == "all":

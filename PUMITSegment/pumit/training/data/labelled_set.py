@@ -99,7 +99,6 @@ def find_cases(data: LabelledData, resolve: Callable[[str], Path]) -> FoundCases
     `folder2-case`. Its own name may be a patient's, and names of cases stand in a run's log.
 
     Args:
-        data: The recipe's.
         resolve: Makes paths of texts.
 
     Raises:
@@ -145,7 +144,6 @@ def cases_of_folder(
     scenes (`.mrb`), zips of DICOM. A single `.mrb` or zip may stand in place of a folder.
 
     Args:
-        folder: The folder.
         patterns: Patterns of images and labels, see `file_pairs.pair_files`.
         repeats_single: Whether a case may have the first channel alone.
 

@@ -27,7 +27,6 @@ def known_patients(names: Sequence[str], patient_of: Mapping[str, str]) -> Group
     """Cases of each patient where the data name them; a case without a patient stands alone.
 
     Args:
-        names: Names of all cases.
         patient_of: Case to patient, of as many cases as are known.
     """
     groups: Groups = {}
@@ -71,7 +70,7 @@ def guessed_pattern(names: Sequence[str]) -> str | None:
 
 
 def about_guess(groups: Groups) -> str:
-    """What to tell of patients that were read off the names."""
+    """Return what to tell of patients that were read off the names."""
     several = {patient: cases for patient, cases in groups.items() if len(cases) > 1}
     shown = [f"{p} ({', '.join(c[:SHOWN])})" for p, c in list(several.items())[:SHOWN]]
     more = f" and {len(several) - SHOWN} more" if len(several) > SHOWN else ""

@@ -23,13 +23,7 @@ from pumit.training.recipes.labelled import LabelledData
 
 @dataclass(frozen=True)
 class Split:
-    """Names of cases.
-
-    Attributes:
-        training: Trained on.
-        validation: Validated on.
-        warnings: Warnings for the user, in words.
-    """
+    """Names of cases."""
 
     training: tuple[str, ...]
     validation: tuple[str, ...]
@@ -53,9 +47,6 @@ def split_cases(
     names, and that is said.
 
     Args:
-        names: Names of all cases.
-        data: The recipe's.
-        seed: Seed of the choice.
         patients: Case to patient, where the data tell.
 
     Raises:
@@ -91,7 +82,6 @@ def patients_of(
     """Cases of each patient in order of the names, and what to say of it.
 
     Args:
-        names: Names of all cases.
         pattern: A recipe's `data.patient`, which comes first.
         patient_of: Case to patient, where the data tell.
 

@@ -45,19 +45,15 @@ class CaseReport:
     """Facts and problems of a case.
 
     Attributes:
-        case: Its name.
         patient: Patient of the scan, where the data tell.
-        thumbnail: File of its picture.
         spacing_mm: Voxel size in array order (d, h, w); None where the scan cannot be read.
         shape: Voxels in that order.
-        channels: Image channels.
         classes: Voxels of each class.
         problems: Reasons why it cannot be trained on, in words.
         doubts: Doubtful findings, which may be right, in words.
         images: Its files as a recipe names them, for programs; of no use in a log.
         label: Its label files, likewise.
         folder: Folder that it was found in, as the recipe names it; empty for one that is listed.
-        in_folder: Its name there.
         is_unlabelled: Whether it has no labels; it is not read then.
         unreviewed: Why its labels are no truth to train on, in words; empty where they may be one.
         is_confirmed: Whether the recipe wants them all the same.
@@ -92,11 +88,8 @@ class SetReport:
     """Facts and problems of all cases together.
 
     Attributes:
-        cases: Number of cases with labels.
         usable: Number of cases without a problem.
-        unlabelled: Number of scans without labels.
         layout: Way in which they were found, in words.
-        classes: Classes as a recipe names them.
         colors: Class to the colour it is shown in, each part in 0..1.
         voxels: Class to its voxels in all cases.
         in_cases: Class to how many cases have it.
@@ -278,7 +271,7 @@ class DataSurvey:
         return class_colors([c.label for c in self.classes])
 
     def summary(self) -> SetReport:
-        """What all cases together show; after all reports."""
+        """Return the facts of all cases together; call it after all reports."""
         classes, proposal = self.classes, self._proposal
         names = [c.label.name for c in classes]
         late = self._late(names)
@@ -361,7 +354,7 @@ class DataSurvey:
         ]
 
     def _drawn_of(self, fact: CaseFacts, names: list[str]) -> tuple[bool, ...] | None:
-        """Whether each class of the whole set was drawn in a case; None for all."""
+        """Return whether each class of the whole set was drawn in a case; None for all."""
         if fact.name not in self._drawn:
             return fact.drawn
         there = {plain_name(name) for name in self._drawn[fact.name]}

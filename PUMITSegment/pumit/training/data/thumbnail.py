@@ -27,7 +27,6 @@ def write_thumbnail(
     """Write a PNG, the patient's left on the right and the head or the front on top.
 
     Args:
-        path: File to write.
         volume: The scan; of several channels the first, of colour its grey.
         labels: (D, H, W), i in the i-th colour; None where there are none.
         colors: Each part in 0..1.

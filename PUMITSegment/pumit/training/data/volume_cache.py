@@ -108,11 +108,7 @@ class VolumeCache:
         Args:
             paths: All cases, in the same order in every process.
             make: Makes the arrays of one.
-            rank: Number of this process.
             world: Number of processes.
-
-        Returns:
-            How many were made.
         """
         count = 0
         for path in list(paths)[rank::world]:

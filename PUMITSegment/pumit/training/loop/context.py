@@ -23,11 +23,8 @@ class TrainingRun:
     """A recipe with the folders, device and processes of a run.
 
     Attributes:
-        recipe: The recipe.
         keys: The same as its file holds it, to be kept.
-        source: The recipe's file name, for messages.
         folder: Folder that relative paths of the recipe begin at.
-        output: Folder of the results.
         device: Device that the network is trained on.
         workers: Processes that draw batches in advance.
         reporter: Reporter of the run, which also receives commands.

@@ -29,8 +29,6 @@ class Trial:
     """One training of a job, such as that of one of several learning rates.
 
     Attributes:
-        folder: Folder of its checkpoints.
-        schedule: Length and rates.
         facts: Keys that each of its records has besides.
     """
 
@@ -46,7 +44,6 @@ class TrainingJob(Protocol):
     again at `decided_keys`, with what `smaller` has changed.
 
     Attributes:
-        run: Recipe and circumstances.
         keeps_last: Whether the weights of the last save are a checkpoint besides the best ones.
     """
 
@@ -71,7 +68,7 @@ class TrainingJob(Protocol):
         return [Trial(self.run.output, self.run.schedule)]
 
     def validation(self) -> Validate | None:
-        """What scores the averaged weights; None where the last ones are kept."""
+        """Return what scores the averaged weights; None where the last ones are kept."""
 
     def task(self) -> Task:
         """Network, data and loss, as training begins."""
@@ -88,10 +85,10 @@ class TrainingJob(Protocol):
         """Keys of the checkpoint's recipe that inference needs."""
 
     def training_facts(self, trial: Trial) -> dict[str, Any]:
-        """What the checkpoint's recipe says of the training."""
+        """Return what the checkpoint's recipe says of the training."""
 
     def metrics(self, found: Mapping[str, float]) -> dict[str, Any]:
-        """What the checkpoint says of a validation."""
+        """Return what the checkpoint says of a validation."""
         return finite(found)
 
     def evaluate_best(self, best: Sequence[Path]) -> None:
@@ -124,13 +121,7 @@ def fit(job: TrainingJob) -> Path:
 
 
 def write_checkpoint(job: TrainingJob, trial: Trial, target: Path) -> Callable[..., None]:
-    """What writes a model that inference loads as it is: `write(state, step, found, **more)`.
-
-    Args:
-        job: The job that trains it.
-        trial: Training that it comes from.
-        target: File to write.
-    """
+    """Return what writes a model for inference: `write(state, step, found, **more)`."""
     content, training = job.content(), job.training_facts(trial)
     card = job.run.recipe.card
 
@@ -148,7 +139,7 @@ def write_checkpoint(job: TrainingJob, trial: Trial, target: Path) -> Callable[.
 
 
 def finite(found: Mapping[str, float]) -> dict[str, float]:
-    """What of a validation can be written as JSON."""
+    """Return what of a validation can be written as JSON."""
     return {k: v for k, v in found.items() if math.isfinite(v)}
 
 

@@ -18,7 +18,6 @@ def load_initial_encoder(vit: UniversalViT, model: str) -> None:
     """Give a ViT the weights of a pre-trained one; patch, channels and field may differ.
 
     Args:
-        vit: The ViT to begin.
         model: Name or file of a masked image model or of a universal ViT alone.
 
     Raises:

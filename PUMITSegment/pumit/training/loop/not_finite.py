@@ -19,7 +19,6 @@ def first_not_finite(network: nn.Module, forward: Callable[[], Any]) -> str | No
     """The first layer of a network whose answer is not finite while something is computed.
 
     Args:
-        network: Network, whose layers have names.
         forward: Computes it; may fail of itself.
 
     Returns:

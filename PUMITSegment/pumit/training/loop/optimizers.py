@@ -31,7 +31,6 @@ def optimizer_of_groups(
         groups: Each with `params`, and on request `weight_decay` (for all of them, instead of the
             schedule's on matrices and kernels) and `rate` (factor on the learning rate).
         network: All of whose parameters that are trained are in one group each.
-        schedule: Optimiser and its settings.
 
     Raises:
         ValueError: If a parameter is in no group or in two.

@@ -15,10 +15,9 @@ _CONVOLUTIONS = (F.conv3d, F.conv_transpose3d)
 
 
 def is_half(device: torch.device, precision: str) -> bool:
-    """Whether to compute in bfloat16 what bears it.
+    """Return whether to compute in bfloat16 what bears it.
 
     Args:
-        device: Device of the network.
         precision: `bf16`, `fp32`, or `auto`: bf16 but on a GPU that does not multiply it.
     """
     if precision != "auto":

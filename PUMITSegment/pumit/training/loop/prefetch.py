@@ -27,7 +27,6 @@ class StepDraws(Dataset[Any]):
 
     Args:
         draw: Source of batches; pickled where processes are not forked, so it holds no network.
-        seed: Seed of the run.
         rank: Rank of this process among those that train together.
         degrees: Share of steps per degree of anisotropy.
     """
@@ -51,7 +50,6 @@ def batches(draws: StepDraws, steps: range, *, workers: int, pinned: bool) -> It
 
     Args:
         draws: Batch of every step.
-        steps: Steps to draw for.
         workers: Processes that draw in advance; 0 draws in this one when a batch is requested.
         pinned: Whether to put them in memory that a GPU reads without waiting.
     """

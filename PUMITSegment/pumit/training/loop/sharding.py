@@ -64,7 +64,6 @@ def shard(network: nn.Module, device: torch.device, *, in_half: bool) -> None:
 
     Args:
         network: Network, whose blocks are sharded; everything else stays whole.
-        device: Device of the network.
         in_half: Whether blocks are gathered in bfloat16. Copies that autocast made of their
             weights would else be remembered for the backward pass, all at once.
 
@@ -106,12 +105,12 @@ def _blocks(network: nn.Module, method: str) -> list[nn.Module]:
 
 
 def is_sharded(tensor: Tensor) -> bool:
-    """Whether this process holds only a share of a tensor."""
+    """Return whether this process holds only a share of a tensor."""
     return hasattr(tensor, "full_tensor")
 
 
 def local_shard(tensor: Tensor) -> Tensor:
-    """What of a tensor this process holds, to read and to write."""
+    """Return this process's part of a tensor, to read and to write."""
     return tensor.to_local() if is_sharded(tensor) else tensor  # type: ignore[attr-defined]
 
 

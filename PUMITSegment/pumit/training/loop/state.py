@@ -52,7 +52,7 @@ class Request(IntEnum):
 
     @staticmethod
     def of(word: ControlCommand | None) -> Request:
-        """What a word of `control` means to a run that works."""
+        """Return the meaning of a word of `control` to a run that works."""
         return Request.NOTHING if word in (None, "resume") else Request[word.upper()]
 
 
@@ -62,15 +62,11 @@ class Run:
     Args:
         network: Network to train; moved to the device, alike in every process.
         folder: Folder of the run, which may hold an earlier part of it.
-        schedule: Length and manner.
-        device: Device to train on.
         optimizer_of: Makes the optimiser of the network as it lies in this process.
         reporter: Reporter of the run, which also receives commands.
         validates: Whether validations choose the model; else it is that of the last save.
 
     Attributes:
-        position: Its position.
-        average: Running average of the weights.
         progress: Figures of the next line of the log.
         rank_sync: Agreement of the processes on what gradients do not settle.
 
@@ -160,7 +156,7 @@ class Run:
 
     @property
     def requested(self) -> Request:
-        """What is requested of it now; to finish only where there is a model to finish with."""
+        """The pending command; `finish` only where there is a model to finish with."""
         requested = Request.of(self.reporter.requested)
         if requested is Request.FINISH and not self.has_model:
             self.reporter.control.clear_request()
@@ -177,7 +173,7 @@ class Run:
         return position.best is not None if self.validates else position.step > 0
 
     def finishes(self) -> bool:
-        """Whether it shall end with the best model that it has; all processes agree."""
+        """Return whether it shall end with the best model that it has; all processes agree."""
         (is_so,) = self.rank_sync.any_of([self.has_model and self.reporter.requested == "finish"])
         if is_so:
             step = self.position.best_step if self.validates else self.position.step
@@ -196,7 +192,7 @@ class Run:
 
     @property
     def kept(self) -> str:
-        """What of the run is saved, as a sentence."""
+        """Sentence on how much of the run is saved."""
         step = step_saved(self.path)
         return "Nothing was saved yet." if step is None else f"{LAST} holds step {step}."
 
@@ -259,7 +255,7 @@ class Run:
         self.reporter.training()
 
     def _may_lose_steps(self) -> bool:
-        """Whether the next save is too far if a validation comes first; all processes agree."""
+        """Return whether the next save is too far off after a validation; all processes agree."""
         unsaved = self.elapsed - self._saved
         known = self._validation_seconds
         is_long = not known or unsaved + known > self.schedule.checkpoint_seconds

@@ -38,10 +38,8 @@ class Step:
     """One optimiser step: gradients of a batch, their mean over all processes, the update.
 
     Args:
-        task: Computes the loss of a batch.
         run: State of the run: network, optimiser, average and position.
         stream: Batches in order, `accumulate` of them per step.
-        seed: Seed of the run.
     """
 
     def __init__(self, task: Task, run: Run, stream: Iterator[Any], seed: int) -> None:
@@ -176,7 +174,7 @@ class Step:
             )
 
     def _about_loss(self, losses: Sequence[float], cases: Sequence[list[str]]) -> str:
-        """What to say of a loss that is not finite."""
+        """Describe a loss that is not finite."""
         bad = [c for loss, c in zip(losses, cases, strict=True) if not math.isfinite(loss)]
         if not bad:
             return f"{self._here}: the loss of another process is not finite. {self.run.kept}"

@@ -29,7 +29,7 @@ class Task(Protocol):
         """
 
     def worker_draw(self) -> Draw:
-        """What draws the same in worker processes, without the network."""
+        """Return what draws the same in worker processes, without the network."""
 
     def forward(self, batch: Any) -> dict[str, Tensor]:
         """Score a batch: `loss`, and whatever else the log should show.
@@ -39,7 +39,7 @@ class Task(Protocol):
 
 
 def cases_of(batch: Any) -> list[str]:
-    """What a batch's cases are called, where it tells."""
+    """Return the names of a batch's cases, where it tells."""
     return [str(case) for case in getattr(batch, "cases", [])]
 
 

@@ -42,7 +42,6 @@ class Progress:
 
         Args:
             values: Numbers to average; kept where they lie until the line is due.
-            fields: Fields seen by this process.
             voxels: Voxels of the batch, where it tells.
             waited: Seconds until the batch was there.
         """

@@ -44,11 +44,8 @@ def train(
     is reported, validated and saved, the first process does.
 
     Args:
-        task: Network and objective.
         folder: Folder of `last.safetensors` (weights, average, optimiser), reached by every
             process.
-        schedule: Length and manner of the training.
-        seed: Seed of everything random.
         degrees: Share of steps per degree of anisotropy.
         report: Callback for a progress record every `log_every` steps, and for what a validation
             found as {"step": ..., "validation": {...}}.

@@ -41,7 +41,6 @@ def write_curves(
     """Draw a run's log; returns whether there was anything to draw.
 
     Args:
-        log: Log of the run.
         path: File to write, `.png`.
         schedule: Schedule of the run, for its learning rate.
         classes: Classes, whose colours the validation's lines have.
@@ -85,7 +84,7 @@ def _training_scores(log: RunLog) -> list[Line]:
 
 
 def _rates(log: RunLog, schedule: Mapping[str, Any]) -> list[tuple[float, float]]:
-    """What the schedule says for the time of each record."""
+    """Return the schedule's rate at the time of each record."""
     known = {field.name for field in fields(Schedule)}
     given = {key: value for key, value in schedule.items() if key in known}
     if log.learning_rate is not None:

@@ -72,7 +72,6 @@ class Scores:
         cases: Case by case, the worst first.
         split: Role of the cases: "validation" or "test".
         step: Step of the checkpoint that was measured.
-        caption: Meaning of the cases' numbers.
     """
 
     means: dict[str, dict[str, Mean]]
@@ -88,12 +87,7 @@ def case_numbers(names: Sequence[str]) -> dict[str, str]:
 
 
 def case_facts(data: Mapping[str, Any], numbers: Mapping[str, str]) -> tuple[CaseFact, ...]:
-    """Cases of a run's log, without their names.
-
-    Args:
-        data: The log's record of the data.
-        numbers: Name to number.
-    """
+    """Cases of a run's log, without their names."""
     known = {row["case"]: row for row in data.get("fingerprints", ()) if "case" in row}
     roles: dict[str, str] = {}
     for role in ("training", "validation", "test"):
@@ -144,7 +138,7 @@ def class_facts(model: Mapping[str, Any]) -> tuple[ClassFact, ...]:
 
 
 def segmentation_scores(content: Mapping[str, Any], numbers: Mapping[str, str]) -> Scores:
-    """What `validation.json` of a segmentation run says, or of one that learnt to be clicked on."""
+    """Return the scores in `validation.json` of a segmentation run, also one trained for clicks."""
     if any("clicks" in row for row in content["rows"]):
         return click_scores(content, numbers)
     rows = [MetricRow(**row) for row in content["rows"]]
@@ -161,7 +155,7 @@ def segmentation_scores(content: Mapping[str, Any], numbers: Mapping[str, str]) 
 
 
 def click_scores(content: Mapping[str, Any], numbers: Mapping[str, str]) -> Scores:
-    """What `validation.json` of a promptable run says."""
+    """Return the scores in `validation.json` of a promptable run."""
     rows = content["rows"]
     means: dict[str, dict[str, Mean]] = {}
     by_case: dict[str, dict[str, float | None]] = {}

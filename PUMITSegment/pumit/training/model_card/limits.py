@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from pumit.system.wording import count_of
 from pumit.training.model_card.record import RunCard
 
 FEW_TRAINING, FEW_VALIDATION = 20, 10
@@ -115,8 +116,3 @@ def _always(card: RunCard) -> list[str]:
         f"{where}: of other sites, scanners, protocols and groups of patients nothing is known.",
         _ANSWERS.get(card.kind, _ANSWERS["automatic"]),
     ]
-
-
-def count_of(number: int, noun: str) -> str:
-    """`1 case`, `2 cases`."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -48,12 +48,7 @@ _ENDED = 0.97
 
 @dataclass(frozen=True)
 class CardPicture:
-    """A picture of the card.
-
-    Attributes:
-        file: Beside the card.
-        title: Title, a sentence.
-    """
+    """A picture of the card."""
 
     file: str
     title: str
@@ -116,31 +111,15 @@ class RunCard:
     """Content of a model card.
 
     Attributes:
-        name: Name of the model.
-        version: Its own version.
-        kind: Kind of the model.
-        description: One sentence.
         licence: Licence of the weights, as the user chose it; "" where nobody did.
         made: Day it was made, ISO 8601.
-        file: File name of the checkpoint.
-        sha256: Fingerprint of the weights.
-        network: Name of the network.
-        parameters: Number of learned parameters.
         initial_model: Initial model of the training; "" for random weights.
         classes: Classes of its answers; none of a promptable model.
         channels: Names of the image channels, where they have any.
         plan: Spacing, patch, intensities; empty where the network needs none.
-        schedule: Settings of its training.
-        settings: The rest of the recipe.
-        step: Step of the best checkpoint.
-        steps: Steps done.
-        planned_steps: Steps that were planned.
         is_stopped_early: Whether it was stopped before its schedule or its time ended.
-        seconds: Duration, seconds.
         hardware: Machine that it was trained on.
-        memory_gib: Most memory that was used.
         fold: Part of the data that validated, such as "1 of 5"; "" where they were not folded.
-        cases: The data.
         counts: Cases by class or role, where the log names none.
         remarks: Number of remarks of the check of the data.
         metrics: Scores of the last validation of the best checkpoint.
@@ -148,7 +127,6 @@ class RunCard:
         scores: Scores case by case at the end; None where the run was stopped before.
         further_scores: Scores of other splits, such as the test cases.
         curves: Picture of the training; None where it could not be drawn.
-        worst: Pictures of the worst cases.
     """
 
     name: str
@@ -206,10 +184,6 @@ def gather(
     """Put together what is known before anything is measured or drawn.
 
     Args:
-        folder: The run's.
-        best: The checkpoint's file.
-        checkpoint: Its content.
-        log: The run's.
         device: Device that it was trained on.
         numbers: Name of a case to "case 7".
     """
@@ -267,7 +241,7 @@ def _preceding(folder: Path) -> tuple[tuple[str, int, float], ...]:
 
 
 def numbers_of(log: RunLog) -> dict[str, str]:
-    """What the card calls each case of a log."""
+    """Return the card's number of each case of a log."""
     names = [n for role in ("training", "validation", "test") for n in log.data.get(role, ())]
     return case_numbers([str(name) for name in names])
 
@@ -338,7 +312,7 @@ def _is_stopped(log: RunLog, schedule: Mapping[str, Any], planned: int) -> bool:
 
 
 def hardware_of(device: torch.device) -> str:
-    """What a network is trained on here, without the name of the machine."""
+    """Return the hardware that trains here, without the name of the machine."""
     threads = torch.get_num_threads()
     if device.type == "cuda":
         return str(torch.cuda.get_device_properties(device).name)
@@ -347,7 +321,7 @@ def hardware_of(device: torch.device) -> str:
 
 
 def processor_title() -> str:
-    """What the processor of this machine is called by who made it."""
+    """Return the maker's name of this machine's processor."""
     processor = platform.processor() or platform.machine()
     if _CPU_INFO.is_file():
         lines = _CPU_INFO.read_text(encoding="utf-8", errors="replace").splitlines()

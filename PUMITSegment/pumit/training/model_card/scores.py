@@ -32,10 +32,9 @@ _SPLITS = {"val": "validation", "test": "test"}
 
 
 def card_scores(folder: Path, numbers: Mapping[str, str]) -> list[Scores]:
-    """What was measured case by case, that of the validation cases first; empty where nothing was.
+    """Return scores case by case, the validation cases first; empty where nothing was measured.
 
     Args:
-        folder: Folder of the run.
         numbers: Name of a case to "case 7".
     """
     try:
@@ -98,7 +97,7 @@ def answer_scores(path: Path, numbers: Mapping[str, str]) -> list[Scores]:
 
 
 def name_of(split: str, case: str) -> str:
-    """What a case of a classifier's data is called in `case_numbers.json`."""
+    """Return the name in `case_numbers.json` of a case of a classifier's data."""
     return f"{split}/{case}"
 
 
@@ -140,7 +139,7 @@ def fold_of(folder: Path) -> str:
 
 
 def note_of(metrics: Mapping[str, Any]) -> str:
-    """What a promptable model's validation says of what it forgot; "" where it says nothing."""
+    """Return what a promptable model's validation says it forgot; "" where it says nothing."""
     generated, lost = metrics.get("dice_generated"), metrics.get("forgotten")
     if not isinstance(generated, (int, float)) or not math.isfinite(generated):
         return ""

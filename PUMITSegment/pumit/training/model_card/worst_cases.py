@@ -46,12 +46,9 @@ def draw_worst_cases(
 
     Args:
         folder: Folder of the run, where `pictures/` is made.
-        best: Checkpoint to ask.
         recipe: Recipe of the run's folder; its paths are absolute.
         scores: Cases, the worst first.
         numbers: Name of a case to "case 7".
-        classes: Classes with their colours.
-        device: Device to compute on.
     """
     model = load_automatic(best, device)
     assert isinstance(recipe, SegmentationRecipe)

@@ -9,6 +9,7 @@ from typing import Any
 
 from pumit.inference.automatic.sliding_window import SlidingWindow
 from pumit.preprocessing.resize import resized_shape
+from pumit.system.wording import duration, size_text
 from pumit.training.data.case import CaseFacts
 from pumit.training.planning.hardware import Hardware
 from pumit.training.planning.segmentation_trial import SegmentationCost
@@ -34,7 +35,6 @@ class Estimate:
     Attributes:
         seconds: Time from its start to its final validation.
         memory_gib: Memory of the GPU where it trains on one, else main memory.
-        disk_gib: Disk space in the output folder.
         sentence: All of it in words.
         parts: Seconds of each part.
     """
@@ -56,7 +56,7 @@ def grid_shape(fact: CaseFacts, plan: SegmentationPlan) -> Shape:
 
 
 def chosen_facts(plan: SegmentationPlan, names: Sequence[str]) -> list[CaseFacts]:
-    """What was found in some of the cases."""
+    """Return the facts of some of the cases."""
     return [fact for fact in plan.facts.cases if fact.name in set(names)]
 
 
@@ -69,12 +69,9 @@ def time_parts(
     flips: bool,
     starting: float,
 ) -> TimeParts:
-    """What the parts of a run take, from what was measured of each.
+    """Return the seconds of a run's parts, from what was measured of each.
 
     Args:
-        plan: Cases, split and patch.
-        cost: Measured cost of a step.
-        overlap: Overlap of windows in a validation.
         final_overlap: Overlap of windows in the final validation.
         flips: Whether that averages reflections.
         starting: Seconds until the cases are read.
@@ -117,7 +114,7 @@ def memory_bytes(plan: SegmentationPlan, cost: SegmentationCost) -> tuple[int, i
 
 
 def disk_bytes(plan: SegmentationPlan, cost: SegmentationCost) -> int:
-    """What the output folder grows to, while a checkpoint is replaced."""
+    """Return the largest size of the output folder, while a checkpoint is replaced."""
     training = [grid_shape(f, plan) for f in chosen_facts(plan, plan.split.training)]
     prepared = sum(map(math.prod, training)) * (4 * plan.plan.channels + 1)
     # To go on: weights, average and two moments of AdamW, old and new; models in half precision.
@@ -140,26 +137,21 @@ def estimate_of(
     """The estimate of a run, or of several one after another.
 
     Args:
-        parts: Cost of its parts.
-        steps: Length and rhythm.
-        room: Memory and disk.
-        hardware: The machine.
         tried: The steps that were measured.
-        runs: Number of trainings.
     """
     free = hardware.memory_bytes if hardware.kind == "cpu" else hardware.device_bytes
     of = f" of {size_text(free)} free" if free is not None else ""
     where = "memory" if hardware.kind == "cpu" else "GPU memory"
     validations = f"{steps.validations} validation{'s' if steps.validations > 1 else ''}"
     pieces = [
-        f"{duration_text(parts.starting + parts.preparing)} for reading and preparing",
-        f"{duration_text(steps.steps * parts.step)} for {steps.steps} steps",
-        f"{duration_text(steps.validations * parts.validation)} for {validations}",
-        f"{duration_text(parts.final_validation)} for the final validation",
+        f"{duration(parts.starting + parts.preparing)} for reading and preparing",
+        f"{duration(steps.steps * parts.step)} for {steps.steps} steps",
+        f"{duration(steps.validations * parts.validation)} for {validations}",
+        f"{duration(parts.final_validation)} for the final validation",
     ]
     several = f" for each of {runs} trainings" if runs > 1 else ""
     sentence = (
-        f"About {duration_text(steps.seconds * runs)}: {', '.join(pieces)}{several}; "
+        f"About {duration(steps.seconds * runs)}: {', '.join(pieces)}{several}; "
         f"{size_text(room.on_device)} of {where}{of}; {size_text(room.disk * runs)} on disk. "
         f"Measured with {tried.steps} steps on {hardware}."
     )
@@ -178,20 +170,3 @@ def estimate_of(
             "main_memory_gib": round(room.main / 2**30, 2),
         },
     )
-
-
-def duration_text(seconds: float) -> str:
-    """A duration as one says it."""
-    if seconds < 90:
-        count = max(1, round(seconds))
-        return f"{count} second{'s' if count > 1 else ''}"
-    if seconds < 90 * 60:
-        return f"{round(seconds / 60)} minutes"
-    hours = round(seconds / 1800) / 2
-    return f"{hours:g} hours"
-
-
-def size_text(count: float) -> str:
-    """An amount of memory as one says it."""
-    gib = count / 2**30
-    return f"{gib:.1f} GiB" if gib >= 1 else f"{max(1, round(gib * 1024))} MiB"

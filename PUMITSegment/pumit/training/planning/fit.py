@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from pumit.errors import TrainingError
+from pumit.system.wording import times
 from pumit.training.data.checks import DataFacts
 from pumit.training.data.found_cases import LabelledSet
 from pumit.training.planning.estimate import (
@@ -35,14 +36,7 @@ FEW_STEPS = 100
 
 @dataclass(frozen=True)
 class Fitting:
-    """Steps that fit time and memory.
-
-    Attributes:
-        plan: Patch, batch, split and sizes.
-        schedule: Schedule of the recipe.
-        estimate: Estimate of time and memory.
-        notes: Notes for the user.
-    """
+    """Steps that fit time and memory."""
 
     plan: SegmentationPlan
     schedule: dict[str, Any]
@@ -62,10 +56,8 @@ def fit_to_machine(
     """Choose patch, batch and length by trying real steps.
 
     Args:
-        request: Preset and machine.
         recipe: All but patch, batch and schedule.
         keys: The same as its file will hold it.
-        data: Cases and classes.
         facts: Findings of the check of the data.
         reading_seconds: Seconds that reading all cases took.
 
@@ -127,7 +119,7 @@ class _Search:
         return voxels if fitting > voxels and self._has_shrunk else fitting
 
     def result(self) -> Fitting:
-        """What fits best."""
+        """Return what fits best."""
         if self.kept is None:
             raise TrainingError(
                 "Even the smallest step does not fit into the memory that is free; close other "
@@ -195,7 +187,7 @@ class _Search:
 
     def _smaller(self, voxels: int, plan: SegmentationPlan) -> int:
         half = self._plan(voxels // 2).plan
-        was, now = (f"{p.batch_size} patches of {_times(p.patch_size)}" for p in (plan.plan, half))
+        was, now = (f"{p.batch_size} patches of {times(p.patch_size)}" for p in (plan.plan, half))
         if (half.patch_size, half.batch_size) == (plan.plan.patch_size, plan.plan.batch_size):
             if self.kept is None:
                 raise TrainingError(
@@ -219,7 +211,3 @@ class _Search:
             flips=validation.flips,
             starting=starting,
         )
-
-
-def _times(shape: tuple[int, ...]) -> str:
-    return " x ".join(map(str, shape))

@@ -37,7 +37,6 @@ def plan_training(
     Args:
         given: A recipe; it needs no more than `data`.
         resolve: Makes paths of its texts.
-        source: Its file's name, for messages.
         preset: One of `presets.NAMES`.
         goal: One of `GOALS`; None takes that of the recipe's task.
         device: "auto", "cpu", "cuda" or "cuda:1", if not what the recipe says.
@@ -68,7 +67,7 @@ def plan_training(
 
 
 def _goal(given: Mapping[str, Any], goal: str | None, source: str) -> str:
-    """What is to be learnt."""
+    """Return what is to be learnt."""
     tasks = {task: name for name, task in GOALS.items()}
     if goal is None:
         task = task_of(given)

@@ -86,7 +86,7 @@ def _draft(request: PlanRequest, preset: ClickPreset) -> dict[str, Any]:
 def _measure(
     request: PlanRequest, keys: dict[str, Any], plan: ClickPlan, preset: ClickPreset
 ) -> tuple[ClickCost, float]:
-    """What a step and a click cost here, and how long the program loads."""
+    """Measure what a step and a click cost here, and how long the program loads."""
     length = StepPlan(1000, 1, preset.seconds, preset.seconds)
     given = request.recipe.schedule.named()
     schedule = schedule_of(preset, length, TimeParts(0, 0, 1, 0, 0), given)
@@ -112,7 +112,7 @@ def _measure(
 
 
 def _parts(plan: ClickPlan, cost: ClickCost, *, starting: float, reading: float) -> TimeParts:
-    """What the parts of a run take, from what was measured of each."""
+    """Return the seconds of a run's parts, from what was measured of each."""
     facts = {fact.name: fact for fact in plan.facts.cases}
     names = plan.split.validation
     structures = validated_structures(

@@ -34,7 +34,6 @@ class ClickCost:
     """Measured costs of steps and clicks.
 
     Attributes:
-        step: Cost of a training step.
         opening_seconds: Time of opening a scan before its first click, per voxel.
         answering_seconds: Time of one structure, with all its clicks.
         scene_seconds: Time of a generated scan with its click.
@@ -51,7 +50,7 @@ class ClickCost:
 
 
 def read_click_cost(found: Mapping[str, Any]) -> ClickCost:
-    """What a trial's answer says."""
+    """Read a trial's answer."""
     known = {field.name: found[field.name] for field in fields(ClickCost)}
     return ClickCost(**{**known, "step": StepCost(**found["step"])})
 

@@ -21,13 +21,8 @@ class PlanRequest:
     Attributes:
         recipe: The user's recipe, whose values stay as they are.
         keys: The same as its file holds it.
-        source: Its file's name, for messages.
         resolve: Makes paths of its texts.
-        preset: Name of the preset.
         numbers: Settings that it stands for on this machine.
-        hardware: The machine.
-        threads: Threads of torch.
-        trial: Trial of single steps.
         progress: Callback for each case's number while they are read.
     """
 
@@ -49,8 +44,6 @@ class Planned:
 
     Attributes:
         recipe: Every value.
-        estimate: Estimate of time and memory.
-        warnings: Warnings for the user, in words.
     """
 
     recipe: dict[str, Any]

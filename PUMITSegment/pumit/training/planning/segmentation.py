@@ -110,12 +110,7 @@ def _draft(request: PlanRequest) -> dict[str, Any]:
 
 
 def drafted(request: PlanRequest, name: str) -> dict[str, Any]:
-    """What a recipe says whatever is trained, where the user's does not.
-
-    Args:
-        request: Training to plan.
-        name: Name of the model.
-    """
+    """Return what a recipe says whatever is trained, where the user's does not."""
     is_cpu = request.hardware.kind == "cpu"
     workers = 0 if is_cpu else min(8, request.hardware.cores - 1)
     return {"name": name, "version": "0.1", "seed": 0, "workers": workers}

@@ -36,7 +36,6 @@ class SegmentationCost:
     """Measured costs of steps and of a validation case.
 
     Attributes:
-        step: Cost of a training step.
         window_seconds: Time of the network on one window.
         preparing_seconds: Time of reading a case and bringing it onto the network's grid, per
             voxel of that grid.
@@ -56,7 +55,7 @@ class SegmentationCost:
 
 
 def read_cost(found: dict[str, Any]) -> SegmentationCost:
-    """What a trial's answer says."""
+    """Read a trial's answer."""
     known = {field.name: found[field.name] for field in fields(SegmentationCost)}
     return SegmentationCost(**{**known, "step": StepCost(**found["step"])})
 

@@ -29,8 +29,6 @@ class StepCost:
 
     Attributes:
         seconds: Time of a step: drawing, forward, backward, optimiser; the mean.
-        steps: Number of measured steps.
-        parameters: Numbers that the network has.
         busy: Part of the time in which other programs had the processor, 0 on a GPU.
     """
 
@@ -50,9 +48,7 @@ def measure_steps(
     """Take real training steps and time them.
 
     Args:
-        task: Network and objective.
         schedule: Optimiser and precision; its length does not matter.
-        device: Device to train on.
         degrees: Share of steps per degree of anisotropy.
     """
     times: list[float] = []

@@ -25,9 +25,7 @@ class TimeParts:
     Attributes:
         starting: Loading the program and reading every case.
         preparing: Bringing the training cases onto the network's grid.
-        step: A training step.
         validation: Asking about all validation cases once.
-        final_validation: The final validation.
     """
 
     starting: float
@@ -47,8 +45,6 @@ class StepPlan:
     """Length and rhythm of a run.
 
     Attributes:
-        steps: Optimiser steps.
-        validations: Number of validations.
         seconds: Time from the start to the final validation.
         budget: Time of the training loop, for `schedule.seconds`.
     """
@@ -75,7 +71,6 @@ def fit(
 
     Args:
         parts: Cost of a step, a validation and the rest.
-        preset: Preset with the time.
         steps: Number of steps, where the recipe says.
         validate_every: The rhythm, where the recipe says; 0 validates at the end alone.
     """
@@ -115,9 +110,6 @@ def schedule_of(
     """Every value of a recipe's schedule.
 
     Args:
-        preset: Rates.
-        plan: Length and rhythm.
-        parts: Cost of a step.
         given: Settings of the recipe, which stay.
     """
     steps = int(given.get("steps", plan.steps))

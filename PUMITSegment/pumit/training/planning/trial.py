@@ -34,7 +34,7 @@ def keep_memory_for_others() -> None:
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """What a request costs.
+    """Measure what a request costs.
 
     Args:
         request: Request with `task`, the task of a recipe, and what that needs.
@@ -52,7 +52,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _trial(task: str) -> Callable[[dict[str, Any]], Any]:
-    """What tries a task; each is imported only when it is needed."""
+    """Return the function that tries a task; each is imported only when it is needed."""
     if task == "promptable":
         from pumit.training.planning.promptable_trial import try_clicks
 

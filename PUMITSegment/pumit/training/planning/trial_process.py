@@ -24,11 +24,7 @@ class MemoryTooSmallError(TrainingError):
 
 
 class TrialProcess:
-    """Runs `pumit.training.planning.trial`; begins at once, so that it loads while cases are read.
-
-    Args:
-        task: Task of the recipes to try.
-    """
+    """Run of `pumit.training.planning.trial`; begins at once, to load while cases are read."""
 
     def __init__(self, task: str) -> None:
         self._task = task
@@ -48,7 +44,7 @@ class TrialProcess:
         self.close()
 
     def run(self, request: dict[str, Any]) -> dict[str, Any]:
-        """What a planned training costs.
+        """Measure what a planned training costs.
 
         Args:
             request: See `trial.answer`.

@@ -122,7 +122,6 @@ def find_images(folder: Path, rows: Sequence[ImagePattern]) -> list[ImageFile]:
     a small one; patterns without one weigh as much as they have files.
 
     Args:
-        folder: Folder of the images.
         rows: Patterns, with their weights and depth axes.
 
     Raises:

@@ -82,7 +82,7 @@ class MambaMimTask(nn.Module):
         return draw_hidden(self.source, stride, self.mask_ratio, da0, generator, shared)
 
     def worker_draw(self) -> Draw:
-        """What draws in worker processes."""
+        """Return what draws in worker processes."""
         return partial(draw_hidden, self.source, self.network.stride, self.mask_ratio)
 
     def forward(self, batch: ImageBatch) -> dict[str, Tensor]:

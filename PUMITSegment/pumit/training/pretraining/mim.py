@@ -56,9 +56,7 @@ class MimTask(nn.Module):
     """Draw images, hide patches, and score the predicted tokens.
 
     Args:
-        network: The network to train.
         tokenizer: Turns images into soft tokens; it is not trained.
-        source: Draws images.
         mask_ratio: Share of patches that are hidden.
 
     Source:
@@ -85,7 +83,7 @@ class MimTask(nn.Module):
         return draw_masked(self.source, self.mask_ratio, da0, generator, shared)
 
     def worker_draw(self) -> Draw:
-        """What draws in worker processes."""
+        """Return what draws in worker processes."""
         return partial(draw_masked, self.source, self.mask_ratio)
 
     def forward(self, batch: ImageBatch) -> dict[str, Tensor]:

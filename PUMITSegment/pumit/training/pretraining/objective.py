@@ -23,7 +23,6 @@ class BuildContext:
 
     Attributes:
         device: Device that the network is trained on.
-        workers: Processes that draw in advance.
         goes_on: Whether the weights of an earlier part of the run follow.
     """
 
@@ -37,7 +36,6 @@ class Objective:
     """A task, and the content of its checkpoint.
 
     Attributes:
-        task: Network and loss.
         degrees: Share of steps per degree of anisotropy.
         content: Keys of the checkpoint's recipe: `network`, `sizes` and what inference needs.
         prefix: Only weights whose name begins so are the model; what follows is their name.

@@ -200,7 +200,6 @@ def build_perceptual(
 
     Args:
         choice: One of `CHOICES`.
-        device: Device to compute on.
         weights: Safetensors file for vgg16: VGG16's features by torchvision's names
             (`features.0.weight`, ...), LPIPS's linear layers by their own (`lin0.model.1.weight`,
             ...; published as weights/v0.1/vgg.pth, to be saved as safetensors first), or both.

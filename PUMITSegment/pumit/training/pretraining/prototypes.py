@@ -21,7 +21,6 @@ def begin_prototypes(task: PromptableTask, degrees: Sequence[int], seed: int = 0
     Args:
         task: Task whose network is changed, and whose fields are drawn.
         degrees: Degree of anisotropy of each batch that is drawn for it.
-        seed: Seed of the draws.
     """
     prototypes = task.network.prototypes
     if prototypes is None:
@@ -45,7 +44,6 @@ def class_sums(vectors: Tensor, truth: Tensor, count: int) -> tuple[Tensor, Tens
     Args:
         vectors: Class vectors, (B, E, d, h, w).
         truth: Class of each voxel, (B, D, H, W), `UNKNOWN` where nobody knows.
-        count: Number N of classes.
 
     Returns:
         Sums (N, E) and voxels (N,), both in cells of the vectors' grid.

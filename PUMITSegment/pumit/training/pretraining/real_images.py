@@ -41,8 +41,6 @@ class ImageFile:
     """An image to train on.
 
     Attributes:
-        path: File of the image.
-        name: Name in messages.
         weight: Frequency of drawing it, relative to the others.
         depth_axis: Depth axis by its publisher; see `find_depth_axis`.
         series: SeriesInstanceUID, where the folder holds several.
@@ -77,7 +75,6 @@ class RealImages:
     """Draw crops from image files, which are read when they are first drawn.
 
     Args:
-        files: The images.
         cache: Keeps them prepared on disk, or None.
         in_memory: Number that stay in memory; those drawn longest ago make room.
         share: Number of this process, and how many train together: each draws from files of its
@@ -193,7 +190,6 @@ def draw_crop(
             others one is drawn.
         da0: Degree of anisotropy.
         shape: Voxels (d, h, w).
-        generator: Source of randomness.
         turned: Share of the crops that are turned.
 
     Returns:

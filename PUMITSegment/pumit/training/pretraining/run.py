@@ -29,11 +29,7 @@ REPEATED = (
 
 
 class PretrainingJob(TrainingJob):
-    """Pre-train by the objective of the recipe's network.
-
-    Args:
-        run: Recipe and circumstances.
-    """
+    """Pre-train by the objective of the recipe's network."""
 
     def __init__(self, run: TrainingRun) -> None:
         self.run = run
@@ -83,7 +79,7 @@ class PretrainingJob(TrainingJob):
         return {"name": self.run.name, "version": version, **self.objective.content}
 
     def training_facts(self, trial: Trial) -> dict[str, Any]:
-        """What of the recipe another person should know."""
+        """Return what of the recipe another person should know."""
         return {**self.recipe.named(*REPEATED), "schedule": dict(self.run.named_schedule)}
 
     def evaluate_best(self, best: Sequence[Path]) -> None:

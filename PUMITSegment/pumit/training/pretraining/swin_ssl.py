@@ -105,7 +105,6 @@ class SwinSslTask(nn.Module):
     """Draw views of crops and score what the three heads say of them.
 
     Args:
-        network: The network to train.
         source: Draws upright crops, two at least: each is distinguished from the others.
 
     Source:
@@ -125,7 +124,7 @@ class SwinSslTask(nn.Module):
         return draw_views(self.source, self.network.in_channels, da0, generator, shared)
 
     def worker_draw(self) -> Draw:
-        """What draws in worker processes."""
+        """Return what draws in worker processes."""
         return partial(draw_views, self.source, self.network.in_channels)
 
     def forward(self, batch: ViewBatch) -> dict[str, Tensor]:

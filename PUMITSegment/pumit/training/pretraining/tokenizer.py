@@ -33,7 +33,6 @@ class TokenizerTraining(nn.Module):
     """The tokenizer and, where there is one, its discriminator, which are trained together.
 
     Args:
-        tokenizer: The tokenizer.
         discriminator: Its opponent, or None to train without.
 
     Attributes:
@@ -62,8 +61,6 @@ class TokenizerTask(nn.Module):
     discriminator with its weights held fixed.
 
     Args:
-        network: Network to train.
-        source: Draws images.
         loss: Weights of the terms.
         perceptual: Scores (reconstruction, image, anisotropy, generator), or None.
     """
@@ -87,7 +84,7 @@ class TokenizerTask(nn.Module):
         return self.source.draw(da0, generator, shared)
 
     def worker_draw(self) -> Draw:
-        """What draws in worker processes."""
+        """Return what draws in worker processes."""
         return self.source.draw
 
     def parameter_groups(self, schedule: Any) -> list[dict[str, Any]]:

@@ -25,7 +25,6 @@ def draw_cuboids(shape: tuple[int, int, int], generator: torch.Generator) -> lis
 
     Args:
         shape: Shape of the crop (d, h, w).
-        generator: Source of randomness.
     """
     most = uniform(generator, 0, MOST) * math.prod(shape)
     cuboids: list[Cuboid] = []

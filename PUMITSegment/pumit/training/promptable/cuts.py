@@ -38,7 +38,6 @@ def cut_out(
     Args:
         stack: Image and targets, (1 + T, D, H, W).
         depth: Slices to keep.
-        generator: Source of randomness.
         ends: Share of fields that the scan ends in.
 
     Returns:

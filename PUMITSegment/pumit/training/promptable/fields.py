@@ -71,8 +71,6 @@ class FieldBatch:
         target: (T, D, H, W) bool, those of a field after one another.
         ratio: (T,) slice ratio, 0 in 2D.
         da0: Degree of anisotropy.
-        rounds: Number of answers to the user.
-        rng: Randomness of the simulated user's corrections.
         states: First prompts of the user, per target.
         is_real: (T,) bool, whether it was cut from one of the scans, with its labels.
         beyond: (T,) voxels that the target has beyond its field; NaN where nobody knows.

@@ -30,7 +30,6 @@ class ClickTask(PromptableTask):
     Args:
         network: Network to train, which begins as the original.
         original: The network as it was; never changed.
-        scans: The lab's scans.
         real_share: Share of fields that come from them, by degree of anisotropy.
         distillation_weight: Weight of answering generated fields as the original does.
         batch_size: Fields per step; see `FieldSource`.
@@ -117,7 +116,6 @@ def difference(
         logits: (B, M, D, H, W).
         iou: Estimates (B, M).
         original_logits: Logits of the other network.
-        estimate: Its estimates.
         ambiguous: Whether all answers count, or the first alone, (B,).
 
     Returns:

@@ -251,9 +251,7 @@ def _targets(
 
     Args:
         shown: Labels of the scene's slices, (D, H, W).
-        layout: Layout of the scene.
         sizes: Voxels that each of its objects has as a whole.
-        generator: Source of randomness.
 
     Returns:
         Masks (D, H, W), and the voxels of each as a whole.

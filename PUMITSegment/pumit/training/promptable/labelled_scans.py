@@ -47,7 +47,6 @@ class RealScans:
     scans, and one of its structures. So many scans of one kind do not crowd out the others.
 
     Args:
-        folder: Folder of cases.
         cases: Names of the cases to read.
         unlabelled: Further scans without labels.
         unlabelled_targets: Share of scenes whose targets are pieces of the image itself.
@@ -92,7 +91,6 @@ class RealScans:
         """Read a further scan without labels, by itself as of a patient.
 
         Args:
-            path: File or folder.
             series: SeriesInstanceUID, where the folder holds several.
 
         Raises:
@@ -259,7 +257,7 @@ def share_of_field(generator: torch.Generator) -> float:
 
 
 def case_index(folder: Path) -> dict[str, dict[str, object]]:
-    """What `index.json` in a folder of cases, or next to it, says of each case; else nothing."""
+    """Read what `index.json` in or next to a folder of cases says of each; else nothing."""
     for place in (folder / "index.json", folder.parent / "index.json"):
         if place.is_file():
             found = json.loads(place.read_text(encoding="utf-8-sig"))
@@ -274,7 +272,7 @@ def data_set_of(case: str) -> str:
 
 
 def part_of(mask: Tensor, generator: torch.Generator) -> Tensor:
-    """What lies on one side of a random plane through a random voxel of a mask (D, H, W)."""
+    """Return what is on one side of a random plane through a random voxel of a mask (D, H, W)."""
     at = torch.nonzero(mask)
     if len(at) == 0:
         return mask
@@ -299,8 +297,6 @@ def varied(
     Args:
         targets: Masks (D, H, W).
         wholes: Voxels of each structure as a whole; see `Scene.wholes`.
-        rng: Source of randomness.
-        generator: Random numbers for the parts.
 
     Returns:
         The masks, and the voxels of each as a whole; a part ends where it is cut.
@@ -342,10 +338,8 @@ def label_targets(
     """The drawn structure, and others that the field shows, each with its mask (D, H, W).
 
     Args:
-        scan: Scan with the structures.
         labels: Part of its label map that the field shows.
         value: The structure that was drawn.
-        rng: Source of randomness.
     """
     targets = []
     shown = set(np.unique(labels.numpy()).tolist())

@@ -18,7 +18,6 @@ class LowRankLinear(nn.Module):
     `up` begins at zero, so that the layer begins as it was.
 
     Args:
-        layer: The layer.
         rank: Columns of `up` and rows of `down`.
 
     Source:

@@ -30,13 +30,7 @@ SHARED = 0.2  # of something else may be labelled
 
 @dataclass(frozen=True)
 class _FieldSite:
-    """A field size at which a session looks at a structure of a scan.
-
-    Attributes:
-        scan: Number of the scan.
-        structure: Structure of the scan.
-        in_plane_mm: In-plane spacing.
-    """
+    """A field size at which a session looks at a structure of a scan."""
 
     scan: int
     structure: int

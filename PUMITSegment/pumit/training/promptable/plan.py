@@ -38,12 +38,7 @@ class ClickPlan:
     """A run that can begin.
 
     Attributes:
-        recipe: Recipe of the run.
-        path: The initial model's file.
-        initial: Its weights and recipe.
-        data: Cases and classes.
         facts: Findings of the check of the data.
-        split: Split into training and validation cases.
     """
 
     recipe: FineTuningRecipe
@@ -69,7 +64,6 @@ def plan_clicks(
     """Read everything that may be wrong before anything is trained.
 
     Args:
-        recipe: The recipe.
         resolve: Makes paths of the recipe's texts.
         progress: Callback for each case's number, from 1 on.
 
@@ -92,10 +86,6 @@ def plan_clicks(
 def require_clickable(facts: Sequence[CaseFacts], classes: Sequence[ClassValue]) -> None:
     """Refuse classes that no case has enough of to be clicked on.
 
-    Args:
-        facts: Facts about the training cases.
-        classes: Classes of the data set.
-
     Raises:
         PumitError: With the names of these classes and the most voxels that a case has of each.
     """
@@ -117,10 +107,7 @@ def build_click_task(
     """The objective, and the share of steps of each degree of anisotropy.
 
     Args:
-        plan: Plan of the run.
         scans: Scans by `scans_of`.
-        device: Device to train on.
-        seed: Seed of the adapters.
     """
     recipe = plan.recipe
     network = plan.network(device).train()
@@ -192,7 +179,7 @@ def validating(plan: ClickPlan, device: torch.device) -> Segmenter:
 
 
 def build_validation(plan: ClickPlan, device: torch.device) -> ClickValidation:
-    """What clicks on the validation cases."""
+    """Return what clicks on the validation cases."""
     facts = {fact.name: fact for fact in plan.facts.cases}
     names, classes = plan.split.validation, plan.data.classes
     validated = validated_structures(facts, names, classes, plan.recipe.validation.answers)

@@ -25,7 +25,6 @@ class RealScan:
     """A scan with its label map, depth axis first.
 
     Attributes:
-        image: Pyramid of the intensities.
         labels: Pyramid of the label map (read at full resolution only), or None.
         places: Per structure a sample of its voxels, (n, 3), and its extent in mm.
         voxels: Per structure how many voxels it has.
@@ -126,7 +125,6 @@ def _voxels_of(
     """Voxels of some labels in their order, (n, 3); only the window around these is searched.
 
     Args:
-        label: Label map.
         windows: What `ndimage.find_objects` says of it.
         members: Labels, from 1 on.
     """

@@ -43,9 +43,6 @@ class PromptableJob(TrainingJob):
     In the output folder: `<name>.safetensors`, the best by Dice after one click less what is
     forgotten, `<name>_last`, and `validation.json` with Dice after each click for each case and
     class, of the initial model and of the best.
-
-    Args:
-        run: Recipe and circumstances.
     """
 
     ready: ClickPlan
@@ -124,7 +121,7 @@ class PromptableJob(TrainingJob):
         return merge_adapters(state)
 
     def content(self) -> dict[str, Any]:
-        """What `load_segmenter` needs."""
+        """Return what `load_segmenter` needs."""
         return {
             "name": self.run.name,
             "version": str(self.recipe.version),

@@ -61,7 +61,6 @@ def click_in(
     Args:
         mask: Bool (D, H, W).
         ratio: Slice spacing over in-plane spacing; 0 in 2D.
-        rng: Source of randomness.
         deepest: Share of clicks in the deepest voxel of the largest piece.
         border: Share of clicks along its border; the others fall anywhere deeper than half.
 
@@ -122,7 +121,6 @@ def draw_box(
 
     Args:
         mask: Mask that it is drawn around.
-        rng: Source of randomness.
         guessed_depth: Share of boxes as one drawn on a slice becomes, as deep as somebody guessed.
         partial: Share of boxes that cut a part of their structure off.
     """
@@ -167,7 +165,7 @@ def one_click(target: Mask, ratio: float, rng: Rng) -> PromptState:
 
 
 def first_prompts(target: Mask, ratio: float, rng: Rng) -> PromptState:
-    """What the user starts with: a click, a box, a scribble, or an earlier answer to refine."""
+    """Return the user's first prompts: a click, a box, a scribble, or an answer to refine."""
     state = PromptState(is_human=rng.random() < HUMAN)
     kind = rng.random()
     if kind < 0.46:

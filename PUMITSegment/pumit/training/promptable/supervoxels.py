@@ -93,7 +93,6 @@ def region_pieces(
         image: Intensities of about [0, 1], shape (D, H, W).
         inside: Voxels within the scan.
         ratio: Slice spacing over in-plane spacing.
-        rng: Source of randomness.
     """
     labels = supervoxels(image, rng.uniform(0.7, 1.6), max(ratio, 1.0))
     scale = float(np.exp(rng.uniform(np.log(3.0), np.log(300.0))))
@@ -112,7 +111,7 @@ def region_pieces(
 def pseudo_targets(
     image: Tensor, inside: Tensor, ratio: float, rng: np.random.Generator
 ) -> list[Tensor]:
-    """What a user could click on where nobody has labelled: bands or regions of one scale."""
+    """Return what a user could click on without labels: bands or regions of one scale."""
     is_inside = inside.numpy() > 0
     if rng.random() < 0.6:
         return coherent_pieces(image.numpy(), is_inside, rng)

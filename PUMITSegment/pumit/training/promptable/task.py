@@ -49,7 +49,6 @@ class PromptableTask(nn.Module):
         map_share: Share of fields that are generated from label maps.
         field_sizes: In-plane voxels of a step's fields, each with its share of the steps; None
             takes the network's own. Smaller ones come in larger batches.
-        batch_size: Fields per step.
         targets_per_field: Targets drawn in one field.
         scene_device: Device that scans are generated on; None for the CPU.
         compiler: Back end of `torch.compile` for the image encoder, such as `inductor`, or None.
@@ -120,15 +119,14 @@ class PromptableTask(nn.Module):
         return self.source.draw(da0, generator, shared)
 
     def worker_draw(self) -> Draw:
-        """What draws in worker processes, with all done that they would else each do."""
+        """Return what draws in worker processes, with all done that they would else each do."""
         self.source.prepare()
         return self.source.draw
 
     def grader(self, batch: FieldBatch, embedding: ImageEmbedding) -> Grade:
-        """What scores the answers to a batch, each as `score` does.
+        """Return a function that scores the answers to a batch, each as `score` does.
 
         Args:
-            batch: On the network's device.
             embedding: Embedding of its fields, once for each target.
         """
 
@@ -295,7 +293,6 @@ def damaged(prompts: PromptBatch, rngs: Sequence[np.random.Generator]) -> Prompt
     """Return prompts with some earlier answers lost or coarsened, so that clicks count.
 
     Args:
-        prompts: Prompts of a batch.
         rngs: Source of randomness of each sample.
     """
     draws = np.array([rng.random(2) for rng in rngs])

@@ -40,8 +40,6 @@ class ClickRow:
     """A structure of a case, or of a generated scan.
 
     Attributes:
-        case: Name of the case.
-        label: Name of the structure.
         clicks: Dice after each click.
     """
 
@@ -56,9 +54,6 @@ def validated_structures(
     """Which classes to click on in which case: every class in turn, and of it every case in turn.
 
     Args:
-        facts: Facts about the cases, by name.
-        cases: Validation cases.
-        classes: Classes of the data set.
         most: Largest number of structures in all.
 
     Returns:
@@ -89,11 +84,9 @@ class ClickValidation:
         segmenter: A model of the same sizes as the one that is trained; its weights are replaced.
         cases: Cases that are not trained on.
         structures: Classes to click on in each, by `validated_structures`.
-        classes: Classes of the data set.
         scenes: Generated scans that tell what is forgotten.
 
     Attributes:
-        network: Its network.
         rows: Scores of the latest weights.
         before_click: Callback before each structure that is clicked on; may raise.
         on_answer: Callback for each case and its answer after one click.

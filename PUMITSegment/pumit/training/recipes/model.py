@@ -51,7 +51,7 @@ class RecipeModel(BaseModel):
         return value
 
     def named(self, *keys: str) -> dict[str, Any]:
-        """What was given, without defaults.
+        """Return what was given, without defaults.
 
         Args:
             keys: Keys of interest; none for all.

@@ -25,7 +25,6 @@ class RunStopped(Exception):
     """The run was stopped; its state is saved, and it can be resumed.
 
     Args:
-        sentence: Message for the user.
         signal_number: Signal that stopped it, 2 for Ctrl-C; 0 for a command.
     """
 

@@ -28,8 +28,6 @@ class RunJournal:
 
     Args:
         folder: Folder of the run; exists.
-        name: Name of the model.
-        task: Kind of the training.
     """
 
     def __init__(self, folder: Path, *, name: str = "", task: str = "") -> None:
@@ -56,7 +54,6 @@ class RunJournal:
 
         Args:
             record: Values that JSON can hold.
-            prints: Whether for standard output too.
         """
         line = json.dumps(record)
         with self._lock:
@@ -107,7 +104,7 @@ class RunJournal:
         self.status = replace(self.status, **changes)
 
     def _is_for_people(self) -> bool:
-        """Whether standard output is a terminal, and no JSON was requested there."""
+        """Return whether standard output is a terminal, and no JSON was requested there."""
         try:
             return sys.stdout.isatty() and not os.environ.get(JSON_VARIABLE)
         except (AttributeError, ValueError):  # there is none, or it is closed

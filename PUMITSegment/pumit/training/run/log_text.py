@@ -5,20 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from pumit.system.wording import count_of, duration, times
+
 MOST_NAMED = 12  # classes in a line
-
-
-def duration(seconds: float) -> str:
-    """A time as a person says it: "40 seconds", "12 minutes", "3 h 20 min"."""
-    if seconds < 90:
-        return _many(max(round(seconds), 1), "second")
-    minutes = round(seconds / 60)
-    if minutes < 90:
-        return _many(minutes, "minute")
-    hours, minutes = divmod(minutes, 60)
-    if hours < 48:
-        return f"{hours} h {minutes:02} min"
-    return f"{hours // 24} days {hours % 24} h"
 
 
 def sentence_of(record: Mapping[str, Any], steps: int = 0) -> str | None:
@@ -36,7 +25,7 @@ def sentence_of(record: Mapping[str, Any], steps: int = 0) -> str | None:
 
 def _data(record: Mapping[str, Any], steps: int) -> str:
     data = record["data"]
-    parts = [f"{_many(int(data.get('cases', 0)), 'case')} found"]
+    parts = [f"{count_of(int(data.get('cases', 0)), 'case')} found"]
     for key, what in (("training", "to train on"), ("validation", "to validate on")):
         if isinstance(data.get(key), (list, tuple)):
             parts.append(f"{len(data[key])} {what}")
@@ -51,9 +40,9 @@ def _plan(record: Mapping[str, Any], steps: int) -> str:
     plan = record["plan"]
     text = f"Network {plan.get('network', 'as the recipe says')}"
     if "spacing_mm" in plan:
-        text += f", voxels of {_product(plan['spacing_mm'])} mm"
+        text += f", voxels of {times(plan['spacing_mm'], '.4g')} mm"
     if "patch_size" in plan:
-        text += f", patches of {_product(plan['patch_size'])} voxels"
+        text += f", patches of {times(plan['patch_size'], '.4g')} voxels"
     if "batch_size" in plan:
         text += f", {plan['batch_size']} at a time"
     return f"{text}."
@@ -135,11 +124,3 @@ def _names(classes: Any) -> str:
     names = [str(name) for name in classes]
     more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
     return ", ".join(names[:MOST_NAMED]) + more
-
-
-def _product(numbers: Any) -> str:
-    return " x ".join(f"{n:.4g}" for n in numbers)
-
-
-def _many(count: int, what: str) -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"

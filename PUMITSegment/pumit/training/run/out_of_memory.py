@@ -30,7 +30,7 @@ class WorkerLostError(MemoryShortError):
 
 
 def memory_short(error: BaseException) -> MemoryShortError | None:
-    """What an error says of memory, or None where it is about something else."""
+    """Return what an error says of memory, or None where it is about something else."""
     if isinstance(error, MemoryShortError):
         return error
     text = " ".join(str(error).lower().split())
@@ -49,10 +49,8 @@ def retry_with_less_memory(
 
     Args:
         attempt: Function of the settings. It goes on where it was saved.
-        settings: Settings to begin with.
         smaller: Settings that need less and the sentence that says which, or None where there
             are none.
-        reporter: Reporter of the run.
 
     Raises:
         TrainingError: If no settings need less.

@@ -30,10 +30,8 @@ class Relay:
     Args:
         reporter: Reporter of the whole.
         output: Folder of the whole.
-        folder: Folder of the part.
         title: Title of the part, for the user.
         number: Its number, where the parts are alike and follow one another; from 1 on.
-        parts: How many there are.
     """
 
     def __init__(

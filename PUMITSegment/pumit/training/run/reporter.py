@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 
 from pumit.errors import DiskFullError
 from pumit.runs import ControlCommand, RunState
+from pumit.system.wording import duration
 from pumit.training.run.clock import RunClock
 from pumit.training.run.control import RunControl, RunStopped
 from pumit.training.run.log_files import RunJournal
-from pumit.training.run.log_text import duration
 from pumit.training.run.resume_state import LAST, step_saved
 
 logger = logging.getLogger(__name__)
@@ -37,8 +37,6 @@ class RunReporter:
 
     Args:
         journal: Log and status files; only the first of several processes has one.
-        control: Source of commands.
-        clock: Clock of the run's time.
 
     Attributes:
         step: The one whose weights are validated, or were last.
@@ -70,8 +68,6 @@ class RunReporter:
 
         Args:
             before: Seconds that earlier parts of it took.
-            step: Steps done.
-            steps: Steps in all.
             other_clock_s: Seconds by the clock that is not the run's.
             is_processor: Whether the run's is that of the processor.
         """
@@ -135,7 +131,7 @@ class RunReporter:
 
     @property
     def requested(self) -> ControlCommand | None:
-        """What is requested now; to go on is no wish of a run that does."""
+        """The pending command; `resume` is dropped while the run is running."""
         requested = self.control.requested
         if requested == "resume":
             self.control.clear_request()
@@ -224,7 +220,7 @@ class RunReporter:
 
 
 def kept(folder: Path) -> str:
-    """What of a run is saved, as a sentence."""
+    """Return what of a run is saved, as a sentence."""
     step = step_saved(folder / LAST)
     return "Nothing of it is saved yet." if step is None else f"Step {step} is saved."
 

@@ -94,7 +94,6 @@ def full_recipe(keys: Mapping[str, Any], schedule: Schedule, planned: Mapping[st
 
     Args:
         keys: Keys as they were given.
-        schedule: Length and rates.
         planned: Further decisions, which replace the given values.
     """
     kept = whole_schedule(schedule, keys)
@@ -106,7 +105,6 @@ def whole_schedule(schedule: Schedule, keys: Mapping[str, Any]) -> dict[str, Any
     """A recipe's `schedule` with every value that there is.
 
     Args:
-        schedule: Length and rates.
         keys: Recipe that it belongs to. Epochs say how many steps there are, and how often it is
             validated, where the recipe does not.
     """
@@ -119,9 +117,7 @@ def recipe_to_follow(folder: Path, given: Mapping[str, Any], *, source: str) -> 
     """The recipe to follow: the one that a run in the folder began with, if there is one.
 
     Args:
-        folder: Folder of the run.
         given: The recipe that it is started with now, with a whole schedule.
-        source: Its file's name, for messages.
 
     Raises:
         CheckpointError: If it is another recipe than the one that the run began with, and the
@@ -165,7 +161,7 @@ def save_recipes(folder: Path, given: Mapping[str, Any], full: Mapping[str, Any]
 def differences(
     before: Mapping[str, Any], after: Mapping[str, Any], *, harmless: Sequence[str] = HARMLESS
 ) -> list[str]:
-    """What two recipes tell apart, in words; harmless changes are left out.
+    """Describe the differences of two recipes; harmless ones are left out.
 
     A value of `schedule` that one of them does not name, as one of an older version, is the usual.
     """
@@ -188,7 +184,7 @@ def _recipes(folder: Path) -> list[Recipe]:
 
 
 def _with_harmless(followed: Recipe, given: Mapping[str, Any]) -> Recipe:
-    """What the run follows, with what may change as it is given now."""
+    """Return the recipe that the run follows, harmless keys as they are given now."""
     changed: Recipe = json.loads(json.dumps(followed))
     for key in HARMLESS:
         section, _, name = key.rpartition(".")

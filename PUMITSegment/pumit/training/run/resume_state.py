@@ -29,7 +29,6 @@ class Position:
     """Progress of a run: its steps and seconds.
 
     Attributes:
-        step: Steps done.
         elapsed_s: Seconds of its budget that are used.
         other_clock_s: Seconds by the clock that the schedule does not count by, in the first
             process.
@@ -62,10 +61,7 @@ class Saved:
     """A run as it was saved; tensors are whole and on the CPU.
 
     Attributes:
-        network: Entries of the network's state.
-        average: Those of the running average.
         optimizer: States by name of the parameter, or by its number in runs of older versions.
-        position: Position of the run.
     """
 
     network: dict[str, Tensor]
@@ -174,7 +170,6 @@ def optimizer_states(saved: Saved, names: list[str]) -> dict[int, dict[str, Any]
     """The saved states by number of the parameter, as an optimiser takes them.
 
     Args:
-        saved: Folder of the saved states.
         names: Parameters in the optimiser's order.
     """
     if saved.optimizer.keys() <= {str(i) for i in range(len(names))} - set(names):

@@ -41,7 +41,6 @@ class ShownClass:
     """A class in a picture.
 
     Attributes:
-        name: Name of the class.
         color_rgb: Its colour, each part 0 to 1.
         answer: Mask of the network's answer, (D, H, W).
         truth: True mask, (D, H, W).
@@ -58,8 +57,6 @@ class OverlayPictures:
 
     Args:
         reporter: Reporter of the run; its `step` names the picture.
-        folder: Folder of the run.
-        classes: Classes to show.
     """
 
     def __init__(self, reporter: RunReporter, folder: Path, classes: Sequence[ClassValue]) -> None:
@@ -72,7 +69,6 @@ class OverlayPictures:
         """Draw a case, if it is the one.
 
         Args:
-            case: Scan and labels.
             pairs: Name, answer and truth of each class.
         """
         step = self._reporter.step
@@ -101,7 +97,6 @@ def most_labelled_view(volume: Volume, labels: npt.NDArray[np.uint8]) -> View:
     """The axial slice with most labelled voxels; the middle one where none is labelled.
 
     Args:
-        volume: The scan.
         labels: Its label map (D, H, W), 0 the background.
     """
     middle = tuple(n // 2 for n in labels.shape)
@@ -118,8 +113,6 @@ def write_overlay(
 
     Args:
         path: File to write, `.png`.
-        volume: The scan.
-        view: Slice to show.
         classes: One after the other, lest the masks of many fill the memory. The answer is drawn
             as a line in the class's colour, the truth as a dashed one.
         title: Text below the picture.

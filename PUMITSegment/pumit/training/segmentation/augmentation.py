@@ -35,7 +35,6 @@ class Augmentation:
     """Turn, scale, mirror and disturb a patch.
 
     Args:
-        settings: Variations and their frequencies.
         patch: Size of the result (d, h, w).
         spacing_mm: Voxel size (d, h, w), mm.
         flip_axes: Axes that may be mirrored.
@@ -111,7 +110,6 @@ class Augmentation:
             image: (C, d, h, w) of the size that `source_size` says.
             labels: (d, h, w), uint8.
             affine: Movement, of `movement`.
-            rng: Generator of everything random.
 
         Returns:
             Image (C, *patch) and labels (*patch).

@@ -46,10 +46,8 @@ class DataPlan:
     Attributes:
         spacing_mm: Voxel size (d, h, w), depth first, mm.
         patch_size: Size of the network's patch (d, h, w), voxels.
-        batch_size: Patches of a step.
         intensity: Scaling of intensities, see `Normalization.from_recipe`; a list has one
             rule for each channel.
-        channels: Image channels.
         orientation: Orientation of the network's axes.
         median_shape: Usual size of a case at that spacing, voxels.
     """
@@ -83,7 +81,6 @@ def plan_for(
         facts: Facts of at least one case; cases that have quite another spacing than most decide
             nothing.
         divisor: Divisor of the network's patch along (d, h, w).
-        channels: Image channels.
         channel_names: Their names; "CT" says what it is.
         orientation: Orientation of the network's axes.
         step_voxels: Voxels of a step where `given` does not say.
@@ -152,7 +149,6 @@ def coarser(spacing_mm: Triple, facts: Sequence[CaseFacts], most_voxels: int) ->
 
     Args:
         spacing_mm: Spacing that would be planned (d, h, w), mm.
-        facts: The cases.
         most_voxels: Largest number of voxels of a usual case.
     """
     extent = np.median([np.array(f.shape) * f.spacing_mm for f in facts], axis=0)
@@ -191,8 +187,6 @@ def patch_for(median_shape: Shape, divisor: Shape, most_voxels: int) -> Shape:
 
     Args:
         median_shape: Usual size of a case, voxels.
-        divisor: Divisor of the patch.
-        most_voxels: Largest number of its voxels.
     """
     steps = np.array(divisor)
     median = np.array(median_shape)
@@ -260,7 +254,7 @@ def _rule(facts: Sequence[CaseFacts], channel: int, name: str) -> dict[str, Any]
 
 
 def is_ct(facts: Sequence[CaseFacts], channel: int, name: str) -> bool:
-    """Whether a channel is CT."""
+    """Return whether a channel is CT."""
     if name:
         return name.strip().upper() == "CT"
     lowest = [f.lowest[min(channel, f.channels - 1)] for f in facts]

@@ -41,7 +41,7 @@ class SeenField:
         return (self.patch[0], self.patch[1], self.patch[2])
 
     def has_room(self, stride: Shape) -> bool:
-        """Whether a patch holds more than one step of such a stride, and a case one of its depth.
+        """Return whether a patch holds more than one step of this stride, and a case its depth.
 
         Args:
             stride: Divisor of a patch (d, h, w).

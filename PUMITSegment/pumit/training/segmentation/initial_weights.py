@@ -43,7 +43,6 @@ def load_initial_weights(
     UNETR, for which a public file of weights does too.
 
     Args:
-        network: Network to train.
         model: A name of the model index, or a checkpoint file.
         sizes: Sizes of the network: some change what weights mean and not their shapes.
 
@@ -81,7 +80,6 @@ def sizes_of_initial(name: str, given: Mapping[str, Any], model: str) -> dict[st
     Args:
         name: Name of the network that is to be trained.
         given: Sizes that the recipe changes.
-        model: Initial model.
 
     Raises:
         CheckpointError: If there is no such model, or it cannot be read.
@@ -98,7 +96,7 @@ def sizes_of_initial(name: str, given: Mapping[str, Any], model: str) -> dict[st
 
 
 def _is_of_others(path: Path, *, is_swin: bool) -> bool:
-    """Whether a file is of MONAI's Swin UNETR or unknown; PUMIT's authors' are read as ours."""
+    """Return whether a file is MONAI's Swin UNETR or unknown; PUMIT's authors' are read as ours."""
     return is_public_file(path) and (is_swin or not is_author_file(path))
 
 

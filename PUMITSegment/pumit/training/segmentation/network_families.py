@@ -45,7 +45,6 @@ class Family:
     """A class of networks, with the rule that gives its sizes from the data.
 
     Attributes:
-        title: Title for the user.
         stride: Divisor of a patch (d, h, w), a function of the sizes.
         reads_image: Beginnings of the names of what depends on the image channels.
         writes_classes: Beginnings of the names of what depends on the classes.

@@ -32,7 +32,7 @@ def trainable_names() -> list[str]:
 
 
 def family_of(name: str) -> Family:
-    """What the trainer knows of a network.
+    """Return what the trainer knows of a network.
 
     Raises:
         PumitError: If it does not segment, or is unknown.
@@ -47,7 +47,7 @@ def family_of(name: str) -> Family:
 
 
 def patch_divisor(name: str, sizes: Mapping[str, Any]) -> Shape:
-    """What the patch of a network must be a multiple of along (d, h, w).
+    """Return the numbers that a network's patch must be multiples of along (d, h, w).
 
     Args:
         name: Name of the network, as `build_network` knows it.
@@ -68,13 +68,12 @@ def patch_divisor(name: str, sizes: Mapping[str, Any]) -> Shape:
 
 
 def patch_step(name: str, sizes: Mapping[str, Any]) -> Shape:
-    """What a planned patch is a multiple of: of PUMIT two tokens at least.
+    """Return the numbers that a planned patch is a multiple of: of PUMIT two tokens at least.
 
     A pyramid of three levels takes patches of one token too, but is normalised over the places of
     its coarsest level, of which there should be several.
 
     Args:
-        name: Name of the network.
         sizes: Those that a recipe changes.
     """
     d, h, w = patch_divisor(name, sizes)
@@ -106,7 +105,6 @@ def fitted_sizes(
     recipe that says one of the sizes that belong together has said all of them.
 
     Args:
-        name: Name of the network.
         given: Sizes that the recipe changes.
         spacing_mm: Voxel size (d, h, w) that the network sees.
         depth: Slices of a usual case at that spacing, if known.
@@ -137,10 +135,8 @@ def network_sizes(
     """Sizes to build a network with.
 
     Args:
-        name: Name of the network.
         given: Those that a recipe changes, or that were fitted to the data.
         patch: Size of the network's patch (d, h, w), voxels.
-        channels: Image channels.
         classes: Output channels, the background counted in where it is one.
 
     Raises:

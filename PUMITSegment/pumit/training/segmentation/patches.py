@@ -55,13 +55,10 @@ class SegmentationSource:
     """Draw batches; a function of the generator's state alone.
 
     Args:
-        cases: Training cases.
         patch: Size of the patches (d, h, w).
-        batch_size: Number of patches in a batch.
         balanced_share: Part of the patches whose middle lies in a class drawn with even chances
             among those of the case; the others lie anywhere, or around a voxel of which it is
             known what it is, where that is not so everywhere.
-        augmentation: Variations of the patches.
     """
 
     def __init__(

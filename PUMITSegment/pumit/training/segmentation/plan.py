@@ -51,12 +51,7 @@ class SegmentationPlan:
     """A run that can begin.
 
     Attributes:
-        data: Cases and classes.
         facts: Findings of the check of the data.
-        split: Split into training and validation cases.
-        plan: Spacing, patch, batch and intensities.
-        network: Name of the network.
-        sizes: Sizes of the network.
     """
 
     data: LabelledSet
@@ -92,7 +87,6 @@ def examine_cases(
     """Find all cases and read each once.
 
     Args:
-        recipe: The recipe.
         resolve: Makes paths of the recipe's texts.
         progress: Callback for each case's number, from 1 on.
 
@@ -120,11 +114,8 @@ def plan_segmentation(
     """Decide all that the recipe leaves open.
 
     Args:
-        recipe: The recipe.
-        data: Cases and classes.
         facts: Findings of the check of the data.
         step_voxels: Voxels of a step, where the recipe does not say.
-        seed: Seed of the split.
 
     Raises:
         PumitError: If the recipe asks for what does not fit.
@@ -173,8 +164,6 @@ def build_task(
 
     Args:
         recipe: Recipe with `balanced_share`, `dice_background` and `augmentation`.
-        network: Network to train.
-        plan: Patch, batch and spacing.
         classes: Whether they are regions; their names tell which mirrors are allowed.
         cases: Cases that patches are cut from.
     """

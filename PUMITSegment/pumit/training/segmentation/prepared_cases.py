@@ -37,7 +37,6 @@ class PreparedCase:
     """A case on the network's grid.
 
     Attributes:
-        name: Name of the case.
         image: (C, d, h, w), float32.
         labels: (d, h, w), uint8; see `case.LabelledVolume`.
         places: Class, from 1 on, to a sample of its voxels, (n, 3); regions may share them.
@@ -61,7 +60,6 @@ def prepare(
     """Bring a case onto the network's grid, by the very steps that prediction takes.
 
     Args:
-        case: Scan and labels.
         plan: Grid and intensities that the network is trained on.
         classes: Meaning of the labels; may be left out where there are no regions.
     """
@@ -146,8 +144,6 @@ def prepare_all(
     """Prepare cases; all together in memory, or where they are too large in files that are mapped.
 
     Args:
-        cases: Cases to prepare.
-        classes: Values of the label maps.
         plan: Grid and intensities that the network is trained on.
         folder: Folder for the files, which a later start finds again.
         voxels: About how many all have together, on the network's grid.

@@ -48,9 +48,6 @@ class SegmentationJob(TrainingJob):
 
     In the output folder: `<name>.safetensors`, the best by validation Dice, `<name>_last`, and
     `validation.json` with Dice, ASSD, HD and HD95 of the best for each case and class.
-
-    Args:
-        run: Recipe and circumstances.
     """
 
     ready: SegmentationPlan
@@ -133,7 +130,7 @@ class SegmentationJob(TrainingJob):
         return build_task(self.recipe, network, ready.plan, ready.data.classes, self.cases)
 
     def content(self) -> dict[str, Any]:
-        """What `pumit predict` needs."""
+        """Return what `pumit predict` needs."""
         ready = self.ready
         content: dict[str, Any] = {
             "name": self.run.name,
@@ -242,6 +239,6 @@ class SegmentationJob(TrainingJob):
 
 
 def _mean_times(took: Sequence[tuple[float, float]]) -> dict[str, float]:
-    """What segmenting a case takes."""
+    """Return the mean times of segmenting a case."""
     means = [sum(column) / len(took) for column in zip(*took, strict=True)]
     return dict(zip(("seconds", "processor_seconds"), means, strict=False))

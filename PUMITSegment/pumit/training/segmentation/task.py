@@ -31,7 +31,6 @@ class SegmentationTask(nn.Module):
         network: Maps (B, C, d, h, w) to logits of the background and every class, or of every
             region; with `deep_supervision=True`, where it has `heads`, to a list of them, the
             finest first.
-        source: Source of the patches.
         regions: Labels of each region, bool (K, 1 + labels), of
             `classes.region_table`; None where classes exclude each other.
         dice_background: Whether Dice counts the background as one of the classes, where these
@@ -68,7 +67,7 @@ class SegmentationTask(nn.Module):
         return self.source.draw(da0, generator, shared)
 
     def worker_draw(self) -> Draw:
-        """What draws in worker processes."""
+        """Return what draws in worker processes."""
         return self.source.draw
 
     def forward(self, batch: SegmentationBatch) -> dict[str, Tensor]:

@@ -83,7 +83,7 @@ class SinglePieceChoice:
 
 
 def _is_gain(differences: npt.NDArray[np.floating[Any]]) -> bool:
-    """Whether Dice rises in the mean and nowhere falls by more than `WORSE`; NaN counts nothing."""
+    """Return whether mean Dice rises and none falls by more than `WORSE`; NaN does not count."""
     known = differences[np.isfinite(differences)]
     return bool(known.size and known.mean() > 0 and known.min() > -WORSE)
 
@@ -98,8 +98,6 @@ class SegmentationValidation:
     Args:
         network: A network of the same sizes as the one that is trained, on its device.
         plan: Grid and intensities that it is trained on.
-        cases: Validation cases.
-        classes: Values of the label maps.
         overlap: Part that neighbouring windows share.
         averages_flips: Whether eight reflections are averaged.
 
@@ -249,5 +247,5 @@ def _known(case: LabelledVolume) -> Mask | None:
 
 
 def _found(answer: LabelMap) -> npt.NDArray[np.unsignedinteger[Any]]:
-    """What all of an answer can be made of again."""
+    """Return what an answer can be restored from."""
     return answer.labels if answer.regions is None else answer.regions

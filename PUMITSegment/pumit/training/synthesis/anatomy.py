@@ -25,9 +25,6 @@ class Anatomy:
     """A region of the body that is being drawn.
 
     Attributes:
-        grid: Grid it is drawn on.
-        layout: Label map it is painted on.
-        greys: Greys of its tissues.
         mm: In-plane voxels of a millimetre.
     """
 

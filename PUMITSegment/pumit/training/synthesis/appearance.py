@@ -154,7 +154,7 @@ def _echoes(grid: Grid, image: Tensor) -> Tensor:
 
 
 def _projected(grid: Grid, image: Tensor) -> Tensor:
-    """What lies before and behind it in a radiograph: bands, lumps and a wide gradient, added."""
+    """Add what is before and behind it in a radiograph: bands, lumps and a wide gradient."""
     g = grid.generator
     h, w = grid.coordinates()[1:, : image.shape[0]] / grid.size
     strength = uniform(g, 0.03, 0.25)
@@ -187,7 +187,7 @@ def _ringing(grid: Grid, image: Tensor) -> Tensor:
 
 
 def acquire(grid: Grid, image: Tensor, *, is_natural: bool = False) -> Tensor:
-    """What a scanner makes of it: slices, partial volume, bias field, noise, artefacts.
+    """Imitate a scanner: slices, partial volume, bias field, noise, artefacts.
 
     Args:
         grid: Grid with the oversampling the image was drawn at.

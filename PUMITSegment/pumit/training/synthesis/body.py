@@ -23,7 +23,6 @@ class Body(Anatomy):
         z: Position towards the head, from the level of the kidneys, (D', H, W).
         y: Position towards the back, from the middle of the body.
         x: Position towards the left side of the body.
-        width: Half the body's width.
         thickness: Half its thickness from front to back.
         cavity: Where muscle and ribs leave room, (D', H, W), bool; `wall` finds it.
         diaphragm: Height of the diaphragm over each place, (D', H, W); `wall` finds it, too.

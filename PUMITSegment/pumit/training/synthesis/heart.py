@@ -72,9 +72,6 @@ def heart(grid: Grid, layout: Layout, xyz: Tensor, size: float | None = None) ->
     them, as readers draw it.
 
     Args:
-        grid: Grid to draw on.
-        layout: Label map to paint on.
-        xyz: Coordinates of the grid.
         size: Radius at the base, in-plane voxels; None draws one that suits the field.
     """
     g = grid.generator

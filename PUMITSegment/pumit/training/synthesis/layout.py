@@ -115,7 +115,6 @@ def draw_layout(grid: Grid, shares: SceneShares = USUAL_SHARES) -> Layout:
     """Draw a label map with its objects.
 
     Args:
-        grid: Grid to draw on.
         shares: How many show a heart, and how many a trunk.
     """
     g = grid.generator

@@ -15,7 +15,6 @@ def add_lesions(grid: Grid, layout: Layout) -> None:
     The structure includes its lesions, and so does each target that includes the structure.
 
     Args:
-        grid: Grid of the layout.
         layout: Layout, changed in place.
     """
     g = grid.generator

@@ -23,7 +23,7 @@ CENTRES: dict[str, Triple] = {
 
 
 def _uneven(body: Body, mm: float = 5.0) -> Tensor:
-    """What a limit is moved by, so that it is uneven by some millimetres."""
+    """Return the offset of a limit that makes it uneven by some millimetres."""
     return mm * body.lumps(35)
 
 
@@ -111,7 +111,6 @@ def kidney(body: Body, side: int) -> list[int]:
     """Bark and pyramids around a hollow, in its fat.
 
     Args:
-        body: Trunk to paint on.
         side: 1 for the left, -1 for the right.
     """
     g = body.grid.generator

@@ -71,7 +71,7 @@ def slice_ratio_for(da0: int, generator: torch.Generator) -> float:
 
 
 def is_target(mask: Tensor, smallest: float = MIN_SHARE) -> bool:
-    """Whether a mask is neither too small a part of its field nor too large to teach anything.
+    """Return whether a mask is neither too small in its field nor too large to teach anything.
 
     Args:
         mask: Bool (D, H, W).

@@ -91,9 +91,7 @@ def short_axis(grid: Grid, layout: Layout, xyz: Tensor) -> None:
     ventricle with its wall, an atrium or a great vessel.
 
     Args:
-        grid: Grid to draw on.
         layout: Empty label map to paint on.
-        xyz: Coordinates of the grid.
     """
     g = grid.generator
     chest = _chest(grid, layout, xyz, any_scan(SCANS, g))

@@ -155,9 +155,7 @@ def trunk(grid: Grid, layout: Layout, xyz: Tensor) -> None:
     """Paint a trunk and register its organs.
 
     Args:
-        grid: Grid to draw on.
         layout: Empty label map to paint on.
-        xyz: Coordinates of the grid.
     """
     g = grid.generator
     greys = any_scan(SCANS, g)

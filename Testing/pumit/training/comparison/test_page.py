@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 from made_comparison import RECIPE, row, score, written
-from pumit.training.comparison.page import write_comparison_page
+from pumit.training.comparison.page import without_paths, write_comparison_page
 from pumit.training.comparison.recipe import read_comparison
 from pumit.training.comparison.results import ROWS, TrainingRow, read_rows, write_rows
 from pumit.training.comparison.statistics import ALL, differences_of, network_scores
-from pumit.training.comparison.wording import without_paths
 
 ROWS_MADE = [
     row("U-Net", 0, [0.8, 0.9, 0.7]),

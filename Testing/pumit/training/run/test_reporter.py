@@ -18,6 +18,7 @@ import torch
 from pumit.errors import DiskFullError
 from pumit.models.tensor_file import write_tensors
 from pumit.runs import LOG, RunStatus, read_log, read_status, send_command
+from pumit.system.wording import duration
 from pumit.training.run import control as run_control
 from pumit.training.run import log_files as run_journal
 from pumit.training.run import reporter as run_reporter
@@ -25,7 +26,7 @@ from pumit.training.run import resume_state as run_folder
 from pumit.training.run.clock import RunClock
 from pumit.training.run.control import RunControl, RunStopped
 from pumit.training.run.log_files import RunJournal
-from pumit.training.run.log_text import duration, sentence_of
+from pumit.training.run.log_text import sentence_of
 from pumit.training.run.reporter import RunReporter
 from pumit.training.run.resume_state import LAST, step_saved
 from pumit.training.run.session import run_session

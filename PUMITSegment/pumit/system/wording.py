@@ -1,0 +1,34 @@
+"""Numbers as sentences for people hold them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+def times(numbers: Iterable[float], form: str = "g") -> str:
+    """Join sizes: `1 x 0.5 x 0.5`."""
+    return " x ".join(format(n, form if isinstance(n, float) else "") for n in numbers)
+
+
+def count_of(number: int, noun: str) -> str:
+    """Count a noun: `1 case`, `2 cases`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def duration(seconds: float) -> str:
+    """Name a time: `40 seconds`, `12 minutes`, `3 h 20 min`."""
+    if seconds < 90:
+        return count_of(max(round(seconds), 1), "second")
+    minutes = round(seconds / 60)
+    if minutes < 90:
+        return count_of(minutes, "minute")
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes:02} min"
+    return f"{hours // 24} days {hours % 24} h"
+
+
+def size_text(count: float) -> str:
+    """Name an amount of memory, given in bytes: `310 MiB`, `1.5 GiB`."""
+    gib = count / 2**30
+    return f"{gib:.1f} GiB" if gib >= 1 else f"{max(1, round(gib * 1024))} MiB"
