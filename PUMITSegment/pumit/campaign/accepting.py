@@ -6,18 +6,18 @@ import filecmp
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pumit.campaign.labels import (
     CampaignClass,
     class_dice,
-    class_named,
+    join_by_class,
     keep_copy,
     masks_of_files,
-    masks_of_segmentation,
     segmentation_of,
     write_label,
 )
@@ -75,7 +75,8 @@ def write_accepted(
         PumitError: If it is off the scan's grid, holds other classes, or cannot be written.
     """
     if isinstance(label, Segmentation):
-        volume, masks = label.volume, masks_of_segmentation(label, classes)
+        volume, segments = label.volume, ((s.name, 0, s.mask) for s in label.segments)
+        masks = join_by_class(segments, classes, ignored=ignored)
         _require_grid(volume, image, name)
     else:
         volume = read_volume()
@@ -162,13 +163,8 @@ def agreement_of(
     found = []
     for path in (label, prediction):
         file = read_label_file(path)
-        masks: dict[str, Any] = {}
-        for segment in file.segments:
-            of = class_named(segment.name, classes)
-            mask = file.mask(segment)
-            if of is not None and mask.any():
-                masks[of.name] = mask
-        found.append((file.volume.shape, masks))
+        segments = ((s.name, s.value, file.mask(s)) for s in file.segments)
+        found.append((file.volume.shape, join_by_class(segments, classes, keeps_others=True)))
     (shape, accepted), (other, predicted) = found
     return class_dice(accepted, predicted) if shape == other else None
 
@@ -193,7 +189,7 @@ def write_dicom(
         )
 
 
-def copy_beside(label: Path, scan: Path, stem: str) -> Path:
+def copy_beside(label: Path, scan: Path, stem: str) -> None:
     """Copy an accepted label beside its scan; a file of another origin is never replaced.
 
     Args:
@@ -204,12 +200,30 @@ def copy_beside(label: Path, scan: Path, stem: str) -> Path:
     Raises:
         ExportError: If the folder cannot be written.
     """
-    folder = scan.parent
+    for target in _beside(scan, stem):
+        if not target.exists() or _is_ours(target, label):
+            with atomic_path(target) as temporary:
+                shutil.copyfile(label, temporary)
+            return
+
+
+def remove_beside(label: Path, scan: Path, stem: str) -> None:
+    """Remove the copy of a label that does not count any more, unless a person changed it."""
+    for target in _beside(scan, stem):
+        if not target.exists():
+            return
+        if _is_ours(target, label):
+            with suppress(OSError):
+                target.unlink()
+            return
+
+
+def _beside(scan: Path, stem: str) -> Iterator[Path]:
+    numbers = (f"-{number}" if number > 1 else "" for number in count(1))
+    return (scan.parent / f"{stem}{number}.seg.nrrd" for number in numbers)
+
+
+def _is_ours(target: Path, label: Path) -> bool:
+    """Whether a file is a copy of a label, or of one that was accepted before it."""
     ours = [label, *sorted((label.parent / "previous").glob("label.*"))]
-    number, target = 1, folder / f"{stem}.seg.nrrd"
-    while target.exists() and not any(filecmp.cmp(target, own, shallow=False) for own in ours):
-        number += 1
-        target = folder / f"{stem}-{number}.seg.nrrd"
-    with atomic_path(target) as temporary:
-        shutil.copyfile(label, temporary)
-    return target
+    return any(own.is_file() and filecmp.cmp(target, own, shallow=False) for own in ours)

@@ -807,12 +807,13 @@ class Campaign:
         entry = self.scan(scan)
         if entry.stored_state != "accepted":
             raise PumitError(f"{entry.name} is not accepted: there is nothing to undo.")
-        from pumit.campaign.accepting import DICOM_LABEL, set_aside
+        from pumit.campaign.accepting import DICOM_LABEL, remove_beside, set_aside
 
         label = self.home(entry) / LABEL
 
         def take_back(now: ScanEntry) -> None:
             keep_copy(label, now.revision)
+            remove_beside(label, self._absolute(entry.images[0]), entry.name.rpartition("/")[2])
             if label.exists():
                 os.replace(label, label.with_name(DRAFT))
             set_aside(label.with_name(DICOM_LABEL), now.revision)

@@ -11,7 +11,6 @@ from pumit.batch.task import Answerer, BatchSettings, predictor_for
 from pumit.campaign.campaign import PREDICTION, THUMBNAIL, Campaign
 from pumit.campaign.entry import ScanEntry
 from pumit.campaign.labels import (
-    NO_CLASS,
     CampaignClass,
     class_dice,
     class_named,
@@ -130,12 +129,8 @@ def judge(
     pairs: dict[str, list[tuple[float, float]]] = {}
     for scan in whole:
         volume = campaign.volume(scan)
-        truth = masks_of_files(
-            campaign.label_paths(scan),
-            volume,
-            campaign.classes,
-            ignored=(*campaign.ignored_names, *NO_CLASS),
-        )
+        paths, ignored = campaign.label_paths(scan), campaign.ignored_names
+        truth = masks_of_files(paths, volume, campaign.classes, ignored=ignored)
         masks, expected, _ = answer(answers, volume, campaign.classes)
         drawn = set(scan.drawn or (c.name for c in campaign.classes))
         dice = {k: d for k, d in class_dice(truth, masks).items() if k in drawn}

@@ -6,14 +6,12 @@ import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from pumit.campaign import Campaign, LockTaken, ScanEntry, ShareLock
-from pumit.campaign.labels import class_named, plain
+from pumit.campaign.labels import masks_of_files
 from pumit.campaign.thumbnail import thumbnail_of, write_scan_thumbnail
 from pumit.errors import PumitError
-from pumit.segmentation import Mask
 from pumit.volume import Volume
 from PUMITSlicerLib.review import ReviewScan, ReviewSegment
 
@@ -67,7 +65,13 @@ def readScan(campaign: Campaign, entry: ScanEntry, volume: Volume | None = None)
     """
     files = campaign.files(entry)
     volume = volume or campaign.volume(entry)
-    masks = _masks(campaign, files.shown, volume) if files.shown is not None else {}
+    masks = {}
+    if files.shown is not None:
+        masks = masks_of_files(
+            *([files.shown], volume, campaign.classes),
+            ignored=campaign.ignored_names,
+            keeps_others=True,
+        )
     isPredicted = files.shown is not None and files.shown == files.prediction
     segments = [
         ReviewSegment(c.name, masks.pop(c.name, None), c.terminology, c.color_rgb, isPredicted)
@@ -182,25 +186,3 @@ def _loaded(
     volume = ahead.review.volume if ahead is not None and isAhead else None
     review = readScan(campaign, entry, volume)
     return LoadedScan(entry, review, prepare(review))
-
-
-def _masks(campaign: Campaign, path: Path, volume: Volume) -> dict[str, Mask]:
-    """Masks of a label file by class; of other segments by their own names."""
-    from pumit.io.labels.label_source import read_all_labels
-
-    classes, ignored = campaign.classes, set(map(plain, campaign.ignored_names))
-    file = read_all_labels([path], volume)
-    masks: dict[str, Mask] = {}
-    for segment in file.segments:
-        known = (
-            class_named(segment.name, classes)
-            if segment.name
-            else next((c for c in classes if c.value == segment.value), None)
-        )
-        if known is None and plain(segment.name) in ignored:
-            continue
-        name = known.name if known is not None else segment.name or str(segment.value)
-        mask = file.mask(segment)
-        if mask.any():
-            masks[name] = masks[name] | mask if name in masks else mask
-    return masks
