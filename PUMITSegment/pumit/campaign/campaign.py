@@ -6,7 +6,7 @@
     scans/<id>/label.seg.nrrd     accepted; `previous/` has what was accepted before
     scans/<id>/draft.seg.nrrd     begun, not accepted
     scans/<id>/prediction.seg.nrrd
-    scans/<id>/thumbnail.png      and embedding.json, once the scan was looked at
+    scans/<id>/thumbnail-<...>.png  and embedding.json, once the scan was looked at
     rounds/<number>               runs of the trainings
 
 The scans stay where they are. Opening and reading needs neither PyTorch nor SimpleITK.
@@ -52,6 +52,7 @@ from pumit.campaign.progress import (
 from pumit.campaign.shared_file import (
     LockTaken,
     ShareLock,
+    at_work,
     disk_time,
     gone,
     lock_holder,
@@ -69,9 +70,7 @@ if TYPE_CHECKING:
 
 FILE = "campaign.json"
 LABEL, DRAFT, PREDICTION = "label.seg.nrrd", "draft.seg.nrrd", "prediction.seg.nrrd"
-THUMBNAIL = "thumbnail.png"
 CLICKS = "-clicks"  # ends the name of the folder where the clicks are refined
-TRAINING_LOCK, TRAINING_STALE_S = "training.lock", 20.0
 STATE, LOCK, SCANS, ROUNDS = "state.json", "lock", "scans", "rounds"
 # Patients that are kept for validation: so much of all, within these bounds.
 VALIDATION_SHARE, FEWEST_PATIENTS, MOST_PATIENTS = 0.12, 2, 8
@@ -605,18 +604,24 @@ class Campaign:
             PumitError: If the scan is not there any more, or another one has its name.
         """
         entry = self.scan(scan)
-        images, home = self.locate(entry), self.home(entry)
-        label = home / LABEL if entry.stored_state == "accepted" else None
-        given = [self._absolute(path) for path in entry.given_labels]
-        if label is None and entry.stored_state == "labelled" and given:
-            label = given[0]
-        prediction: Path | None = home / PREDICTION
-        if prediction is not None and not prediction.exists():
-            prediction = given[0] if given and entry.stored_state == "predicted" else None
+        _, label, prediction = self._drawn(entry)
+        return ScanFiles(self.locate(entry), entry.series, self.shown(entry), label, prediction)
+
+    def shown(self, entry: ScanEntry) -> Path | None:
+        """Segmentation to begin with: the draft, what is accepted, or the prediction."""
+        return next((path for path in self._drawn(entry) if path is not None), None)
+
+    def _drawn(self, entry: ScanEntry) -> tuple[Path | None, Path | None, Path | None]:
+        """Draft, label and prediction of a scan."""
+        home, given = self.home(entry), next(map(self._absolute, entry.given_labels), None)
+        labels = {"accepted": home / LABEL, "labelled": given}
+        prediction = home / PREDICTION if (home / PREDICTION).exists() else None
+        if prediction is None and entry.stored_state == "predicted":
+            prediction = given
         if entry.is_validation and not entry.is_truth:
             prediction = None
         draft = home / DRAFT if (home / DRAFT).exists() else None
-        return ScanFiles(images, entry.series, draft or label or prediction, label, prediction)
+        return draft, labels.get(entry.stored_state), prediction
 
     def label_paths(self, scan: ScanEntry | str) -> tuple[Path, ...]:
         """Label files of a scan that a person made or accepted; empty where it has none."""
@@ -886,7 +891,7 @@ class Campaign:
             scans,
             self.rounds,
             self.unknown_names(scans),
-            self.is_training,
+            self.at_work,
             self.settings.train_after,
             self.next_scan(scans=scans),
             bool(self.settings.first_model),
@@ -899,10 +904,9 @@ class Campaign:
     # Rounds.
 
     @property
-    def is_training(self) -> bool:
-        """Whether a training is running, on whichever computer."""
-        holder = lock_holder(self.folder / TRAINING_LOCK, stale_s=TRAINING_STALE_S)
-        return holder is not None and holder.is_alive
+    def at_work(self) -> str:
+        """What a process does now, on whichever computer: "train", "predict", or ""."""
+        return at_work(self.folder)
 
     def training_folder(self) -> Path | None:
         """Folder of the run that trains the last round, for `pumit.runs`; None without a round."""

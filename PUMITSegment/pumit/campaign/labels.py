@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from pumit.errors import ExportError, PumitError, VolumeError
 from pumit.segmentation import Algorithm, ClassLabel, Segment, Segmentation
 from pumit.system.atomic import atomic_path
-from pumit.training.data.class_matching import UNKNOWN_NAMES
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from pumit.volume import Volume
 
 # Segments that say what is unknown, or certainly background.
+UNKNOWN_NAMES = ("ignore", "ignored", "unknown")  # as trainings know them
 UNKNOWN = UNKNOWN_NAMES[0]
 NO_CLASS = (*UNKNOWN_NAMES, "background")
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pumit.batch.task import Answerer, BatchSettings, predictor_for
-from pumit.campaign.campaign import PREDICTION, THUMBNAIL, Campaign
+from pumit.campaign.campaign import PREDICTION, Campaign
 from pumit.campaign.entry import ScanEntry
 from pumit.campaign.labels import (
     CampaignClass,
@@ -19,6 +19,8 @@ from pumit.campaign.labels import (
 )
 from pumit.campaign.order import EMBEDDING, read_embedding
 from pumit.campaign.progress import used_round
+from pumit.campaign.shared_file import working_alone
+from pumit.campaign.thumbnail import draw_thumbnail
 from pumit.errors import PumitError, VolumeError
 from pumit.export.seg_nrrd import write_seg_nrrd
 from pumit.segmentation import Algorithm, Mask
@@ -159,14 +161,20 @@ def predict_open(
         How many were predicted, and sentences about those that cannot be.
 
     Raises:
-        PumitError: If there is no model yet, or the disk is full.
+        PumitError: If there is no model yet, another process is at work, or the disk is full.
     """
     model = model_in_use(campaign)
     if model is None:
         raise PumitError(
             "There is no model yet: accept some scans, then train (`pumit campaign train`)."
         )
-    step = progress or (lambda what, share: None)
+    with working_alone(campaign.folder, "predict"):
+        return _predict_open(campaign, model, device, progress or (lambda what, share: None))
+
+
+def _predict_open(
+    campaign: Campaign, model: CampaignModel, device: str, step: Progress
+) -> tuple[int, list[str]]:
     campaign.draw_validation()
     scans = campaign.scans_to_predict()
     answers = model.answerer(device) if scans else None
@@ -219,7 +227,6 @@ def look_at_scans(
         return 0
     from pumit.inference.interactive.scan_embedding import scan_embedding
     from pumit.inference.interactive.segmenter import load_segmenter
-    from pumit.training.data.thumbnail import write_thumbnail
 
     segmenter = load_segmenter("default", device)
     step = progress or (lambda what, share: None)
@@ -229,8 +236,7 @@ def look_at_scans(
         home = campaign.home(scan)
         try:
             volume = campaign.volume(scan)
-            if not (home / THUMBNAIL).exists():  # one with its labels, perhaps
-                write_thumbnail(home / THUMBNAIL, volume, None, ())
+            draw_thumbnail(campaign, scan, volume)
             values = scan_embedding(segmenter, volume)
         except VolumeError as error:
             campaign.set_word(scan, str(error))

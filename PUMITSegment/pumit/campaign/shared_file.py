@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -27,6 +28,8 @@ WRITING_STALE_S = 30.0  # of one that is held while two small files are written
 PATIENCE_S = 45.0
 TRY_S = 0.05
 READ_TRIES = 5
+# Held by the process that trains or predicts; its name says which.
+WORK_LOCK, WORK_STALE_S = "training.lock", 20.0
 
 
 class LockTaken(PumitError):
@@ -181,6 +184,49 @@ def writing(path: Path) -> Iterator[None]:
             time.sleep(TRY_S)
     with lock:
         yield
+
+
+def at_work(folder: Path) -> str:
+    """What a process does with a campaign now, on whichever computer: "train", "predict", or ""."""
+    holder = lock_holder(folder / WORK_LOCK, stale_s=WORK_STALE_S)
+    return (holder.name or "train") if holder is not None and holder.is_alive else ""
+
+
+@contextmanager
+def working_alone(folder: Path, what: str) -> Iterator[None]:
+    """Hold a campaign's work for a block, and say all the while that it is held.
+
+    A process that was killed holds it for some more seconds, which are waited for.
+
+    Raises:
+        LockTaken: If another process is at work.
+    """
+    until = time.monotonic() + 1.5 * WORK_STALE_S
+    while True:
+        try:
+            lock = ShareLock(folder / WORK_LOCK, name=what, stale_s=WORK_STALE_S)
+            break
+        except LockTaken:
+            if time.monotonic() > until:
+                doing = "predicted" if at_work(folder) == "predict" else "trained"
+                raise LockTaken(
+                    f"This campaign is {doing} already, here or on another computer; wait for it."
+                ) from None
+            time.sleep(1.0)
+    is_over = threading.Event()
+
+    def beat() -> None:
+        while not is_over.wait(WORK_STALE_S / 4):
+            lock.beat()
+
+    thread = threading.Thread(target=beat, name="campaign-work", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+        lock.release()
 
 
 def gone(path: Path, error: OSError) -> PumitError:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from pumit.campaign import Campaign, LockTaken, ScanEntry, ShareLock
 from pumit.campaign.labels import masks_of_files
-from pumit.campaign.thumbnail import thumbnail_of, write_scan_thumbnail
+from pumit.campaign.thumbnail import draw_thumbnail, thumbnail_due
 from pumit.errors import PumitError
 from pumit.volume import Volume
 from PUMITSlicerLib.review import ReviewScan, ReviewSegment
-
-logger = logging.getLogger(__name__)
 
 # What PUMIT Segment does with a scan before it is in the scene.
 Prepare = Callable[[ReviewScan], Any]
@@ -140,31 +138,23 @@ def nextScan(campaign: Campaign, skipped: Mapping[str, str], prepare: Prepare) -
     return _loaded(campaign, entry, None, prepare) if entry is not None else None
 
 
-def drawThumbnail(campaign: Campaign, failed: set[str]) -> bool:
-    """Draw one picture that is missing; False where none is.
+def drawThumbnail(campaign: Campaign, failed: set[Path]) -> bool:
+    """Draw one picture that is missing or not as the scan is now; False where none is.
 
     Args:
         campaign: The campaign.
-        failed: Scans that cannot be drawn; others are added here.
+        failed: Pictures that cannot be drawn; others are added here.
     """
     for scan in campaign.scans():
-        if scan.id in failed or thumbnail_of(campaign, scan) is not None:
+        due = thumbnail_due(campaign, scan)
+        if due in failed or due.is_file():
             continue
-        failed.add(scan.id)
-        with suppress(PumitError):
-            _keepThumbnail(campaign, scan, readScan(campaign, scan))
-            failed.discard(scan.id)
+        failed.add(due)
+        with suppress(PumitError, OSError):
+            draw_thumbnail(campaign, scan)
+            failed.discard(due)
         return True
     return False
-
-
-def _keepThumbnail(campaign: Campaign, entry: ScanEntry, review: ReviewScan) -> None:
-    """Draw the picture of a scan that was read; a folder that takes none has none."""
-    masks = {s.name: s.mask for s in review.segments if s.mask is not None}
-    try:
-        write_scan_thumbnail(campaign, entry, review.volume, masks, classes=campaign.classes)
-    except (PumitError, OSError) as error:
-        logger.info("No picture of a scan: %s", type(error).__name__)
 
 
 def _nextOf(campaign: Campaign, ahead: LoadedScan | None, tried: set[str]) -> ScanEntry | None:
