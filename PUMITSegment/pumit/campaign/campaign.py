@@ -65,6 +65,7 @@ from pumit.runs import RunStatus, read_status
 
 if TYPE_CHECKING:
     from pumit.campaign.sources import FoundScan
+    from pumit.geometry import Triple
     from pumit.segmentation import Segmentation
     from pumit.volume import Volume
 
@@ -983,6 +984,7 @@ class Campaign:
         number: int,
         word: str,
         expected: Mapping[str, float] | None = None,
+        places: Mapping[str, Sequence[Triple]] | None = None,
     ) -> ScanEntry:
         """Say that a scan's prediction was written; what a person did with it stays.
 
@@ -991,13 +993,16 @@ class Campaign:
             number: Round of the model; 0 for an installed one.
             word: Quality in a word, or why there is no prediction.
             expected: Class to its expected overlap; None where there is no prediction.
+            places: Class to places where it may be wrong, LPS mm.
         """
 
         def changed(now: ScanEntry) -> ScanEntry:
             is_first = expected is not None and now.stored_state == "open"
             state = "predicted" if is_first else now.stored_state
-            found = dict(expected or {})
-            return replace(now, state=state, round=number, word=word, expected=found)
+            return replace(
+                now, state=state, round=number, word=word, expected=dict(expected or {}),
+                places=dict(places or {}),
+            )  # fmt: skip
 
         return self._update(self.scan(scan).id, changed)
 

@@ -23,7 +23,8 @@ from pumit.campaign.shared_file import working_alone
 from pumit.campaign.thumbnail import draw_thumbnail
 from pumit.errors import PumitError, VolumeError
 from pumit.export.seg_nrrd import write_seg_nrrd
-from pumit.segmentation import Algorithm, Mask
+from pumit.inference.interactive.uncertainty import doubtful_places
+from pumit.segmentation import Algorithm, LabelMap, Mask
 from pumit.system.atomic import atomic_path
 
 if TYPE_CHECKING:
@@ -54,7 +55,9 @@ class CampaignModel:
         from pumit.models.index import find_model
 
         path = str(find_model(self.name))
-        return predictor_for(BatchSettings(model=path, overlap=_OVERLAP, device=device))
+        return predictor_for(
+            BatchSettings(model=path, overlap=_OVERLAP, device=device, tells_doubt=True)
+        )
 
 
 def model_in_use(campaign: Campaign) -> CampaignModel | None:
@@ -92,8 +95,8 @@ def installed_model_for(classes: Sequence[CampaignClass]) -> str:
 
 def answer(
     answers: Answerer, volume: Volume, classes: Sequence[CampaignClass]
-) -> tuple[dict[str, Mask], dict[str, float], Algorithm]:
-    """Masks and expected overlaps of the campaign's classes, and the model that answers so."""
+) -> tuple[dict[str, Mask], dict[str, float], LabelMap, Algorithm]:
+    """Masks and expected overlaps of the campaign's classes, the answer, and its model."""
     found, signed = answers(volume, lambda share: None)
     masks: dict[str, Mask] = {}
     expected: dict[str, float] = {}
@@ -107,7 +110,7 @@ def answer(
         masks[own.name] = mask
         if found.expected_dice and (value := found.expected_dice[number - 1]) is not None:
             expected[own.name] = value
-    return masks, expected, signed
+    return masks, expected, found, signed
 
 
 def judge(
@@ -133,7 +136,7 @@ def judge(
         volume = campaign.volume(scan)
         paths, ignored = campaign.label_paths(scan), campaign.ignored_names
         truth = masks_of_files(paths, volume, campaign.classes, ignored=ignored)
-        masks, expected, _ = answer(answers, volume, campaign.classes)
+        masks, expected, _, _ = answer(answers, volume, campaign.classes)
         drawn = set(scan.drawn or (c.name for c in campaign.classes))
         dice = {k: d for k, d in class_dice(truth, masks).items() if k in drawn}
         means.append(sum(dice.values()) / len(dice) if dice else 1.0)
@@ -195,7 +198,7 @@ def _predict_open(
 
 def _predict(campaign: Campaign, scan: ScanEntry, model: CampaignModel, answers: Answerer) -> None:
     volume = campaign.volume(scan)
-    masks, expected, signed = answer(answers, volume, campaign.classes)
+    masks, expected, label_map, signed = answer(answers, volume, campaign.classes)
     expected = {k: round(v * model.calibration.get(k, 1.0), 4) for k, v in expected.items()}
     found = segmentation_of(masks, volume, campaign.classes, signed)
     target = campaign.home(scan) / PREDICTION
@@ -206,7 +209,12 @@ def _predict(campaign: Campaign, scan: ScanEntry, model: CampaignModel, answers:
         write_seg_nrrd(found, target)
         lowest = min(expected.values(), default=0.0)
         word = next(text for least, text in WORDS if lowest >= least)
-    campaign.set_prediction(scan, number=model.number, word=word, expected=expected)
+    places = {}
+    if label_map.doubt is not None:
+        for name, mask in masks.items():
+            found_at = doubtful_places(mask, label_map.doubt, volume.spacing_mm)
+            places[name] = [volume.index_to_world(at).round(2).tolist() for at in found_at]
+    campaign.set_prediction(scan, number=model.number, word=word, expected=expected, places=places)
 
 
 def look_at_scans(

@@ -72,7 +72,10 @@ def readScan(campaign: Campaign, entry: ScanEntry, volume: Volume | None = None)
         )
     isPredicted = files.shown is not None and files.shown == files.prediction
     segments = [
-        ReviewSegment(c.name, masks.pop(c.name, None), c.terminology, c.color_rgb, isPredicted)
+        ReviewSegment(
+            *(c.name, masks.pop(c.name, None), c.terminology, c.color_rgb, isPredicted),
+            tuple(map(tuple, entry.places.get(c.name, ()))) if isPredicted else (),
+        )
         for c in campaign.classes
     ]
     segments += [ReviewSegment(name, mask) for name, mask in masks.items()]

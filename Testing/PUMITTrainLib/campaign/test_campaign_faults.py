@@ -429,3 +429,25 @@ def test_what_is_unknown_is_accepted_without_a_question(opened: CampaignModules)
     segment.SetName("ignore")
     opened.key("A")
     assert opened.campaign.scan("scan00").stored_state == "accepted"
+
+
+def test_check_here_leads_through_a_prediction_without_clicks(
+    modules: CampaignModules, tmp_path: Path
+) -> None:
+    """It said that a prompt has to be added first, or asked the clicks' model, which knows less."""
+    modules.create(makeLab(tmp_path / "lab", 6, labelled=range(4)))
+    train(modules.campaign)
+    predict(modules.campaign)
+    modules.look()
+    modules.logic.checking.openNext()
+    modules.look()
+    logic = modules.segment.logic
+    row, mark = modules.segment.panel.reviewRow, logic.checkHere.mark
+    for number, ras in ((1, (-5, -8, 9)), (2, (-11, -8, 7)), (1, (-5, -8, 9))):
+        modules.segment.press(row.placesButton)
+        assert f"doubtful place {number} of 2" in modules.segment.status
+        assert tuple(mark.node.GetNthControlPointPositionWorld(0)) == ras
+    assert not modules.segment.worker.requests
+    modules.draw(["outer"])
+    assert mark.node is None
+    assert logic.reviewing.places(logic.segmentID) == ()
