@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import filecmp
-import os
 import secrets
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -34,11 +33,7 @@ PERSON = Algorithm("PUMIT campaign", "1", "SEMIAUTOMATIC")
 
 
 def write_draft(label: Path | Segmentation, target: Path) -> None:
-    """Keep segments that are not accepted yet.
-
-    Raises:
-        ExportError: If they cannot be written.
-    """
+    """Keep segments that are not accepted yet."""
     if isinstance(label, Segmentation):
         from pumit.export.seg_nrrd import write_seg_nrrd
 
@@ -60,16 +55,6 @@ def write_accepted(
     reviewer: str,
 ) -> Path:
     """Write an accepted label into a new file, which `put_in_place` gives its name.
-
-    Args:
-        label: Label file, segments on the scan's grid, or None for no structure at all.
-        home: Folder of the scan in the campaign.
-        read_volume: Reads the scan.
-        image: First file of the scan.
-        name: Name of the scan.
-        classes: Classes of the campaign, whose codes and colours are written.
-        ignored: Names of segments that are of none of them.
-        reviewer: Name that is written, or "".
 
     Raises:
         PumitError: If it is off the scan's grid, holds other classes, or cannot be written.
@@ -113,40 +98,10 @@ def _require_grid(volume: Volume, image: Path, name: str) -> None:
         )
 
 
-def put_in_place(written: Path, target: Path, revision: int) -> Path | None:
-    """Give a written label its name; what has that name is kept as a copy, which is returned.
-
-    Raises:
-        ExportError: If the copy cannot be written; the label is as it was.
-    """
-    kept = keep_copy(target, revision)
-    os.replace(written, target)
-    return kept
-
-
-def take_back(target: Path, kept: Path | None) -> None:
-    """Undo `put_in_place`, where the scan's state could not be written after it."""
-    with suppress(OSError):
-        if kept is None:
-            target.unlink(missing_ok=True)
-        else:
-            os.replace(kept, target)
-
-
 def set_aside(path: Path, revision: int) -> None:
-    """Move a file that does not count any more to the previous ones, if it is there.
-
-    Raises:
-        ExportError: If the copy cannot be written; the file is as it was.
-    """
+    """Move a file that does not count any more to the previous ones, if it is there."""
     keep_copy(path, revision)
     path.unlink(missing_ok=True)
-
-
-def discard(written: Path) -> None:
-    """Remove a label that was not put in place."""
-    with suppress(OSError):
-        written.unlink(missing_ok=True)
 
 
 def agreement_of(
@@ -172,11 +127,7 @@ def agreement_of(
 def write_dicom(
     label: Path, target: Path, volume: Volume, classes: Sequence[CampaignClass], reviewer: str
 ) -> None:
-    """Write an accepted label as DICOM-SEG, with who accepted it; of an empty one nothing.
-
-    Raises:
-        PumitError: If it cannot be written.
-    """
+    """Write an accepted label as DICOM-SEG, with who accepted it; of an empty one nothing."""
     from pumit.export.dicom_seg import write_dicom_seg
 
     segmentation = segmentation_of(
@@ -190,16 +141,7 @@ def write_dicom(
 
 
 def copy_beside(label: Path, scan: Path, stem: str) -> None:
-    """Copy an accepted label beside its scan; a file of another origin is never replaced.
-
-    Args:
-        label: The accepted label.
-        scan: File or folder of the scan.
-        stem: Name without an ending.
-
-    Raises:
-        ExportError: If the folder cannot be written.
-    """
+    """Copy an accepted label beside its scan; a file of another origin is never replaced."""
     for target in _beside(scan, stem):
         if not target.exists() or _is_ours(target, label):
             with atomic_path(target) as temporary:

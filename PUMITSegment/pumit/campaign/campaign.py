@@ -144,9 +144,6 @@ class ScanFiles:
 class Campaign:
     """A campaign in its folder; made by `create` or `open`.
 
-    Args:
-        folder: The campaign's folder.
-
     Attributes:
         folder: The same, absolute.
         problems: Sentences about files and folders that were given and are no scans.
@@ -262,7 +259,17 @@ class Campaign:
     @property
     def validation(self) -> ValidationSet:
         """Scans that models are judged on."""
-        return self._validation(self.scans())
+        scans = self.scans()
+        kept = [s for s in scans if s.is_validation]
+        labelled = [s for s in kept if s.is_truth]
+        enough = len(trainable(scans)) + len(labelled) >= ROUGH_BELOW
+        patients = {s.patient for s in labelled}
+        return ValidationSet(
+            tuple(self._content.get("validation", ())),
+            tuple(s.id for s in kept),
+            tuple(s.id for s in labelled),
+            not (enough and len(patients) >= FEWEST_PATIENTS),
+        )
 
     def change_settings(self, **changes: Any) -> None:
         """Change settings; see `CampaignSettings`."""
@@ -291,11 +298,7 @@ class Campaign:
         self._change(lambda content: {**content, "classes": kept})
 
     def remember_name(self, name: str, class_name: str | None) -> None:
-        """Remember which class segments of a name are; None for none of them.
-
-        Raises:
-            PumitError: If there is no such class.
-        """
+        """Remember which class segments of a name are; None for none of them."""
         if class_name is None:
             self._change(
                 lambda c: {**c, "ignored_names": sorted({*c.get("ignored_names", ()), name})}
@@ -337,11 +340,7 @@ class Campaign:
     # Scans.
 
     def scans(self) -> list[ScanEntry]:
-        """All scans, in order.
-
-        Raises:
-            PumitError: If the folder cannot be read.
-        """
+        """All scans, in order."""
         self.refresh()
         try:
             folders = [Path(item.path) for item in os.scandir(self.folder / SCANS)]
@@ -423,11 +422,7 @@ class Campaign:
         decides: bool = False,
         before_writing: Callable[[ScanEntry], None] | None = None,
     ) -> ScanEntry:
-        """Change a scan's state; of two decisions that did not know of each other only the first.
-
-        Raises:
-            CampaignConflict: If another person decided on it since the entry was read.
-        """
+        """Change a scan's state; of two decisions at once only the first counts."""
         current = self.scan(scan)
         path = self.home(current) / STATE
         with writing(path):
@@ -453,10 +448,6 @@ class Campaign:
         progress: Callable[[str, float], None] | None = None,
     ) -> list[str]:
         """Add scans; those that are there are known by their content and stay as they are.
-
-        Args:
-            paths: Folders, trees of DICOM, data sets of nnU-Net or the Decathlon, files.
-            progress: Callback with what is done and its share.
 
         Returns:
             Sentences about files and folders that are no scans, as `problems` has them.
@@ -599,11 +590,7 @@ class Campaign:
         return moved
 
     def files(self, scan: ScanEntry | str) -> ScanFiles:
-        """Return the files of a scan that a program opens.
-
-        Raises:
-            PumitError: If the scan is not there any more, or another one has its name.
-        """
+        """Return the files of a scan that a program opens."""
         entry = self.scan(scan)
         _, label, prediction = self._drawn(entry)
         return ScanFiles(self.locate(entry), entry.series, self.shown(entry), label, prediction)
@@ -634,11 +621,7 @@ class Campaign:
         return ()
 
     def volume(self, scan: ScanEntry | str) -> Volume:
-        """Read a scan.
-
-        Raises:
-            PumitError: If it cannot be found or read.
-        """
+        """Read a scan."""
         from pumit.io.file_part import with_part
         from pumit.io.labels.label_source import read_scan
 
@@ -659,10 +642,6 @@ class Campaign:
         Call `beat()` twice a minute, and `release()` at the end; a silent one is free after two
         minutes.
 
-        Args:
-            scan: The scan.
-            name: Name that others are told.
-
         Raises:
             LockTaken: If another has it open.
         """
@@ -674,15 +653,7 @@ class Campaign:
             raise LockTaken(f"{text}; take another.") from None
 
     def save_draft(self, scan: ScanEntry | str, label: Path | Segmentation) -> None:
-        """Keep what is begun, so that it is there when the scan is opened again.
-
-        Args:
-            scan: The scan.
-            label: `.seg.nrrd` file, which is copied, or segments.
-
-        Raises:
-            ExportError: If it cannot be written.
-        """
+        """Keep what is begun, so that it is there when the scan is opened again."""
         from pumit.campaign.accepting import write_draft
 
         write_draft(label, self.home(self.scan(scan)) / DRAFT)
@@ -722,7 +693,7 @@ class Campaign:
             PumitError: If the label is not on the scan's grid or of other classes, or cannot be
                 written; nothing is changed then.
         """
-        from pumit.campaign.accepting import discard, put_in_place, take_back, write_accepted
+        from pumit.campaign.accepting import write_accepted
 
         entry = scan if isinstance(scan, ScanEntry) else self.scan(scan)
         who = (reviewer or "").strip()
@@ -757,31 +728,34 @@ class Campaign:
                 class_agreement={},
             )
 
-        placed: list[Path | None] = []
+        kept: list[Path | None] = []
 
         def place(now: ScanEntry) -> None:
-            placed.append(put_in_place(written, home / LABEL, now.revision))
+            kept.append(keep_copy(home / LABEL, now.revision))
+            os.replace(written, home / LABEL)
 
         try:
             made = self._update(scan, changed, decides=True, before_writing=place)
         except CampaignConflict as error:
-            kept = home / f"conflict-{secrets.token_hex(3)}.seg.nrrd"
-            os.replace(written, kept)
-            raise CampaignConflict(f"{error} Yours is kept as {kept.name} in its folder.") from None
+            other = home / f"conflict-{secrets.token_hex(3)}.seg.nrrd"
+            os.replace(written, other)
+            raise CampaignConflict(
+                f"{error} Yours is kept as {other.name} in its folder."
+            ) from None
         except BaseException:
-            discard(written)
-            if placed:
-                take_back(home / LABEL, placed[0])
+            with suppress(OSError):
+                if written.exists():
+                    written.unlink()
+                elif kept and kept[0] is not None:  # the state could not be written after it
+                    os.replace(kept[0], home / LABEL)
+                else:
+                    (home / LABEL).unlink(missing_ok=True)
             raise
         (home / DRAFT).unlink(missing_ok=True)
         return self.complete(made) if completes else made
 
     def complete(self, scan: ScanEntry | str) -> ScanEntry:
-        """Write DICOM-SEG and copies of an accepted label, and measure the prediction by it.
-
-        Raises:
-            PumitError: If one cannot be written.
-        """
+        """Write DICOM-SEG and copies of an accepted label, and measure the prediction by it."""
         from pumit.campaign.accepting import DICOM_LABEL, agreement_of, copy_beside, write_dicom
 
         entry = self.scan(scan)
@@ -863,12 +837,7 @@ class Campaign:
     def next_scan(
         self, order: ScanOrder | None = None, *, scans: Sequence[ScanEntry] | None = None
     ) -> ScanEntry | None:
-        """The scan to open next; None where nothing is left, or others have it open.
-
-        Args:
-            order: Order; None for that of the settings.
-            scans: All scans, where they were just read.
-        """
+        """The scan to open next; None where nothing is left, or others have it open."""
         scans = self.scans() if scans is None else scans
         order = order or self.settings.order
         for scan in scans if order == "uncertain" else ():
@@ -953,18 +922,6 @@ class Campaign:
             pool = labelled
         chosen = random.Random(self._content["salt"]).sample(sorted(pool), min(count, len(pool)))
         self._change(lambda c: c if c.get("validation") else {**c, "validation": sorted(chosen)})
-
-    def _validation(self, scans: Sequence[ScanEntry]) -> ValidationSet:
-        kept = [s for s in scans if s.is_validation]
-        labelled = [s for s in kept if s.is_truth]
-        enough = len(trainable(scans)) + len(labelled) >= ROUGH_BELOW
-        patients = {s.patient for s in labelled}
-        return ValidationSet(
-            tuple(self._content.get("validation", ())),
-            tuple(s.id for s in kept),
-            tuple(s.id for s in labelled),
-            not (enough and len(patients) >= FEWEST_PATIENTS),
-        )
 
     def scans_to_predict(self) -> list[ScanEntry]:
         """Open scans that the model in use has not predicted; none of validation patients."""

@@ -41,9 +41,6 @@ def export(campaign: Campaign, kind: ExportKind, target: Path) -> str:
 
     Returns:
         A sentence about what was written.
-
-    Raises:
-        PumitError: If there is nothing to export, or it cannot be written.
     """
     if target.exists():
         raise ExportError(f"There is {target.name!r} already; give a new name.")

@@ -145,13 +145,6 @@ def masks_of_files(
 ) -> dict[str, npt.NDArray[np.bool_]]:
     """Masks of label files on the grid of their scan, by class; see `join_by_class`.
 
-    Args:
-        paths: `.seg.nrrd`, DICOM-SEG, RTSTRUCT, or a label map; several hold other segments each.
-        volume: The scan.
-        classes: Classes of the campaign.
-        ignored: Names of segments that are none of them.
-        keeps_others: Whether segments of no class are kept by their own names.
-
     Raises:
         VolumeError: If it cannot be read, is on another grid, or holds what no class names.
     """
@@ -185,11 +178,7 @@ def segmentation_of(
 def write_label(
     segmentation: Segmentation | None, volume: Volume, path: Path, reviewer: str
 ) -> None:
-    """Write what a person accepted; a scan without any structure has a file without segments.
-
-    Raises:
-        ExportError: If it cannot be written.
-    """
+    """Write what a person accepted; a scan without any structure has a file without segments."""
     from pumit.export.seg_nrrd import write_seg_nrrd
 
     if segmentation is not None:
@@ -210,11 +199,7 @@ def write_label(
 
 
 def keep_copy(path: Path, revision: int) -> Path | None:
-    """Copy an accepted label aside before another takes its name; returns the copy, if any.
-
-    Raises:
-        ExportError: If it cannot be written; the label is as it was.
-    """
+    """Copy an accepted label aside before another takes its name; returns the copy, if any."""
     if not path.is_file():
         return None
     folder = path.parent / "previous"

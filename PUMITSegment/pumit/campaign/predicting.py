@@ -116,17 +116,7 @@ def answer(
 def judge(
     campaign: Campaign, model: CampaignModel, scans: Sequence[ScanEntry], *, device: str = "auto"
 ) -> tuple[float, dict[str, float]]:
-    """Mean Dice of a model on labelled scans, and the ratio of true and expected overlap.
-
-    Args:
-        campaign: The campaign.
-        model: The model.
-        scans: Scans with labels of a person.
-        device: Device to compute on.
-
-    Raises:
-        PumitError: If a scan or the model cannot be read.
-    """
+    """Mean Dice of a model on labelled scans, and the ratio of true and expected overlap."""
     answers = model.answerer(device)
     # Where not all of a scan is known, a right answer may look wrong.
     whole = [s for s in scans if s.known == "all"] or scans
@@ -154,11 +144,6 @@ def predict_open(
     campaign: Campaign, *, device: str = "auto", progress: Progress | None = None
 ) -> tuple[int, list[str]]:
     """Predict the open scans that the model in use has not predicted; none for validation.
-
-    Args:
-        campaign: The campaign.
-        device: Device to compute on.
-        progress: Callback with what is done and its share.
 
     Returns:
         How many were predicted, and sentences about those that cannot be.

@@ -183,7 +183,7 @@ def next_action(state: CampaignState) -> NextAction:
         return NextAction("add", 0, "Add scans")
     if state.unknown_names:
         name, where = next(iter(state.unknown_names.items()))
-        return NextAction("name", len(where), f"Say what {name!r} is ({_scans(len(where))})")
+        return NextAction("name", len(where), f"Say what {name!r} is ({scan_count(len(where))})")
     chart = chart_of(scans, state.rounds)
     count = len(trainable(scans))
     if is_training_due(state) and not chart.can_stop:
@@ -251,7 +251,8 @@ def _mean(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-def _scans(count: int) -> str:
+def scan_count(count: int) -> str:
+    """A number of scans in words."""
     return "1 scan" if count == 1 else f"{count} scans"
 
 

@@ -67,13 +67,7 @@ def disk_time(folder: Path) -> float:
 def lock_holder(
     path: Path, *, now: float | None = None, stale_s: float = STALE_S
 ) -> LockHolder | None:
-    """Holder of a lock, also of one that has become stale; None where it is free.
-
-    Args:
-        path: File of the lock.
-        now: `disk_time` of its folder, where it is known.
-        stale_s: Silence after which it counts as free, seconds.
-    """
+    """Holder of a lock, also of one that has become stale; None where it is free."""
     try:
         changed = path.stat().st_mtime
         content = json.loads(path.read_text(encoding="utf-8") or "{}")
@@ -90,11 +84,6 @@ def lock_holder(
 
 class ShareLock:
     """A lock by a file, which computers that share the folder see.
-
-    Args:
-        path: File of the lock; its folder exists.
-        name: Name that others are told.
-        stale_s: Silence after which another may take it, seconds.
 
     Raises:
         LockTaken: If another holds it.
@@ -164,11 +153,7 @@ class ShareLock:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Hold a file for a block that reads and replaces it.
-
-    Raises:
-        PumitError: If another computer does not let go of it, or the folder cannot be written.
-    """
+    """Hold a file for a block that reads and replaces it."""
     until = time.monotonic() + PATIENCE_S
     lock_path = path.with_name(f"{path.name}.writing")
     while True:
@@ -197,9 +182,6 @@ def working_alone(folder: Path, what: str) -> Iterator[None]:
     """Hold a campaign's work for a block, and say all the while that it is held.
 
     A process that was killed holds it for some more seconds, which are waited for.
-
-    Raises:
-        LockTaken: If another process is at work.
     """
     until = time.monotonic() + 1.5 * WORK_STALE_S
     while True:
@@ -243,10 +225,6 @@ def gone(path: Path, error: OSError) -> PumitError:
 def read_shared(path: Path, what: str) -> dict[str, Any]:
     """Read JSON of this or an earlier format.
 
-    Args:
-        path: The file.
-        what: Name of it in a message.
-
     Raises:
         PumitError: If it is not there, damaged, or of a newer format.
     """
@@ -279,11 +257,7 @@ def read_shared(path: Path, what: str) -> dict[str, Any]:
 
 
 def write_shared(path: Path, content: Mapping[str, Any]) -> None:
-    """Write JSON, whole or not at all, on the disk before the old one goes.
-
-    Raises:
-        ExportError: If it cannot be written.
-    """
+    """Write JSON, whole or not at all, on the disk before the old one goes."""
     with atomic_path(path, durable=True) as temporary:
         text = json.dumps({"format": FORMAT, **content}, indent=1, ensure_ascii=False)
         temporary.write_text(text, encoding="utf-8")

@@ -33,11 +33,6 @@ def thumbnail_of(campaign: Campaign, scan: ScanEntry) -> Path | None:
 def draw_thumbnail(campaign: Campaign, scan: ScanEntry, volume: Volume | None = None) -> None:
     """Draw a scan with its segments, if that was not done since they changed.
 
-    Args:
-        campaign: The campaign.
-        scan: The scan.
-        volume: Its voxels, where they were read already.
-
     Raises:
         PumitError: If the scan cannot be read, or the picture not be written.
     """

@@ -15,7 +15,7 @@ from typing import Any
 from pumit.campaign.campaign import CLICKS, ROUNDS, Campaign
 from pumit.campaign.entry import ScanEntry
 from pumit.campaign.predicting import CampaignModel, judge, model_in_use
-from pumit.campaign.progress import TrainingRound, trainable, used_round
+from pumit.campaign.progress import TrainingRound, scan_count, trainable, used_round
 from pumit.campaign.shared_file import working_alone
 from pumit.errors import PumitError
 from pumit.runs import read_status
@@ -60,14 +60,6 @@ def train_round(
     The new model is used if it is better than the one before on the validation scans. Where these
     are rough it is used unless it is clearly worse.
 
-    Args:
-        campaign: The campaign.
-        device: Device to compute on.
-        on_step: Callback with what is done.
-
-    Returns:
-        The round with its figures.
-
     Raises:
         PumitError: If too little is accepted, a scan cannot be used, or another process trains.
         RunStopped: If the training was stopped; the same call continues it.
@@ -81,7 +73,7 @@ def _trained(campaign: Campaign, device: str, say: Step) -> TrainingRound:
     one = _begun(campaign)
     try:
         if one.dice is None:  # else it was interrupted while the clicks were refined
-            say(f"Round {one.number}: training on {_count(len(one.trained))}.")
+            say(f"Round {one.number}: training on {scan_count(len(one.trained))}.")
             checkpoint = _train(campaign, one, device)
             say("Judging it on the validation scans.")
             one = _judged(campaign, one, checkpoint, device)
@@ -331,11 +323,7 @@ def _seconds(campaign: Campaign, one: TrainingRound) -> float:
 
 
 def _sentence(one: TrainingRound) -> str:
-    on = f"on {_count(len(one.validated))}{' (rough)' if one.is_rough else ''}"
+    on = f"on {scan_count(len(one.validated))}{' (rough)' if one.is_rough else ''}"
     before = "" if one.dice_before is None else f", {one.dice_before:.2f} before"
     used = "taken into use" if one.is_used else "not better, so the model before stays"
     return f"Round {one.number}: Dice {one.dice:.2f} {on}{before}: {used}."
-
-
-def _count(count: int) -> str:
-    return "1 scan" if count == 1 else f"{count} scans"

@@ -68,11 +68,7 @@ class CampaignView:
 
 
 def readCampaign(campaign: Campaign) -> CampaignView:
-    """Read a campaign; on a thread.
-
-    Raises:
-        PumitError: If its folder cannot be read.
-    """
+    """Read a campaign; on a thread."""
     scans = campaign.scans()
     settings, rounds = campaign.settings, campaign.rounds
     found = ((scan.id, thumbnail_of(campaign, scan)) for scan in scans)

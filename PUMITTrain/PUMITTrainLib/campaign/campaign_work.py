@@ -47,11 +47,6 @@ class NameQuestion:
 class CampaignWork:
     """State of the open campaign; everything returns at once, errors are said in the status.
 
-    Args:
-        parts: Collaborators of the module.
-        status: Status board of the panel.
-        onChanged: Callback after any change that a panel shows.
-
     Attributes:
         campaign: The campaign, or None.
         view: The campaign when it was last read, or None.

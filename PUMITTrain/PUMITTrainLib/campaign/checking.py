@@ -62,12 +62,6 @@ class Checking:
 
     What is drawn is never lost: a scan leaves the scene when it is written, as accepted or as a
     draft. Reading and writing happen on threads; the next scan is read while one is checked.
-
-    Args:
-        parts: Collaborators of the module.
-        status: Status board of the panel.
-        work: The campaign.
-        onChanged: Callback after any change that a panel shows.
     """
 
     def __init__(
@@ -549,11 +543,7 @@ def _keepDraft(checked: _Checked, masks: Masks | None) -> None:
 
 
 def _segmentation(checked: _Checked, masks: Masks) -> Segmentation | None:
-    """Masks by class, others by their own names; None where there is none.
-
-    Raises:
-        VolumeError: If they do not fit the scan as it was read.
-    """
+    """Masks by class, others by their own names; None where there is none."""
     volume, campaign = checked.loaded.review.volume, checked.campaign
     if any(part.shape != volume.shape for _name, part in masks):
         raise VolumeError(_("The scan has changed since it was opened; open it again."))

@@ -53,11 +53,6 @@ class TakenScan:
 def readScan(campaign: Campaign, entry: ScanEntry, volume: Volume | None = None) -> ReviewScan:
     """Read a scan, and the draft, label or prediction that one begins with.
 
-    Args:
-        campaign: The campaign.
-        entry: The scan.
-        volume: Its voxels, where they were read already.
-
     Raises:
         PumitError: If it cannot be found or read, or what is drawn does not fit it.
     """
@@ -132,22 +127,13 @@ def takeScan(
 
 
 def nextScan(campaign: Campaign, skipped: Mapping[str, str], prepare: Prepare) -> LoadedScan | None:
-    """Read the scan that will come next; None where there is none.
-
-    Raises:
-        PumitError: If it cannot be read.
-    """
+    """Read the scan that will come next; None where there is none."""
     entry = _nextOf(campaign, None, set(skipped))
     return _loaded(campaign, entry, None, prepare) if entry is not None else None
 
 
 def drawThumbnail(campaign: Campaign, failed: set[Path]) -> bool:
-    """Draw one picture that is missing or not as the scan is now; False where none is.
-
-    Args:
-        campaign: The campaign.
-        failed: Pictures that cannot be drawn; others are added here.
-    """
+    """Draw one picture that is missing or not as the scan is now; False where none is."""
     for scan in campaign.scans():
         due = thumbnail_due(campaign, scan)
         if due in failed or due.is_file():
