@@ -127,17 +127,12 @@ class ScanFiles:
 
     Attributes:
         images: The scan, one file for each channel, or its folder.
-        series: SeriesInstanceUID, where it is DICOM.
-        shown: Segmentation to begin with: the draft, what is accepted, or the prediction; None
-            for nothing.
-        label: Accepted label, or None.
+        shown: Segmentation to begin with: the draft, what is accepted, or the prediction.
         prediction: Prediction, or None.
     """
 
     images: tuple[Path, ...]
-    series: str
     shown: Path | None
-    label: Path | None
     prediction: Path | None
 
 
@@ -592,8 +587,7 @@ class Campaign:
     def files(self, scan: ScanEntry | str) -> ScanFiles:
         """Return the files of a scan that a program opens."""
         entry = self.scan(scan)
-        _, label, prediction = self._drawn(entry)
-        return ScanFiles(self.locate(entry), entry.series, self.shown(entry), label, prediction)
+        return ScanFiles(self.locate(entry), self.shown(entry), self._drawn(entry)[2])
 
     def shown(self, entry: ScanEntry) -> Path | None:
         """Segmentation to begin with: the draft, what is accepted, or the prediction."""
@@ -602,23 +596,20 @@ class Campaign:
     def _drawn(self, entry: ScanEntry) -> tuple[Path | None, Path | None, Path | None]:
         """Draft, label and prediction of a scan."""
         home, given = self.home(entry), next(map(self._absolute, entry.given_labels), None)
-        labels = {"accepted": home / LABEL, "labelled": given}
         prediction = home / PREDICTION if (home / PREDICTION).exists() else None
         if prediction is None and entry.stored_state == "predicted":
             prediction = given
         if entry.is_validation and not entry.is_truth:
             prediction = None
         draft = home / DRAFT if (home / DRAFT).exists() else None
-        return draft, labels.get(entry.stored_state), prediction
+        return draft, next(iter(self.label_paths(entry)), None), prediction
 
     def label_paths(self, scan: ScanEntry | str) -> tuple[Path, ...]:
         """Label files of a scan that a person made or accepted; empty where it has none."""
         entry = self.scan(scan)
-        if entry.stored_state == "accepted":
-            return (self.home(entry) / LABEL,)
-        if entry.stored_state == "labelled":
-            return tuple(self._absolute(path) for path in entry.given_labels)
-        return ()
+        given = tuple(map(self._absolute, entry.given_labels))
+        found = {"accepted": (self.home(entry) / LABEL,), "labelled": given}
+        return found.get(entry.stored_state, ())
 
     def volume(self, scan: ScanEntry | str) -> Volume:
         """Read a scan."""
