@@ -13,7 +13,7 @@ from PUMITSegmentLib.segments.segment_list import segmentName
 
 
 class CheckHere:
-    """Guide through the uncertain regions of the selected segment's answer.
+    """Guide through places where the selected segment may be wrong.
 
     Args:
         logic: The module's logic.
@@ -39,12 +39,16 @@ class CheckHere:
         logic = self._logic
         if logic.isComputing:
             return  # what is awaited comes first, and what is doubtful depends on it
-        if not logic.promptCount(logic.segmentID):
+        given = logic.reviewing.places(logic.segmentID)
+        if self._places and self._key == self._answerKey():
+            self._show((self._present + 1) % len(self._places))
+        elif given:
+            self._places, self._key = list(given), self._answerKey()
+            self._show(0)
+        elif not logic.promptCount(logic.segmentID):
             logic.status.problem(_("Add a prompt first; then its result can be checked."))
         elif is_nninteractive(logic.compute.capabilities):
             logic.status.waiting(_notOffered())
-        elif self._places and self._key == self._answerKey():
-            self._show((self._present + 1) % len(self._places))
         else:
             self.forget()
             self._key = self._answerKey()
@@ -66,7 +70,7 @@ class CheckHere:
             logic.status.waiting("")  # changed meanwhile
             logic.onSessionChanged()
             return
-        self._places = list(places)
+        self._places = [place.point_lps for place in places]
         if self._places:
             self._show(0)
         elif is_nninteractive(logic.compute.capabilities):  # connected for this question
@@ -79,7 +83,7 @@ class CheckHere:
         logic = self._logic
         self._present = number
         frame = VolumeFrame(logic.volumeNode)
-        (ras,) = frame.lpsToWorld([self._places[number].point_lps]).tolist()
+        (ras,) = frame.lpsToWorld([self._places[number]]).tolist()
         self.mark.show(ras)
         words = _("{name}: doubtful place {number} of {count}. Click where it is wrong.")
         logic.status.waiting(

@@ -84,6 +84,7 @@ class CheckedScan:
     clicks: int = 0
     _promptCount: int = 0
     _kept: tuple = field(default=())
+    _given: tuple = field(default=())
 
     @property
     def isThere(self) -> bool:
@@ -94,6 +95,13 @@ class CheckedScan:
     def isEdited(self) -> bool:
         """Whether its segments changed since they were opened, or kept."""
         return self._kept != self.state()
+
+    def places(self, segmentID: str) -> tuple[Triple, ...]:
+        """Places where a model may be wrong, LPS mm; none once its segment was changed."""
+        (state,) = [each for each in self.state() if each[0] == segmentID] or [None]
+        if state not in self._given:
+            return ()
+        return next((s.places for s in self.given.segments if s.name == state[1]), ())
 
     def noteKept(self, state: tuple) -> None:
         """Note that what was drawn at the time of a state is kept somewhere."""
@@ -177,7 +185,8 @@ class Reviewing:
             _remove(segmentationNode, volumeNode)
             raise
         scan = CheckedScan(given, volumeNode, segmentationNode)
-        scan.noteKept(scan.state())
+        scan._given = scan.state()
+        scan.noteKept(scan._given)
         self.reviewer = reviewer
         self.show(scan)
         return scan
@@ -211,6 +220,10 @@ class Reviewing:
             if mask.voxels.any():
                 found.append((segmentName(scan.segmentationNode, each), mask))
         return found
+
+    def places(self, segmentID: str) -> tuple[Triple, ...]:
+        """Places of a segment that is as a model drew it where that may be wrong, LPS mm."""
+        return self.scan.places(segmentID) if self.scan is not None and self.isShown else ()
 
     def close(self, scan: CheckedScan) -> None:
         """Take a scan out of the scene, with all that belongs to it."""

@@ -20,6 +20,7 @@ class ReviewSegment:
         terminology: Concept of a terminology, by name or code; empty where unknown.
         color_rgb: Colour, each part 0 to 1; None for that of the terminology.
         isByModel: Whether a model drew it, and no person has looked at it yet.
+        places: Places where that model may be wrong, LPS mm, the worst first.
     """
 
     name: str
@@ -27,6 +28,7 @@ class ReviewSegment:
     terminology: str = ""
     color_rgb: Triple | None = None
     isByModel: bool = False
+    places: tuple[Triple, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

@@ -167,6 +167,8 @@ class LabelMap:
         expected_dice: Overlap with the truth of each class as the network's own probabilities let
             expect, 0 to 1, mostly too much; None of a class that was not found. Empty where
             nothing is known.
+        doubt: Probability that the label of a voxel is wrong, 0 to 255, (D, H, W); None where that
+            was not asked for.
 
     Raises:
         VolumeError: If the regions are not on the grid of the labels, or have too few bits.
@@ -176,6 +178,7 @@ class LabelMap:
     classes: tuple[ClassLabel, ...]
     regions: npt.NDArray[np.unsignedinteger[Any]] | None = None
     expected_dice: tuple[float | None, ...] = ()
+    doubt: npt.NDArray[np.uint8] | None = None
 
     def __post_init__(self) -> None:
         if self.regions is None:

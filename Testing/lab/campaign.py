@@ -1,30 +1,32 @@
-"""Clicks that a campaign takes: with learning, in several orders, and without.
+"""Clicks that campaigns take: with learning, in several orders, and without.
 
 A simulated annotator starts from four labelled scans and labels all others of a set, one after the
 other, as the campaign gives them out. Each scan begins with the prediction, if there is one. While
 its Dice, mean of the classes, is below the goal, the annotator clicks in the largest error of the
-worst class; after 20 clicks a scan counts 20 and its true label is accepted, as if painted by hand.
+worst class. After 20 clicks a scan counts 20 and its true label is accepted, as if painted by hand.
 Between scans the campaign trains as `pumit campaign train --predict` does.
 
-    python Testing/lab/campaign.py HIPPOCAMPUS --classes anterior posterior --goal 0.88 \
-        --order uncertain random none --seeds 1 --out rows.jsonl
+    OMP_NUM_THREADS=1 nice python Testing/lab/campaign.py ../shared --out rows.jsonl --work WORK
 
-HIPPOCAMPUS holds images/ and labels/ of the same names. `none` is the same without learning. Rows
-are written scan by scan; `--table rows.jsonl` prints what is there. Only the `default` model
-clicks, and no installed automatic model predicts.
+The same command continues where it was ended. `--table` prints what there is so far. `nothing` is
+every scan of a set by clicks of `default` on nothing, by which the others are compared; `speed` is
+the time of a first click before and during a training. Only `default` clicks first, and no
+installed automatic model predicts. Seconds of a training are those of each core that
+OMP_NUM_THREADS allows: give twice as many for one core as for two.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
-import shutil
+import statistics
 import subprocess
 import sys
-import tempfile
 import time
-from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,179 +34,368 @@ import numpy as np
 
 MOST_CLICKS = 20
 FIRST = 4
+SPEED_SCANS = 5
+Write = Callable[[dict[str, Any]], None]
 
 
-def annotate(
-    session: Any, truth: dict[str, Any], begun: dict[str, Any], goal: float
-) -> tuple[int, float, dict[str, Any]]:
-    """Click until the goal; returns clicks, Dice at first, and the masks at the end."""
-    from pumit.evaluation.metrics import dice
-    from pumit.evaluation.simulated_user import deepest
-    from pumit.inference.automatic.components import largest_component
-    from pumit.prompts import MaskPrompt, PointPrompt
+@dataclass(frozen=True)
+class Cases:
+    """A set of scans.
 
-    empty = np.zeros(session.volume.shape, dtype=bool)
-    masks = {name: begun.get(name, empty) for name in truth}
-    for name, mask in masks.items():
-        if mask.any():
-            session.add_prompt(MaskPrompt(mask), segment=name)
+    Attributes:
+        images: Pattern of its images below the shared folder; labels are beside them.
+        classes: Class to its value in the labels.
+        goal: Dice that a scan has to reach, mean of the classes.
+        every: Step through the cases, to have about as many as the goal was set for.
+    """
 
-    def scores() -> dict[str, float]:
-        return {name: dice(masks[name], truth[name]) for name in truth}
+    images: str
+    classes: Mapping[str, int]
+    goal: float
+    every: int = 1
 
-    first = float(np.mean(list(scores().values())))
-    for count in range(MOST_CLICKS + 1):
-        now = scores()
-        if np.mean(list(now.values())) >= goal:
-            return count, first, masks
-        if count == MOST_CLICKS:
-            break
-        name = min(now, key=lambda n: now[n])
-        missing, excess = truth[name] & ~masks[name], masks[name] & ~truth[name]
-        sizes = [int(largest_component(m).sum()) if m.any() else 0 for m in (missing, excess)]
-        is_positive = sizes[0] >= sizes[1]
-        place = deepest(missing if is_positive else excess, session.volume.spacing_mm)
-        point = session.volume.index_to_world(place).tolist()
-        session.add_prompt(PointPrompt(tuple(point), is_positive=is_positive), segment=name)
-        masks[name] = session.predict(name)
-    return MOST_CLICKS, first, truth
+    def find(self, shared: Path, most: int | None) -> dict[str, tuple[Path, Path]]:
+        """Name to image and label; one scan a patient."""
+        found = {}
+        for image in sorted(shared.glob(self.images))[:: self.every][:most]:
+            is_case = image.name == "image.nii.gz"
+            name = image.parent.name if is_case else image.name.partition(".")[0]
+            labels = image.parent if is_case else image.parent.parent / "labels"
+            found[name] = (image, labels / ("label.nii.gz" if is_case else image.name))
+        return found
 
 
-def run(args: argparse.Namespace, order: str, seed: int, write: Any) -> None:
-    """Label a whole set once."""
-    from pumit.campaign import Campaign, CampaignSettings
-    from pumit.campaign.accepting import PERSON
-    from pumit.campaign.labels import masks_of_files, segmentation_of
-    from pumit.inference.interactive.segmenter import load_segmenter
-    from pumit.inference.interactive.session import InteractiveSession
+SETS = {
+    "hippocampi": Cases(
+        "data/hippocampus/images/*.nii.gz", {"anterior": 1, "posterior": 2}, goal=0.88
+    ),
+    "hearts": Cases(
+        "train/cases/mr_acdc_*/image.nii.gz",
+        {"right ventricle": 1, "myocardium": 2, "left ventricle": 3},
+        goal=0.9,
+        every=3,
+    ),
+    "abdomens": Cases(
+        "train/cases/ct_btcv_*/image.nii.gz",
+        {"spleen": 1, "right kidney": 2, "left kidney": 3, "liver": 6},
+        goal=0.85,
+    ),
+}
 
-    names = sorted(p.name for p in (args.data / "images").iterdir())[: args.most]
-    random.Random(seed).shuffle(names)
-    with tempfile.TemporaryDirectory(dir=args.work) as work:
-        lab = Path(work) / "lab"
+
+class Bench:
+    """Runs of one set.
+
+    Args:
+        name: Name of the set.
+        args: Command line.
+        write: Function that keeps a row.
+    """
+
+    def __init__(self, name: str, args: argparse.Namespace, write: Write) -> None:
+        self.set, self.args, self.write = SETS[name], args, write
+        self.name, self.work = name, args.work / name
+        self.cases = self.set.find(args.shared, args.most)
+        if len(self.cases) <= FIRST:
+            raise SystemExit(f"{name}: {len(self.cases)} scans are too few.")
+        self._loaded: tuple[Any, Any] = (None, None)
+
+    def segmenter(self, model: Path | None = None) -> Any:
+        """The clicks' model; the one that was used last is kept."""
+        from pumit.inference.interactive.segmenter import load_segmenter
+
+        key = model or "default"
+        if self._loaded[0] != key:
+            self._loaded = (key, load_segmenter(key))
+        return self._loaded[1]
+
+    def truth(self, name: str) -> tuple[Any, dict[str, Any]]:
+        """A scan, and its masks by class."""
+        import SimpleITK
+        from pumit.volume import Volume
+
+        image, label = self.cases[name]
+        values = SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(str(label)))
+        return Volume.read(image), {c: values == v for c, v in self.set.classes.items()}
+
+    def campaign(self, order: str, seed: int) -> Any:
+        """The campaign of a run: made, or as it was left."""
+        from pumit.campaign import Campaign, CampaignSettings
+        from pumit.export.labelmap import write_labels
+
+        folder = self.work / f"{order}-{seed}"
+        if (folder / "campaign" / "campaign.json").exists():
+            return Campaign.open(folder / "campaign")
+        names = sorted(self.cases)
+        random.Random(seed).shuffle(names)
         for part in ("images", "labels"):
-            (lab / part).mkdir(parents=True)
+            (folder / part).mkdir(parents=True, exist_ok=True)
         for number, name in enumerate(names):
-            shutil.copyfile(args.data / "images" / name, lab / "images" / name)
+            image = folder / "images" / f"{name}.nii.gz"
+            if not image.exists():
+                image.symlink_to(self.cases[name][0].resolve())
             if number < FIRST:
-                shutil.copyfile(args.data / "labels" / name, lab / "labels" / name)
-        learns = order != "none"
+                volume, truth = self.truth(name)
+                labels = np.zeros(volume.shape, np.uint8)
+                for value, mask in enumerate(truth.values(), start=1):
+                    labels[mask] = value
+                write_labels(labels, volume, folder / "labels" / f"{name}.nii.gz")
         settings = CampaignSettings(
-            train_after=args.train_after,
-            order=order if learns else "random",
-            training_seconds=args.seconds,
-            refines_clicks=not args.no_clicks,
+            train_after=self.args.train_after,
+            order=order,
+            training_seconds=self.args.seconds,
+            refines_clicks=not self.args.no_clicks,
         )
-        campaign = Campaign.create(
-            Path(work) / "campaign", [lab], args.classes, name="bench", settings=settings
+        made = Campaign.create(
+            *(folder / "campaign", [folder], list(self.set.classes)),
+            name="bench",
+            settings=settings,
         )
         # Patients for validation and the random order follow from it.
-        campaign._change(lambda content: {**content, "salt": f"seed {seed}"})
-        number, model, segmenter = 0, None, load_segmenter("default")
+        made._change(lambda content: {**content, "salt": f"seed {seed}"})
+        return made
+
+    def nothing(self, done: set[str]) -> None:
+        """Every scan by clicks on nothing; the order does not matter to them."""
+        for name in self.cases.keys() - done:
+            volume, truth = self.truth(name)
+            self.write({"case": name, **self._annotate(self.segmenter(), volume, truth, {})[0]})
+
+    def run(self, order: str, seed: int) -> None:
+        """Label the set once, or what is left of it."""
+        from pumit.campaign.accepting import PERSON
+        from pumit.campaign.labels import masks_of_files, segmentation_of
+
+        campaign = self.campaign(order, seed)
         while True:
-            if learns and campaign.is_training_due:
+            if campaign.is_training_due:
                 began = time.monotonic()
-                command = [
-                    sys.executable,
-                    "-m",
-                    "pumit",
-                    "campaign",
-                    "train",
-                    "--predict",
-                    "--foreground",
-                ]
-                subprocess.run(
-                    [*command, str(campaign.folder)], check=True, stdout=subprocess.DEVNULL
-                )
-                one = campaign_round(campaign)
-                write({"round": one, "minutes": round((time.monotonic() - began) / 60, 2)})
-                if campaign.click_model != model:
-                    model = campaign.click_model
-                    segmenter = load_segmenter(model)
+                subprocess.run(_command(campaign, "--foreground", "--predict"), check=True)
+                minutes = round((time.monotonic() - began) / 60, 2)
+                self.write({"round": _last_round(campaign), "minutes": minutes})
             scan = campaign.next_scan()
             if scan is None:
+                self.write({"is_done": True})
                 return
-            volume = campaign.volume(scan)
-            files = campaign.files(scan)
-            label = args.data / "labels" / scan.path.name
-            truth = masks_of_files([label], volume, campaign.classes)
+            volume, truth = self.truth(scan.name)
+            prediction = campaign.files(scan).prediction
             begun = {}
-            if files.prediction is not None:
-                begun = masks_of_files([files.prediction], volume, campaign.classes)
-            session = InteractiveSession(segmenter)
-            session.set_volume(volume)
-            clicks, first, masks = annotate(session, truth, begun, args.goal)
-            session.close()
-            accepted = segmentation_of(masks, volume, campaign.classes, PERSON)
-            campaign.accept(scan, accepted, clicks=clicks)
-            number += 1
-            write(
+            if prediction is not None:
+                begun = masks_of_files([prediction], volume, campaign.classes)
+            segmenter = self.segmenter(campaign.click_model)
+            row, masks = self._annotate(segmenter, volume, truth, begun)
+            self.write(
                 {
-                    "scan": number,
                     "case": scan.name,
-                    "clicks": clicks,
-                    "first": round(first, 4),
+                    **row,
                     "by_round": scan.round,
-                    "for_validation": campaign.scan(scan).is_validation,
+                    "is_refined": campaign.click_model is not None,
+                    "is_validation": scan.is_validation,
                 }
             )
+            accepted = segmentation_of(masks, volume, campaign.classes, PERSON)
+            campaign.accept(scan, accepted, clicks=row["clicks"])
+
+    def speed(self) -> None:
+        """Time a first click before and while a training runs in the background."""
+        campaign = self.campaign("random", 0)
+        names = sorted(s.name for s in campaign.scans())[:SPEED_SCANS]
+        self._first_click(names[0])  # what is loaded once
+        before = [self._first_click(name) for name in names]
+        campaign.change_settings(training_seconds=600.0)
+        process = subprocess.Popen(_command(campaign), stdout=subprocess.DEVNULL)
+        try:
+            until = time.monotonic() + 120
+            status = None
+            while (status is None or not status.step) and time.monotonic() < until:
+                time.sleep(1.0)
+                campaign.refresh()
+                status = campaign.training()
+            during = [self._first_click(name) for name in names]
+        finally:
+            process.kill()
+            process.wait()
+            campaign.change_settings(training_seconds=self.args.seconds)
+        ratio = statistics.median(d / b for d, b in zip(during, before, strict=True))
+        self.write(
+            {
+                "before_s": round(statistics.median(before), 3),
+                "during_s": round(statistics.median(during), 3),
+                "ratio": round(ratio, 2),
+                "is_done": True,
+            }
+        )
+
+    def _first_click(self, name: str) -> float:
+        volume, truth = self.truth(name)
+        began = time.monotonic()
+        self._annotate(self.segmenter(), volume, truth, {}, most=1)
+        return time.monotonic() - began
+
+    def _annotate(
+        self,
+        segmenter: Any,
+        volume: Any,
+        truth: dict[str, Any],
+        begun: dict[str, Any],
+        *,
+        most: int = MOST_CLICKS,
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Click until the goal: figures of the scan, and the masks that are accepted."""
+        from pumit.evaluation.metrics import dice
+        from pumit.evaluation.simulated_user import deepest
+        from pumit.inference.automatic.components import largest_component
+        from pumit.inference.interactive.session import InteractiveSession
+        from pumit.prompts import MaskPrompt, PointPrompt
+
+        session = InteractiveSession(segmenter)
+        session.set_volume(volume)
+        empty = np.zeros(volume.shape, dtype=bool)
+        there = [name for name, mask in truth.items() if mask.any()]
+        masks = {name: begun.get(name, empty) for name in there}
+        for name, mask in masks.items():
+            if mask.any():
+                session.add_prompt(MaskPrompt(mask), segment=name)
+        course: list[float] = []
+        while True:
+            now = {name: dice(masks[name], truth[name]) for name in there}
+            course.append(round(float(np.mean(list(now.values()))), 4))
+            is_reached = course[-1] >= self.set.goal
+            if is_reached or len(course) > most:
+                break
+            name = min(now, key=lambda n: now[n])
+            missing, excess = truth[name] & ~masks[name], masks[name] & ~truth[name]
+            sizes = [int(largest_component(m).sum()) if m.any() else 0 for m in (missing, excess)]
+            is_inside = sizes[0] >= sizes[1]
+            place = deepest(missing if is_inside else excess, volume.spacing_mm)
+            point = tuple(volume.index_to_world(place).tolist())
+            session.add_prompt(PointPrompt(point, is_positive=is_inside), segment=name)
+            masks[name] = session.predict(name)
+        session.close()
+        row = {
+            "clicks": len(course) - 1 if is_reached else MOST_CLICKS,
+            "first": course[0],
+            "last": course[-1],
+            "accepted": course[-1] if is_reached else 1.0,
+        }
+        return row, masks if is_reached else truth
 
 
-def campaign_round(campaign: Any) -> dict[str, Any]:
-    """Figures of the last round."""
+def _command(campaign: Any, *options: str) -> list[str]:
+    return [sys.executable, "-m", "pumit", "campaign", "train", str(campaign.folder), *options]
+
+
+def _last_round(campaign: Any) -> dict[str, Any]:
     campaign.refresh()
     one = dict(vars(campaign.rounds[-1]))
     one["trained"], one["validated"] = len(one["trained"]), len(one["validated"])
-    return {k: one[k] for k in one if k not in ("folder", "model", "calibration")}
+    return {k: one[k] for k in one if k not in ("folder", "model", "calibration", "sentence")}
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """Rows so far; a last line that was not finished is none."""
+    rows = []
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+        try:
+            rows.append(json.loads(line))
+        except ValueError:
+            continue
+    return rows
 
 
 def table(path: Path) -> None:
-    """Print clicks and first Dice by order."""
-    clicks: dict[tuple[str, int], list[int]] = defaultdict(list)
-    first: dict[tuple[str, int], list[float]] = defaultdict(list)
-    for line in path.read_text(encoding="utf-8").splitlines():
-        row = json.loads(line)
-        if "scan" in row:
-            clicks[row["order"], row["seed"]].append(row["clicks"])
-            first[row["order"], row["seed"]].append(row["first"])
-    print("| order | seed | scans | clicks | first half | second half | Dice before a click |")
-    print("|---|---|---|---|---|---|---|")
-    for (order, seed), found in sorted(clicks.items()):
-        half = len(found) // 2
-        dice = np.mean(first[order, seed])
-        print(
-            f"| {order} | {seed} | {len(found)} | {sum(found)} | {sum(found[:half])} | "
-            f"{sum(found[half:])} | {dice:.3f} |"
+    """Print clicks, Dice and time by set, order and seed; a run that is not over says so."""
+    rows = read_rows(path)
+    alone: dict[str, dict[str, int]] = {}
+    runs: dict[tuple[str, str, int], list[dict[str, Any]]] = {}
+    for row in rows:
+        if row["order"] == "nothing":
+            if "case" in row:
+                alone.setdefault(row["set"], {})[row["case"]] = row["clicks"]
+        elif row["order"] != "speed":
+            runs.setdefault((row["set"], row["order"], row["seed"]), []).append(row)
+    print(
+        "| set | order | seed | scans | clicks | without | fewer | first half | second half | "
+        "for validation | Dice before a click | accepted | on validation at half, at the end | "
+        "minutes a round |"
+    )
+    print("|" + "---|" * 14)
+    for (name, order, seed), own in sorted(runs.items()):
+        scans = list({r["case"]: r for r in own if "case" in r}.values())
+        if not scans:
+            continue
+        clicks = [r["clicks"] for r in scans]
+        without = [alone.get(name, {}).get(r["case"]) for r in scans]
+        rounds = [r for r in own if "round" in r]
+        half = len(scans) // 2
+        dice = [r["round"]["dice"] for r in rounds if not r["round"]["is_rough"]]
+        known = [c for c in without if c is not None]
+        fewer = (
+            f"{1 - sum(clicks) / sum(known):.0%}" if known and len(known) == len(clicks) else "-"
         )
+        cells = [
+            *(name, order, seed, len(scans), sum(clicks), sum(known), fewer),
+            *(sum(clicks[:half]), sum(clicks[half:])),
+            sum(r["clicks"] for r in scans if r["is_validation"]),
+            *(f"{np.mean([r[k] for r in scans]):.3f}" for k in ("first", "accepted")),
+            f"{dice[len(dice) // 2]:.3f}, {dice[-1]:.3f}" if dice else "-",
+            f"{max(r['minutes'] for r in rounds):.1f}" if rounds else "-",
+        ]
+        is_over = any(r.get("is_done") for r in own)
+        print(f"| {' | '.join(map(str, cells))} |{'' if is_over else ' not over'}")
+    for row in rows:
+        if row["order"] == "speed":
+            print(
+                f"{row['set']}: a first click takes {row['before_s']} s, {row['during_s']} s "
+                f"while it trains ({row['ratio']} times)."
+            )
 
 
 def main() -> None:
     """Run what the command line names."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("data", type=Path, nargs="?", help="folder with images/ and labels/")
-    parser.add_argument("--table", type=Path, help="print the table of a file of rows")
-    parser.add_argument("--classes", nargs="+", default=["anterior", "posterior"])
-    parser.add_argument("--goal", type=float, default=0.88)
-    parser.add_argument("--order", nargs="+", default=["uncertain", "random", "none"])
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("shared", type=Path, help="folder with data/ and train/")
+    parser.add_argument("--sets", nargs="+", choices=SETS, default=list(SETS))
+    parser.add_argument("--orders", nargs="+", default=["nothing", "uncertain", "random", "speed"])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument("--seconds", type=float, default=180.0, help="of a training")
     parser.add_argument("--train-after", type=int, default=3)
-    parser.add_argument("--most", type=int, help="most scans to use")
+    parser.add_argument("--most", type=int, help="most scans of a set to use")
     parser.add_argument("--no-clicks", action="store_true", help="do not refine the clicks")
-    parser.add_argument("--work", type=Path, help="folder for the campaigns")
+    parser.add_argument("--work", type=Path, default=Path("campaign_work"))
     parser.add_argument("--out", type=Path, default=Path("campaign_rows.jsonl"))
+    parser.add_argument("--table", action="store_true", help="only print the table")
     args = parser.parse_args()
     if args.table:
-        table(args.table)
+        table(args.out)
         return
+    if threads := os.environ.get("OMP_NUM_THREADS"):
+        import torch
+
+        torch.set_num_threads(int(threads))
+    args.work.mkdir(parents=True, exist_ok=True)
     for seed in args.seeds:
-        for order in args.order:
+        for name in args.sets:
+            for order in args.orders:
+                if order in ("nothing", "speed") and seed != args.seeds[0]:
+                    continue
+                key = {"set": name, "order": order, "seed": seed}
+                own = [r for r in read_rows(args.out) if key.items() <= r.items()]
+                if any(r.get("is_done") for r in own):
+                    continue
 
-            def write(row: dict[str, Any], order: str = order, seed: int = seed) -> None:
-                with args.out.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps({"order": order, "seed": seed, **row}) + "\n")
+                def write(row: dict[str, Any], key: dict[str, Any] = key) -> None:
+                    with args.out.open("a", encoding="utf-8") as file:
+                        file.write(json.dumps({**key, **row}) + "\n")
 
-            run(args, order, seed, write)
+                bench = Bench(name, args, write)
+                if order == "nothing":
+                    bench.nothing({r["case"] for r in own if "case" in r})
+                    write({"is_done": True})
+                elif order == "speed":
+                    bench.speed()
+                else:
+                    bench.run(order, seed)
     table(args.out)
 
 

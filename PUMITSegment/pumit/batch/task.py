@@ -48,6 +48,7 @@ class BatchSettings:
         flips: Whether eight reflections are averaged.
         device: "auto", "cpu", "cuda", ...
         anyway: Whether a model of another modality may look for the structure.
+        tells_doubt: Whether an automatic model also tells where it may be wrong.
     """
 
     model: str = ""
@@ -61,6 +62,7 @@ class BatchSettings:
     flips: bool = False
     device: str = "auto"
     anyway: bool = False
+    tells_doubt: bool = False
 
 
 @dataclass(frozen=True)
@@ -231,6 +233,7 @@ def _answerer(settings: BatchSettings) -> Answerer:
             roi_corners_lps=corners,
             overlap=settings.overlap,
             averages_flips=settings.flips,
+            tells_doubt=settings.tells_doubt,
             progress=progress,
         )
         return found, by_model

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import filecmp
-import os
 import secrets
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pumit.campaign.labels import (
     CampaignClass,
     class_dice,
-    class_named,
+    join_by_class,
     keep_copy,
     masks_of_files,
-    masks_of_segmentation,
     segmentation_of,
     write_label,
 )
@@ -34,11 +33,7 @@ PERSON = Algorithm("PUMIT campaign", "1", "SEMIAUTOMATIC")
 
 
 def write_draft(label: Path | Segmentation, target: Path) -> None:
-    """Keep segments that are not accepted yet.
-
-    Raises:
-        ExportError: If they cannot be written.
-    """
+    """Keep segments that are not accepted yet."""
     if isinstance(label, Segmentation):
         from pumit.export.seg_nrrd import write_seg_nrrd
 
@@ -61,21 +56,12 @@ def write_accepted(
 ) -> Path:
     """Write an accepted label into a new file, which `put_in_place` gives its name.
 
-    Args:
-        label: Label file, segments on the scan's grid, or None for no structure at all.
-        home: Folder of the scan in the campaign.
-        read_volume: Reads the scan.
-        image: First file of the scan.
-        name: Name of the scan.
-        classes: Classes of the campaign, whose codes and colours are written.
-        ignored: Names of segments that are of none of them.
-        reviewer: Name that is written, or "".
-
     Raises:
         PumitError: If it is off the scan's grid, holds other classes, or cannot be written.
     """
     if isinstance(label, Segmentation):
-        volume, masks = label.volume, masks_of_segmentation(label, classes)
+        volume, segments = label.volume, ((s.name, 0, s.mask) for s in label.segments)
+        masks = join_by_class(segments, classes, ignored=ignored)
         _require_grid(volume, image, name)
     else:
         volume = read_volume()
@@ -112,40 +98,10 @@ def _require_grid(volume: Volume, image: Path, name: str) -> None:
         )
 
 
-def put_in_place(written: Path, target: Path, revision: int) -> Path | None:
-    """Give a written label its name; what has that name is kept as a copy, which is returned.
-
-    Raises:
-        ExportError: If the copy cannot be written; the label is as it was.
-    """
-    kept = keep_copy(target, revision)
-    os.replace(written, target)
-    return kept
-
-
-def take_back(target: Path, kept: Path | None) -> None:
-    """Undo `put_in_place`, where the scan's state could not be written after it."""
-    with suppress(OSError):
-        if kept is None:
-            target.unlink(missing_ok=True)
-        else:
-            os.replace(kept, target)
-
-
 def set_aside(path: Path, revision: int) -> None:
-    """Move a file that does not count any more to the previous ones, if it is there.
-
-    Raises:
-        ExportError: If the copy cannot be written; the file is as it was.
-    """
+    """Move a file that does not count any more to the previous ones, if it is there."""
     keep_copy(path, revision)
     path.unlink(missing_ok=True)
-
-
-def discard(written: Path) -> None:
-    """Remove a label that was not put in place."""
-    with suppress(OSError):
-        written.unlink(missing_ok=True)
 
 
 def agreement_of(
@@ -162,13 +118,8 @@ def agreement_of(
     found = []
     for path in (label, prediction):
         file = read_label_file(path)
-        masks: dict[str, Any] = {}
-        for segment in file.segments:
-            of = class_named(segment.name, classes)
-            mask = file.mask(segment)
-            if of is not None and mask.any():
-                masks[of.name] = mask
-        found.append((file.volume.shape, masks))
+        segments = ((s.name, s.value, file.mask(s)) for s in file.segments)
+        found.append((file.volume.shape, join_by_class(segments, classes, keeps_others=True)))
     (shape, accepted), (other, predicted) = found
     return class_dice(accepted, predicted) if shape == other else None
 
@@ -176,11 +127,7 @@ def agreement_of(
 def write_dicom(
     label: Path, target: Path, volume: Volume, classes: Sequence[CampaignClass], reviewer: str
 ) -> None:
-    """Write an accepted label as DICOM-SEG, with who accepted it; of an empty one nothing.
-
-    Raises:
-        PumitError: If it cannot be written.
-    """
+    """Write an accepted label as DICOM-SEG, with who accepted it; of an empty one nothing."""
     from pumit.export.dicom_seg import write_dicom_seg
 
     segmentation = segmentation_of(
@@ -193,23 +140,32 @@ def write_dicom(
         )
 
 
-def copy_beside(label: Path, scan: Path, stem: str) -> Path:
-    """Copy an accepted label beside its scan; a file of another origin is never replaced.
+def copy_beside(label: Path, scan: Path, stem: str) -> None:
+    """Copy an accepted label beside its scan; a file of another origin is never replaced."""
+    for target in _beside(scan, stem):
+        if not target.exists() or _is_ours(target, label):
+            with atomic_path(target) as temporary:
+                shutil.copyfile(label, temporary)
+            return
 
-    Args:
-        label: The accepted label.
-        scan: File or folder of the scan.
-        stem: Name without an ending.
 
-    Raises:
-        ExportError: If the folder cannot be written.
-    """
-    folder = scan.parent
+def remove_beside(label: Path, scan: Path, stem: str) -> None:
+    """Remove the copy of a label that does not count any more, unless a person changed it."""
+    for target in _beside(scan, stem):
+        if not target.exists():
+            return
+        if _is_ours(target, label):
+            with suppress(OSError):
+                target.unlink()
+            return
+
+
+def _beside(scan: Path, stem: str) -> Iterator[Path]:
+    numbers = (f"-{number}" if number > 1 else "" for number in count(1))
+    return (scan.parent / f"{stem}{number}.seg.nrrd" for number in numbers)
+
+
+def _is_ours(target: Path, label: Path) -> bool:
+    """Whether a file is a copy of a label, or of one that was accepted before it."""
     ours = [label, *sorted((label.parent / "previous").glob("label.*"))]
-    number, target = 1, folder / f"{stem}.seg.nrrd"
-    while target.exists() and not any(filecmp.cmp(target, own, shallow=False) for own in ours):
-        number += 1
-        target = folder / f"{stem}-{number}.seg.nrrd"
-    with atomic_path(target) as temporary:
-        shutil.copyfile(label, temporary)
-    return target
+    return any(own.is_file() and filecmp.cmp(target, own, shallow=False) for own in ours)

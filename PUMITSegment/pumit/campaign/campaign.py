@@ -6,7 +6,7 @@
     scans/<id>/label.seg.nrrd     accepted; `previous/` has what was accepted before
     scans/<id>/draft.seg.nrrd     begun, not accepted
     scans/<id>/prediction.seg.nrrd
-    scans/<id>/thumbnail.png      and embedding.json, once the scan was looked at
+    scans/<id>/thumbnail-<...>.png  and embedding.json, once the scan was looked at
     rounds/<number>               runs of the trainings
 
 The scans stay where they are. Opening and reading needs neither PyTorch nor SimpleITK.
@@ -52,6 +52,7 @@ from pumit.campaign.progress import (
 from pumit.campaign.shared_file import (
     LockTaken,
     ShareLock,
+    at_work,
     disk_time,
     gone,
     lock_holder,
@@ -64,14 +65,13 @@ from pumit.runs import RunStatus, read_status
 
 if TYPE_CHECKING:
     from pumit.campaign.sources import FoundScan
+    from pumit.geometry import Triple
     from pumit.segmentation import Segmentation
     from pumit.volume import Volume
 
 FILE = "campaign.json"
 LABEL, DRAFT, PREDICTION = "label.seg.nrrd", "draft.seg.nrrd", "prediction.seg.nrrd"
-THUMBNAIL = "thumbnail.png"
 CLICKS = "-clicks"  # ends the name of the folder where the clicks are refined
-TRAINING_LOCK, TRAINING_STALE_S = "training.lock", 20.0
 STATE, LOCK, SCANS, ROUNDS = "state.json", "lock", "scans", "rounds"
 # Patients that are kept for validation: so much of all, within these bounds.
 VALIDATION_SHARE, FEWEST_PATIENTS, MOST_PATIENTS = 0.12, 2, 8
@@ -127,25 +127,17 @@ class ScanFiles:
 
     Attributes:
         images: The scan, one file for each channel, or its folder.
-        series: SeriesInstanceUID, where it is DICOM.
-        shown: Segmentation to begin with: the draft, what is accepted, or the prediction; None
-            for nothing.
-        label: Accepted label, or None.
+        shown: Segmentation to begin with: the draft, what is accepted, or the prediction.
         prediction: Prediction, or None.
     """
 
     images: tuple[Path, ...]
-    series: str
     shown: Path | None
-    label: Path | None
     prediction: Path | None
 
 
 class Campaign:
     """A campaign in its folder; made by `create` or `open`.
-
-    Args:
-        folder: The campaign's folder.
 
     Attributes:
         folder: The same, absolute.
@@ -262,7 +254,17 @@ class Campaign:
     @property
     def validation(self) -> ValidationSet:
         """Scans that models are judged on."""
-        return self._validation(self.scans())
+        scans = self.scans()
+        kept = [s for s in scans if s.is_validation]
+        labelled = [s for s in kept if s.is_truth]
+        enough = len(trainable(scans)) + len(labelled) >= ROUGH_BELOW
+        patients = {s.patient for s in labelled}
+        return ValidationSet(
+            tuple(self._content.get("validation", ())),
+            tuple(s.id for s in kept),
+            tuple(s.id for s in labelled),
+            not (enough and len(patients) >= FEWEST_PATIENTS),
+        )
 
     def change_settings(self, **changes: Any) -> None:
         """Change settings; see `CampaignSettings`."""
@@ -291,11 +293,7 @@ class Campaign:
         self._change(lambda content: {**content, "classes": kept})
 
     def remember_name(self, name: str, class_name: str | None) -> None:
-        """Remember which class segments of a name are; None for none of them.
-
-        Raises:
-            PumitError: If there is no such class.
-        """
+        """Remember which class segments of a name are; None for none of them."""
         if class_name is None:
             self._change(
                 lambda c: {**c, "ignored_names": sorted({*c.get("ignored_names", ()), name})}
@@ -337,11 +335,7 @@ class Campaign:
     # Scans.
 
     def scans(self) -> list[ScanEntry]:
-        """All scans, in order.
-
-        Raises:
-            PumitError: If the folder cannot be read.
-        """
+        """All scans, in order."""
         self.refresh()
         try:
             folders = [Path(item.path) for item in os.scandir(self.folder / SCANS)]
@@ -423,11 +417,7 @@ class Campaign:
         decides: bool = False,
         before_writing: Callable[[ScanEntry], None] | None = None,
     ) -> ScanEntry:
-        """Change a scan's state; of two decisions that did not know of each other only the first.
-
-        Raises:
-            CampaignConflict: If another person decided on it since the entry was read.
-        """
+        """Change a scan's state; of two decisions at once only the first counts."""
         current = self.scan(scan)
         path = self.home(current) / STATE
         with writing(path):
@@ -453,10 +443,6 @@ class Campaign:
         progress: Callable[[str, float], None] | None = None,
     ) -> list[str]:
         """Add scans; those that are there are known by their content and stay as they are.
-
-        Args:
-            paths: Folders, trees of DICOM, data sets of nnU-Net or the Decathlon, files.
-            progress: Callback with what is done and its share.
 
         Returns:
             Sentences about files and folders that are no scans, as `problems` has them.
@@ -599,40 +585,34 @@ class Campaign:
         return moved
 
     def files(self, scan: ScanEntry | str) -> ScanFiles:
-        """Return the files of a scan that a program opens.
-
-        Raises:
-            PumitError: If the scan is not there any more, or another one has its name.
-        """
+        """Return the files of a scan that a program opens."""
         entry = self.scan(scan)
-        images, home = self.locate(entry), self.home(entry)
-        label = home / LABEL if entry.stored_state == "accepted" else None
-        given = [self._absolute(path) for path in entry.given_labels]
-        if label is None and entry.stored_state == "labelled" and given:
-            label = given[0]
-        prediction: Path | None = home / PREDICTION
-        if prediction is not None and not prediction.exists():
-            prediction = given[0] if given and entry.stored_state == "predicted" else None
+        return ScanFiles(self.locate(entry), self.shown(entry), self._drawn(entry)[2])
+
+    def shown(self, entry: ScanEntry) -> Path | None:
+        """Segmentation to begin with: the draft, what is accepted, or the prediction."""
+        return next((path for path in self._drawn(entry) if path is not None), None)
+
+    def _drawn(self, entry: ScanEntry) -> tuple[Path | None, Path | None, Path | None]:
+        """Draft, label and prediction of a scan."""
+        home, given = self.home(entry), next(map(self._absolute, entry.given_labels), None)
+        prediction = home / PREDICTION if (home / PREDICTION).exists() else None
+        if prediction is None and entry.stored_state == "predicted":
+            prediction = given
         if entry.is_validation and not entry.is_truth:
             prediction = None
         draft = home / DRAFT if (home / DRAFT).exists() else None
-        return ScanFiles(images, entry.series, draft or label or prediction, label, prediction)
+        return draft, next(iter(self.label_paths(entry)), None), prediction
 
     def label_paths(self, scan: ScanEntry | str) -> tuple[Path, ...]:
         """Label files of a scan that a person made or accepted; empty where it has none."""
         entry = self.scan(scan)
-        if entry.stored_state == "accepted":
-            return (self.home(entry) / LABEL,)
-        if entry.stored_state == "labelled":
-            return tuple(self._absolute(path) for path in entry.given_labels)
-        return ()
+        given = tuple(map(self._absolute, entry.given_labels))
+        found = {"accepted": (self.home(entry) / LABEL,), "labelled": given}
+        return found.get(entry.stored_state, ())
 
     def volume(self, scan: ScanEntry | str) -> Volume:
-        """Read a scan.
-
-        Raises:
-            PumitError: If it cannot be found or read.
-        """
+        """Read a scan."""
         from pumit.io.file_part import with_part
         from pumit.io.labels.label_source import read_scan
 
@@ -653,10 +633,6 @@ class Campaign:
         Call `beat()` twice a minute, and `release()` at the end; a silent one is free after two
         minutes.
 
-        Args:
-            scan: The scan.
-            name: Name that others are told.
-
         Raises:
             LockTaken: If another has it open.
         """
@@ -668,15 +644,7 @@ class Campaign:
             raise LockTaken(f"{text}; take another.") from None
 
     def save_draft(self, scan: ScanEntry | str, label: Path | Segmentation) -> None:
-        """Keep what is begun, so that it is there when the scan is opened again.
-
-        Args:
-            scan: The scan.
-            label: `.seg.nrrd` file, which is copied, or segments.
-
-        Raises:
-            ExportError: If it cannot be written.
-        """
+        """Keep what is begun, so that it is there when the scan is opened again."""
         from pumit.campaign.accepting import write_draft
 
         write_draft(label, self.home(self.scan(scan)) / DRAFT)
@@ -716,7 +684,7 @@ class Campaign:
             PumitError: If the label is not on the scan's grid or of other classes, or cannot be
                 written; nothing is changed then.
         """
-        from pumit.campaign.accepting import discard, put_in_place, take_back, write_accepted
+        from pumit.campaign.accepting import write_accepted
 
         entry = scan if isinstance(scan, ScanEntry) else self.scan(scan)
         who = (reviewer or "").strip()
@@ -751,31 +719,34 @@ class Campaign:
                 class_agreement={},
             )
 
-        placed: list[Path | None] = []
+        kept: list[Path | None] = []
 
         def place(now: ScanEntry) -> None:
-            placed.append(put_in_place(written, home / LABEL, now.revision))
+            kept.append(keep_copy(home / LABEL, now.revision))
+            os.replace(written, home / LABEL)
 
         try:
             made = self._update(scan, changed, decides=True, before_writing=place)
         except CampaignConflict as error:
-            kept = home / f"conflict-{secrets.token_hex(3)}.seg.nrrd"
-            os.replace(written, kept)
-            raise CampaignConflict(f"{error} Yours is kept as {kept.name} in its folder.") from None
+            other = home / f"conflict-{secrets.token_hex(3)}.seg.nrrd"
+            os.replace(written, other)
+            raise CampaignConflict(
+                f"{error} Yours is kept as {other.name} in its folder."
+            ) from None
         except BaseException:
-            discard(written)
-            if placed:
-                take_back(home / LABEL, placed[0])
+            with suppress(OSError):
+                if written.exists():
+                    written.unlink()
+                elif kept and kept[0] is not None:  # the state could not be written after it
+                    os.replace(kept[0], home / LABEL)
+                else:
+                    (home / LABEL).unlink(missing_ok=True)
             raise
         (home / DRAFT).unlink(missing_ok=True)
         return self.complete(made) if completes else made
 
     def complete(self, scan: ScanEntry | str) -> ScanEntry:
-        """Write DICOM-SEG and copies of an accepted label, and measure the prediction by it.
-
-        Raises:
-            PumitError: If one cannot be written.
-        """
+        """Write DICOM-SEG and copies of an accepted label, and measure the prediction by it."""
         from pumit.campaign.accepting import DICOM_LABEL, agreement_of, copy_beside, write_dicom
 
         entry = self.scan(scan)
@@ -807,12 +778,13 @@ class Campaign:
         entry = self.scan(scan)
         if entry.stored_state != "accepted":
             raise PumitError(f"{entry.name} is not accepted: there is nothing to undo.")
-        from pumit.campaign.accepting import DICOM_LABEL, set_aside
+        from pumit.campaign.accepting import DICOM_LABEL, remove_beside, set_aside
 
         label = self.home(entry) / LABEL
 
         def take_back(now: ScanEntry) -> None:
             keep_copy(label, now.revision)
+            remove_beside(label, self._absolute(entry.images[0]), entry.name.rpartition("/")[2])
             if label.exists():
                 os.replace(label, label.with_name(DRAFT))
             set_aside(label.with_name(DICOM_LABEL), now.revision)
@@ -856,12 +828,7 @@ class Campaign:
     def next_scan(
         self, order: ScanOrder | None = None, *, scans: Sequence[ScanEntry] | None = None
     ) -> ScanEntry | None:
-        """The scan to open next; None where nothing is left, or others have it open.
-
-        Args:
-            order: Order; None for that of the settings.
-            scans: All scans, where they were just read.
-        """
+        """The scan to open next; None where nothing is left, or others have it open."""
         scans = self.scans() if scans is None else scans
         order = order or self.settings.order
         for scan in scans if order == "uncertain" else ():
@@ -885,7 +852,7 @@ class Campaign:
             scans,
             self.rounds,
             self.unknown_names(scans),
-            self.is_training,
+            self.at_work,
             self.settings.train_after,
             self.next_scan(scans=scans),
             bool(self.settings.first_model),
@@ -898,10 +865,9 @@ class Campaign:
     # Rounds.
 
     @property
-    def is_training(self) -> bool:
-        """Whether a training is running, on whichever computer."""
-        holder = lock_holder(self.folder / TRAINING_LOCK, stale_s=TRAINING_STALE_S)
-        return holder is not None and holder.is_alive
+    def at_work(self) -> str:
+        """What a process does now, on whichever computer: "train", "predict", or ""."""
+        return at_work(self.folder)
 
     def training_folder(self) -> Path | None:
         """Folder of the run that trains the last round, for `pumit.runs`; None without a round."""
@@ -948,18 +914,6 @@ class Campaign:
         chosen = random.Random(self._content["salt"]).sample(sorted(pool), min(count, len(pool)))
         self._change(lambda c: c if c.get("validation") else {**c, "validation": sorted(chosen)})
 
-    def _validation(self, scans: Sequence[ScanEntry]) -> ValidationSet:
-        kept = [s for s in scans if s.is_validation]
-        labelled = [s for s in kept if s.is_truth]
-        enough = len(trainable(scans)) + len(labelled) >= ROUGH_BELOW
-        patients = {s.patient for s in labelled}
-        return ValidationSet(
-            tuple(self._content.get("validation", ())),
-            tuple(s.id for s in kept),
-            tuple(s.id for s in labelled),
-            not (enough and len(patients) >= FEWEST_PATIENTS),
-        )
-
     def scans_to_predict(self) -> list[ScanEntry]:
         """Open scans that the model in use has not predicted; none of validation patients."""
         has_first = bool(self.settings.first_model)
@@ -978,6 +932,7 @@ class Campaign:
         number: int,
         word: str,
         expected: Mapping[str, float] | None = None,
+        places: Mapping[str, Sequence[Triple]] | None = None,
     ) -> ScanEntry:
         """Say that a scan's prediction was written; what a person did with it stays.
 
@@ -986,13 +941,16 @@ class Campaign:
             number: Round of the model; 0 for an installed one.
             word: Quality in a word, or why there is no prediction.
             expected: Class to its expected overlap; None where there is no prediction.
+            places: Class to places where it may be wrong, LPS mm.
         """
 
         def changed(now: ScanEntry) -> ScanEntry:
             is_first = expected is not None and now.stored_state == "open"
             state = "predicted" if is_first else now.stored_state
-            found = dict(expected or {})
-            return replace(now, state=state, round=number, word=word, expected=found)
+            return replace(
+                now, state=state, round=number, word=word, expected=dict(expected or {}),
+                places=dict(places or {}),
+            )  # fmt: skip
 
         return self._update(self.scan(scan).id, changed)
 

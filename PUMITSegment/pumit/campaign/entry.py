@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
+
+from pumit.geometry import Triple
 
 ScanState = Literal["open", "labelled", "predicted", "checking", "accepted", "later", "left_out"]
 KnownPart = Literal["all", "slices", "strokes"]
@@ -32,6 +34,7 @@ class ScanEntry:
             labels of a person.
         word: Quality of its prediction in a word, or why it cannot be read.
         expected: Class to the overlap that is expected of its prediction, 0 to 1.
+        places: Class to places where its prediction may be wrong, LPS mm, the worst first.
         clicks: Clicks, boxes and other prompts that it took.
         seconds: Seconds that it took.
         agreement: Dice of the prediction and what was accepted, mean of the classes.
@@ -64,6 +67,7 @@ class ScanEntry:
     state: ScanState = "open"
     word: str = ""
     expected: Mapping[str, float] = field(default_factory=dict)
+    places: Mapping[str, Sequence[Triple]] = field(default_factory=dict)
     clicks: int = 0
     seconds: float = 0.0
     agreement: float | None = None

@@ -17,7 +17,7 @@ import pumit
 from pumit.campaign.accepting import DICOM_LABEL, write_dicom
 from pumit.campaign.campaign import LABEL, Campaign
 from pumit.campaign.entry import ScanEntry
-from pumit.campaign.labels import NO_CLASS, masks_of_files
+from pumit.campaign.labels import UNKNOWN, masks_of_files
 from pumit.campaign.progress import chart_of, used_round
 from pumit.errors import ExportError, PumitError
 from pumit.export.labelmap import write_labels
@@ -41,9 +41,6 @@ def export(campaign: Campaign, kind: ExportKind, target: Path) -> str:
 
     Returns:
         A sentence about what was written.
-
-    Raises:
-        PumitError: If there is nothing to export, or it cannot be written.
     """
     if target.exists():
         raise ExportError(f"There is {target.name!r} already; give a new name.")
@@ -112,12 +109,13 @@ def _values(
 ) -> tuple[npt.NDArray[np.uint8], bool]:
     """Values of the classes; where not all is known, what is not drawn is to be ignored."""
     classes = campaign.classes
-    masks = masks_of_files(
-        campaign.label_paths(scan), volume, classes, ignored=(*campaign.ignored_names, *NO_CLASS)
-    )
+    paths = campaign.label_paths(scan)
+    masks = masks_of_files(paths, volume, classes, ignored=campaign.ignored_names)
     is_partial = bool(scan.drawn) and {c.name for c in classes} > set(scan.drawn)
     is_partial |= scan.known != "all"
     labels = np.full(volume.shape, ignored if is_partial else 0, dtype=np.uint8)
+    if UNKNOWN in masks:
+        labels[masks[UNKNOWN]], is_partial = ignored, True
     for c in classes:
         if c.name in masks:
             labels[masks[c.name]] = c.value

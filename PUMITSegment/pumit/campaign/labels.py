@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from pumit.volume import Volume
 
 # Segments that say what is unknown, or certainly background.
-NO_CLASS = ("ignore", "ignored", "unknown", "background")
+UNKNOWN_NAMES = ("ignore", "ignored", "unknown")  # as trainings know them
+UNKNOWN = UNKNOWN_NAMES[0]
+NO_CLASS = (*UNKNOWN_NAMES, "background")
 
 
 @dataclass(frozen=True)
@@ -93,20 +95,55 @@ def class_named(name: str, classes: Sequence[CampaignClass]) -> CampaignClass | 
     return next((c for c in classes if key in map(plain, (c.name, *c.other_names))), None)
 
 
+def join_by_class(
+    segments: Iterable[tuple[str, int, npt.NDArray[np.bool_]]],
+    classes: Sequence[CampaignClass],
+    *,
+    ignored: Sequence[str] = (),
+    keeps_others: bool = False,
+) -> dict[str, npt.NDArray[np.bool_]]:
+    """Masks of segments by class, without those that are empty; what is unknown is `UNKNOWN`.
+
+    Args:
+        segments: Name, value where it has no name, and mask of each.
+        classes: Classes of the campaign.
+        ignored: Names of segments that are none of them.
+        keeps_others: Whether segments of no class are kept by their own names.
+
+    Raises:
+        VolumeError: If one is of no class.
+    """
+    masks: dict[str, npt.NDArray[np.bool_]] = {}
+    passed = set(map(plain, (*ignored, *NO_CLASS)))
+    for name, value, mask in segments:
+        found = class_named(name, classes)
+        if not name:
+            found = next((c for c in classes if c.value == value), None)
+        key = found.name if found is not None else name or str(value)
+        if found is None and plain(name) in UNKNOWN_NAMES:
+            key = UNKNOWN
+        elif found is None and plain(name) in passed:
+            continue
+        if not mask.any():
+            continue
+        if found is None and key != UNKNOWN and not keeps_others:
+            raise VolumeError(
+                f"{key!r} is no class of this campaign; its classes are "
+                f"{', '.join(c.name for c in classes)}. Rename it, or say which it is."
+            )
+        masks[key] = masks[key] | mask if key in masks else mask
+    return masks
+
+
 def masks_of_files(
     paths: Sequence[Path],
     volume: Volume,
     classes: Sequence[CampaignClass],
     *,
     ignored: Sequence[str] = (),
+    keeps_others: bool = False,
 ) -> dict[str, npt.NDArray[np.bool_]]:
-    """Masks of label files on the grid of their scan, by class; without those that are empty.
-
-    Args:
-        paths: `.seg.nrrd`, DICOM-SEG, RTSTRUCT, or a label map; several hold other segments each.
-        volume: The scan.
-        classes: Classes of the campaign.
-        ignored: Names of segments that are none of them.
+    """Masks of label files on the grid of their scan, by class; see `join_by_class`.
 
     Raises:
         VolumeError: If it cannot be read, is on another grid, or holds what no class names.
@@ -114,26 +151,8 @@ def masks_of_files(
     from pumit.io.labels.label_source import read_all_labels
 
     file = read_all_labels(paths, volume)
-    masks: dict[str, npt.NDArray[np.bool_]] = {}
-    passed = set(map(plain, ignored))
-    unknown = []
-    for segment in file.segments:
-        if segment.name:
-            found = class_named(segment.name, classes)
-        else:
-            found = next((c for c in classes if c.value == segment.value), None)
-        mask = file.mask(segment)
-        if found is None:
-            if plain(segment.name) not in passed and mask.any():
-                unknown.append(segment.name or str(segment.value))
-        elif mask.any():
-            masks[found.name] = masks[found.name] | mask if found.name in masks else mask
-    if unknown:
-        raise VolumeError(
-            f"{unknown[0]!r} is no class of this campaign; its classes are "
-            f"{', '.join(c.name for c in classes)}. Rename it, or say which it is."
-        )
-    return masks
+    found = ((s.name, s.value, file.mask(s)) for s in file.segments)
+    return join_by_class(found, classes, ignored=ignored, keeps_others=keeps_others)
 
 
 def segmentation_of(
@@ -151,37 +170,15 @@ def segmentation_of(
         for c, meaning in zip(classes, meanings, strict=True)
         if c.name in masks and masks[c.name].any()
     ]
+    if UNKNOWN in masks:
+        segments.append(Segment(UNKNOWN, masks[UNKNOWN]))
     return Segmentation(volume, tuple(segments), algorithm) if segments else None
-
-
-def masks_of_segmentation(
-    segmentation: Segmentation, classes: Sequence[CampaignClass]
-) -> dict[str, npt.NDArray[np.bool_]]:
-    """Masks by class.
-
-    Raises:
-        PumitError: If a segment is of no class.
-    """
-    masks: dict[str, npt.NDArray[np.bool_]] = {}
-    for segment in segmentation.segments:
-        found = class_named(segment.name, classes)
-        if found is None:
-            raise PumitError(
-                f"{segment.name!r} is no class of this campaign; its classes are "
-                f"{', '.join(c.name for c in classes)}. Rename it, or say which it is."
-            )
-        masks[found.name] = segment.mask
-    return masks
 
 
 def write_label(
     segmentation: Segmentation | None, volume: Volume, path: Path, reviewer: str
 ) -> None:
-    """Write what a person accepted; a scan without any structure has a file without segments.
-
-    Raises:
-        ExportError: If it cannot be written.
-    """
+    """Write what a person accepted; a scan without any structure has a file without segments."""
     from pumit.export.seg_nrrd import write_seg_nrrd
 
     if segmentation is not None:
@@ -202,11 +199,7 @@ def write_label(
 
 
 def keep_copy(path: Path, revision: int) -> Path | None:
-    """Copy an accepted label aside before another takes its name; returns the copy, if any.
-
-    Raises:
-        ExportError: If it cannot be written; the label is as it was.
-    """
+    """Copy an accepted label aside before another takes its name; returns the copy, if any."""
     if not path.is_file():
         return None
     folder = path.parent / "previous"
@@ -227,13 +220,16 @@ def keep_copy(path: Path, revision: int) -> Path | None:
 def class_dice(
     one: Mapping[str, npt.NDArray[np.bool_]], other: Mapping[str, npt.NDArray[np.bool_]]
 ) -> dict[str, float]:
-    """Dice of each class that is in either; a class that only one has gets 0."""
+    """Dice of each class that is in either, where both know; a class that only one has gets 0."""
     found = {}
-    for name in sorted(one.keys() | other.keys()):
+    unknown = [masks[UNKNOWN] for masks in (one, other) if UNKNOWN in masks]
+    for name in sorted((one.keys() | other.keys()) - {UNKNOWN}):
         if name not in one or name not in other:
             found[name] = 0.0
             continue
         first, second = one[name], other[name]
+        for mask in unknown:
+            first, second = first & ~mask, second & ~mask
         total = int(first.sum()) + int(second.sum())
         found[name] = 2 * int((first & second).sum()) / total if total else 1.0
     return found

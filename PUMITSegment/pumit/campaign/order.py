@@ -29,12 +29,6 @@ def choose_scan(
 
     Scans of validation patients come in between, so that the fixed set is complete when half of
     the others are done. *Later* comes last.
-
-    Args:
-        scans: All scans.
-        order: The least certain and least like the accepted ones first, the list's, or random.
-        seed: Seed of the random order, the same on every computer.
-        embeddings: Identifier to what the image encoder makes of a scan, where it is known.
     """
     free = [s for s in scans if s.state in ("open", "predicted", "later")]
     first = [s for s in free if s.stored_state != "later"]

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pumit.batch.task import Answerer, BatchSettings, predictor_for
-from pumit.campaign.campaign import PREDICTION, THUMBNAIL, Campaign
+from pumit.campaign.campaign import PREDICTION, Campaign
 from pumit.campaign.entry import ScanEntry
 from pumit.campaign.labels import (
-    NO_CLASS,
     CampaignClass,
     class_dice,
     class_named,
@@ -20,9 +19,12 @@ from pumit.campaign.labels import (
 )
 from pumit.campaign.order import EMBEDDING, read_embedding
 from pumit.campaign.progress import used_round
+from pumit.campaign.shared_file import working_alone
+from pumit.campaign.thumbnail import draw_thumbnail
 from pumit.errors import PumitError, VolumeError
 from pumit.export.seg_nrrd import write_seg_nrrd
-from pumit.segmentation import Algorithm, Mask
+from pumit.inference.interactive.uncertainty import doubtful_places
+from pumit.segmentation import Algorithm, LabelMap, Mask
 from pumit.system.atomic import atomic_path
 
 if TYPE_CHECKING:
@@ -53,7 +55,9 @@ class CampaignModel:
         from pumit.models.index import find_model
 
         path = str(find_model(self.name))
-        return predictor_for(BatchSettings(model=path, overlap=_OVERLAP, device=device))
+        return predictor_for(
+            BatchSettings(model=path, overlap=_OVERLAP, device=device, tells_doubt=True)
+        )
 
 
 def model_in_use(campaign: Campaign) -> CampaignModel | None:
@@ -91,8 +95,8 @@ def installed_model_for(classes: Sequence[CampaignClass]) -> str:
 
 def answer(
     answers: Answerer, volume: Volume, classes: Sequence[CampaignClass]
-) -> tuple[dict[str, Mask], dict[str, float], Algorithm]:
-    """Masks and expected overlaps of the campaign's classes, and the model that answers so."""
+) -> tuple[dict[str, Mask], dict[str, float], LabelMap, Algorithm]:
+    """Masks and expected overlaps of the campaign's classes, the answer, and its model."""
     found, signed = answers(volume, lambda share: None)
     masks: dict[str, Mask] = {}
     expected: dict[str, float] = {}
@@ -106,23 +110,13 @@ def answer(
         masks[own.name] = mask
         if found.expected_dice and (value := found.expected_dice[number - 1]) is not None:
             expected[own.name] = value
-    return masks, expected, signed
+    return masks, expected, found, signed
 
 
 def judge(
     campaign: Campaign, model: CampaignModel, scans: Sequence[ScanEntry], *, device: str = "auto"
 ) -> tuple[float, dict[str, float]]:
-    """Mean Dice of a model on labelled scans, and the ratio of true and expected overlap.
-
-    Args:
-        campaign: The campaign.
-        model: The model.
-        scans: Scans with labels of a person.
-        device: Device to compute on.
-
-    Raises:
-        PumitError: If a scan or the model cannot be read.
-    """
+    """Mean Dice of a model on labelled scans, and the ratio of true and expected overlap."""
     answers = model.answerer(device)
     # Where not all of a scan is known, a right answer may look wrong.
     whole = [s for s in scans if s.known == "all"] or scans
@@ -130,13 +124,9 @@ def judge(
     pairs: dict[str, list[tuple[float, float]]] = {}
     for scan in whole:
         volume = campaign.volume(scan)
-        truth = masks_of_files(
-            campaign.label_paths(scan),
-            volume,
-            campaign.classes,
-            ignored=(*campaign.ignored_names, *NO_CLASS),
-        )
-        masks, expected, _ = answer(answers, volume, campaign.classes)
+        paths, ignored = campaign.label_paths(scan), campaign.ignored_names
+        truth = masks_of_files(paths, volume, campaign.classes, ignored=ignored)
+        masks, expected, _, _ = answer(answers, volume, campaign.classes)
         drawn = set(scan.drawn or (c.name for c in campaign.classes))
         dice = {k: d for k, d in class_dice(truth, masks).items() if k in drawn}
         means.append(sum(dice.values()) / len(dice) if dice else 1.0)
@@ -155,23 +145,24 @@ def predict_open(
 ) -> tuple[int, list[str]]:
     """Predict the open scans that the model in use has not predicted; none for validation.
 
-    Args:
-        campaign: The campaign.
-        device: Device to compute on.
-        progress: Callback with what is done and its share.
-
     Returns:
         How many were predicted, and sentences about those that cannot be.
 
     Raises:
-        PumitError: If there is no model yet, or the disk is full.
+        PumitError: If there is no model yet, another process is at work, or the disk is full.
     """
     model = model_in_use(campaign)
     if model is None:
         raise PumitError(
             "There is no model yet: accept some scans, then train (`pumit campaign train`)."
         )
-    step = progress or (lambda what, share: None)
+    with working_alone(campaign.folder, "predict"):
+        return _predict_open(campaign, model, device, progress or (lambda what, share: None))
+
+
+def _predict_open(
+    campaign: Campaign, model: CampaignModel, device: str, step: Progress
+) -> tuple[int, list[str]]:
     campaign.draw_validation()
     scans = campaign.scans_to_predict()
     answers = model.answerer(device) if scans else None
@@ -192,7 +183,7 @@ def predict_open(
 
 def _predict(campaign: Campaign, scan: ScanEntry, model: CampaignModel, answers: Answerer) -> None:
     volume = campaign.volume(scan)
-    masks, expected, signed = answer(answers, volume, campaign.classes)
+    masks, expected, label_map, signed = answer(answers, volume, campaign.classes)
     expected = {k: round(v * model.calibration.get(k, 1.0), 4) for k, v in expected.items()}
     found = segmentation_of(masks, volume, campaign.classes, signed)
     target = campaign.home(scan) / PREDICTION
@@ -203,7 +194,12 @@ def _predict(campaign: Campaign, scan: ScanEntry, model: CampaignModel, answers:
         write_seg_nrrd(found, target)
         lowest = min(expected.values(), default=0.0)
         word = next(text for least, text in WORDS if lowest >= least)
-    campaign.set_prediction(scan, number=model.number, word=word, expected=expected)
+    places = {}
+    if label_map.doubt is not None:
+        for name, mask in masks.items():
+            found_at = doubtful_places(mask, label_map.doubt, volume.spacing_mm)
+            places[name] = [volume.index_to_world(at).round(2).tolist() for at in found_at]
+    campaign.set_prediction(scan, number=model.number, word=word, expected=expected, places=places)
 
 
 def look_at_scans(
@@ -224,7 +220,6 @@ def look_at_scans(
         return 0
     from pumit.inference.interactive.scan_embedding import scan_embedding
     from pumit.inference.interactive.segmenter import load_segmenter
-    from pumit.training.data.thumbnail import write_thumbnail
 
     segmenter = load_segmenter("default", device)
     step = progress or (lambda what, share: None)
@@ -234,8 +229,7 @@ def look_at_scans(
         home = campaign.home(scan)
         try:
             volume = campaign.volume(scan)
-            if not (home / THUMBNAIL).exists():  # one with its labels, perhaps
-                write_thumbnail(home / THUMBNAIL, volume, None, ())
+            draw_thumbnail(campaign, scan, volume)
             values = scan_embedding(segmenter, volume)
         except VolumeError as error:
             campaign.set_word(scan, str(error))

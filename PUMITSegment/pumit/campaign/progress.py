@@ -11,6 +11,7 @@ from pumit.campaign.entry import ScanEntry
 FIRST_LABELLED = 4  # scans of the first training, unless there are fewer
 ROUGH_BELOW = 8  # labelled scans below which a figure is called rough
 SMALL_GAIN = 0.01
+_DOING = {"train": "Training", "predict": "Predicting"}
 
 ActionKind = Literal["add", "name", "open", "train", "predict", "check", "wait", "stop", "done"]
 
@@ -112,7 +113,7 @@ class CampaignState:
         scans: All scans.
         rounds: All rounds.
         unknown_names: Segment name that no class has, to scans with it.
-        is_training: Whether a training is running.
+        at_work: What a process does now: "train", "predict", or "".
         train_after: Accepted scans after which it is trained again.
         next_scan: Scan that would be opened next.
         has_first_model: Whether an installed model predicts before the first training.
@@ -121,7 +122,7 @@ class CampaignState:
     scans: Sequence[ScanEntry]
     rounds: Sequence[TrainingRound]
     unknown_names: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    is_training: bool = False
+    at_work: str = ""
     train_after: int = 3
     next_scan: ScanEntry | None = None
     has_first_model: bool = False
@@ -156,7 +157,7 @@ def remaining(scans: Sequence[ScanEntry]) -> list[ScanEntry]:
 def is_training_due(state: CampaignState) -> bool:
     """Whether enough was accepted since the last training."""
     ready = trainable(state.scans)
-    if state.is_training or not ready or state.unknown_names:
+    if state.at_work or not ready or state.unknown_names:
         return False
     begun = next((r for r in reversed(state.rounds) if r.state != "failed"), None)
     if begun is not None and begun.state == "training":
@@ -182,7 +183,7 @@ def next_action(state: CampaignState) -> NextAction:
         return NextAction("add", 0, "Add scans")
     if state.unknown_names:
         name, where = next(iter(state.unknown_names.items()))
-        return NextAction("name", len(where), f"Say what {name!r} is ({_scans(len(where))})")
+        return NextAction("name", len(where), f"Say what {name!r} is ({scan_count(len(where))})")
     chart = chart_of(scans, state.rounds)
     count = len(trainable(scans))
     if is_training_due(state) and not chart.can_stop:
@@ -191,13 +192,13 @@ def next_action(state: CampaignState) -> NextAction:
             return NextAction("train", count, "Continue the training")
         return NextAction("train", count, f"Train {again}on {count}")
     waiting = to_predict(scans, state.rounds, has_first_model=state.has_first_model)
-    if waiting and not state.is_training:
+    if waiting and not state.at_work:
         return NextAction("predict", len(waiting), f"Predict {len(waiting)}")
     if not left:
         return NextAction("done", len(scans), "All scans are done: export them")
     if state.next_scan is None:
-        if state.is_training:
-            return NextAction("wait", len(left), "Training")
+        if state.at_work:
+            return NextAction("wait", len(left), _DOING[state.at_work])
         return NextAction("wait", len(left), f"Others check the last {len(left)}")
     if chart.can_stop:
         sentence = f"You can stop ({len(left)} left to check)"
@@ -250,7 +251,8 @@ def _mean(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-def _scans(count: int) -> str:
+def scan_count(count: int) -> str:
+    """A number of scans in words."""
     return "1 scan" if count == 1 else f"{count} scans"
 
 

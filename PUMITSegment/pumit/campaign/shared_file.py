@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -27,6 +28,8 @@ WRITING_STALE_S = 30.0  # of one that is held while two small files are written
 PATIENCE_S = 45.0
 TRY_S = 0.05
 READ_TRIES = 5
+# Held by the process that trains or predicts; its name says which.
+WORK_LOCK, WORK_STALE_S = "training.lock", 20.0
 
 
 class LockTaken(PumitError):
@@ -64,13 +67,7 @@ def disk_time(folder: Path) -> float:
 def lock_holder(
     path: Path, *, now: float | None = None, stale_s: float = STALE_S
 ) -> LockHolder | None:
-    """Holder of a lock, also of one that has become stale; None where it is free.
-
-    Args:
-        path: File of the lock.
-        now: `disk_time` of its folder, where it is known.
-        stale_s: Silence after which it counts as free, seconds.
-    """
+    """Holder of a lock, also of one that has become stale; None where it is free."""
     try:
         changed = path.stat().st_mtime
         content = json.loads(path.read_text(encoding="utf-8") or "{}")
@@ -87,11 +84,6 @@ def lock_holder(
 
 class ShareLock:
     """A lock by a file, which computers that share the folder see.
-
-    Args:
-        path: File of the lock; its folder exists.
-        name: Name that others are told.
-        stale_s: Silence after which another may take it, seconds.
 
     Raises:
         LockTaken: If another holds it.
@@ -161,11 +153,7 @@ class ShareLock:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Hold a file for a block that reads and replaces it.
-
-    Raises:
-        PumitError: If another computer does not let go of it, or the folder cannot be written.
-    """
+    """Hold a file for a block that reads and replaces it."""
     until = time.monotonic() + PATIENCE_S
     lock_path = path.with_name(f"{path.name}.writing")
     while True:
@@ -183,6 +171,46 @@ def writing(path: Path) -> Iterator[None]:
         yield
 
 
+def at_work(folder: Path) -> str:
+    """What a process does with a campaign now, on whichever computer: "train", "predict", or ""."""
+    holder = lock_holder(folder / WORK_LOCK, stale_s=WORK_STALE_S)
+    return (holder.name or "train") if holder is not None and holder.is_alive else ""
+
+
+@contextmanager
+def working_alone(folder: Path, what: str) -> Iterator[None]:
+    """Hold a campaign's work for a block, and say all the while that it is held.
+
+    A process that was killed holds it for some more seconds, which are waited for.
+    """
+    until = time.monotonic() + 1.5 * WORK_STALE_S
+    while True:
+        try:
+            lock = ShareLock(folder / WORK_LOCK, name=what, stale_s=WORK_STALE_S)
+            break
+        except LockTaken:
+            if time.monotonic() > until:
+                doing = "predicted" if at_work(folder) == "predict" else "trained"
+                raise LockTaken(
+                    f"This campaign is {doing} already, here or on another computer; wait for it."
+                ) from None
+            time.sleep(1.0)
+    is_over = threading.Event()
+
+    def beat() -> None:
+        while not is_over.wait(WORK_STALE_S / 4):
+            lock.beat()
+
+    thread = threading.Thread(target=beat, name="campaign-work", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+        lock.release()
+
+
 def gone(path: Path, error: OSError) -> PumitError:
     """One line for a folder that cannot be reached."""
     if isinstance(error, (FileNotFoundError, NotADirectoryError)):
@@ -196,10 +224,6 @@ def gone(path: Path, error: OSError) -> PumitError:
 
 def read_shared(path: Path, what: str) -> dict[str, Any]:
     """Read JSON of this or an earlier format.
-
-    Args:
-        path: The file.
-        what: Name of it in a message.
 
     Raises:
         PumitError: If it is not there, damaged, or of a newer format.
@@ -233,11 +257,7 @@ def read_shared(path: Path, what: str) -> dict[str, Any]:
 
 
 def write_shared(path: Path, content: Mapping[str, Any]) -> None:
-    """Write JSON, whole or not at all, on the disk before the old one goes.
-
-    Raises:
-        ExportError: If it cannot be written.
-    """
+    """Write JSON, whole or not at all, on the disk before the old one goes."""
     with atomic_path(path, durable=True) as temporary:
         text = json.dumps({"format": FORMAT, **content}, indent=1, ensure_ascii=False)
         temporary.write_text(text, encoding="utf-8")

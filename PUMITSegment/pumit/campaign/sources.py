@@ -64,14 +64,7 @@ class FoundScans:
 
 
 def find_campaign_scans(paths: Sequence[Path]) -> FoundScans:
-    """Find scans, with labels where they have some; those without are no fault.
-
-    Args:
-        paths: Folders of any layout, trees of DICOM, data sets of nnU-Net and the Decathlon, files.
-
-    Raises:
-        PumitError: If a path does not exist.
-    """
+    """Find scans, with labels where they have some; those without are no fault."""
     found = FoundScans()
     for path in paths:
         if not path.exists():
@@ -184,10 +177,6 @@ def _once(scans: Iterable[FoundScan]) -> list[FoundScan]:
 def fingerprint(path: Path, series: str = "") -> tuple[str, int, str, str]:
     """Compute a fingerprint by which a scan is recognised in any folder, without reading all of it.
 
-    Args:
-        path: File, or folder with a DICOM series.
-        series: SeriesInstanceUID, where the folder holds several.
-
     Returns:
         Fingerprint, size of the file (0 of DICOM), series and patient as DICOM names them.
 
@@ -237,17 +226,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def find_again(roots: Sequence[Path], digest: str, *, size: int, series: str) -> Path | None:
-    """Look for a scan that was moved or renamed, by its content.
-
-    Args:
-        roots: Folders to look in.
-        digest: Its fingerprint.
-        size: Size of its file; 0 for DICOM, which has a series.
-        series: SeriesInstanceUID.
-
-    Returns:
-        Its file or folder; None where it is not there.
-    """
+    """Look for a scan that was moved or renamed, by its content."""
     for root in roots:
         if not size and series:
             with suppress(VolumeError):

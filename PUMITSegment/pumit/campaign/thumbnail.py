@@ -1,17 +1,15 @@
-"""A small picture of a scan, kept beside its state, for lists."""
+"""A small picture of a scan with its segments, kept beside its state, for lists."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pumit.campaign.campaign import THUMBNAIL, Campaign
+from pumit.campaign.campaign import Campaign
 from pumit.campaign.entry import ScanEntry
-from pumit.campaign.labels import CampaignClass
-from pumit.segmentation import Mask
+from pumit.campaign.labels import masks_of_files
 
 if TYPE_CHECKING:
     from pumit.volume import Volume
@@ -19,40 +17,40 @@ if TYPE_CHECKING:
 _PALETTE = ((0.9, 0.3, 0.25), (0.2, 0.6, 0.9), (0.95, 0.75, 0.2), (0.35, 0.75, 0.35))
 
 
+def thumbnail_due(campaign: Campaign, scan: ScanEntry) -> Path:
+    """File that the picture of a scan has as it is now; another one once its segments change."""
+    shown = campaign.shown(scan)
+    stamp = shown.stat().st_mtime_ns if shown is not None and shown.exists() else 0
+    return campaign.home(scan) / f"thumbnail-{stamp:x}.png"
+
+
 def thumbnail_of(campaign: Campaign, scan: ScanEntry) -> Path | None:
-    """The picture of a scan; None where there is none yet."""
-    path = campaign.home(scan) / THUMBNAIL
-    return path if path.is_file() else None
+    """The picture of a scan, perhaps of an earlier state; None where there is none yet."""
+    due = thumbnail_due(campaign, scan)
+    return due if due.is_file() else next(due.parent.glob("thumbnail-*.png"), None)
 
 
-def write_scan_thumbnail(
-    campaign: Campaign,
-    scan: ScanEntry,
-    volume: Volume,
-    masks: Mapping[str, Mask],
-    *,
-    classes: Sequence[CampaignClass] = (),
-) -> Path:
-    """Draw a scan with its segments; a picture that is there is replaced.
-
-    Args:
-        campaign: The campaign.
-        scan: The scan.
-        volume: Its voxels.
-        masks: Class to mask, bool (D, H, W).
-        classes: Classes, whose colours are taken.
+def draw_thumbnail(campaign: Campaign, scan: ScanEntry, volume: Volume | None = None) -> None:
+    """Draw a scan with its segments, if that was not done since they changed.
 
     Raises:
-        ExportError: If it cannot be written.
+        PumitError: If the scan cannot be read, or the picture not be written.
     """
     from pumit.training.data.thumbnail import write_thumbnail
 
+    due, shown = thumbnail_due(campaign, scan), campaign.shown(scan)
+    if due.is_file():
+        return
+    volume = volume or campaign.volume(scan)
+    classes, masks = campaign.classes[:255], {}
+    if shown is not None:
+        masks = masks_of_files([shown], volume, classes, keeps_others=True)
     labels = np.zeros(volume.shape, np.uint8)
-    colors = []
-    for number, one in enumerate(classes[:255], start=1):
-        colors.append(one.color_rgb or _PALETTE[(number - 1) % len(_PALETTE)])
+    for number, one in enumerate(classes, start=1):
         if one.name in masks:
             labels[masks[one.name]] = number
-    path = campaign.home(scan) / THUMBNAIL
-    write_thumbnail(path, volume, labels if labels.any() else None, colors)
-    return path
+    colors = [c.color_rgb or _PALETTE[i % len(_PALETTE)] for i, c in enumerate(classes)]
+    write_thumbnail(due, volume, labels if labels.any() else None, colors)
+    for earlier in due.parent.glob("thumbnail-*.png"):
+        if earlier != due:
+            earlier.unlink(missing_ok=True)

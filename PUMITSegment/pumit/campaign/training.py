@@ -6,24 +6,17 @@ import json
 import logging
 import os
 import sys
-import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pumit.campaign.campaign import (
-    CLICKS,
-    ROUNDS,
-    TRAINING_LOCK,
-    TRAINING_STALE_S,
-    Campaign,
-)
+from pumit.campaign.campaign import CLICKS, ROUNDS, Campaign
+from pumit.campaign.entry import ScanEntry
 from pumit.campaign.predicting import CampaignModel, judge, model_in_use
-from pumit.campaign.progress import TrainingRound, trainable, used_round
-from pumit.campaign.shared_file import LockTaken, ShareLock
+from pumit.campaign.progress import TrainingRound, scan_count, trainable, used_round
+from pumit.campaign.shared_file import working_alone
 from pumit.errors import PumitError
 from pumit.runs import read_status
 from pumit.system.atomic import atomic_path
@@ -67,53 +60,12 @@ def train_round(
     The new model is used if it is better than the one before on the validation scans. Where these
     are rough it is used unless it is clearly worse.
 
-    Args:
-        campaign: The campaign.
-        device: Device to compute on.
-        on_step: Callback with what is done.
-
-    Returns:
-        The round with its figures.
-
     Raises:
         PumitError: If too little is accepted, a scan cannot be used, or another process trains.
         RunStopped: If the training was stopped; the same call continues it.
     """
-    with _training_alone(campaign):
+    with working_alone(campaign.folder, "train"):
         return _trained(campaign, device, on_step or (lambda what: None))
-
-
-@contextmanager
-def _training_alone(campaign: Campaign) -> Iterator[None]:
-    """Hold the campaign's training for a block, and say all the while that it is held.
-
-    A process that was killed holds it for some more seconds, which are waited for.
-    """
-    until = time.monotonic() + 1.5 * TRAINING_STALE_S
-    while True:
-        try:
-            lock = ShareLock(campaign.folder / TRAINING_LOCK, stale_s=TRAINING_STALE_S)
-            break
-        except LockTaken:
-            if time.monotonic() > until:
-                raise LockTaken(
-                    "This campaign is trained already, here or on another computer; wait for it."
-                ) from None
-            time.sleep(1.0)
-    is_over = threading.Event()
-
-    def beat() -> None:
-        while not is_over.wait(TRAINING_STALE_S / 4):
-            lock.beat()
-
-    thread = threading.Thread(target=beat, name="campaign-training", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        is_over.set()
-        thread.join()
-        lock.release()
 
 
 def _trained(campaign: Campaign, device: str, say: Step) -> TrainingRound:
@@ -121,7 +73,7 @@ def _trained(campaign: Campaign, device: str, say: Step) -> TrainingRound:
     one = _begun(campaign)
     try:
         if one.dice is None:  # else it was interrupted while the clicks were refined
-            say(f"Round {one.number}: training on {_count(len(one.trained))}.")
+            say(f"Round {one.number}: training on {scan_count(len(one.trained))}.")
             checkpoint = _train(campaign, one, device)
             say("Judging it on the validation scans.")
             one = _judged(campaign, one, checkpoint, device)
@@ -161,8 +113,7 @@ def _begun(campaign: Campaign) -> TrainingRound:
                 f"Two patients at least must be labelled before a training; {len(patients)} "
                 f"{'is' if len(patients) == 1 else 'are'}. Accept more scans first."
             )
-        left_out = patients[number % len(patients)]
-        validated = [s.id for s in ready if s.patient == left_out]
+        validated = _left_out(ready, used_round(campaign.rounds))
     trained = [s.id for s in ready if s.id not in set(validated)]
     if not trained:
         raise PumitError("Nothing is accepted to train on; accept some scans first.")
@@ -176,6 +127,26 @@ def _begun(campaign: Campaign) -> TrainingRound:
     )
     campaign.save_round(one)
     return one
+
+
+def _left_out(ready: Sequence[ScanEntry], used: TrainingRound | None) -> list[str]:
+    """Scans of one patient to judge on, where none are kept.
+
+    Of patients that the model in use has not seen, so that the two can be compared, and among
+    these one whose labels tell all of the scan. It is learnt from in the next round.
+    """
+    seen = set(used.trained) if used is not None else set()
+    last = set(used.validated) if used is not None else set()
+
+    def cost(patient: str) -> tuple[int, int, int, str]:
+        own = [s for s in ready if s.patient == patient]
+        partial = sum(s.known != "all" or bool(s.drawn) for s in own)
+        return (
+            sum(s.id in seen for s in own), partial, sum(s.id in last for s in own), patient,
+        )  # fmt: skip
+
+    chosen = min({s.patient for s in ready}, key=cost)
+    return [s.id for s in ready if s.patient == chosen]
 
 
 def _train(campaign: Campaign, one: TrainingRound, device: str) -> Path:
@@ -352,11 +323,7 @@ def _seconds(campaign: Campaign, one: TrainingRound) -> float:
 
 
 def _sentence(one: TrainingRound) -> str:
-    on = f"on {_count(len(one.validated))}{' (rough)' if one.is_rough else ''}"
+    on = f"on {scan_count(len(one.validated))}{' (rough)' if one.is_rough else ''}"
     before = "" if one.dice_before is None else f", {one.dice_before:.2f} before"
     used = "taken into use" if one.is_used else "not better, so the model before stays"
     return f"Round {one.number}: Dice {one.dice:.2f} {on}{before}: {used}."
-
-
-def _count(count: int) -> str:
-    return "1 scan" if count == 1 else f"{count} scans"

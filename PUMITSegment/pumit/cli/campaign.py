@@ -243,20 +243,9 @@ def _accept(args: argparse.Namespace) -> None:
     _tell(args, made)
 
 
-def _undo(args: argparse.Namespace) -> None:
-    _tell(args, Campaign.open(args.folder).undo_accept(args.scan))
-
-
-def _later(args: argparse.Namespace) -> None:
-    _tell(args, Campaign.open(args.folder).later(args.scan))
-
-
-def _leave_out(args: argparse.Namespace) -> None:
-    _tell(args, Campaign.open(args.folder).leave_out(args.scan))
-
-
-def _take_in(args: argparse.Namespace) -> None:
-    _tell(args, Campaign.open(args.folder).take_in(args.scan))
+def _decide(args: argparse.Namespace) -> None:
+    name = {"undo": "undo_accept"}.get(args.action, args.action.replace("-", "_"))
+    _tell(args, getattr(Campaign.open(args.folder), name)(args.scan))
 
 
 def _tell(args: argparse.Namespace, scan: ScanEntry) -> None:
@@ -326,10 +315,7 @@ ACTIONS: dict[str, Callable[[argparse.Namespace], None]] = {
     "status": _status,
     "next": _next,
     "accept": _accept,
-    "undo": _undo,
-    "later": _later,
-    "leave-out": _leave_out,
-    "take-in": _take_in,
+    **dict.fromkeys(("undo", "later", "leave-out", "take-in"), _decide),
     "name": _name,
     "predict": _predict,
     "look": _look,

@@ -36,6 +36,8 @@ class CampaignView:
         settings: Its settings.
         training: Status of the training that is not judged yet; None for none.
         trainingFolder: Folder of that run, or None.
+        atWork: What a process does now, on whichever computer: "train", "predict", or "".
+        toPredict: Scans that wait for a prediction.
         failure: Why the last round failed; empty where it did not.
         unknownNames: Name of segments that no class has, to scans with it.
     """
@@ -50,6 +52,8 @@ class CampaignView:
     settings: CampaignSettings
     training: RunStatus | None
     trainingFolder: Path | None
+    atWork: str
+    toPredict: int
     failure: str
     unknownNames: Mapping[str, list[str]]
 
@@ -64,11 +68,7 @@ class CampaignView:
 
 
 def readCampaign(campaign: Campaign) -> CampaignView:
-    """Read a campaign; on a thread.
-
-    Raises:
-        PumitError: If its folder cannot be read.
-    """
+    """Read a campaign; on a thread."""
     scans = campaign.scans()
     settings, rounds = campaign.settings, campaign.rounds
     found = ((scan.id, thumbnail_of(campaign, scan)) for scan in scans)
@@ -84,6 +84,8 @@ def readCampaign(campaign: Campaign) -> CampaignView:
         settings,
         campaign.training(),
         campaign.training_folder(),
+        campaign.at_work,
+        len(campaign.scans_to_predict()),
         last.sentence if last is not None and last.state == "failed" else "",
         campaign.unknown_names(scans),
     )

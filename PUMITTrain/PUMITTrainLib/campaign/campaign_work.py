@@ -47,11 +47,6 @@ class NameQuestion:
 class CampaignWork:
     """State of the open campaign; everything returns at once, errors are said in the status.
 
-    Args:
-        parts: Collaborators of the module.
-        status: Status board of the panel.
-        onChanged: Callback after any change that a panel shows.
-
     Attributes:
         campaign: The campaign, or None.
         view: The campaign when it was last read, or None.
@@ -67,10 +62,10 @@ class CampaignWork:
         self._onChanged = onChanged
         self._reading: BackgroundJob | None = None
         self._drawing: BackgroundJob | None = None
-        self._undrawn: set[str] = set()
+        self._undrawn: set[Path] = set()
         self._problem = ""
-        # The process of this module: id, mark, and when it was started.
-        self._process: tuple[int, str | None, float] | None = None
+        # The process that this panel has started: its id, computer and mark.
+        self._process: tuple[int, str, str | None] | None = None
         self._timer = parts.makeTimer(self.refresh, False)
         self.campaign: Campaign | None = None
         self.view: CampaignView | None = None
@@ -218,11 +213,10 @@ class CampaignWork:
 
     @property
     def isRunning(self) -> bool:
-        """Whether a process that was started here is at work."""
+        """Whether a process trains or predicts: one of this panel, or another on any computer."""
         if self._process is None:
-            return False
-        pid, mark, _started = self._process
-        return is_process_alive(pid, socket.gethostname(), mark, time.time())
+            return self.view is not None and bool(self.view.atWork)
+        return is_process_alive(*self._process, time.time())
 
     @property
     def action(self) -> NextAction | None:
@@ -246,8 +240,8 @@ class CampaignWork:
             return _("Training: {what}").format(what=training.sentence), share
         if not self.isRunning:
             return "", None
-        if view.action.kind == "predict":
-            return _("Predicting: {count} left").format(count=view.action.count), None
+        if view.atWork == "predict" or view.action.kind == "predict":
+            return _("Predicting: {count} left").format(count=view.toPredict), None
         return _("Getting ready to train."), None
 
     def train(self) -> None:
@@ -318,7 +312,7 @@ class CampaignWork:
         except PumitError as error:
             self._status.problem(str(error))
             return
-        self._process = (pid, process_mark(pid), time.time())
+        self._process = (pid, socket.gethostname(), process_mark(pid))
         self.refresh()
         self._onChanged()
 

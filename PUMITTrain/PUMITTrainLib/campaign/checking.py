@@ -9,9 +9,9 @@ from typing import Any
 
 import slicer
 from pumit.campaign import Campaign, CampaignConflict, ScanEntry
-from pumit.campaign.labels import class_named, plain
+from pumit.campaign.labels import NO_CLASS, class_named, join_by_class, plain
 from pumit.errors import PumitError, VolumeError
-from pumit.segmentation import Algorithm, Mask, Segment, Segmentation
+from pumit.segmentation import Algorithm, Segment, Segmentation
 from PUMITSlicerLib.computing.background import BackgroundJob
 from PUMITSlicerLib.computing.settings import ComputeMode
 from PUMITSlicerLib.status import Activity, StatusBoard
@@ -62,12 +62,6 @@ class Checking:
 
     What is drawn is never lost: a scan leaves the scene when it is written, as accepted or as a
     draft. Reading and writing happen on threads; the next scan is read while one is checked.
-
-    Args:
-        parts: Collaborators of the module.
-        status: Status board of the panel.
-        work: The campaign.
-        onChanged: Callback after any change that a panel shows.
     """
 
     def __init__(
@@ -256,14 +250,18 @@ class Checking:
         except PumitError as error:
             self._problem(str(error))
             return
-        unknown = _unknown(current.campaign, masks)
+        campaign = current.campaign
+        unknown = _unknown(campaign, masks)
         if unknown:
             self._work.ask(unknown[0], 1, self.accept)
             words = _("{name!r} is no class of the campaign: say which it is.")
             self._problem(words.format(name=unknown[0]))
             self.goBack()
             return
-        if not _ofClasses(current.campaign, masks) and self._askedEmpty != self.currentID:
+        if (
+            not any(class_named(name, campaign.classes) for name, _mask in masks)
+            and self._askedEmpty != self.currentID
+        ):
             self._askedEmpty = self.currentID
             words = _(
                 "Nothing is drawn in {name}. If it holds none of the classes, press Accept again."
@@ -272,7 +270,7 @@ class Checking:
             return
         self._current = None
         clicks, seconds = current.scan.clicks, time.monotonic() - current.since
-        entry, campaign, who = current.loaded.entry, current.campaign, self._work.reviewer
+        entry, who = current.loaded.entry, self._work.reviewer
 
         def save() -> ScanEntry:
             made = campaign.accept(
@@ -532,15 +530,9 @@ class Checking:
 
 def _unknown(campaign: Campaign, masks: Masks) -> list[str]:
     """Names of segments that no class has."""
-    kept = _ofClasses(campaign, masks)
-    return [name for name, _mask in kept if class_named(name, campaign.classes) is None]
-
-
-def _ofClasses(campaign: Campaign, masks: Masks) -> Masks:
-    """Masks without those that are known to be of no class."""
-    ignored = set(map(plain, campaign.ignored_names))
-    classes = campaign.classes
-    return [m for m in masks if class_named(m[0], classes) or plain(m[0]) not in ignored]
+    passed = set(map(plain, (*campaign.ignored_names, *NO_CLASS)))
+    names = (name for name, _mask in masks if plain(name) not in passed)
+    return [name for name in names if class_named(name, campaign.classes) is None]
 
 
 def _keepDraft(checked: _Checked, masks: Masks | None) -> None:
@@ -551,18 +543,13 @@ def _keepDraft(checked: _Checked, masks: Masks | None) -> None:
 
 
 def _segmentation(checked: _Checked, masks: Masks) -> Segmentation | None:
-    """Masks by class, others by their own names; None where there is none.
-
-    Raises:
-        VolumeError: If they do not fit the scan as it was read.
-    """
-    volume, classes = checked.loaded.review.volume, checked.campaign.classes
-    joined: dict[str, Mask] = {}
-    for name, part in _ofClasses(checked.campaign, masks):
-        if part.shape != volume.shape:
-            raise VolumeError(_("The scan has changed since it was opened; open it again."))
-        known = class_named(name, classes)
-        key, mask = known.name if known is not None else name, part.whole()
-        joined[key] = joined[key] | mask if key in joined else mask
+    """Masks by class, others by their own names; None where there is none."""
+    volume, campaign = checked.loaded.review.volume, checked.campaign
+    if any(part.shape != volume.shape for _name, part in masks):
+        raise VolumeError(_("The scan has changed since it was opened; open it again."))
+    whole = ((name, 0, part.whole()) for name, part in masks)
+    joined = join_by_class(
+        whole, campaign.classes, ignored=campaign.ignored_names, keeps_others=True
+    )
     segments = tuple(Segment(name, mask) for name, mask in joined.items())
     return Segmentation(volume, segments, _DRAWN) if segments else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -10,14 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from pumit.campaign import Campaign, LockTaken, ScanEntry, ShareLock
-from pumit.campaign.labels import class_named, plain
-from pumit.campaign.thumbnail import thumbnail_of, write_scan_thumbnail
+from pumit.campaign.labels import masks_of_files
+from pumit.campaign.thumbnail import draw_thumbnail, thumbnail_due
 from pumit.errors import PumitError
-from pumit.segmentation import Mask
 from pumit.volume import Volume
 from PUMITSlicerLib.review import ReviewScan, ReviewSegment
-
-logger = logging.getLogger(__name__)
 
 # What PUMIT Segment does with a scan before it is in the scene.
 Prepare = Callable[[ReviewScan], Any]
@@ -57,20 +53,24 @@ class TakenScan:
 def readScan(campaign: Campaign, entry: ScanEntry, volume: Volume | None = None) -> ReviewScan:
     """Read a scan, and the draft, label or prediction that one begins with.
 
-    Args:
-        campaign: The campaign.
-        entry: The scan.
-        volume: Its voxels, where they were read already.
-
     Raises:
         PumitError: If it cannot be found or read, or what is drawn does not fit it.
     """
     files = campaign.files(entry)
     volume = volume or campaign.volume(entry)
-    masks = _masks(campaign, files.shown, volume) if files.shown is not None else {}
+    masks = {}
+    if files.shown is not None:
+        masks = masks_of_files(
+            *([files.shown], volume, campaign.classes),
+            ignored=campaign.ignored_names,
+            keeps_others=True,
+        )
     isPredicted = files.shown is not None and files.shown == files.prediction
     segments = [
-        ReviewSegment(c.name, masks.pop(c.name, None), c.terminology, c.color_rgb, isPredicted)
+        ReviewSegment(
+            *(c.name, masks.pop(c.name, None), c.terminology, c.color_rgb, isPredicted),
+            tuple(map(tuple, entry.places.get(c.name, ()))) if isPredicted else (),
+        )
         for c in campaign.classes
     ]
     segments += [ReviewSegment(name, mask) for name, mask in masks.items()]
@@ -127,40 +127,23 @@ def takeScan(
 
 
 def nextScan(campaign: Campaign, skipped: Mapping[str, str], prepare: Prepare) -> LoadedScan | None:
-    """Read the scan that will come next; None where there is none.
-
-    Raises:
-        PumitError: If it cannot be read.
-    """
+    """Read the scan that will come next; None where there is none."""
     entry = _nextOf(campaign, None, set(skipped))
     return _loaded(campaign, entry, None, prepare) if entry is not None else None
 
 
-def drawThumbnail(campaign: Campaign, failed: set[str]) -> bool:
-    """Draw one picture that is missing; False where none is.
-
-    Args:
-        campaign: The campaign.
-        failed: Scans that cannot be drawn; others are added here.
-    """
+def drawThumbnail(campaign: Campaign, failed: set[Path]) -> bool:
+    """Draw one picture that is missing or not as the scan is now; False where none is."""
     for scan in campaign.scans():
-        if scan.id in failed or thumbnail_of(campaign, scan) is not None:
+        due = thumbnail_due(campaign, scan)
+        if due in failed or due.is_file():
             continue
-        failed.add(scan.id)
-        with suppress(PumitError):
-            _keepThumbnail(campaign, scan, readScan(campaign, scan))
-            failed.discard(scan.id)
+        failed.add(due)
+        with suppress(PumitError, OSError):
+            draw_thumbnail(campaign, scan)
+            failed.discard(due)
         return True
     return False
-
-
-def _keepThumbnail(campaign: Campaign, entry: ScanEntry, review: ReviewScan) -> None:
-    """Draw the picture of a scan that was read; a folder that takes none has none."""
-    masks = {s.name: s.mask for s in review.segments if s.mask is not None}
-    try:
-        write_scan_thumbnail(campaign, entry, review.volume, masks, classes=campaign.classes)
-    except (PumitError, OSError) as error:
-        logger.info("No picture of a scan: %s", type(error).__name__)
 
 
 def _nextOf(campaign: Campaign, ahead: LoadedScan | None, tried: set[str]) -> ScanEntry | None:
@@ -182,25 +165,3 @@ def _loaded(
     volume = ahead.review.volume if ahead is not None and isAhead else None
     review = readScan(campaign, entry, volume)
     return LoadedScan(entry, review, prepare(review))
-
-
-def _masks(campaign: Campaign, path: Path, volume: Volume) -> dict[str, Mask]:
-    """Masks of a label file by class; of other segments by their own names."""
-    from pumit.io.labels.label_source import read_all_labels
-
-    classes, ignored = campaign.classes, set(map(plain, campaign.ignored_names))
-    file = read_all_labels([path], volume)
-    masks: dict[str, Mask] = {}
-    for segment in file.segments:
-        known = (
-            class_named(segment.name, classes)
-            if segment.name
-            else next((c for c in classes if c.value == segment.value), None)
-        )
-        if known is None and plain(segment.name) in ignored:
-            continue
-        name = known.name if known is not None else segment.name or str(segment.value)
-        mask = file.mask(segment)
-        if mask.any():
-            masks[name] = masks[name] | mask if name in masks else mask
-    return masks

@@ -12,7 +12,12 @@ import numpy as np
 import pytest
 from found_structures import found
 from panel_scene import Panel
+from pumit.campaign import Campaign
+from pumit.campaign.labels import masks_of_files
+from pumit.export.volume_file import write_volume_file
+from pumit.volume import Volume
 from scripted_worker import SHAPE
+from train_module import TrainModule
 
 SEQUENCES = int(os.environ.get("PUMIT_SEQUENCES", "40"))
 STEPS = 30
@@ -21,9 +26,13 @@ VIEWS = ("Red", "Yellow", "Green")
 OPACITIES = (0.0, 0.01, 0.5, 1.0)
 # What DICOM states of the two: two patients, nothing, placeholders, or nothing of one of them.
 IDENTITIES = (("P-7710", "P-7711"), ("", ""), ("Anonymous", "Anonymous"), ("P-7710", ""))
-FRAME = "1.2.840.99.1.2.3"
+FRAME_KEY, FRAME = "DICOM.FrameOfReferenceUID", "1.2.840.99.1.2.3"
 # What may bring a scan back into the views, and go on with what was asked before.
-SHOWING = ("choose", "load", "show", "lay over", "answer a question", "save and reopen")
+SHOWING = (
+    *("choose", "load", "show", "lay over", "answer a question", "save and reopen"),
+    *("open a scan", "decide", "undo a decision"),
+)
+DECIDED = ("accepted", "later", "left_out")
 # What Slicer's libraries log where a script's point is taken back while it is added, and where the
 # stand-in of the hierarchy's plugins lists a node that is not saved, such as an unfinished prompt.
 HARMLESS = re.compile("GetNthControlPointPositionStatus|ResolveUnresolvedItems|DataNodeCache")
@@ -37,20 +46,26 @@ class Walk(Panel):
     be in a segmentation of the other unseen.
     """
 
-    def __init__(self, loadModule: Any, sliceView: Any, folder: Path) -> None:
+    def __init__(self, loadModule: Any, sliceView: Any, folder: Path, monkeypatch: Any) -> None:
         super().__init__(loadModule)
+        self.gui.exit()
+        self.train = TrainModule(folder / "runs", loadModule, monkeypatch)
+        self.train.gui.exit()
+        self.gui.enter()
         self.logic.permission.confirm = lambda question: False
         self.views = {name: sliceView(name, "Axial") for name in VIEWS}
         self.folder = folder
         self.random = np.random.default_rng(0)
         self.done: list[str] = []
-        self.written = 0
+        self.written = self.decided = 0
 
     def begin(self, seed: int) -> None:
         import slicer
 
         slicer.mrmlScene.Clear()
-        self.process()
+        self.settle()
+        self.isCampaign = seed % 2 == 1
+        self.makeCampaign(self.folder / f"campaign{seed}")
         self.random = np.random.default_rng(seed)
         self.identities = IDENTITIES[seed % len(IDENTITIES)]
         self.done = [f"identities {self.identities}"]
@@ -72,6 +87,14 @@ class Walk(Panel):
             "answer": (5, self.answer),
             "another segmentation": (0.5, self.anotherSegmentation),
             "save and reopen": (0.25, self.saveAndReopen),
+            **(self.campaignActions() if self.isCampaign else {}),
+        }
+
+    def campaignActions(self) -> dict[str, tuple[float, Callable[[], None]]]:
+        return {
+            "open a scan": (3, self.openScan),
+            "decide": (6, lambda: self.pressInCampaign(*DECISIONS)),
+            "undo a decision": (1, lambda: self.pressInCampaign("undoButton")),
         }
 
     def step(self) -> None:
@@ -81,6 +104,7 @@ class Walk(Panel):
         name = str(self.random.choice(names, p=weights / weights.sum()))
         self.done.append(name)
         before, seen = self.voxels(), {each for view in VIEWS for each in self.seenIn(view)}
+        decided, checked = self.decisions(), self.train.logic.checking.currentID
         self.here: set[str] | None = None  # what the view shows in which the step is done
         actions[name][1]()
         self.process()
@@ -90,6 +114,13 @@ class Walk(Panel):
             isKept = before.get(patient, {}) == after.get(patient, {})
             assert isKept or name in SHOWING or patient in seen, f"{patient} is in no view"
             assert isKept or self.here is None or patient in self.here, f"{patient} is not there"
+        for key, patient in self.decisions().items():
+            if key not in decided:
+                self.decided += 1
+                assert key == checked, f"{patient} was decided on, and is not checked"
+                assert name in ("decide", "answer a question"), f"{patient} was decided on"
+                isShown = patient in seen or name == "answer a question"
+                assert isShown, f"{patient} was decided on, and is in no view"
         if name == "save and reopen":
             assert before == after
 
@@ -99,7 +130,7 @@ class Walk(Panel):
         import slicer
 
         nodes = slicer.util.getNodesByClass("vtkMRMLScalarVolumeNode")
-        return [node for node in nodes if node.GetName() in NAMES]
+        return [node for node in nodes if patientOf(node) in NAMES]
 
     def someScan(self) -> Any:
         scans = self.scans()
@@ -115,7 +146,7 @@ class Walk(Panel):
         """Add the next patient as Slicer does: it becomes active, and all views show it."""
         import slicer
 
-        number = len(self.scans())
+        number = sum(node.GetAttribute(FRAME_KEY) == FRAME for node in self.scans())
         if number == len(NAMES):
             return
         values = np.random.default_rng(number).normal(100 + 900 * number, 20, SHAPE)
@@ -123,7 +154,7 @@ class Walk(Panel):
         node.SetName(NAMES[number])
         # Not by the hierarchy: the stand-in of its plugins cannot read patients from a file.
         node.SetAttribute("DICOM.PatientID", self.identities[number])
-        node.SetAttribute("DICOM.FrameOfReferenceUID", FRAME)
+        node.SetAttribute(FRAME_KEY, FRAME)
         application = slicer.app.applicationLogic()
         application.GetSelectionNode().SetActiveVolumeID(node.GetID())
         application.PropagateVolumeSelection()
@@ -174,7 +205,7 @@ class Walk(Panel):
 
     def find(self) -> None:
         if self.logic.volumeNode is not None:
-            self.logic.addFound(found(self.maskOf(self.logic.volumeNode.GetName())))
+            self.logic.addFound(found(self.maskOf(patientOf(self.logic.volumeNode))))
 
     def answer(self, mask: Any = None) -> None:
         if self.worker.requests and not self.worker.requests[-1].isOver:
@@ -199,6 +230,49 @@ class Walk(Panel):
         self.process()
         slicer.util.loadScene(path)
 
+    # In the campaign
+
+    def makeCampaign(self, folder: Path) -> None:
+        """A campaign of both patients, who are not in the scene for that."""
+        for number, name in enumerate(NAMES):
+            values = np.random.default_rng(number).normal(100 + 900 * number, 20, SHAPE)
+            path = folder / "lab" / f"{name}.nii.gz"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            volume = Volume(values.astype(np.int16), (2.0, 1.0, 1.0))
+            write_volume_file(volume.array, volume, path)
+        self.campaign = Campaign.create(folder / "made", [folder / "lab"], ["liver"])
+        self.train.logic.campaign.open(self.campaign.folder)
+        self.settle()
+
+    def openScan(self) -> None:
+        self.train.logic.checking.openNext()
+        self.settle()
+
+    def pressInCampaign(self, *names: str) -> None:
+        button = getattr(self.panel.reviewRow, str(self.random.choice(names)))
+        if button.isVisible() and button.enabled:
+            self.done[-1] += f" ({button.text})"
+            self.press(button)
+            self.settle()
+
+    def settle(self) -> None:
+        for _ in range(3):
+            self.train.settle()
+            assert self.logic.background.drain(20)
+            self.process()
+
+    def decisions(self) -> dict[str, str]:
+        """Scans that are decided on, and their patients; labels hold voxels of no other."""
+        found = {s.id: s for s in self.campaign.scans() if s.stored_state in DECIDED}
+        for scan in found.values():
+            for path in self.campaign.label_paths(scan):
+                masks = masks_of_files(
+                    [path], self.campaign.volume(scan), self.campaign.classes, keeps_others=True
+                )
+                others = [m[1 - NAMES.index(scan.name) :: 2] for m in masks.values()]
+                assert not any(o.any() for o in others), f"{scan.name} has another's label"
+        return {key: scan.name for key, scan in found.items()}
+
     # What holds
 
     def maskOf(self, name: str) -> np.ndarray:
@@ -216,9 +290,9 @@ class Walk(Panel):
         ids = (layers.GetBackgroundVolumeID(), layers.GetForegroundVolumeID())
         below, above = (slicer.mrmlScene.GetNodeByID(each) if each else None for each in ids)
         opacity = layers.GetForegroundOpacity()
-        seen = {above.GetName()} if above is not None and opacity > 0.1 else set()
+        seen = {patientOf(above)} if above is not None and opacity > 0.1 else set()
         if below is not None and (above is None or opacity < 0.9):
-            seen.add(below.GetName())
+            seen.add(patientOf(below))
         return seen
 
     def voxels(self) -> Voxels:
@@ -231,7 +305,7 @@ class Walk(Panel):
             scan = scanOf(node)
             if node.GetHideFromEditors() or scan is None:
                 continue
-            name = scan.GetName()
+            name = patientOf(scan)
             for segmentID in node.GetSegmentation().GetSegmentIDs():
                 array = slicer.util.arrayFromSegmentBinaryLabelmap(node, segmentID, scan)
                 if array is None or not array.any():
@@ -242,7 +316,13 @@ class Walk(Panel):
         return held
 
 
+def patientOf(node: Any) -> str:
+    """Whose scan a node is; a second node of one name has a number."""
+    return str(node.GetName()).partition("_")[0]
+
+
 CHOICES = ("firstChoiceButton", "secondChoiceButton")
+DECISIONS = ("acceptButton", "laterButton", "leaveOutButton")
 BUTTONS = (
     *("undoButton", "redoButton", "resetSegmentButton", "updateButton", "newSegmentButton"),
     *("removeSegmentButton", "negativeButton"),
@@ -250,9 +330,12 @@ BUTTONS = (
 
 
 @pytest.fixture
-def walk(loadModule: Any, sliceView: Any, tmp_path: Path) -> Iterator[Walk]:
-    made = Walk(loadModule, sliceView, tmp_path)
+def walk(
+    loadModule: Any, mainWindow: Any, sliceView: Any, tmp_path: Path, monkeypatch: Any
+) -> Iterator[Walk]:
+    made = Walk(loadModule, sliceView, tmp_path, monkeypatch)
     yield made
+    made.train.close()
     made.close()
 
 
@@ -269,6 +352,10 @@ def test_no_sequence_changes_a_voxel_of_the_patient_that_is_not_shown(
                 error.add_note(f"sequence {seed}: " + "\n".join(walk.done))
                 raise
             steps += 1
-    print(f"{SEQUENCES} sequences, {steps} steps, {walk.written} of them wrote voxels")
+    print(
+        f"{SEQUENCES} sequences, {steps} steps, {walk.written} of them wrote voxels, "
+        f"{walk.decided} decided on a scan of the campaign"
+    )
     assert walk.written > SEQUENCES
+    assert walk.decided > SEQUENCES / 4
     failures.found[:] = [text for text in failures.found if not HARMLESS.search(text)]

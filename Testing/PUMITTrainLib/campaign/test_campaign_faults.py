@@ -386,3 +386,68 @@ def test_a_campaign_of_slicers_dicom_database_writes_dicom_seg(
     assert written.Modality == "SEG"
     assert [item.SegmentLabel for item in written.SegmentSequence] == ["outer"]
     assert written.ContentCreatorName == "Ada"
+
+
+def test_predictions_that_are_being_made_are_seen_after_a_restart(
+    modules: CampaignModules, tmp_path: Path
+) -> None:
+    from pumit.campaign.shared_file import working_alone
+
+    modules.create(makeLab(tmp_path / "lab", 6, labelled=range(4)))
+    train(modules.campaign)
+    modules.look()
+    assert modules.ui.campaignActionButton.text == "Predict 2"
+    with working_alone(modules.folder, "predict"):  # by the process that outlived Slicer
+        modules.reopen()
+        modules.look()
+        assert modules.ui.campaignTrainingLabel.text == "Predicting: 2 left"
+        assert modules.ui.campaignActionButton.text == "Open the next scan"
+        modules.logic.campaign.predict()
+        assert not modules.training.launched
+    modules.look()
+    assert modules.ui.campaignActionButton.text == "Predict 2"
+
+
+def test_the_picture_in_the_list_follows_what_is_accepted(opened: CampaignModules) -> None:
+    key = opened.logic.checking.currentID
+    for _ in range(8):
+        opened.look()
+    before = opened.logic.campaign.view.thumbnails[key]
+    opened.draw()
+    opened.key("A")
+    for _ in range(8):
+        opened.look()
+    after = opened.logic.campaign.view.thumbnails[key]
+    assert after != before
+    assert after.is_file()
+
+
+def test_what_is_unknown_is_accepted_without_a_question(opened: CampaignModules) -> None:
+    opened.draw()
+    logic = opened.segment.logic
+    segment = logic.segmentationNode.GetSegmentation().GetSegment(logic.segmentID)
+    segment.SetName("ignore")
+    opened.key("A")
+    assert opened.campaign.scan("scan00").stored_state == "accepted"
+
+
+def test_check_here_leads_through_a_prediction_without_clicks(
+    modules: CampaignModules, tmp_path: Path
+) -> None:
+    """It said that a prompt has to be added first, or asked the clicks' model, which knows less."""
+    modules.create(makeLab(tmp_path / "lab", 6, labelled=range(4)))
+    train(modules.campaign)
+    predict(modules.campaign)
+    modules.look()
+    modules.logic.checking.openNext()
+    modules.look()
+    logic = modules.segment.logic
+    row, mark = modules.segment.panel.reviewRow, logic.checkHere.mark
+    for number, ras in ((1, (-5, -8, 9)), (2, (-11, -8, 7)), (1, (-5, -8, 9))):
+        modules.segment.press(row.placesButton)
+        assert f"doubtful place {number} of 2" in modules.segment.status
+        assert tuple(mark.node.GetNthControlPointPositionWorld(0)) == ras
+    assert not modules.segment.worker.requests
+    modules.draw(["outer"])
+    assert mark.node is None
+    assert logic.reviewing.places(logic.segmentID) == ()

@@ -16,7 +16,7 @@ from typing import Any
 
 from Qt import QtCore, QtWidgets
 
-from harness.binding.none_references import keepNone
+from harness.binding.constant_references import keepConstants
 
 QT_MODULES = ("QtCore", "QtGui", "QtWidgets", "QtNetwork", "QtUiTools", "QtTest", "QtSvg")
 # Set while a .ui file is loaded: PySide6 then sets children as attributes of the root.
@@ -76,7 +76,7 @@ def install() -> None:
     """Patch PySide6, once."""
     if "className" in vars(QtCore.QObject):
         return
-    keepNone()
+    keepConstants()
     chained = []
     for kind in _classes():
         # Each class carries its own slot; and some their own lookup, which comes first.

@@ -8,12 +8,16 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
-from pumit.campaign import Campaign, CampaignConflict, LockTaken
+from pumit.campaign import Campaign, CampaignConflict, CampaignSettings, LockTaken
 from pumit.campaign.progress import TrainingRound
 from pumit.errors import PumitError
+from pumit.export.seg_nrrd import write_seg_nrrd
 from pumit.io.labels.label_file import named_segments, read_label_file
+from pumit.segmentation import Segment
 
 Make = Callable[..., Campaign]
 
@@ -89,7 +93,7 @@ def test_acceptance_can_be_undone_and_the_label_comes_back_as_a_draft(
     undone = campaign.undo_accept(scan)
     assert undone.state == "open"
     files = campaign.files(undone)
-    assert files.label is None
+    assert not campaign.label_paths(scan)
     assert files.shown is not None
     assert files.shown.name == "draft.seg.nrrd"
     assert list((campaign.home(scan) / "previous").iterdir())
@@ -376,3 +380,39 @@ def test_renamed_class_keeps_its_labels(make_campaign: Make) -> None:
     assert campaign.classes[0].other_names == ("outer",)
     with pytest.raises(PumitError, match="labels perhaps"):
         campaign.change_classes(["anterior"])
+
+
+@pytest.mark.parametrize("kind", ["file", "segments"])
+def test_label_that_says_what_is_unknown_is_accepted_with_it(
+    make_campaign: Make, truth_of: Callable, tmp_path: Path, kind: str
+) -> None:
+    campaign = make_campaign(2)
+    scan = campaign.scans()[0]
+    truth = truth_of(scan)
+    unknown = np.zeros(truth.volume.shape, bool)
+    unknown[:3] = True
+    label: Any = replace(truth, segments=(*truth.segments, Segment("Ignore", unknown)))
+    if kind == "file":
+        write_seg_nrrd(label, tmp_path / "drawn.seg.nrrd")
+        label = tmp_path / "drawn.seg.nrrd"
+    home = campaign.home(scan)
+    write_seg_nrrd(truth, home / "prediction.seg.nrrd")
+    made = campaign.accept(scan, label)
+    assert made.agreement == 1.0
+    file = read_label_file(home / "label.seg.nrrd")
+    (kept,) = [file.mask(s) for s in file.segments if s.name == "ignore"]
+    assert np.array_equal(kept, unknown)
+
+
+def test_copy_beside_a_scan_goes_when_its_acceptance_is_undone(
+    make_campaign: Make, truth_of: Callable
+) -> None:
+    campaign = make_campaign(2, settings=CampaignSettings(copies_beside=True))
+    for number, scan in enumerate(campaign.scans()):
+        before = set(scan.path.parent.iterdir())
+        campaign.accept(scan, truth_of(scan))
+        (copy,) = set(scan.path.parent.iterdir()) - before
+        if number:  # a person has changed it since
+            copy.write_bytes(b"changed")
+        campaign.undo_accept(scan.id)
+        assert copy.exists() == bool(number)

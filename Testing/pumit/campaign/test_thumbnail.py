@@ -3,27 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from PIL import Image
 from pumit.campaign import Campaign
-from pumit.campaign.thumbnail import thumbnail_of, write_scan_thumbnail
+from pumit.campaign.thumbnail import draw_thumbnail, thumbnail_due, thumbnail_of
 
 
-def test_thumbnail_shows_the_segments_in_the_colours_of_their_classes(
+def test_thumbnail_shows_the_segments_as_they_are_now(
     make_campaign: Callable[..., Campaign], truth_of: Callable
 ) -> None:
     rows = [{"name": "outer", "color_rgb": [1, 0, 0]}, {"name": "inner", "color_rgb": [0, 0, 1]}]
     campaign = make_campaign(2, classes=rows)
     scan = campaign.scans()[0]
     assert thumbnail_of(campaign, scan) is None
+    draw_thumbnail(campaign, scan)
+    grey = thumbnail_of(campaign, scan)
+    assert grey is not None
+    assert not colors(grey)
     truth = truth_of(scan)
-    masks = {segment.name: segment.mask for segment in truth.segments}
-    path = write_scan_thumbnail(campaign, scan, truth.volume, masks, classes=campaign.classes)
-    assert thumbnail_of(campaign, scan) == path
-    red, green, blue = np.moveaxis(np.asarray(Image.open(path), dtype=int), -1, 0)
-    assert (red > green + 50).any()
-    assert (blue > green + 50).any()
-    write_scan_thumbnail(campaign, scan, truth.volume, {})
-    grey = np.asarray(Image.open(path))
-    assert (grey[..., 0] == grey[..., 2]).all()
+    campaign.save_draft(scan, replace(truth, segments=truth.segments[:1]))
+    assert thumbnail_of(campaign, scan) == grey  # until the next is drawn
+    assert thumbnail_due(campaign, scan) != grey
+    draw_thumbnail(campaign, scan)
+    red = thumbnail_of(campaign, scan)
+    assert red is not None
+    assert colors(red) == {"red"}
+    scan = campaign.accept(scan, truth)
+    draw_thumbnail(campaign, scan)
+    both = thumbnail_of(campaign, scan)
+    assert both is not None
+    assert colors(both) == {"red", "blue"}
+    assert list(both.parent.glob("*.png")) == [both]
+
+
+def colors(path) -> set[str]:
+    red, green, blue = np.moveaxis(np.asarray(Image.open(path).convert("RGB"), dtype=int), -1, 0)
+    return {n for n, c in (("red", red), ("blue", blue)) if (c > green + 50).any()}

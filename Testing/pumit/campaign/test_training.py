@@ -14,6 +14,7 @@ import pytest
 import yaml
 from pumit.campaign import Campaign, CampaignSettings, LockTaken, ShareLock, TrainingRound
 from pumit.campaign.predicting import CampaignModel, look_at_scans, predict_open
+from pumit.campaign.thumbnail import thumbnail_due
 from pumit.campaign.training import train_round
 from pumit.errors import TrainingError, VolumeError
 from pumit.io.labels.label_file import named_segments
@@ -149,14 +150,47 @@ def test_second_computer_does_not_train_at_once(
 ) -> None:
     campaign = make_campaign(6, 4, settings=SETTINGS)
     with ShareLock(campaign.folder / "training.lock"):
-        assert campaign.is_training
+        assert campaign.at_work == "train"
         assert campaign.next_action().sentence == "Open the next scan"
-        monkeypatch.setattr("pumit.campaign.training.time.sleep", lambda seconds: None)
+        monkeypatch.setattr("pumit.campaign.shared_file.time.sleep", lambda seconds: None)
         ticks = iter(range(0, 10**6, 7))
-        monkeypatch.setattr("pumit.campaign.training.time.monotonic", lambda: next(ticks))
+        monkeypatch.setattr("pumit.campaign.shared_file.time.monotonic", lambda: next(ticks))
         with pytest.raises(LockTaken, match="is trained already"):
             train_round(campaign)
     assert not campaign.rounds
+
+
+def test_predicting_is_seen_by_others_and_done_once(
+    make_campaign: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    campaign = make_campaign(6, 2, settings=CampaignSettings(first_model="known"))
+    seen: list[tuple[str, str]] = []
+
+    def predict(*_: Any) -> None:
+        other = Campaign.open(campaign.folder)
+        seen.append((other.at_work, other.next_action().kind))
+
+    monkeypatch.setattr(CampaignModel, "answerer", lambda self, device: predict)
+    monkeypatch.setattr("pumit.campaign.predicting._predict", predict)
+    assert campaign.next_action().kind == "predict"
+    assert predict_open(campaign)[0] == 4
+    assert seen == [("predict", "open")] * 4
+    assert campaign.at_work == ""
+
+
+def test_rough_figures_compare_both_models_on_a_patient_that_neither_has_seen(
+    make_campaign: Callable, truth_of: Callable, fake_run: dict[str, Any]
+) -> None:
+    campaign = make_campaign(7, 3, settings=SETTINGS)
+    fake_run["dice"] = {1: 0.8, 2: 0.9}
+    first = train_round(campaign)
+    partial, whole = (s for s in campaign.scans() if s.state == "open" and s.name > "scan04")
+    campaign.accept(partial, truth_of(partial), drawn=["outer"])
+    campaign.accept(whole, truth_of(whole))
+    second = train_round(campaign)
+    assert second.validated == (whole.id,)
+    assert set(first.validated) <= set(second.trained)
+    assert (second.dice_before, second.dice) == (0.8, 0.9)
 
 
 def test_scan_that_cannot_be_predicted_is_said_once(
@@ -212,7 +246,7 @@ def test_a_round_and_its_predictions(make_campaign: Callable, tiny_plan: None) -
             assert all(s.name in ("outer", "inner") for s in named_segments(prediction))
     assert not campaign.scans_to_predict()
     assert look_at_scans(campaign, device="cpu") == 12
-    assert all((campaign.home(s) / "thumbnail.png").is_file() for s in campaign.scans())
+    assert all(thumbnail_due(campaign, s).is_file() for s in campaign.scans())
     assert campaign.next_scan("uncertain") is not None
 
 
@@ -248,7 +282,7 @@ def test_killed_training_is_continued_where_it_was_saved(
         process.kill()
         process.wait()
     until = time.monotonic() + 60
-    while campaign.is_training and time.monotonic() < until:
+    while campaign.at_work and time.monotonic() < until:
         time.sleep(0.5)
     assert campaign.next_action().sentence == "Continue the training"
     # 3. Continued, and ended soon after.

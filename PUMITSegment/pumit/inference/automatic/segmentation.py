@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast, get_args
 
@@ -161,6 +161,7 @@ class AutomaticSegmenter:
         roi_corners_lps: Sequence[Sequence[float]] | None = None,
         overlap: float = 0.75,
         averages_flips: bool = False,
+        tells_doubt: bool = False,
         cancelled: Callable[[], bool] | None = None,
         progress: Callable[[float], None] | None = None,
     ) -> LabelMap:
@@ -172,6 +173,7 @@ class AutomaticSegmenter:
                 stays background. Intensities are measured on the whole volume all the same.
             overlap: Part that neighbouring windows share.
             averages_flips: Whether eight reflections are averaged: slower, a little better.
+            tells_doubt: Whether to tell how far other classes than the labels are probable.
             progress: Callback for the finished share, 0 to 1.
 
         Returns:
@@ -227,16 +229,21 @@ class AutomaticSegmenter:
         # 3. Labels of their mean, back on the volume's grid.
         label = _region_plane if self.has_regions else _label_plane
         sums = _OverlapSums(len(self.classes))
+        doubt = np.zeros(volume.shape, dtype=np.uint8) if tells_doubt else None
+        doubt_target = None if doubt is None else axes.apply(doubt)[box]
         for planes in zip(*answers, strict=True):
             shares = torch.stack([plane for _, plane in planes]).mean(0)
             target[planes[0][0]] = label(shares, sums)
+            if doubt_target is not None:
+                doubt_target[planes[0][0]] = _doubt_plane(shares, self.has_regions)
         # 4. The region alone; of classes that are one piece, the largest.
         if region is not None:
             _keep_only(found, region)
         if self.has_regions:
-            return LabelMap.of_regions(found, self.classes, sums.expected_dice())
+            made = LabelMap.of_regions(found, self.classes, sums.expected_dice())
+            return replace(made, doubt=doubt)
         keep_largest(found, self.single_piece)
-        return LabelMap(found, self.classes, expected_dice=sums.expected_dice())
+        return LabelMap(found, self.classes, expected_dice=sums.expected_dice(), doubt=doubt)
 
     def _shares(
         self,
@@ -361,6 +368,13 @@ def _region_plane(shares: Tensor, sums: _OverlapSums) -> npt.NDArray[Any]:
     for number, mask in enumerate(inside):
         bits[mask] |= bits.dtype.type(1 << number)
     return bits
+
+
+def _doubt_plane(shares: Tensor, has_regions: bool) -> npt.NDArray[np.uint8]:
+    """Probability that a pixel's label is wrong, 0 to 255, from probabilities (K, H, W)."""
+    wrong = torch.minimum(shares, 1 - shares).amax(0) if has_regions else 1 - shares.amax(0)
+    found: npt.NDArray[np.uint8] = (255 * wrong).round().to(torch.uint8).numpy()
+    return found
 
 
 def _planes(

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -89,7 +90,6 @@ def uncertain_regions(
     if answer.patch is None:
         return []
     # 1. The answer on a lattice coarse enough for scans of any size.
-    is_flat = shape[0] == 1
     lattice = _lattice(answer.patch, shape, spacing_mm)
     own = _on_lattice(answer.patch.logits, answer.patch.start, lattice)
     mask = own > 0
@@ -97,8 +97,66 @@ def uncertain_regions(
         return []
     # 2. Probability of an error at each of its voxels, as the fields disagree with the answer.
     wrong = np.abs(mask - _mean_opinion(own, answer, lattice))
+    return _places(mask, wrong, lattice, answer.patch.logits > 0, answer.patch.start, count=count)
+
+
+def doubtful_places(
+    mask: npt.NDArray[np.bool_],
+    doubt: npt.NDArray[np.uint8],
+    spacing_mm: tuple[float, float, float],
+    *,
+    count: int = 5,
+) -> list[npt.NDArray[np.int64]]:
+    """Find where the mask of an automatic answer may be wrong, the most doubtful place first.
+
+    Args:
+        mask: The mask, (D, H, W).
+        doubt: Probability that the label of a voxel is wrong, 0 to 255, (D, H, W).
+        spacing_mm: Voxel size (D, H, W), mm.
+        count: Most places to find.
+
+    Returns:
+        Voxels (d, h, w) of its border, apart from one another.
+    """
+    places = np.argwhere(mask)
+    if not len(places):
+        return []
+    start = np.maximum(places.min(0) - MARGIN, 0)
+    box = tuple(slice(a, b + MARGIN + 1) for a, b in zip(start, places.max(0), strict=True))
+    whole = mask[box]
+    step = _step(whole.shape, spacing_mm)
+    at = tuple(np.arange(a, a + n, s) for a, n, s in zip(start, whole.shape, step, strict=True))
+    sampled = tuple(slice(None, None, int(s)) for s in step)
+    lattice = _Lattice(at, step, np.asarray(spacing_mm) * step)
+    shown = whole[sampled]
+    if not shown.any():
+        return []
+    first = (int(start[0]), int(start[1]), int(start[2]))
+    wrong = doubt[box][sampled].astype(np.float32) / 255
+    return [p.index for p in _places(shown, wrong, lattice, whole, first, count=count)]
+
+
+def _places(
+    mask: npt.NDArray[np.bool_],
+    wrong: npt.NDArray[np.floating[Any]],
+    lattice: _Lattice,
+    whole: npt.NDArray[np.bool_],
+    start: tuple[int, int, int],
+    *,
+    count: int,
+) -> list[IndexedRegion]:
+    """Places on the border of a mask around which most is expected to be wrong.
+
+    Args:
+        mask: The mask on the lattice.
+        wrong: Probability of an error at each of its points.
+        lattice: The lattice.
+        whole: The mask at all voxels of a box that holds it.
+        start: First voxel of that box.
+        count: Most places to find.
+    """
     # 3. The share of errors around each voxel, within reach of the structure's size.
-    voxel = lattice.spacing_mm[1:] if is_flat else lattice.spacing_mm
+    voxel = lattice.spacing_mm[1:] if lattice.shape[0] == 1 else lattice.spacing_mm
     size_mm = float(mask.sum() * voxel.prod()) ** (1 / len(voxel))
     reach_mm = max(REACH * size_mm, 1.5 * lattice.spacing_mm[1])
     sigma = reach_mm / lattice.spacing_mm * (np.asarray(lattice.shape) > 1)
@@ -108,7 +166,7 @@ def uncertain_regions(
     border = np.argwhere(_border(mask))
     at_border = error_share[tuple(border.T)]
     open_places = np.ones(len(border), dtype=bool)
-    lengths = np.maximum(math.sqrt(2 * math.pi) * reach_mm, spacing_mm)
+    lengths = np.maximum(math.sqrt(2 * math.pi) * reach_mm, lattice.spacing_mm / lattice.step)
     regions: list[IndexedRegion] = []
     while open_places.any() and len(regions) < count:
         best = border[np.flatnonzero(open_places)[int(at_border[open_places].argmax())]]
@@ -117,7 +175,7 @@ def uncertain_regions(
         around = np.flatnonzero(open_places & (distance <= reach_mm))
         shown = border[around[int(in_slice[tuple(border[around].T)].argmax())]]
         index = np.array([a[i] for a, i in zip(lattice.at, shown, strict=True)])
-        index = _at_border(answer.patch, index, lattice.step)
+        index = _at_border(whole, start, index, lattice.step)
         share = float(error_share[tuple(best)].clip(0, 1))
         regions.append(IndexedRegion(index, share, reach_mm, float(lengths.prod())))
         for taken in (best, shown):
@@ -171,11 +229,7 @@ def _lattice(
     patch: LogitBox, shape: tuple[int, int, int], spacing_mm: tuple[float, float, float]
 ) -> _Lattice:
     """A lattice over a patch, about as dense along each axis, of few enough points."""
-    spacing = np.asarray(spacing_mm)
-    size = np.asarray(patch.logits.shape)
-    step = np.ones(3, dtype=np.int64)
-    while np.prod(np.ceil(size / step)) > SAMPLED_VOXELS:
-        step[int(np.argmin(step * spacing + 1e12 * (size <= step)))] += 1
+    size, step = patch.logits.shape, _step(patch.logits.shape, spacing_mm)
     axes = []
     for start, length, limit, each in zip(patch.start, size, shape, step, strict=True):
         # Points lie at multiples of the step from the patch's first voxel.
@@ -183,20 +237,32 @@ def _lattice(
         above = math.ceil(length / each) + MARGIN
         at = start + np.arange(-below, above) * each
         axes.append(at[at < limit])
-    return _Lattice(tuple(axes), step, spacing * step)
+    return _Lattice(tuple(axes), step, np.asarray(spacing_mm) * step)
+
+
+def _step(shape: tuple[int, ...], spacing_mm: tuple[float, float, float]) -> npt.NDArray[np.int64]:
+    """Voxels from one point of a lattice to the next, so that there are few enough of them."""
+    spacing, size = np.asarray(spacing_mm), np.asarray(shape)
+    step = np.ones(3, dtype=np.int64)
+    while np.prod(np.ceil(size / step)) > SAMPLED_VOXELS:
+        step[int(np.argmin(step * spacing + 1e12 * (size <= step)))] += 1
+    return step
 
 
 def _at_border(
-    patch: LogitBox, index: npt.NDArray[np.int64], step: npt.NDArray[np.int64]
+    mask: npt.NDArray[np.bool_],
+    start: tuple[int, int, int],
+    index: npt.NDArray[np.int64],
+    step: npt.NDArray[np.int64],
 ) -> npt.NDArray[np.int64]:
     """The border voxel nearest to a point of a lattice that skips voxels."""
     if (step == 1).all():
         return index
-    local = index - patch.start
+    local = index - start
     low = np.maximum(local - step, 0)
     near = tuple(slice(a, b + s + 1) for a, b, s in zip(low, local, step, strict=True))
-    voxels = np.argwhere(_border(patch.logits[near] > 0)) + low
-    return np.asarray(voxels[int(((voxels - local) ** 2).sum(1).argmin())] + patch.start)
+    voxels = np.argwhere(_border(mask[near])) + low
+    return np.asarray(voxels[int(((voxels - local) ** 2).sum(1).argmin())] + start)
 
 
 def _on_lattice(logits: Floats, start: tuple[int, int, int], lattice: _Lattice) -> Floats:

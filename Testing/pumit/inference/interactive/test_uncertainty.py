@@ -10,7 +10,11 @@ from pumit.inference.interactive.grid_transfer import LogitBox
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.interactive.session import InteractiveSession
 from pumit.inference.interactive.solver_state import FieldAnswer, SolverState
-from pumit.inference.interactive.uncertainty import SAMPLED_VOXELS, uncertain_regions
+from pumit.inference.interactive.uncertainty import (
+    SAMPLED_VOXELS,
+    doubtful_places,
+    uncertain_regions,
+)
 from pumit.preprocessing.fields import Field
 from pumit.volume import Volume
 
@@ -126,3 +130,22 @@ def test_an_image_has_places_too_and_no_volume_in_ml(bright_segmenter: Segmenter
         x, y, _ = place.point_lps
         assert np.hypot(x - 20, y - 30) == pytest.approx(12, abs=2)
         assert place.expected_error_ml is None
+
+
+def test_doubtful_places_are_on_the_border_where_the_model_doubts_most() -> None:
+    grid = np.indices((40, 60, 60)) - np.array([20, 30, 30])[:, None, None, None]
+    distance = np.sqrt((grid * np.array([2, 1, 1])[:, None, None, None] ** 1.0) ** 2).sum(0)
+    mask = distance < 24
+    doubt = np.zeros(mask.shape, np.uint8)
+    doubt[:, 40:] = 200
+    doubt[:, :12] = 90
+    places = doubtful_places(mask, doubt, (2.0, 1.0, 1.0))
+    assert len(places) == 5
+    assert all(mask[tuple(at)] for at in places)
+    assert places[0][1] >= 40
+    assert doubtful_places(np.zeros_like(mask), doubt, (2.0, 1.0, 1.0)) == []
+    # A mask of so many voxels that not all are looked at.
+    large = np.repeat(np.repeat(mask, 4, 1), 4, 2)
+    (first, *_) = doubtful_places(large, np.repeat(np.repeat(doubt, 4, 1), 4, 2), (2.0, 0.25, 0.25))
+    assert large[tuple(first)]
+    assert first[1] >= 160
