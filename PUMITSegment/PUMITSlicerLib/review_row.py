@@ -91,8 +91,8 @@ class ReviewRow:
         )
         self.keys = ShortcutKeys(
             [
-                Shortcut(("A",), _("Accept"), self._accept),
-                Shortcut(("J",), _("Later"), self._later),
+                Shortcut(("A",), _("Accept"), self._accept, repeats=False),
+                Shortcut(("J",), _("Later"), self._later, repeats=False),
             ],
         )
         panel = above.parentWidget().layout()

@@ -249,7 +249,7 @@ class Checking:
     def accept(self) -> None:
         """Take what is drawn as true, and open the next scan."""
         current = self._current
-        if current is None or not self._mayDecide(self.accept):
+        if current is None or not self._mayDecide():
             return
         try:
             masks = self._segment.reviewing.masks()
@@ -390,18 +390,18 @@ class Checking:
         """The logic of PUMIT Segment, where scans are corrected."""
         return slicer.util.getModuleWidget(_SEGMENT).logic
 
-    def _mayDecide(self, goOn: Callable[[], None]) -> bool:
+    def _mayDecide(self) -> bool:
         """Whether the scan that is checked is chosen and shown; says why not, or asks."""
         why = self.whyNot
         if not why and self._segment.isComputing:
             why = _("The last click is still being computed; wait for it.")
         if why:
             self._problem(why)
-        # A decision is on what one sees: another patient's scan may be in the views.
-        return not why and self._segment.guard.allows(goOn)
+        # A decision is on what one has seen: once the scan is shown, it is pressed again.
+        return not why and self._segment.guard.allows()
 
     def _decide(self, change: Callable[[Campaign, ScanEntry], ScanEntry]) -> None:
-        if self._current is not None and self._mayDecide(lambda: self._decide(change)):
+        if self._current is not None and self._mayDecide():
             self._putAway(change)
             if self._current is None:
                 self.openNext()

@@ -61,7 +61,7 @@ def test_nothing_is_decided_on_a_scan_that_the_views_do_not_show(opened: Campaig
     """F1: another scan is loaded, and shown in every view, while this one is chosen."""
     import slicer
 
-    opened.look()
+    opened.draw()
     other = slicer.util.addVolumeFromArray(np.ones((8, 9, 10), np.int16))
     other.SetName("Another patient")
     slicer.util.setSliceViewerLayers(background=other)
@@ -72,6 +72,24 @@ def test_nothing_is_decided_on_a_scan_that_the_views_do_not_show(opened: Campaig
     assert not stored & {"accepted", "later"}
     assert opened.logic.checking.currentID
     assert "Another patient" in str(opened.segment.status)
+    # The scan is shown first, and decided on by who has seen it.
+    choices = opened.segment.logic.status.current.choices
+    next(choice for choice in choices if choice.text.startswith("Show")).act()
+    opened.look()
+    assert opened.campaign.scan("scan00").stored_state == "open"
+    opened.key("J")
+    assert opened.campaign.scan("scan00").stored_state == "later"
+
+
+def test_a_key_that_is_held_decides_once(opened: CampaignModules) -> None:
+    import slicer
+    from Qt import QtGui
+
+    window = slicer.util.mainWindow()
+    keys = {key.key.toString(): key for key in window.findChildren(QtGui.QShortcut)}
+    assert not keys["A"].autoRepeat
+    assert not keys["J"].autoRepeat
+    assert keys["."].autoRepeat  # one looks through segments with it
 
 
 def test_an_empty_scan_is_accepted_only_by_who_insists(opened: CampaignModules) -> None:
