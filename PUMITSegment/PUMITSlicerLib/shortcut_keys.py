@@ -17,7 +17,6 @@ class Shortcut:
         keys: Key sequences as Qt writes them.
         text: Its effect, translated.
         action: Callback.
-        repeats: Whether it acts again and again while its key is held.
         repeats: Whether it acts again and again while the key is held.
     """
 

@@ -89,8 +89,9 @@ class Checking:
         self._skipped: dict[str, str] = {}
         self._modelBefore: str | None = None
         self._saving = 0
-        # A scan without anything drawn that was to be accepted once.
-        self._askedEmpty = ""
+        # Scan whose segment's name is asked for, and one that was to be accepted empty once.
+        self._asked: _Checked | None = None
+        self._askedEmpty: tuple[_Checked, tuple] | None = None
         self._beats = parts.makeTimer(self._beat, False)
 
     # What PUMIT Segment shows of it
@@ -259,22 +260,22 @@ class Checking:
         campaign = current.campaign
         unknown = _unknown(campaign, masks)
         if unknown:
-            self._work.ask(unknown[0], 1, self.accept)
+            self._asked = current
+            self._work.ask(unknown[0], 1, self._acceptAsked)
             words = _("{name!r} is no class of the campaign: say which it is.")
             self._problem(words.format(name=unknown[0]))
             self.goBack()
             return
-        if (
-            not any(class_named(name, campaign.classes) for name, _mask in masks)
-            and self._askedEmpty != self.currentID
-        ):
-            self._askedEmpty = self.currentID
+        isEmpty = not any(class_named(name, campaign.classes) for name, _mask in masks)
+        asked = (current, current.scan.state())
+        if isEmpty and self._askedEmpty != asked:
+            self._askedEmpty = asked
             words = _(
                 "Nothing is drawn in {name}. If it holds none of the classes, press Accept again."
             )
             self._problem(words.format(name=current.name))
             return
-        self._current = None
+        self._leave()
         clicks, seconds = current.scan.clicks, time.monotonic() - current.since
         entry, who = current.loaded.entry, self._work.reviewer
 
@@ -340,9 +341,10 @@ class Checking:
 
     def onScanRemoved(self) -> None:
         """The scan was removed from the scene: others may have it."""
-        current, self._current = self._current, None
+        current = self._current
         if current is None:
             return
+        self._leave()
         self._beats.stop()
         self._parts.background.submit(current.release)
         words = _("{name} was removed from the scene; what was accepted or kept before stays.")
@@ -362,7 +364,8 @@ class Checking:
     def keepAtOnce(self) -> None:
         """Keep what is drawn as a draft before the scene or Slicer closes; waits for it."""
         open_ = [*self._unsaved, *([self._current] if self._current is not None else [])]
-        self._current, self._ahead, self._unsaved = None, None, []
+        self._leave()
+        self._ahead, self._unsaved = None, []
         self._beats.stop()
         for each in open_:
             try:
@@ -390,6 +393,17 @@ class Checking:
         """The logic of PUMIT Segment, where scans are corrected."""
         return slicer.util.getModuleWidget(_SEGMENT).logic
 
+    def _leave(self) -> None:
+        """Work on the scan no more; what was asked about it is answered no more."""
+        self._current = self._asked = self._askedEmpty = None
+        self._work.takeBack(self._acceptAsked)
+
+    def _acceptAsked(self) -> None:
+        """Accept the scan that a name was asked for, if it is still the one that is open."""
+        asked, self._asked = self._asked, None
+        if asked is not None and asked is self._current:
+            self.accept()
+
     def _mayDecide(self) -> bool:
         """Whether the scan that is checked is chosen and shown; says why not, or asks."""
         why = self.whyNot
@@ -415,7 +429,7 @@ class Checking:
         except PumitError as error:
             self._problem(str(error))
             return
-        self._current = None
+        self._leave()
         campaign, entry = current.campaign, current.loaded.entry
 
         def keep() -> None:

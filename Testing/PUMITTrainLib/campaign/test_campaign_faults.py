@@ -92,6 +92,36 @@ def test_a_key_that_is_held_decides_once(opened: CampaignModules) -> None:
     assert keys["."].autoRepeat  # one looks through segments with it
 
 
+def test_an_answer_accepts_the_scan_that_it_was_asked_for(opened: CampaignModules) -> None:
+    """The next scan was opened between question and answer, and was accepted by the answer."""
+    opened.draw()
+    logic = opened.segment.logic
+    segment = logic.segmentationNode.GetSegmentation().GetSegment(logic.segmentID)
+    segment.SetName("nucleus")
+    opened.key("A")
+    work = opened.logic.campaign
+    asked = work.question
+    opened.logic.checking.open(opened.campaign.scan("scan01").id)
+    opened.look()
+    assert work.question is None
+    opened.draw()
+    work.question = asked  # as it is where an answer is still being written
+    work.answer("inner")
+    opened.look()
+    assert not [s for s in opened.campaign.scans() if s.stored_state == "accepted"]
+
+
+def test_an_empty_scan_is_asked_about_each_time_that_it_is_opened(opened: CampaignModules) -> None:
+    opened.key("A")
+    scans = [opened.campaign.scan(name).id for name in ("scan01", "scan00")]
+    for each in scans:
+        opened.logic.checking.open(each)
+        opened.look()
+    opened.key("A")
+    assert opened.segment.status.startswith("Nothing is drawn in scan00.")
+    assert opened.campaign.scan("scan00").stored_state == "open"
+
+
 def test_an_empty_scan_is_accepted_only_by_who_insists(opened: CampaignModules) -> None:
     opened.key("A")
     assert opened.segment.status == (
