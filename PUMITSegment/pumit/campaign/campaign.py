@@ -804,7 +804,9 @@ class Campaign:
         )
 
     def undo_accept(self, scan: ScanEntry | str) -> ScanEntry:
-        """Take an acceptance back; the label is kept among the previous ones and as a draft.
+        """Take an acceptance back; the label is kept among the previous ones.
+
+        It is the draft again, unless there is a newer one.
 
         Raises:
             PumitError: If it is not accepted.
@@ -820,8 +822,11 @@ class Campaign:
         def take_back(now: ScanEntry) -> None:
             keep_copy(label, now.revision)
             remove_beside(label, self._absolute(entry.images[0]), entry.name.rpartition("/")[2])
-            if label.exists():
-                os.replace(label, label.with_name(DRAFT))
+            draft = label.with_name(DRAFT)
+            if draft.exists():  # of what was drawn since; the label has its copy
+                label.unlink(missing_ok=True)
+            elif label.exists():
+                os.replace(label, draft)
             set_aside(label.with_name(DICOM_LABEL), now.revision)
 
         def changed(now: ScanEntry) -> ScanEntry:

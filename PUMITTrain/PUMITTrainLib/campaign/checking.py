@@ -330,9 +330,8 @@ class Checking:
             self._work.refresh()
             self.open(made.id)
 
-        self._parts.background.submit(
-            lambda: campaign.undo_accept(campaign.scan(entry.id)), done, self._fail
-        )
+        # As it was accepted here: what another person decided since is not taken back.
+        self._parts.background.submit(lambda: campaign.undo_accept(entry), done, self._fail)
 
     def goBack(self) -> None:
         """Open PUMIT Train; the scan stays open."""

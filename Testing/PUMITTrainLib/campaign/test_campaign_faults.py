@@ -147,6 +147,18 @@ def test_a_scan_that_somebody_else_has_is_passed_over(opened: CampaignModules) -
     lock.release()
 
 
+def test_undo_does_not_take_back_what_another_person_accepted(opened: CampaignModules) -> None:
+    opened.draw()
+    opened.key("A")
+    other = opened.campaign
+    other.accept(other.scan("scan00"), truthOf("scan00", ("inner", "outer")), "Bob")
+    opened.segment.press(opened.segment.panel.reviewRow.undoButton)
+    opened.look()
+    scan = opened.campaign.scan("scan00")
+    assert (scan.stored_state, scan.reviewer) == ("accepted", "Bob")
+    assert opened.status.startswith("Bob has accepted scan00 since")
+
+
 def test_two_people_accept_one_scan(opened: CampaignModules) -> None:
     opened.draw()
     other = opened.campaign
