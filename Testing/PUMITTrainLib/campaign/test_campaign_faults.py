@@ -159,6 +159,16 @@ def test_undo_does_not_take_back_what_another_person_accepted(opened: CampaignMo
     assert opened.status.startswith("Bob has accepted scan00 since")
 
 
+def test_the_next_scan_comes_with_what_another_person_drew_meanwhile(
+    opened: CampaignModules,
+) -> None:
+    """It was read before that, and opened as it had been."""
+    opened.campaign.save_draft("scan01", truthOf("scan01"))
+    opened.key("J")
+    assert opened.checked.given.name == "scan01"
+    assert {name for name, _mask in opened.segment.logic.reviewing.masks()} == set(CLASSES)
+
+
 def test_two_people_accept_one_scan(opened: CampaignModules) -> None:
     opened.draw()
     other = opened.campaign
