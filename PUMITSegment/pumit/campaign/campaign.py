@@ -673,19 +673,37 @@ class Campaign:
             text = str(error).removesuffix(".").replace("has it open", f"has {entry.name} open")
             raise LockTaken(f"{text}; take another.") from None
 
-    def save_draft(self, scan: ScanEntry | str, label: Path | Segmentation) -> None:
+    def save_draft(
+        self,
+        scan: ScanEntry | str,
+        label: Path | Segmentation | None,
+        *,
+        lock: ShareLock | None = None,
+    ) -> None:
         """Keep what is begun, so that it is there when the scan is opened again.
 
         Args:
             scan: The scan.
-            label: `.seg.nrrd` file, which is copied, or segments.
+            label: `.seg.nrrd` file, which is copied, or segments; None where all was erased.
+            lock: Lock under which it was drawn.
 
         Raises:
-            ExportError: If it cannot be written.
+            CampaignConflict: If the lock is lost; it is kept beside what another draws.
+            PumitError: If it cannot be written.
         """
         from pumit.campaign.accepting import write_draft
 
-        write_draft(label, self.home(self.scan(scan)) / DRAFT)
+        entry = self.scan(scan)
+        target = self.home(entry) / DRAFT
+        is_ours = lock is None or lock.is_held
+        if lock is not None and not is_ours:
+            target = target.with_name(f"conflict-{lock.token[:6]}.seg.nrrd")
+        write_draft(label, target, lambda: self.volume(entry))
+        if not is_ours:
+            raise CampaignConflict(
+                f"Another person has taken {entry.name}. Yours is kept as {target.name} in its "
+                "folder."
+            )
 
     def accept(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -46,13 +47,17 @@ class _Checked:
     scan: Any  # as PUMIT Segment has it
     segment: Any  # its logic
     since: float = field(default_factory=time.monotonic)
+    # Held while its draft or label is written: none comes after what ends it.
+    writing: Any = field(default_factory=threading.RLock)
+    isDone: bool = False
 
     @property
     def name(self) -> str:
         return self.loaded.entry.name
 
     def release(self) -> None:
-        """Let others have it."""
+        """Write nothing more of it, and let others have it."""
+        self.isDone = True
         if self.loaded.lock is not None:
             self.loaded.lock.release()
 
@@ -280,13 +285,14 @@ class Checking:
         entry, who = current.loaded.entry, self._work.reviewer
 
         def save() -> ScanEntry:
-            made = campaign.accept(
-                *(entry, _segmentation(current, masks), who or None),
-                clicks=clicks,
-                seconds=seconds,
-                completes=False,
-            )
-            current.release()
+            with current.writing:
+                made = campaign.accept(
+                    *(entry, _segmentation(current, masks), who or None),
+                    clicks=clicks,
+                    seconds=seconds,
+                    completes=False,
+                )
+                current.release()
             return made
 
         def done(made: ScanEntry) -> None:
@@ -432,10 +438,11 @@ class Checking:
         campaign, entry = current.campaign, current.loaded.entry
 
         def keep() -> None:
-            _keepDraft(current, draft)
-            if change is not None:
-                change(campaign, entry)
-            current.release()
+            with current.writing:
+                _keepDraft(current, draft)
+                if change is not None:
+                    change(campaign, entry)
+                current.release()
 
         def done(_result: None) -> None:
             self._close(current)
@@ -509,17 +516,23 @@ class Checking:
                 self._problem(str(error))
 
         def beat() -> bool:
+            isHeld = lock.beat()
             _keepDraft(current, draft)
-            return lock.beat()
+            return isHeld
+
+        def fail(error: Exception) -> None:
+            if draft is not None and isinstance(error, CampaignConflict):
+                current.scan.noteKept(state)
+            self._fail(error)
 
         def say(isHeld: bool) -> None:
-            if draft:
+            if draft is not None:
                 current.scan.noteKept(state)
             if not isHeld and current is self._current:
                 words = _("Another person has taken {name}; Accept keeps yours beside theirs.")
                 self._problem(words.format(name=current.name))
 
-        self._parts.background.submit(beat, say, self._fail)
+        self._parts.background.submit(beat, say, fail)
 
     def _refuse(self, error: Exception) -> None:
         self._fail(error)
@@ -555,10 +568,11 @@ def _unknown(campaign: Campaign, masks: Masks) -> list[str]:
 
 
 def _keepDraft(checked: _Checked, masks: Masks | None) -> None:
-    """Write what is drawn, if there is anything to write; on a thread."""
-    segmentation = _segmentation(checked, masks) if masks else None
-    if segmentation is not None:
-        checked.campaign.save_draft(checked.loaded.entry, segmentation)
+    """Write what is drawn, unless there is nothing new or it is decided on; on a thread."""
+    with checked.writing:
+        if masks is not None and not checked.isDone:
+            loaded, drawn = checked.loaded, _segmentation(checked, masks)
+            checked.campaign.save_draft(loaded.entry, drawn, lock=loaded.lock)
 
 
 def _segmentation(checked: _Checked, masks: Masks) -> Segmentation | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +168,79 @@ def test_the_next_scan_comes_with_what_another_person_drew_meanwhile(
     opened.key("J")
     assert opened.checked.given.name == "scan01"
     assert {name for name, _mask in opened.segment.logic.reviewing.masks()} == set(CLASSES)
+
+
+@pytest.mark.parametrize("how", ["beat", "next", "close"])
+def test_who_has_lost_a_scan_does_not_write_over_the_draft_of_who_has_it(
+    opened: CampaignModules, how: str
+) -> None:
+    campaign = opened.campaign
+    home = campaign.home(campaign.scan("scan00"))
+    (home / "lock").unlink()  # silent for long, as of a computer that slept
+    lock = campaign.lock("scan00", "Bob")
+    campaign.save_draft("scan00", truthOf("scan00", ("inner", "outer")))
+    theirs = (home / "draft.seg.nrrd").read_bytes()
+    opened.draw()
+    if how == "beat":
+        opened.timers.ring()
+        opened.settle()
+    elif how == "next":
+        opened.logic.checking.open(campaign.scan("scan01").id)
+        opened.look()
+    else:
+        opened.logic.checking.keepAtOnce()
+    assert (home / "draft.seg.nrrd").read_bytes() == theirs
+    (mine,) = home.glob("conflict-*.seg.nrrd")
+    assert mine.name in opened.status
+    assert lock.is_held
+
+
+def test_what_is_erased_stays_erased(modules: CampaignModules, tmp_path: Path) -> None:
+    """No draft was written of nothing, and the wrong prediction was back."""
+    modules.create(makeLab(tmp_path / "lab", 6, labelled=range(4)))
+    train(modules.campaign)
+    predict(modules.campaign)
+    modules.look()
+    modules.logic.checking.openNext()
+    modules.look()
+    logic, key = modules.segment.logic, modules.logic.checking.currentID
+    assert len(logic.reviewing.masks()) == 2
+    for name in ("outer", "inner"):
+        segmentation = logic.segmentationNode.GetSegmentation()
+        segmentation.RemoveSegment(segmentation.GetSegmentIdBySegmentName(name))
+    modules.timers.ring()
+    modules.settle()
+    assert (modules.campaign.home(modules.campaign.scan(key)) / "draft.seg.nrrd").exists()
+    modules.logic.checking.putAway()
+    modules.look()
+    modules.logic.checking.open(key)
+    modules.look()
+    assert logic.reviewing.masks() == []
+
+
+def test_a_draft_that_is_still_being_written_does_not_outlive_acceptance(
+    opened: CampaignModules, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accepted, save, accept = threading.Event(), Campaign.save_draft, Campaign.accept
+
+    def saveSlowly(*arguments: Any, **options: Any) -> Any:
+        accepted.wait(1.0)
+        return save(*arguments, **options)
+
+    def acceptAtOnce(*arguments: Any, **options: Any) -> Any:
+        made = accept(*arguments, **options)
+        accepted.set()
+        return made
+
+    monkeypatch.setattr(Campaign, "save_draft", saveSlowly)
+    monkeypatch.setattr(Campaign, "accept", acceptAtOnce)
+    opened.draw()
+    opened.timers.ring()
+    opened.key("A")
+    opened.settle()
+    scan = opened.campaign.scan("scan00")
+    assert scan.stored_state == "accepted"
+    assert not (opened.campaign.home(scan) / "draft.seg.nrrd").exists()
 
 
 def test_two_people_accept_one_scan(opened: CampaignModules) -> None:
