@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import slicer
@@ -92,7 +92,8 @@ class Checking:
         self._opening: BackgroundJob | None = None
         self._accepted: list[ScanEntry] = []
         self._skipped: dict[str, str] = {}
-        self._modelBefore: str | None = None
+        # What answers clicks by the campaign's model, or None.
+        self._borrower: Any = None
         self._saving = 0
         # Scan whose segment's name is asked for, and one that was to be accepted empty once.
         self._asked: _Checked | None = None
@@ -240,15 +241,20 @@ class Checking:
         self._changed()
 
     def _useClickModel(self, campaign: Campaign) -> None:
-        """Let the clicks be answered by what was refined on accepted scans."""
-        compute = self._segment.compute
-        model, settings = campaign.click_model, compute.settings
-        isOther = model is not None and settings.model != str(model)
-        if not isOther or settings.mode is not ComputeMode.LOCAL or not model.is_file():
+        """Let the clicks be answered by what was refined on accepted scans, if there is that."""
+        compute, model = self._segment.compute, campaign.click_model
+        isLocal = compute.settings.mode is ComputeMode.LOCAL
+        if model is None or not isLocal or not model.is_file():
+            self._returnModel()
             return
-        if self._modelBefore is None:
-            self._modelBefore = settings.model
-        compute.changeSettings(replace(settings, model=str(model)))
+        self._borrower = compute
+        compute.lendModel(str(model))
+
+    def _returnModel(self) -> None:
+        """Let the clicks be answered by the user's own model."""
+        if self._borrower is not None:
+            self._borrower.lendModel("")
+            self._borrower = None
 
     # Deciding, as `Reviewer`
 
@@ -362,6 +368,8 @@ class Checking:
         """Keep what is drawn as a draft, and take the scan out of the scene: the campaign ends."""
         if self._current is not None:
             self._putAway(None)
+        if self._current is None:
+            self._returnModel()
         self._ahead = None
         self._accepted.clear()
         self._skipped.clear()
@@ -386,10 +394,7 @@ class Checking:
         end = time.monotonic() + _PATIENCE_S
         while self._saving and time.monotonic() < end:
             self._parts.background.poll()
-        if self._modelBefore is not None:
-            compute = self._segment.compute
-            compute.changeSettings(replace(compute.settings, model=self._modelBefore))
-            self._modelBefore = None
+        self._returnModel()
 
     # Within
 
