@@ -56,7 +56,7 @@ class _Checked:
         return self.loaded.entry.name
 
     def release(self) -> None:
-        """Write nothing more of it, and let others have it."""
+        """Let others have it; no beat writes of it any more."""
         self.isDone = True
         if self.loaded.lock is not None:
             self.loaded.lock.release()
@@ -154,6 +154,14 @@ class Checking:
         if not self._segment.reviewing.isShown:
             words = _("Choose {name} and its segmentation in section 1 to decide on it.")
             return words.format(name=self._current.name)
+        return ""
+
+    @property
+    def whyNotPutOff(self) -> str:
+        """Why it can be neither put off nor left out; empty where it can."""
+        current = self._current
+        if current is not None and current.loaded.entry.stored_state == "accepted":
+            return _("{name} is accepted; undo that first.").format(name=current.name)
         return ""
 
     # Opening
@@ -287,6 +295,7 @@ class Checking:
             self._problem(words.format(name=current.name))
             return
         self._leave()
+        state = current.scan.state()
         clicks, seconds = current.scan.clicks, time.monotonic() - current.since
         entry, who = current.loaded.entry, self._work.reviewer
 
@@ -298,15 +307,14 @@ class Checking:
                     seconds=seconds,
                     completes=False,
                 )
-                current.release()
+                current.isDone = True
             return made
 
         def done(made: ScanEntry) -> None:
             self._accepted.append(made)
-            self._close(current)
+            self._end(current, state, lambda: campaign.complete(entry.id))
             if self._status.current.activity is not Activity.PROBLEM:
                 self._status.done(_("{name} is accepted.").format(name=made.name))
-            self._keep(lambda: campaign.complete(entry.id), lambda _made: self._work.refresh())
             self._work.trainIfDue()
 
         self._write(current, save, done)
@@ -426,6 +434,9 @@ class Checking:
 
     def _decide(self, change: Callable[[Campaign, ScanEntry], ScanEntry]) -> None:
         if self._current is not None and self._mayDecide():
+            if self.whyNotPutOff:
+                self._problem(self.whyNotPutOff)
+                return
             self._putAway(change)
             if self._current is None:
                 self.openNext()
@@ -440,6 +451,7 @@ class Checking:
             self._problem(str(error))
             return
         self._leave()
+        state = current.scan.state() if current.scan.isThere else ()
         campaign, entry = current.campaign, current.loaded.entry
 
         def keep() -> None:
@@ -447,13 +459,9 @@ class Checking:
                 _keepDraft(current, draft)
                 if change is not None:
                     change(campaign, entry)
-                current.release()
+                current.isDone = True
 
-        def done(_result: None) -> None:
-            self._close(current)
-            self._work.refresh()
-
-        self._write(current, keep, done)
+        self._write(current, keep, lambda _result: self._end(current, state))
 
     def _write(
         self, current: _Checked, write: Callable[[], Any], done: Callable[[Any], None]
@@ -494,6 +502,31 @@ class Checking:
 
         self._saving += 1
         self._parts.background.submit(write, end, say)
+
+    def _end(
+        self, current: _Checked, written: tuple, then: Callable[[], Any] = lambda: None
+    ) -> None:
+        """Close a scan that is written; what was drawn since is kept as a draft."""
+        drawn, loaded = None, current.loaded
+        if current.scan.isThere and current.scan.state() != written:
+            try:
+                drawn = current.segment.reviewing.masks(current.scan)
+                words = _("What was drawn last in {name} is kept as a draft; open it to see that.")
+                self._problem(words.format(name=current.name))
+            except PumitError as error:
+                self._problem(str(error))
+        self._close(current)
+
+        def finish() -> None:
+            try:
+                if drawn is not None:
+                    segmentation = _segmentation(current, drawn)
+                    current.campaign.save_draft(loaded.entry, segmentation, lock=loaded.lock)
+            finally:
+                current.release()
+            then()
+
+        self._keep(finish, lambda _result: self._work.refresh())
 
     def _close(self, checked: _Checked) -> None:
         reviewing = self._segment.reviewing

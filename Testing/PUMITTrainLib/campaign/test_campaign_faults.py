@@ -243,6 +243,39 @@ def test_a_draft_that_is_still_being_written_does_not_outlive_acceptance(
     assert not (opened.campaign.home(scan) / "draft.seg.nrrd").exists()
 
 
+def test_an_accepted_scan_is_not_put_off_or_left_out(opened: CampaignModules) -> None:
+    """The core refuses that: the scan stayed in the scene, unsaved, and the next one came."""
+    opened.draw()
+    opened.key("A")
+    opened.logic.checking.open(opened.campaign.scan("scan00").id)
+    opened.look()
+    row = opened.segment.panel.reviewRow
+    assert row.acceptButton.enabled
+    assert not row.laterButton.enabled
+    assert not row.leaveOutButton.enabled
+    opened.key("J")
+    assert opened.status == "scan00 is accepted; undo that first."
+    assert opened.checked.given.name == "scan00"
+    assert opened.logic.checking.isChecking
+
+
+def test_what_is_drawn_after_acceptance_is_kept_as_a_draft(
+    opened: CampaignModules, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The scan is still in the views until the next one is read."""
+    opened.draw(["outer"])
+    checking = opened.logic.checking
+    monkeypatch.setattr(checking, "openNext", lambda: None)
+    checking.accept()
+    opened.draw()
+    opened.settle()
+    scan = opened.campaign.scan("scan00")
+    assert scan.stored_state == "accepted"
+    checking.open(scan.id)
+    opened.look()
+    assert {name for name, _mask in opened.segment.logic.reviewing.masks()} == set(CLASSES)
+
+
 def test_two_people_accept_one_scan(opened: CampaignModules) -> None:
     opened.draw()
     other = opened.campaign
