@@ -716,6 +716,7 @@ class Campaign:
         drawn: Sequence[str] = (),
         known: KnownPart = "all",
         completes: bool = True,
+        lock: ShareLock | None = None,
     ) -> ScanEntry:
         """Accept a label: it counts as true from now on.
 
@@ -731,6 +732,7 @@ class Campaign:
             known: Part of the scan of which the label tells what is there.
             completes: Whether to write DICOM-SEG and copies and to measure at once; else call
                 `complete` later, on a thread.
+            lock: Lock under which it was drawn; where it is lost, the draft is another person's.
 
         Returns:
             The scan as it is now.
@@ -791,7 +793,8 @@ class Campaign:
             if placed:
                 take_back(home / LABEL, placed[0])
             raise
-        (home / DRAFT).unlink(missing_ok=True)
+        if lock is None or lock.is_held:
+            (home / DRAFT).unlink(missing_ok=True)
         return self.complete(made) if completes else made
 
     def complete(self, scan: ScanEntry | str) -> ScanEntry:

@@ -306,6 +306,7 @@ class Checking:
                     clicks=clicks,
                     seconds=seconds,
                     completes=False,
+                    lock=current.loaded.lock,
                 )
                 current.isDone = True
             return made

@@ -195,6 +195,19 @@ def test_who_has_lost_a_scan_does_not_write_over_the_draft_of_who_has_it(
     assert lock.is_held
 
 
+def test_acceptance_leaves_the_draft_of_who_has_the_scan_by_now(opened: CampaignModules) -> None:
+    campaign = opened.campaign
+    home = campaign.home(campaign.scan("scan00"))
+    (home / "lock").unlink()
+    with campaign.lock("scan00", "Bob"):
+        campaign.save_draft("scan00", truthOf("scan00", ("inner", "outer")))
+        theirs = (home / "draft.seg.nrrd").read_bytes()
+        opened.draw()
+        opened.key("A")
+    assert opened.campaign.scan("scan00").stored_state == "accepted"
+    assert (home / "draft.seg.nrrd").read_bytes() == theirs
+
+
 def test_what_is_erased_stays_erased(modules: CampaignModules, tmp_path: Path) -> None:
     """No draft was written of nothing, and the wrong prediction was back."""
     modules.create(makeLab(tmp_path / "lab", 6, labelled=range(4)))
