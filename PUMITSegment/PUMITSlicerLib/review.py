@@ -53,11 +53,13 @@ class Reviewer(Protocol):
         sentence: What is checked, and how many follow.
         undoText: Name of the scan whose acceptance can be taken back; empty for none.
         whyNot: Why nothing can be decided now; empty where it can.
+        whyNotPutOff: Why the scan can be neither put off nor left out; empty where it can.
     """
 
     sentence: str
     undoText: str
     whyNot: str
+    whyNotPutOff: str
 
     def accept(self) -> None:
         """Take what is drawn as true, and give out the next scan."""

@@ -91,8 +91,8 @@ class ReviewRow:
         )
         self.keys = ShortcutKeys(
             [
-                Shortcut(("A",), _("Accept"), self._accept),
-                Shortcut(("J",), _("Later"), self._later),
+                Shortcut(("A",), _("Accept"), self._accept, repeats=False),
+                Shortcut(("J",), _("Later"), self._later, repeats=False),
             ],
         )
         panel = above.parentWidget().layout()
@@ -120,8 +120,9 @@ class ReviewRow:
         if reviewer is None:
             return
         self.label.text = reviewer.sentence
-        for each in (self.acceptButton, self.laterButton, self.leaveOutButton):
-            each.enabled = not reviewer.whyNot
+        self.acceptButton.enabled = not reviewer.whyNot
+        for each in (self.laterButton, self.leaveOutButton):
+            each.enabled = not (reviewer.whyNot or reviewer.whyNotPutOff)
         self.undoButton.enabled = bool(reviewer.undoText)
         self.undoButton.toolTip = (
             _("Open {name} again, as it was before it was accepted").format(name=reviewer.undoText)

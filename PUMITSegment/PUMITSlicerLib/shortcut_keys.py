@@ -17,11 +17,13 @@ class Shortcut:
         keys: Key sequences as Qt writes them.
         text: Its effect, translated.
         action: Callback.
+        repeats: Whether it acts again and again while the key is held.
     """
 
     keys: tuple[str, ...]
     text: str
     action: Callable[[], None]
+    repeats: bool = True
 
 
 class _HeldKey(qt.QObject):
@@ -83,6 +85,7 @@ class ShortcutKeys:
             for sequence in shortcut.keys:
                 key = qt.QShortcut(qt.QKeySequence(sequence), parent)
                 key.setContext(qt.Qt.ApplicationShortcut)  # views may lie in a second window
+                key.setAutoRepeat(shortcut.repeats)
                 # Ambiguous where another module left the same key behind: it is meant for the
                 # module that is open.
                 for signal in ("activated()", "activatedAmbiguously()"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pumit.errors import ServiceError
@@ -99,6 +99,8 @@ class Compute:
         self._whyNotInstalled = whyNotInstalled
         self._readAvailability = readAvailability
         self._settings = load_settings(store)
+        # A model that is used for a while, and the user's own.
+        self._lent, self._own = "", ""
         self._attempt = _Attempt()
         self._client: Client | None = None
         self._opening: BackgroundJob | None = None
@@ -129,13 +131,23 @@ class Compute:
         """
         isSame = self._settings.isSameComputer(settings)
         self._settings = settings
-        save_settings(self._store, settings)
+        isLent = bool(self._lent) and settings.model == self._lent
+        save_settings(self._store, replace(settings, model=self._own) if isLent else settings)
         if isSame:
             return
         waiters, self._waiters = self._waiters, []
         self._disconnect(ComputeState.STOPPED, _stopped_sentence(settings))
         for onReady, onError in waiters:
             self.ensureReady(onReady, onError)
+
+    def lendModel(self, model: str) -> None:
+        """Use another model for a while, by which the user's own setting stays; "" ends that."""
+        settings = self._settings
+        isLent = bool(self._lent) and settings.model == self._lent
+        self._own = self._own if isLent else settings.model
+        self._lent = model
+        if settings.model != (model or self._own):
+            self.changeSettings(replace(settings, model=model or self._own))
 
     def ensureReady(self, onReady: Callable[[], None], onError: OnError) -> None:
         """Start or connect where needed, and then call one of the two.

@@ -32,8 +32,17 @@ DICOM_LABEL = "label.dcm"
 PERSON = Algorithm("PUMIT campaign", "1", "SEMIAUTOMATIC")
 
 
-def write_draft(label: Path | Segmentation, target: Path) -> None:
-    """Keep segments that are not accepted yet."""
+def write_draft(
+    label: Path | Segmentation | None, target: Path, read_volume: Callable[[], Volume]
+) -> None:
+    """Keep segments that are not accepted yet.
+
+    Raises:
+        PumitError: If they cannot be written.
+    """
+    if label is None:
+        write_label(None, read_volume(), target, "")
+        return
     if isinstance(label, Segmentation):
         from pumit.export.seg_nrrd import write_seg_nrrd
 

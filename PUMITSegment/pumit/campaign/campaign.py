@@ -643,11 +643,37 @@ class Campaign:
             text = str(error).removesuffix(".").replace("has it open", f"has {entry.name} open")
             raise LockTaken(f"{text}; take another.") from None
 
-    def save_draft(self, scan: ScanEntry | str, label: Path | Segmentation) -> None:
-        """Keep what is begun, so that it is there when the scan is opened again."""
+    def save_draft(
+        self,
+        scan: ScanEntry | str,
+        label: Path | Segmentation | None,
+        *,
+        lock: ShareLock | None = None,
+    ) -> None:
+        """Keep what is begun, so that it is there when the scan is opened again.
+
+        Args:
+            scan: The scan.
+            label: `.seg.nrrd` file, which is copied, or segments; None where all was erased.
+            lock: Lock under which it was drawn.
+
+        Raises:
+            CampaignConflict: If the lock is lost; it is kept beside what another draws.
+            PumitError: If it cannot be written.
+        """
         from pumit.campaign.accepting import write_draft
 
-        write_draft(label, self.home(self.scan(scan)) / DRAFT)
+        entry = self.scan(scan)
+        target = self.home(entry) / DRAFT
+        is_ours = lock is None or lock.is_held
+        if lock is not None and not is_ours:
+            target = target.with_name(f"conflict-{lock.token[:6]}.seg.nrrd")
+        write_draft(label, target, lambda: self.volume(entry))
+        if not is_ours:
+            raise CampaignConflict(
+                f"Another person has taken {entry.name}. Yours is kept as {target.name} in its "
+                "folder."
+            )
 
     def accept(
         self,
@@ -660,6 +686,7 @@ class Campaign:
         drawn: Sequence[str] = (),
         known: KnownPart = "all",
         completes: bool = True,
+        lock: ShareLock | None = None,
     ) -> ScanEntry:
         """Accept a label: it counts as true from now on.
 
@@ -675,6 +702,7 @@ class Campaign:
             known: Part of the scan of which the label tells what is there.
             completes: Whether to write DICOM-SEG and copies and to measure at once; else call
                 `complete` later, on a thread.
+            lock: Lock under which it was drawn; where it is lost, the draft is another person's.
 
         Returns:
             The scan as it is now.
@@ -742,7 +770,8 @@ class Campaign:
                 else:
                     (home / LABEL).unlink(missing_ok=True)
             raise
-        (home / DRAFT).unlink(missing_ok=True)
+        if lock is None or lock.is_held:
+            (home / DRAFT).unlink(missing_ok=True)
         return self.complete(made) if completes else made
 
     def complete(self, scan: ScanEntry | str) -> ScanEntry:
@@ -769,7 +798,9 @@ class Campaign:
         )
 
     def undo_accept(self, scan: ScanEntry | str) -> ScanEntry:
-        """Take an acceptance back; the label is kept among the previous ones and as a draft.
+        """Take an acceptance back; the label is kept among the previous ones.
+
+        It is the draft again, unless there is a newer one.
 
         Raises:
             PumitError: If it is not accepted.
@@ -785,8 +816,11 @@ class Campaign:
         def take_back(now: ScanEntry) -> None:
             keep_copy(label, now.revision)
             remove_beside(label, self._absolute(entry.images[0]), entry.name.rpartition("/")[2])
-            if label.exists():
-                os.replace(label, label.with_name(DRAFT))
+            draft = label.with_name(DRAFT)
+            if draft.exists():  # of what was drawn since; the label has its copy
+                label.unlink(missing_ok=True)
+            elif label.exists():
+                os.replace(label, draft)
             set_aside(label.with_name(DICOM_LABEL), now.revision)
 
         def changed(now: ScanEntry) -> ScanEntry:

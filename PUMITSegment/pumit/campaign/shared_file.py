@@ -122,6 +122,11 @@ class ShareLock:
             aside.unlink(missing_ok=True)
 
     @property
+    def token(self) -> str:
+        """Mark that tells it from others."""
+        return self._token
+
+    @property
     def is_held(self) -> bool:
         """Whether it was not taken since."""
         holder = lock_holder(self._path, now=0.0)

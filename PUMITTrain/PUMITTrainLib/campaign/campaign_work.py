@@ -196,6 +196,12 @@ class CampaignWork:
         self.question = NameQuestion(name, count, goOn)
         self._onChanged()
 
+    def takeBack(self, goOn: Callable[[], None]) -> None:
+        """Ask no more what continues with a callback."""
+        if self.question is not None and self.question.goOn == goOn:
+            self.question = None
+            self._onChanged()
+
     def answer(self, className: str | None) -> None:
         """Answer the question, for good; None for no class at all."""
         question, campaign = self.question, self.campaign

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import slicer
@@ -46,13 +47,17 @@ class _Checked:
     scan: Any  # as PUMIT Segment has it
     segment: Any  # its logic
     since: float = field(default_factory=time.monotonic)
+    # Held while its draft or label is written: none comes after what ends it.
+    writing: Any = field(default_factory=threading.RLock)
+    isDone: bool = False
 
     @property
     def name(self) -> str:
         return self.loaded.entry.name
 
     def release(self) -> None:
-        """Let others have it."""
+        """Let others have it; no beat writes of it any more."""
+        self.isDone = True
         if self.loaded.lock is not None:
             self.loaded.lock.release()
 
@@ -81,10 +86,12 @@ class Checking:
         self._opening: BackgroundJob | None = None
         self._accepted: list[ScanEntry] = []
         self._skipped: dict[str, str] = {}
-        self._modelBefore: str | None = None
+        # What answers clicks by the campaign's model, or None.
+        self._borrower: Any = None
         self._saving = 0
-        # A scan without anything drawn that was to be accepted once.
-        self._askedEmpty = ""
+        # Scan whose segment's name is asked for, and one that was to be accepted empty once.
+        self._asked: _Checked | None = None
+        self._askedEmpty: tuple[_Checked, tuple] | None = None
         self._beats = parts.makeTimer(self._beat, False)
 
     # What PUMIT Segment shows of it
@@ -141,6 +148,14 @@ class Checking:
         if not self._segment.reviewing.isShown:
             words = _("Choose {name} and its segmentation in section 1 to decide on it.")
             return words.format(name=self._current.name)
+        return ""
+
+    @property
+    def whyNotPutOff(self) -> str:
+        """Why it can be neither put off nor left out; empty where it can."""
+        current = self._current
+        if current is not None and current.loaded.entry.stored_state == "accepted":
+            return _("{name} is accepted; undo that first.").format(name=current.name)
         return ""
 
     # Opening
@@ -228,22 +243,27 @@ class Checking:
         self._changed()
 
     def _useClickModel(self, campaign: Campaign) -> None:
-        """Let the clicks be answered by what was refined on accepted scans."""
-        compute = self._segment.compute
-        model, settings = campaign.click_model, compute.settings
-        isOther = model is not None and settings.model != str(model)
-        if not isOther or settings.mode is not ComputeMode.LOCAL or not model.is_file():
+        """Let the clicks be answered by what was refined on accepted scans, if there is that."""
+        compute, model = self._segment.compute, campaign.click_model
+        isLocal = compute.settings.mode is ComputeMode.LOCAL
+        if model is None or not isLocal or not model.is_file():
+            self._returnModel()
             return
-        if self._modelBefore is None:
-            self._modelBefore = settings.model
-        compute.changeSettings(replace(settings, model=str(model)))
+        self._borrower = compute
+        compute.lendModel(str(model))
+
+    def _returnModel(self) -> None:
+        """Let the clicks be answered by the user's own model."""
+        if self._borrower is not None:
+            self._borrower.lendModel("")
+            self._borrower = None
 
     # Deciding, as `Reviewer`
 
     def accept(self) -> None:
         """Take what is drawn as true, and open the next scan."""
         current = self._current
-        if current is None or not self._mayDecide(self.accept):
+        if current is None or not self._mayDecide():
             return
         try:
             masks = self._segment.reviewing.masks()
@@ -253,41 +273,43 @@ class Checking:
         campaign = current.campaign
         unknown = _unknown(campaign, masks)
         if unknown:
-            self._work.ask(unknown[0], 1, self.accept)
+            self._asked = current
+            self._work.ask(unknown[0], 1, self._acceptAsked)
             words = _("{name!r} is no class of the campaign: say which it is.")
             self._problem(words.format(name=unknown[0]))
             self.goBack()
             return
-        if (
-            not any(class_named(name, campaign.classes) for name, _mask in masks)
-            and self._askedEmpty != self.currentID
-        ):
-            self._askedEmpty = self.currentID
+        isEmpty = not any(class_named(name, campaign.classes) for name, _mask in masks)
+        asked = (current, current.scan.state())
+        if isEmpty and self._askedEmpty != asked:
+            self._askedEmpty = asked
             words = _(
                 "Nothing is drawn in {name}. If it holds none of the classes, press Accept again."
             )
             self._problem(words.format(name=current.name))
             return
-        self._current = None
+        self._leave()
+        state = current.scan.state()
         clicks, seconds = current.scan.clicks, time.monotonic() - current.since
         entry, who = current.loaded.entry, self._work.reviewer
 
         def save() -> ScanEntry:
-            made = campaign.accept(
-                *(entry, _segmentation(current, masks), who or None),
-                clicks=clicks,
-                seconds=seconds,
-                completes=False,
-            )
-            current.release()
+            with current.writing:
+                made = campaign.accept(
+                    *(entry, _segmentation(current, masks), who or None),
+                    clicks=clicks,
+                    seconds=seconds,
+                    completes=False,
+                    lock=current.loaded.lock,
+                )
+                current.isDone = True
             return made
 
         def done(made: ScanEntry) -> None:
             self._accepted.append(made)
-            self._close(current)
+            self._end(current, state, lambda: campaign.complete(entry.id))
             if self._status.current.activity is not Activity.PROBLEM:
                 self._status.done(_("{name} is accepted.").format(name=made.name))
-            self._keep(lambda: campaign.complete(entry.id), lambda _made: self._work.refresh())
             self._work.trainIfDue()
 
         self._write(current, save, done)
@@ -323,9 +345,8 @@ class Checking:
             self._work.refresh()
             self.open(made.id)
 
-        self._parts.background.submit(
-            lambda: campaign.undo_accept(campaign.scan(entry.id)), done, self._fail
-        )
+        # As it was accepted here: what another person decided since is not taken back.
+        self._parts.background.submit(lambda: campaign.undo_accept(entry), done, self._fail)
 
     def goBack(self) -> None:
         """Open PUMIT Train; the scan stays open."""
@@ -334,9 +355,10 @@ class Checking:
 
     def onScanRemoved(self) -> None:
         """The scan was removed from the scene: others may have it."""
-        current, self._current = self._current, None
+        current = self._current
         if current is None:
             return
+        self._leave()
         self._beats.stop()
         self._parts.background.submit(current.release)
         words = _("{name} was removed from the scene; what was accepted or kept before stays.")
@@ -349,6 +371,8 @@ class Checking:
         """Keep what is drawn as a draft, and take the scan out of the scene: the campaign ends."""
         if self._current is not None:
             self._putAway(None)
+        if self._current is None:
+            self._returnModel()
         self._ahead = None
         self._accepted.clear()
         self._skipped.clear()
@@ -356,7 +380,8 @@ class Checking:
     def keepAtOnce(self) -> None:
         """Keep what is drawn as a draft before the scene or Slicer closes; waits for it."""
         open_ = [*self._unsaved, *([self._current] if self._current is not None else [])]
-        self._current, self._ahead, self._unsaved = None, None, []
+        self._leave()
+        self._ahead, self._unsaved = None, []
         self._beats.stop()
         for each in open_:
             try:
@@ -372,10 +397,7 @@ class Checking:
         end = time.monotonic() + _PATIENCE_S
         while self._saving and time.monotonic() < end:
             self._parts.background.poll()
-        if self._modelBefore is not None:
-            compute = self._segment.compute
-            compute.changeSettings(replace(compute.settings, model=self._modelBefore))
-            self._modelBefore = None
+        self._returnModel()
 
     # Within
 
@@ -384,18 +406,32 @@ class Checking:
         """The logic of PUMIT Segment, where scans are corrected."""
         return slicer.util.getModuleWidget(_SEGMENT).logic
 
-    def _mayDecide(self, goOn: Callable[[], None]) -> bool:
+    def _leave(self) -> None:
+        """Work on the scan no more; what was asked about it is answered no more."""
+        self._current = self._asked = self._askedEmpty = None
+        self._work.takeBack(self._acceptAsked)
+
+    def _acceptAsked(self) -> None:
+        """Accept the scan that a name was asked for, if it is still the one that is open."""
+        asked, self._asked = self._asked, None
+        if asked is not None and asked is self._current:
+            self.accept()
+
+    def _mayDecide(self) -> bool:
         """Whether the scan that is checked is chosen and shown; says why not, or asks."""
         why = self.whyNot
         if not why and self._segment.isComputing:
             why = _("The last click is still being computed; wait for it.")
         if why:
             self._problem(why)
-        # A decision is on what one sees: another patient's scan may be in the views.
-        return not why and self._segment.guard.allows(goOn)
+        # A decision is on what one has seen: once the scan is shown, it is pressed again.
+        return not why and self._segment.guard.allows()
 
     def _decide(self, change: Callable[[Campaign, ScanEntry], ScanEntry]) -> None:
-        if self._current is not None and self._mayDecide(lambda: self._decide(change)):
+        if self._current is not None and self._mayDecide():
+            if self.whyNotPutOff:
+                self._problem(self.whyNotPutOff)
+                return
             self._putAway(change)
             if self._current is None:
                 self.openNext()
@@ -409,20 +445,18 @@ class Checking:
         except PumitError as error:
             self._problem(str(error))
             return
-        self._current = None
+        self._leave()
+        state = current.scan.state() if current.scan.isThere else ()
         campaign, entry = current.campaign, current.loaded.entry
 
         def keep() -> None:
-            _keepDraft(current, draft)
-            if change is not None:
-                change(campaign, entry)
-            current.release()
+            with current.writing:
+                _keepDraft(current, draft)
+                if change is not None:
+                    change(campaign, entry)
+                current.isDone = True
 
-        def done(_result: None) -> None:
-            self._close(current)
-            self._work.refresh()
-
-        self._write(current, keep, done)
+        self._write(current, keep, lambda _result: self._end(current, state))
 
     def _write(
         self, current: _Checked, write: Callable[[], Any], done: Callable[[Any], None]
@@ -464,6 +498,31 @@ class Checking:
         self._saving += 1
         self._parts.background.submit(write, end, say)
 
+    def _end(
+        self, current: _Checked, written: tuple, then: Callable[[], Any] = lambda: None
+    ) -> None:
+        """Close a scan that is written; what was drawn since is kept as a draft."""
+        drawn, loaded = None, current.loaded
+        if current.scan.isThere and current.scan.state() != written:
+            try:
+                drawn = current.segment.reviewing.masks(current.scan)
+                words = _("What was drawn last in {name} is kept as a draft; open it to see that.")
+                self._problem(words.format(name=current.name))
+            except PumitError as error:
+                self._problem(str(error))
+        self._close(current)
+
+        def finish() -> None:
+            try:
+                if drawn is not None:
+                    segmentation = _segmentation(current, drawn)
+                    current.campaign.save_draft(loaded.entry, segmentation, lock=loaded.lock)
+            finally:
+                current.release()
+            then()
+
+        self._keep(finish, lambda _result: self._work.refresh())
+
     def _close(self, checked: _Checked) -> None:
         reviewing = self._segment.reviewing
         reviewing.close(checked.scan)
@@ -490,17 +549,23 @@ class Checking:
                 self._problem(str(error))
 
         def beat() -> bool:
+            isHeld = lock.beat()
             _keepDraft(current, draft)
-            return lock.beat()
+            return isHeld
+
+        def fail(error: Exception) -> None:
+            if draft is not None and isinstance(error, CampaignConflict):
+                current.scan.noteKept(state)
+            self._fail(error)
 
         def say(isHeld: bool) -> None:
-            if draft:
+            if draft is not None:
                 current.scan.noteKept(state)
             if not isHeld and current is self._current:
                 words = _("Another person has taken {name}; Accept keeps yours beside theirs.")
                 self._problem(words.format(name=current.name))
 
-        self._parts.background.submit(beat, say, self._fail)
+        self._parts.background.submit(beat, say, fail)
 
     def _refuse(self, error: Exception) -> None:
         self._fail(error)
@@ -536,10 +601,11 @@ def _unknown(campaign: Campaign, masks: Masks) -> list[str]:
 
 
 def _keepDraft(checked: _Checked, masks: Masks | None) -> None:
-    """Write what is drawn, if there is anything to write; on a thread."""
-    segmentation = _segmentation(checked, masks) if masks else None
-    if segmentation is not None:
-        checked.campaign.save_draft(checked.loaded.entry, segmentation)
+    """Write what is drawn, unless there is nothing new or it is decided on; on a thread."""
+    with checked.writing:
+        if masks is not None and not checked.isDone:
+            loaded, drawn = checked.loaded, _segmentation(checked, masks)
+            checked.campaign.save_draft(loaded.entry, drawn, lock=loaded.lock)
 
 
 def _segmentation(checked: _Checked, masks: Masks) -> Segmentation | None:

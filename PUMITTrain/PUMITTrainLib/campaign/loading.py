@@ -28,12 +28,14 @@ class LoadedScan:
         entry: Its entry, when it was read.
         review: What is brought into the scene.
         prepared: That, as PUMIT Segment wants it.
+        begun: File of what was drawn in it, and its time; None for nothing.
         lock: Lock on it; None while it only waits to be opened.
     """
 
     entry: ScanEntry
     review: ReviewScan
     prepared: Any
+    begun: tuple[Path, int] | None = None
     lock: ShareLock | None = None
 
 
@@ -160,8 +162,18 @@ def _loaded(
 ) -> LoadedScan:
     """A scan as it was read ahead; what changed since is read again."""
     isAhead = ahead is not None and ahead.entry.id == entry.id
-    if ahead is not None and isAhead and ahead.entry.revision == entry.revision:
+    begun = _begun(campaign, entry)
+    state = (entry.revision, begun)
+    if ahead is not None and isAhead and (ahead.entry.revision, ahead.begun) == state:
         return replace(ahead, entry=entry)
     volume = ahead.review.volume if ahead is not None and isAhead else None
     review = readScan(campaign, entry, volume)
-    return LoadedScan(entry, review, prepare(review))
+    return LoadedScan(entry, review, prepare(review), begun)
+
+
+def _begun(campaign: Campaign, entry: ScanEntry) -> tuple[Path, int] | None:
+    """File of what is drawn in a scan, and when it was written: a draft changes no revision."""
+    path = campaign.shown(entry)
+    with suppress(OSError):
+        return (path, path.stat().st_mtime_ns) if path is not None else None
+    return None

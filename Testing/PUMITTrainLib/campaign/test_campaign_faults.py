@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,7 @@ def test_nothing_is_decided_on_a_scan_that_the_views_do_not_show(opened: Campaig
     """F1: another scan is loaded, and shown in every view, while this one is chosen."""
     import slicer
 
-    opened.look()
+    opened.draw()
     other = slicer.util.addVolumeFromArray(np.ones((8, 9, 10), np.int16))
     other.SetName("Another patient")
     slicer.util.setSliceViewerLayers(background=other)
@@ -72,6 +73,54 @@ def test_nothing_is_decided_on_a_scan_that_the_views_do_not_show(opened: Campaig
     assert not stored & {"accepted", "later"}
     assert opened.logic.checking.currentID
     assert "Another patient" in str(opened.segment.status)
+    # The scan is shown first, and decided on by who has seen it.
+    choices = opened.segment.logic.status.current.choices
+    next(choice for choice in choices if choice.text.startswith("Show")).act()
+    opened.look()
+    assert opened.campaign.scan("scan00").stored_state == "open"
+    opened.key("J")
+    assert opened.campaign.scan("scan00").stored_state == "later"
+
+
+def test_a_key_that_is_held_decides_once(opened: CampaignModules) -> None:
+    import slicer
+    from Qt import QtGui
+
+    window = slicer.util.mainWindow()
+    keys = {key.key.toString(): key for key in window.findChildren(QtGui.QShortcut)}
+    assert not keys["A"].autoRepeat
+    assert not keys["J"].autoRepeat
+    assert keys["."].autoRepeat  # one looks through segments with it
+
+
+def test_an_answer_accepts_the_scan_that_it_was_asked_for(opened: CampaignModules) -> None:
+    """The next scan was opened between question and answer, and was accepted by the answer."""
+    opened.draw()
+    logic = opened.segment.logic
+    segment = logic.segmentationNode.GetSegmentation().GetSegment(logic.segmentID)
+    segment.SetName("nucleus")
+    opened.key("A")
+    work = opened.logic.campaign
+    asked = work.question
+    opened.logic.checking.open(opened.campaign.scan("scan01").id)
+    opened.look()
+    assert work.question is None
+    opened.draw()
+    work.question = asked  # as it is where an answer is still being written
+    work.answer("inner")
+    opened.look()
+    assert not [s for s in opened.campaign.scans() if s.stored_state == "accepted"]
+
+
+def test_an_empty_scan_is_asked_about_each_time_that_it_is_opened(opened: CampaignModules) -> None:
+    opened.key("A")
+    scans = [opened.campaign.scan(name).id for name in ("scan01", "scan00")]
+    for each in scans:
+        opened.logic.checking.open(each)
+        opened.look()
+    opened.key("A")
+    assert opened.segment.status.startswith("Nothing is drawn in scan00.")
+    assert opened.campaign.scan("scan00").stored_state == "open"
 
 
 def test_an_empty_scan_is_accepted_only_by_who_insists(opened: CampaignModules) -> None:
@@ -97,6 +146,147 @@ def test_a_scan_that_somebody_else_has_is_passed_over(opened: CampaignModules) -
     opened.look()
     assert opened.status == "Ada has scan01 open; take another."
     lock.release()
+
+
+def test_undo_does_not_take_back_what_another_person_accepted(opened: CampaignModules) -> None:
+    opened.draw()
+    opened.key("A")
+    other = opened.campaign
+    other.accept(other.scan("scan00"), truthOf("scan00", ("inner", "outer")), "Bob")
+    opened.segment.press(opened.segment.panel.reviewRow.undoButton)
+    opened.look()
+    scan = opened.campaign.scan("scan00")
+    assert (scan.stored_state, scan.reviewer) == ("accepted", "Bob")
+    assert opened.status.startswith("Bob has accepted scan00 since")
+
+
+def test_the_next_scan_comes_with_what_another_person_drew_meanwhile(
+    opened: CampaignModules,
+) -> None:
+    """It was read before that, and opened as it had been."""
+    opened.campaign.save_draft("scan01", truthOf("scan01"))
+    opened.key("J")
+    assert opened.checked.given.name == "scan01"
+    assert {name for name, _mask in opened.segment.logic.reviewing.masks()} == set(CLASSES)
+
+
+@pytest.mark.parametrize("how", ["beat", "next", "close"])
+def test_who_has_lost_a_scan_does_not_write_over_the_draft_of_who_has_it(
+    opened: CampaignModules, how: str
+) -> None:
+    campaign = opened.campaign
+    home = campaign.home(campaign.scan("scan00"))
+    (home / "lock").unlink()  # silent for long, as of a computer that slept
+    lock = campaign.lock("scan00", "Bob")
+    campaign.save_draft("scan00", truthOf("scan00", ("inner", "outer")))
+    theirs = (home / "draft.seg.nrrd").read_bytes()
+    opened.draw()
+    if how == "beat":
+        opened.timers.ring()
+        opened.settle()
+    elif how == "next":
+        opened.logic.checking.open(campaign.scan("scan01").id)
+        opened.look()
+    else:
+        opened.logic.checking.keepAtOnce()
+    assert (home / "draft.seg.nrrd").read_bytes() == theirs
+    (mine,) = home.glob("conflict-*.seg.nrrd")
+    assert mine.name in opened.status
+    assert lock.is_held
+
+
+def test_acceptance_leaves_the_draft_of_who_has_the_scan_by_now(opened: CampaignModules) -> None:
+    campaign = opened.campaign
+    home = campaign.home(campaign.scan("scan00"))
+    (home / "lock").unlink()
+    with campaign.lock("scan00", "Bob"):
+        campaign.save_draft("scan00", truthOf("scan00", ("inner", "outer")))
+        theirs = (home / "draft.seg.nrrd").read_bytes()
+        opened.draw()
+        opened.key("A")
+    assert opened.campaign.scan("scan00").stored_state == "accepted"
+    assert (home / "draft.seg.nrrd").read_bytes() == theirs
+
+
+def test_what_is_erased_stays_erased(modules: CampaignModules, tmp_path: Path) -> None:
+    """No draft was written of nothing, and the wrong prediction was back."""
+    modules.create(makeLab(tmp_path / "lab", 6, labelled=range(4)))
+    train(modules.campaign)
+    predict(modules.campaign)
+    modules.look()
+    modules.logic.checking.openNext()
+    modules.look()
+    logic, key = modules.segment.logic, modules.logic.checking.currentID
+    assert len(logic.reviewing.masks()) == 2
+    for name in ("outer", "inner"):
+        segmentation = logic.segmentationNode.GetSegmentation()
+        segmentation.RemoveSegment(segmentation.GetSegmentIdBySegmentName(name))
+    modules.timers.ring()
+    modules.settle()
+    assert (modules.campaign.home(modules.campaign.scan(key)) / "draft.seg.nrrd").exists()
+    modules.logic.checking.putAway()
+    modules.look()
+    modules.logic.checking.open(key)
+    modules.look()
+    assert logic.reviewing.masks() == []
+
+
+def test_a_draft_that_is_still_being_written_does_not_outlive_acceptance(
+    opened: CampaignModules, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accepted, save, accept = threading.Event(), Campaign.save_draft, Campaign.accept
+
+    def saveSlowly(*arguments: Any, **options: Any) -> Any:
+        accepted.wait(1.0)
+        return save(*arguments, **options)
+
+    def acceptAtOnce(*arguments: Any, **options: Any) -> Any:
+        made = accept(*arguments, **options)
+        accepted.set()
+        return made
+
+    monkeypatch.setattr(Campaign, "save_draft", saveSlowly)
+    monkeypatch.setattr(Campaign, "accept", acceptAtOnce)
+    opened.draw()
+    opened.timers.ring()
+    opened.key("A")
+    opened.settle()
+    scan = opened.campaign.scan("scan00")
+    assert scan.stored_state == "accepted"
+    assert not (opened.campaign.home(scan) / "draft.seg.nrrd").exists()
+
+
+def test_an_accepted_scan_is_not_put_off_or_left_out(opened: CampaignModules) -> None:
+    """The core refuses that: the scan stayed in the scene, unsaved, and the next one came."""
+    opened.draw()
+    opened.key("A")
+    opened.logic.checking.open(opened.campaign.scan("scan00").id)
+    opened.look()
+    row = opened.segment.panel.reviewRow
+    assert row.acceptButton.enabled
+    assert not row.laterButton.enabled
+    assert not row.leaveOutButton.enabled
+    opened.key("J")
+    assert opened.status == "scan00 is accepted; undo that first."
+    assert opened.checked.given.name == "scan00"
+    assert opened.logic.checking.isChecking
+
+
+def test_what_is_drawn_after_acceptance_is_kept_as_a_draft(
+    opened: CampaignModules, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The scan is still in the views until the next one is read."""
+    opened.draw(["outer"])
+    checking = opened.logic.checking
+    monkeypatch.setattr(checking, "openNext", lambda: None)
+    checking.accept()
+    opened.draw()
+    opened.settle()
+    scan = opened.campaign.scan("scan00")
+    assert scan.stored_state == "accepted"
+    checking.open(scan.id)
+    opened.look()
+    assert {name for name, _mask in opened.segment.logic.reviewing.masks()} == set(CLASSES)
 
 
 def test_two_people_accept_one_scan(opened: CampaignModules) -> None:

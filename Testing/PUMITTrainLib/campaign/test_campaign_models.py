@@ -42,6 +42,8 @@ def test_refined_clicks_answer_the_next_scan_and_only_while_it_is_open(
 ) -> None:
     from dataclasses import replace
 
+    from PUMITSlicerLib.computing.settings import load_settings
+
     modules.create(makeLab(tmp_path / "lab", 4, labelled=(0, 1)))
     campaign = modules.campaign
     train(campaign)
@@ -51,6 +53,14 @@ def test_refined_clicks_answer_the_next_scan_and_only_while_it_is_open(
     campaign.save_round(replace(campaign.rounds[0], click_model="rounds/clicks.safetensors"))
     modules.look()
     compute: Any = modules.segment.logic.compute
+    assert compute.settings.model == "default"
+    modules.logic.checking.openNext()
+    modules.look()
+    assert compute.settings.model == str(model)
+    # It is not the user's own setting, for a Slicer that ends before it is put back.
+    assert load_settings(compute._store).model == "default"
+    modules.logic.checking.putAway()
+    modules.look()
     assert compute.settings.model == "default"
     modules.logic.checking.openNext()
     modules.look()

@@ -101,6 +101,21 @@ def test_acceptance_can_be_undone_and_the_label_comes_back_as_a_draft(
         campaign.undo_accept(undone)
 
 
+def test_undo_keeps_a_draft_that_is_newer_than_the_label(
+    make_campaign: Make, truth_of: Callable
+) -> None:
+    campaign = make_campaign(2)
+    scan = campaign.accept(campaign.scans()[0], truth_of(campaign.scans()[0]))
+    home = campaign.home(scan)
+    label = (home / "label.seg.nrrd").read_bytes()
+    campaign.save_draft(scan, truth_of(scan, ("inner", "outer")))
+    newer = (home / "draft.seg.nrrd").read_bytes()
+    campaign.undo_accept(scan)
+    assert (home / "draft.seg.nrrd").read_bytes() == newer
+    assert not (home / "label.seg.nrrd").exists()
+    assert [file.read_bytes() for file in (home / "previous").iterdir()] == [label]
+
+
 def test_draft_is_opened_again(make_campaign: Make, truth_of: Callable) -> None:
     campaign = make_campaign(2)
     scan = campaign.scans()[0]
