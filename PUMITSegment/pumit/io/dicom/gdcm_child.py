@@ -10,7 +10,11 @@ import json
 import os
 import sys
 from contextlib import suppress
+from importlib.machinery import PathFinder
+from importlib.util import find_spec, module_from_spec
 from typing import IO, Any
+
+_KEPT_BYTES = 16 << 20
 
 
 def main() -> None:
@@ -18,36 +22,50 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what libraries print is no answer
     _forbid_traces()
-    # Loading it takes as long as all the rest, and pixels can be written without.
-    sys.modules["numpy"] = None  # type: ignore[assignment]
-    import SimpleITK  # noqa: F401
-
+    itk = _extension()
+    # Once such a piece was freed, glibc keeps smaller ones for the next slice.
+    bytes(_KEPT_BYTES)
     _say(answers, {})
     own = _address_space()
     for line in sys.stdin:
         job = json.loads(line)
         _limit(own, job)
-        _say(answers, _outcome(job))
+        _say(answers, _outcome(itk, job))
 
 
-def _outcome(job: dict[str, Any]) -> dict[str, Any]:
-    import SimpleITK
+def _extension() -> Any:
+    """SimpleITK without its classes of Python, which take longer to load than a series to read."""
+    package = find_spec("SimpleITK")
+    spec = package and PathFinder.find_spec("_SimpleITK", package.submodule_search_locations)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
+
+def _outcome(itk: Any, job: dict[str, Any]) -> dict[str, Any]:
+    reader, writer = itk.new_ImageFileReader(), itk.new_ImageFileWriter()
     try:
-        reader = SimpleITK.ImageFileReader()
-        reader.SetImageIO("GDCMImageIO")
-        reader.SetFileName(job["file"])
-        image = reader.Execute()
-        SimpleITK.WriteImage(image, job["decoded"])
+        itk.ImageReaderBase_SetImageIO(reader, "GDCMImageIO")
+        itk.ImageFileReader_SetFileName(reader, job["file"])
+        image = itk.ImageFileReader_Execute(reader)
+        itk.ImageFileWriter_SetFileName(writer, job["decoded"])
+        itk.ImageFileWriter_Execute(writer, image)
     except MemoryError:
         return {"error": "memory"}
     except Exception as error:
         return {"error": "memory" if "allocate" in str(error) else "damaged"}
-    shape = list(reversed(image.GetSize()))
-    samples = image.GetNumberOfComponentsPerPixel()
+    shape = list(reversed(itk.Image_GetSize(image)))
+    samples = itk.Image_GetNumberOfComponentsPerPixel(image)
     if samples > 1:
         shape.append(samples)
-    return {"shape": shape, "type": image.GetPixelIDTypeAsString().removeprefix("vector of ")}
+    kind = itk.Image_GetPixelIDTypeAsString(image).removeprefix("vector of ")
+    # Without the classes nothing else does.
+    itk.delete_Image(image)
+    itk.delete_ImageFileReader(reader)
+    itk.delete_ImageFileWriter(writer)
+    return {"shape": shape, "type": kind}
 
 
 def _say(answers: IO[str], message: dict[str, Any]) -> None:
