@@ -26,6 +26,7 @@ COMMANDS = {
     "demo": ("pumit.cli.demo", "segment a generated scan: mask, DICOM-SEG and picture"),
     "sample": ("pumit.cli.sample", "make generated scans to try the commands with"),
     "segment": ("pumit.cli.segment", "segment a scan from points, boxes or a markups file"),
+    "view": ("pumit.cli.view", "open a scan in a page of the browser, and segment it by clicks"),
     "info": ("pumit.cli.info", "show size, place and modality of a scan, and a place to click"),
     "predict": ("pumit.cli.predict", "segment or classify scans automatically, one or many"),
     "reconstruct": ("pumit.cli.reconstruct", "show what a tokenizer keeps of a scan"),

@@ -40,7 +40,7 @@ def write_labelmap(
         ExportError: If segments overlap and that is refused, an overlap leaves nothing of a
             segment, the suffix is unknown, or the file cannot be written.
     """
-    labels = _labels(segmentation, refuse=overlap == "refuse")
+    labels = label_values(segmentation, overlap=overlap)
     write_labels(labels, segmentation.volume, path)
 
 
@@ -96,8 +96,13 @@ def _is_whole(path: Path, size: int) -> bool:
         return False
 
 
-def _labels(segmentation: Segmentation, *, refuse: bool) -> Labels:
-    segments = segmentation.segments
+def label_values(segmentation: Segmentation, *, overlap: Overlap = "refuse") -> Labels:
+    """Voxel values 1, 2, ... of segments, (D, H, W), as `write_labelmap` writes them.
+
+    Raises:
+        ExportError: If segments overlap and that is refused, or nothing of a segment is left.
+    """
+    segments, refuse = segmentation.segments, overlap == "refuse"
     labels: Labels = np.zeros(segmentation.volume.shape, dtype=label_type(len(segments)))
     for number, segment in enumerate(segments, start=1):
         taken = np.unique(labels[segment.mask])

@@ -26,6 +26,7 @@ from pumit.server.parent_watch import watch_parent
 from pumit.server.sessions.engine import SegmenterEngine, ServerEngine
 from pumit.server.sessions.limits import MIB, Limits
 from pumit.system.loopback import is_loopback
+from pumit.volume import Volume
 from pumit.wire.protocol import API_VERSION, PARENT_VARIABLE, TOKEN_VARIABLE
 
 _MIN_TOKEN_LENGTH = 16
@@ -123,7 +124,11 @@ class ServeSettings:
 
 
 def serve(
-    settings: ServeSettings, *, engine: ServerEngine | None = None, announce: Announce | None = None
+    settings: ServeSettings,
+    *,
+    engine: ServerEngine | None = None,
+    announce: Announce | None = None,
+    scan: Volume | None = None,
 ) -> None:
     """Load the model, listen, and serve until a signal ends the process.
 
@@ -131,6 +136,7 @@ def serve(
         engine: The model; loaded as the settings say where None.
         announce: Callback once clients can connect, with `event`, `url`, `port`, `pid` and
             `api_version`; behind a proxy `url` is `unix:` with the socket file, `port` 0.
+        scan: A scan that every session may open without sending it.
 
     Raises:
         PumitError: If the model cannot be loaded, or the address is taken.
@@ -146,6 +152,7 @@ def serve(
         allowed_hosts=_allowed_hosts(settings),
         instance=settings.instance,
         metrics_token=settings.metrics_token,
+        scan=scan,
     )
     uds = settings.uds
     listener = bind_file(uds) if uds else bind_address(settings.host, settings.port)
@@ -279,7 +286,7 @@ def run(args: argparse.Namespace, *, engine: ServerEngine | None = None) -> int:
     Raises:
         PumitError: What the user can repair.
     """
-    _forbid_core_dumps()
+    forbid_core_dumps()
     parent = os.environ.pop(PARENT_VARIABLE, "")
     if parent.isdigit():
         watch_parent(int(parent))
@@ -334,7 +341,7 @@ def run(args: argparse.Namespace, *, engine: ServerEngine | None = None) -> int:
     return 0
 
 
-def _forbid_core_dumps() -> None:
+def forbid_core_dumps() -> None:
     """Should the process crash, no image of its memory may come to lie on a disk."""
     if sys.platform != "win32":
         import resource
