@@ -223,7 +223,8 @@ async function show(image, meta, restore) {
   past = [], future = [], isDirty = false;
   addSegment();
   byId("no-dicom").hidden = scan.isDicom;
-  nv.setSliceType(scan.isPlanar ? nv.sliceTypeAxial : nv.sliceTypeMultiplanar);
+  byId("planes").value = scan.isPlanar ? "0" : "3";
+  showPlanes();
   refresh();
   say(`Scan of ${dims.join(" × ")} voxels. Click inside a structure.`);
 }
@@ -307,7 +308,7 @@ const countOf = (answer) => answer.count ??= (answer.bits ?? []).reduce((sum, by
 function describe(segment, answer) {
   if (!answer.box) return `${segment.name}: nothing found there; click elsewhere or draw a box.`;
   const count = countOf(answer);
-  const size = scan.isPlanar ? `${count} pixels` : `${(count * scan.voxelMl).toPrecision(3)} mL`;
+  const size = scan.isPlanar ? `${count} pixels` : `${Number((count * scan.voxelMl).toPrecision(3))} mL`;
   const parts = [`${segment.name}: ${size}`];
   if (answer.quality) parts.push(answer.quality);
   if (answer.choice?.count > 1) parts.push(`answer ${answer.choice.number} of ${answer.choice.count}`);
@@ -426,6 +427,28 @@ function paint() {
   overlay.cal_min = 0;
   overlay.cal_max = 255;
   nv.updateGLVolume();
+}
+
+// In 3D the body lets segments be seen within it; the planes stay as they are.
+function seeThrough() {
+  if (!scan || !nv.renderShader || !present.segments.some((s) => answerOf(s)?.box)) return;
+  nv.renderShader.use(nv.gl);
+  nv.gl.uniform1f(nv.renderShader.uniforms.backOpacity, 0.25);
+  nv.drawScene();
+}
+
+// NiiVue's numbers: 0 axial, 1 coronal, 2 sagittal, 3 all with 3D, 4 3D.
+function showPlanes() {
+  nv.setSliceType(Number(byId("planes").value));
+}
+
+function zoom(factor) {
+  const now = nv.scene.pan2Dxyzmm, next = Math.min(10, Math.max(1, now[3] * factor));
+  const at = nv.frac2mm(nv.scene.crosshairPos, 0, nv.opts.isSliceMM);
+  // The crosshair stays where it is.
+  nv.scene.pan2Dxyzmm = next === 1 ? [0, 0, 0, 1] : [0, 1, 2].map((i) => now[i] + (now[3] - next) * at[i]).concat(next);
+  nv.opts.crosshairWidth = 1 / next;
+  nv.drawScene();
 }
 
 // Tiles of the three planes, with the straight map between pixels and fractions of each.
@@ -591,6 +614,7 @@ function keyboardPrompt() {
 }
 
 const STEPS = { ArrowLeft: [-1, 0, 0], ArrowRight: [1, 0, 0], ArrowUp: [0, 1, 0], ArrowDown: [0, -1, 0], PageUp: [0, 0, 1], PageDown: [0, 0, -1] };
+const ZOOMS = { "+": 1.25, "=": 1.25, "-": 0.8 };
 const TOOL_KEYS = { v: "look", i: "inside", o: "outside", b: "box", s: "scribble", d: "erase" };
 
 function stageKey(event) {
@@ -603,6 +627,7 @@ function stageKey(event) {
     const voxel = toVoxel(nv.scene.crosshairPos).map(Math.round);
     say(`Column ${voxel[0]}, row ${voxel[1]}, slice ${voxel[2]}.`);
   } else if (event.key === "Enter") keyboardPrompt();
+  else if (ZOOMS[event.key]) zoom(ZOOMS[event.key]);
   else if (TOOL_KEYS[event.key]) choose(TOOL_KEYS[event.key]);
   else return;
   event.preventDefault();
@@ -730,13 +755,24 @@ async function enter() {
     byId("find").hidden = !models.length;
     const names = [...new Set(models.flatMap((m) => m.classes))].sort();
     byId("structures").replaceChildren(...names.map((value) => Object.assign(document.createElement("option"), { value })));
-    await openServersScan();
+    // With another code, after the server was started again, the scan and its segments stay.
+    if (!scan) await openServersScan();
+    else await scan.restore(), say("Open again.");
   } catch (error) {
     if (error.status === 401) askForToken(error.message);
     else if (error.kind === "VolumeError" && !scan) say("Open a scan of your own: NIfTI, NRRD or MHA.");
     else fail(error);
   }
 }
+
+async function takeFile(file) {
+  if (!file || !token || (isUnsaved() && !window.confirm("Segments of this scan are not saved. Open another one?"))) return;
+  busy(1);
+  await openFile(file).catch(fail);
+  busy(-1);
+}
+
+const isUnsaved = () => isDirty && present.segments.some((s) => answerOf(s)?.box);
 
 async function start() {
   // The form of `pumit view` left the token here; it goes into the tab's memory, and the form out of its history.
@@ -750,6 +786,7 @@ async function start() {
   nv = new niivue.Niivue({ dragAndDropEnabled: false, backColor: [0, 0, 0, 1], crosshairColor: [0.3, 0.8, 0.75, 0.7], show3Dcrosshair: true, isSliceMM: false, isRadiologicalConvention: true, loadingText: "", logLevel: "error" });
   await nv.attachToCanvas(byId("view"));
   nv.opts.multiplanarShowRender = niivue.SHOW_RENDER.ALWAYS;
+  nv.opts.multiplanarLayout = niivue.MULTIPLANAR_TYPE.GRID;
   byId("view").tabIndex = -1;
   byId("view").setAttribute("aria-hidden", "true");
   const draw = nv.drawScene.bind(nv);
@@ -758,13 +795,25 @@ async function start() {
     drawMarks();
     return made;
   };
+  const upload = nv.updateGLVolume.bind(nv);
+  nv.updateGLVolume = () => {
+    upload();
+    seeThrough();
+  };
   const stage = byId("stage");
   stage.addEventListener("pointerdown", begin, true);
   stage.addEventListener("pointermove", move, true);
   for (const name of ["pointerup", "pointercancel"]) stage.addEventListener(name, finish, true);
   for (const name of ["mousedown", "touchstart", "touchmove"]) stage.addEventListener(name, keepFromNiivue, { capture: true, passive: true });
   stage.addEventListener("keydown", stageKey, true);
+  stage.addEventListener("wheel", (event) => {
+    if (!scan || !event.ctrlKey) return;
+    event.preventDefault();
+    event.stopPropagation();
+    zoom(event.deltaY < 0 ? 1.1 : 1 / 1.1);
+  }, { capture: true, passive: false });
   for (const radio of document.querySelectorAll("input[name=tool]")) radio.addEventListener("change", toolChanged);
+  byId("planes").onchange = () => { if (scan) showPlanes(); };
   byId("undo").onclick = undo;
   byId("redo").onclick = redo;
   byId("other").onclick = anotherAnswer;
@@ -777,13 +826,9 @@ async function start() {
     if (scan && name) find(name);
   };
   byId("stop").onclick = () => call(`${API}/cancel`, { body: { segment: "pumit:automatic" } }).catch(fail);
-  byId("file").onchange = async (event) => {
-    const [file] = event.target.files;
-    if (!file || (isDirty && !window.confirm("Segments of this scan are not saved. Open another one?"))) return;
-    busy(1);
-    await openFile(file).catch(fail);
-    busy(-1);
-  };
+  byId("file").onchange = (event) => takeFile(event.target.files[0]);
+  stage.addEventListener("dragover", (event) => event.preventDefault());
+  stage.addEventListener("drop", (event) => { event.preventDefault(); takeFile(event.dataTransfer.files[0]); });
   byId("door").oncancel = (event) => event.preventDefault();
   byId("door").querySelector("form").onsubmit = (event) => {
     event.preventDefault();
@@ -797,7 +842,7 @@ async function start() {
     const key = event.key.toLowerCase();
     if (key === "z" || key === "y") event.preventDefault(), key === "y" || event.shiftKey ? redo() : undo();
   });
-  window.addEventListener("beforeunload", (event) => { if (isDirty && present.segments.some((s) => answerOf(s)?.box)) event.preventDefault(); });
+  window.addEventListener("beforeunload", (event) => { if (isUnsaved()) event.preventDefault(); });
   window.addEventListener("pagehide", () => { if (lease) call("/release", { keepalive: true }).catch(() => {}); lease = null; });
   setInterval(() => { if (lease) call("/heartbeat").catch(() => {}); }, HEARTBEAT_MS);
   if (token) await enter();
