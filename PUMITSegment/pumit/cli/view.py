@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import html
 import os
 import secrets
@@ -74,7 +75,9 @@ def run(args: argparse.Namespace) -> int:
             if not args.no_browser and has_browser():
                 webbrowser.open(write_handover(private / "open.html", url, token).as_uri())
 
-        serve(settings, announce=announce, scan=scan)
+        # Ctrl+C is how it ends.
+        with contextlib.suppress(KeyboardInterrupt):
+            serve(settings, announce=announce, scan=scan)
     return 0
 
 
