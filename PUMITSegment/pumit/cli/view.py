@@ -44,12 +44,12 @@ def run(args: argparse.Namespace) -> int:
     """Run `pumit view` until it is stopped."""
     from pumit.models.consent import require_consent
     from pumit.server.http.page_routes import PAGE
-    from pumit.server.serve import ServeSettings, forbid_core_dumps, serve
+    from pumit.server.serve import ServeSettings, leave_no_files, serve
     from pumit.server.sessions.limits import Limits
     from pumit.volume import Volume
 
     require_consent(args.model)
-    forbid_core_dumps()
+    leave_no_files()
     token = secrets.token_urlsafe(32)
     settings = ServeSettings(
         token,

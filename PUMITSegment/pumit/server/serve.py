@@ -286,7 +286,7 @@ def run(args: argparse.Namespace, *, engine: ServerEngine | None = None) -> int:
     Raises:
         PumitError: What the user can repair.
     """
-    forbid_core_dumps()
+    leave_no_files()
     parent = os.environ.pop(PARENT_VARIABLE, "")
     if parent.isdigit():
         watch_parent(int(parent))
@@ -341,8 +341,9 @@ def run(args: argparse.Namespace, *, engine: ServerEngine | None = None) -> int:
     return 0
 
 
-def forbid_core_dumps() -> None:
-    """Should the process crash, no image of its memory may come to lie on a disk."""
+def leave_no_files() -> None:
+    """Write nothing while serving: no image of a crashed process, no code that is compiled late."""
+    sys.dont_write_bytecode = True
     if sys.platform != "win32":
         import resource
 

@@ -32,7 +32,7 @@ def shown(monkeypatch):
         return True
 
     monkeypatch.setattr(server, "serve", serve)
-    monkeypatch.setattr(server, "forbid_core_dumps", lambda: None)
+    monkeypatch.setattr(server, "leave_no_files", lambda: None)
     monkeypatch.setattr(view.webbrowser, "open", show)
     monkeypatch.setenv("DISPLAY", ":0")
     return seen

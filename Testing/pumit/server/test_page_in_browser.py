@@ -180,6 +180,25 @@ def test_the_mask_is_drawn_where_the_click_was_and_the_patients_right_is_left(op
     assert abs(top + rows.mean() - y) < per_voxel * 0.8 / 1.1
 
 
+def test_marks_are_on_their_slice_and_not_in_3d(opened):
+    tab = opened(spotted(DIRECTIONS["axial"]))
+
+    def green() -> int:
+        tab.page.wait_for_timeout(200)
+        return int((np.abs(tab.seen() - (31, 157, 85)).max(-1) < 12).sum())
+
+    tab.page.mouse.click(*tab.brightest(0))
+    tab.says("mL")
+    assert green() > 100
+    tab.page.get_by_label("Show").select_option("3D")
+    assert green() == 0
+    tab.page.get_by_label("Show").select_option("Axial")
+    assert green() > 30
+    tab.page.mouse.move(400, 400)
+    tab.page.mouse.wheel(0, 100)
+    assert green() == 0
+
+
 def test_boxes_and_scribbles_are_drawn_by_dragging(opened):
     volume = spotted(DIRECTIONS["axial"])
     tab = opened(volume)

@@ -479,12 +479,10 @@ const isInside = (frac) => frac.every((f) => f >= 0 && f <= 1);
 function drawMarks() {
   const canvas = byId("marks");
   if (!scan || !nv.gl) return;
-  if (canvas.width !== nv.gl.canvas.width || canvas.height !== nv.gl.canvas.height) {
-    canvas.width = nv.gl.canvas.width;
-    canvas.height = nv.gl.canvas.height;
-  }
+  // Setting the size clears all; clearRect without anything drawn after it does not reach Chromium's screen.
+  canvas.width = nv.gl.canvas.width;
+  canvas.height = nv.gl.canvas.height;
   const pen = canvas.getContext("2d"), unit = nv.uiData.dpr || 1;
-  pen.clearRect(0, 0, canvas.width, canvas.height);
   const segment = current();
   const marks = [...(segment?.prompts ?? []).flatMap((p) => places.get(p) ?? []), ...(gesture ? [gesture] : [])];
   for (const tile of tiles()) {
