@@ -18,7 +18,8 @@ from pumit.io.scans import Scan, find_scans
 if TYPE_CHECKING:
     from pumit.training.data.classes import ClassValue
 
-_PART = 1 << 16  # bytes at either end of a file that tell it from others
+# Parts of a file that tell it from others, bytes: at either end only headers and borders are.
+_PART, _PARTS = 1 << 16, 64
 # Folders of labels beside folders of scans.
 _LABEL_FOLDERS = re.compile(r"(labels?|masks?|segmentations?)(tr|ts|val)?", re.IGNORECASE)
 _LABEL_NAMES = re.compile(r".*[_\-. ](seg|label|mask|gt|segmentation)", re.IGNORECASE)
@@ -84,7 +85,7 @@ def find_campaign_scans(paths: Sequence[Path]) -> FoundScans:
             if images and not known & {*images} and (scan.series or "") not in series - {""}:
                 made = FoundScan(scan.name, images, scan.series or "")
                 found.scans.append(_recognised(made, found))
-    kept = _once(s for s in found.scans if s.digest)
+    kept = _once((s for s in found.scans if s.digest), found.problems)
     last = Counter(s.name.rpartition("/")[2] for s in kept)
     short = (s.name.rpartition("/")[2] for s in kept)
     found.scans = [
@@ -165,11 +166,14 @@ def _named(scan: FoundScan) -> str:
     return match["stem"] if match and match["channel"] == "0000" else scan.name
 
 
-def _once(scans: Iterable[FoundScan]) -> list[FoundScan]:
-    """Each scan once, with the labels of any of its finds."""
+def _once(scans: Iterable[FoundScan], problems: list[str]) -> list[FoundScan]:
+    """Each scan once, with the labels of any of its finds; copies are told."""
     kept: dict[str, FoundScan] = {}
     for scan in scans:
-        if scan.digest not in kept or (scan.labels and not kept[scan.digest].labels):
+        first = kept.setdefault(scan.digest, scan)
+        if first.images[0].resolve() != scan.images[0].resolve():
+            problems.append(f"{scan.name} is a copy of {first.name} and counts once.")
+        if scan.labels and not first.labels:
             kept[scan.digest] = scan
     return list(kept.values())
 
@@ -190,17 +194,19 @@ def fingerprint(path: Path, series: str = "") -> tuple[str, int, str, str]:
     size = path.stat().st_size
     if not size:
         raise VolumeError("The file is empty.")
+    content = hashlib.sha256(b"%d " % size)
     with path.open("rb") as file:
-        start = file.read(_PART)
-        file.seek(max(0, size - _PART))
-        content = b"%d " % size + start + file.read(_PART)
+        start = file.read(132)
+        for at in (*range(0, size, max(_PART, size // _PARTS)), max(0, size - _PART)):
+            file.seek(at)
+            content.update(file.read(_PART))
     patient = ""
     if start[128:132] == b"DICM":
         from pumit.io.dicom.files import read_header
 
         header = read_header(path)
         series, patient = header.series_instance_uid, str(header.header.get("PatientID") or "")
-    return hashlib.sha256(content).hexdigest()[:24], size, series, patient
+    return content.hexdigest()[:24], size, series, patient
 
 
 def _series_in(folder: Path, series: str) -> tuple[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,6 +15,7 @@ import pytest
 from pumit.campaign import Campaign, CampaignConflict
 from pumit.errors import DiskFullError, PumitError, VolumeError
 from pumit.export.labelmap import write_labels
+from pumit.export.volume_file import write_volume_file
 from pumit.volume import Volume
 
 Make = Callable[..., Campaign]
@@ -45,6 +47,24 @@ def test_segments_off_the_grid_are_refused(make_campaign: Make, truth_of: Callab
     parts = tuple(replace(s, mask=s.mask[1:]) for s in right.segments)
     with pytest.raises(VolumeError, match="off the grid of scan00"):
         campaign.accept(scan, replace(right, volume=smaller, segments=parts))
+
+
+def test_scans_that_differ_only_in_the_middle_are_three_and_copies_are_told(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "lab"
+    folder.mkdir()
+    for number in range(3):
+        array = np.zeros((60, 64, 64), np.int16)
+        array[30, 30:34, 30:34] = 100 + number
+        write_volume_file(array, Volume(array, (1.0, 1.0, 1.0)), folder / f"p{number}.nii")
+    shutil.copyfile(folder / "p1.nii", folder / "again.nii")
+    campaign = Campaign.create(tmp_path / "c", [folder], ["outer"])
+    assert len(campaign.scans()) == 3
+    assert campaign.problems == ["p1 is a copy of again and counts once."]
+    shutil.copyfile(folder / "p0.nii", folder / "p2.nii")
+    with pytest.raises(PumitError, match="p2 is not the scan that it was"):
+        campaign.locate("p2")
 
 
 def test_scan_that_cannot_be_read_is_one_line(make_campaign: Make, make_folder: Callable) -> None:
