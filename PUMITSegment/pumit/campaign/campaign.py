@@ -525,20 +525,32 @@ class Campaign:
         write_shared(home / STATE, entry.as_file())
 
     def _patients(self, scans: Sequence[FoundScan]) -> dict[str, str]:
-        """Identifier of a scan to the mark of its patient, which is of no use elsewhere."""
+        """Identifier of a scan to the mark of its patient, which is of no use elsewhere.
+
+        Where the data tell none it is guessed from the paths of all scans; those that are there
+        keep their marks.
+        """
+        from pumit.campaign.sources import bare_paths
         from pumit.training.data.split import patients_of
 
-        ids = {scan.digest[:12]: scan for scan in scans}
-        known = {key: scan.patient for key, scan in ids.items() if scan.patient}
-        by_name: dict[str, list[str]] = {}
-        for key, scan in ids.items():
-            if key not in known:
-                by_name.setdefault(scan.name.rpartition("/")[2], []).append(key)
-        groups, _ = patients_of(list(by_name), None, {})
-        of = {key: f"id {patient}" for key, patient in known.items()}
-        of |= {k: f"name {p}" for p, names in groups.items() for n in names for k in by_name[n]}
         salt = self._content["salt"]
-        return {k: hashlib.sha256(f"{salt} {p}".encode()).hexdigest()[:12] for k, p in of.items()}
+
+        def mark(text: str) -> str:
+            return hashlib.sha256(f"{salt} {text}".encode()).hexdigest()[:12]
+
+        of = {s.digest[:12]: mark(f"id {s.patient}") for s in scans if s.patient}
+        there = {s.id: s for s in self.scans() if s.images}
+        of |= {key: scan.patient for key, scan in there.items()}
+        found = {key: (scan.path, scan.series) for key, scan in there.items()}
+        found |= {k: (s.images[0], s.series) for s in scans if (k := s.digest[:12]) not in of}
+        by_name: dict[str, list[str]] = {}
+        for key, name in zip(found, bare_paths([*found.values()]), strict=True):
+            by_name.setdefault(name, []).append(key)
+        for patient, names in patients_of([*by_name], None, {})[0].items():
+            keys = [key for name in names for key in by_name[name]]
+            known = next((of[key] for key in keys if key in of), mark(f"name {patient}"))
+            of = {**dict.fromkeys(keys, known), **of}
+        return of
 
     def _propose_classes(self, announced: Sequence[tuple[str, Sequence[Any]]]) -> None:
         from pumit.training.data.class_proposal import ClassProposal

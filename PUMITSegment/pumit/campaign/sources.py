@@ -135,6 +135,22 @@ def _stem(path: Path) -> str:
     return path.name[: len(path.name) - len(suffix_of(path, IMAGE_SUFFIXES) or "")]
 
 
+def bare_paths(scans: Sequence[tuple[Path, str]]) -> list[str]:
+    """Paths of scans from the folder that holds all of them, without endings.
+
+    A series that shares its folder with others has its identifier behind it.
+    """
+    parts = [p.absolute().with_name(_stem(p).removesuffix("_0000")).parts for p, _ in scans]
+    steps = enumerate(zip(*parts, strict=False))
+    shortest = min(map(len, parts), default=1)
+    common = next((depth for depth, here in steps if len({*here}) > 1), shortest - 1)
+    count = Counter(path for path, _ in scans)
+    return [
+        "/".join((*names[common:], series) if count[path] > 1 else names[common:])
+        for names, (path, series) in zip(parts, scans, strict=True)
+    ]
+
+
 def _channels(scan: Scan) -> tuple[Path, ...]:
     """Files of a scan: NAME_0000 with those of its other channels; none for one of these."""
     match = _CHANNEL.fullmatch(_stem(scan.path))
@@ -205,7 +221,7 @@ def fingerprint(path: Path, series: str = "") -> tuple[str, int, str, str]:
         from pumit.io.dicom.files import read_header
 
         header = read_header(path)
-        series, patient = header.series_instance_uid, str(header.header.get("PatientID") or "")
+        series, patient = header.series_instance_uid, header.patient
     return content.hexdigest()[:24], size, series, patient
 
 
@@ -221,7 +237,7 @@ def _series_in(folder: Path, series: str) -> tuple[str, str]:
             file = read_header(path)
             if file.is_image and series.partition("#")[0] in ("", file.series_instance_uid):
                 uid = series or file.series_instance_uid
-                return uid, str(file.header.get("PatientID") or "")
+                return uid, file.patient
     raise VolumeError("The folder holds no scan.")
 
 

@@ -16,8 +16,10 @@ from pumit.campaign import Campaign, CampaignConflict, CampaignSettings, LockTak
 from pumit.campaign.progress import TrainingRound
 from pumit.errors import PumitError
 from pumit.export.seg_nrrd import write_seg_nrrd
+from pumit.export.volume_file import write_volume_file
 from pumit.io.labels.label_file import named_segments, read_label_file
 from pumit.segmentation import Segment
+from two_balls import make_scan
 
 Make = Callable[..., Campaign]
 
@@ -237,6 +239,23 @@ def test_added_scans_are_known_by_their_content(
     campaign = make_campaign(2)
     campaign.add_scans([make_folder(3, name="more")])
     assert len(campaign.scans()) == 3
+
+
+def test_patients_are_guessed_from_paths_and_with_the_scans_that_are_there(tmp_path: Path) -> None:
+    def write(name: str, seed: int) -> Path:
+        volume, _ = make_scan(seed)
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        write_volume_file(volume.array, volume, tmp_path / name)
+        return tmp_path / name
+
+    for seed, name in enumerate(("case0/t1", "case0/t2", "case1/t1")):
+        write(f"lab/{name}.nii.gz", seed)
+    campaign = Campaign.create(tmp_path / "campaign", [tmp_path / "lab"], ["outer"])
+    campaign.add_scans([write("lab/case1/t2.nii.gz", 3), write("lab/case2/t1.nii.gz", 4)])
+    marks = {s.images[0].removeprefix("../lab/"): s.patient for s in campaign.scans()}
+    assert marks["case0/t1.nii.gz"] == marks["case0/t2.nii.gz"]
+    assert marks["case1/t1.nii.gz"] == marks["case1/t2.nii.gz"]
+    assert len(set(marks.values())) == 3
 
 
 def test_newer_campaign_is_refused_and_stays_as_it_is(make_campaign: Make) -> None:

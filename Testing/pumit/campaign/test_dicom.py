@@ -38,6 +38,16 @@ def test_series_of_a_tree_are_scans_and_know_their_patients(dicom_campaign: Camp
     assert scans[0].patient == scans[1].patient != scans[2].patient
 
 
+def test_placeholders_are_no_patient(tmp_path: Path) -> None:
+    for number in range(3):
+        volume, _ = make_scan(number)
+        folder = tmp_path / "pacs" / f"case{number}" / "ct"
+        folder.parent.mkdir(parents=True)
+        write_dicom_series(volume, folder, patient_id="ANON")
+    campaign = Campaign.create(tmp_path / "campaign", [tmp_path / "pacs"], ["outer"])
+    assert len({s.patient for s in campaign.scans()}) == 3
+
+
 def test_no_patient_is_written(dicom_campaign: Campaign) -> None:
     scan = dicom_campaign.scans()[0]
     dicom_campaign.accept(scan, truth(dicom_campaign, scan))
