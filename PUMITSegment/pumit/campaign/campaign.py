@@ -141,7 +141,8 @@ class Campaign:
 
     Attributes:
         folder: The same, absolute.
-        problems: Sentences about files and folders that were given and are no scans.
+        problems: Sentences about what was given last: files and folders that are no scans, copies,
+            doubts about a label that was accepted.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -724,7 +725,7 @@ class Campaign:
             PumitError: If the label is not on the scan's grid or of other classes, or cannot be
                 written; nothing is changed then.
         """
-        from pumit.campaign.accepting import write_accepted
+        from pumit.campaign.accepting import DICOM_LABEL, set_aside, write_accepted
 
         entry = scan if isinstance(scan, ScanEntry) else self.scan(scan)
         who = (reviewer or "").strip()
@@ -732,16 +733,15 @@ class Campaign:
         if unknown:
             raise PumitError(f"There is no class {unknown[0]!r} in this campaign.")
         home = self.home(entry)
-        written = write_accepted(
+        written, doubts = write_accepted(
             label,
             home,
-            lambda: self.volume(entry),
-            image=entry.path,
-            name=entry.name,
+            self.volume(entry),
             classes=self.classes,
             ignored=self.ignored_names,
             reviewer=who,
         )
+        self.problems = [f"{entry.name}: {doubt}." for doubt in doubts]
 
         def changed(now: ScanEntry) -> ScanEntry:
             before = now.before if now.stored_state == "accepted" else now.stored_state
@@ -764,6 +764,7 @@ class Campaign:
         def place(now: ScanEntry) -> None:
             kept.append(keep_copy(home / LABEL, now.revision))
             os.replace(written, home / LABEL)
+            set_aside(home / DICOM_LABEL, now.revision)
 
         try:
             made = self._update(scan, changed, decides=True, before_writing=place)

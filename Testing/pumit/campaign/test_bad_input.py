@@ -15,7 +15,9 @@ import pytest
 from pumit.campaign import Campaign, CampaignConflict
 from pumit.errors import DiskFullError, PumitError, VolumeError
 from pumit.export.labelmap import write_labels
+from pumit.export.seg_nrrd import write_seg_nrrd
 from pumit.export.volume_file import write_volume_file
+from pumit.io.labels.label_file import read_label_file
 from pumit.volume import Volume
 
 Make = Callable[..., Campaign]
@@ -45,8 +47,44 @@ def test_segments_off_the_grid_are_refused(make_campaign: Make, truth_of: Callab
     right = truth_of(scan)
     smaller = replace(right.volume, array=right.volume.array[1:])
     parts = tuple(replace(s, mask=s.mask[1:]) for s in right.segments)
-    with pytest.raises(VolumeError, match="off the grid of scan00"):
-        campaign.accept(scan, replace(right, volume=smaller, segments=parts))
+    turned = right.volume.direction @ np.diag([-1.0, 1.0, 1.0])
+    moved = replace(right, volume=replace(right.volume, origin_lps=(3, 0, 0)))
+    for wrong in (
+        replace(right, volume=smaller, segments=parts),
+        replace(right, volume=replace(right.volume, direction=turned)),
+        moved,
+    ):
+        with pytest.raises(VolumeError, match="cannot be accepted: it lies off the image's grid"):
+            campaign.accept(scan, wrong)
+    assert campaign.scan(scan).state == "open"
+
+
+def test_label_that_reaches_beyond_its_scan_is_refused(
+    make_campaign: Make, truth_of: Callable, tmp_path: Path
+) -> None:
+    campaign = make_campaign(2)
+    scan = campaign.scans()[0]
+    right = truth_of(scan)
+    beyond = replace(right.volume, origin_lps=(8, 0, 0))
+    write_seg_nrrd(replace(right, volume=beyond), tmp_path / "cut.seg.nrrd")
+    with pytest.raises(VolumeError, match="labelled voxels lie outside of the image"):
+        campaign.accept(scan, tmp_path / "cut.seg.nrrd")
+    nearly = replace(right.volume, origin_lps=(0.2, 0, 0))
+    write_seg_nrrd(replace(right, volume=nearly), tmp_path / "off.seg.nrrd")
+    assert campaign.accept(scan, tmp_path / "off.seg.nrrd").state == "accepted"
+    (problem,) = campaign.problems
+    assert "scan00: the grid of the segmentation lies 0.20 voxels off" in problem
+
+
+def test_two_segments_of_one_class_are_one_label(make_campaign: Make, truth_of: Callable) -> None:
+    campaign = make_campaign(2)
+    campaign.remember_name("rest", "outer")
+    scan = campaign.scans()[0]
+    truth = truth_of(scan, ("outer", "rest"))
+    campaign.accept(scan, truth)
+    file = read_label_file(campaign.home(scan) / "label.seg.nrrd")
+    (kept,) = (file.mask(s) for s in file.segments)
+    assert np.array_equal(kept, truth.segments[0].mask | truth.segments[1].mask)
 
 
 def test_scans_that_differ_only_in_the_middle_are_three_and_copies_are_told(

@@ -8,6 +8,7 @@ from pathlib import Path
 import pydicom
 import pytest
 from pumit.campaign import Campaign, ScanEntry
+from pumit.errors import VolumeError
 from pumit.export.dicom_series import write_dicom_series
 from pumit.segmentation import Algorithm, Segment, Segmentation
 from two_balls import make_scan
@@ -78,6 +79,20 @@ def test_undone_and_empty_acceptances_leave_no_dicom_seg(dicom_campaign: Campaig
     dicom_campaign.accept(made, None)
     assert not seg.exists()
     assert len(list((dicom_campaign.home(scan) / "previous").glob("*.dcm"))) == 2
+
+
+def test_second_acceptance_leaves_no_dicom_seg_of_the_first(dicom_campaign: Campaign) -> None:
+    scan = dicom_campaign.scans()[0]
+    made = dicom_campaign.accept(scan, truth(dicom_campaign, scan))
+    dicom_campaign.accept(made, None, completes=False)
+    assert not (dicom_campaign.home(scan) / "label.dcm").exists()
+
+
+def test_segmentation_of_another_series_is_not_accepted(dicom_campaign: Campaign) -> None:
+    first, second = dicom_campaign.scans()[:2]
+    dicom_campaign.accept(first, truth(dicom_campaign, first))
+    with pytest.raises(VolumeError, match="refers to another series"):
+        dicom_campaign.accept(second, dicom_campaign.home(first) / "label.dcm")
 
 
 def test_moved_series_is_found_by_its_identifier(dicom_campaign: Campaign) -> None:

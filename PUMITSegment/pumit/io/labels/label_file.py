@@ -18,6 +18,7 @@ from pumit.geometry import Triple
 from pumit.io.parser_errors import muted_stderr, parsing
 from pumit.volume import Volume
 
+IN_PROGRESS = "marked as in progress"
 SMALL_NUMBERS = 1 << 16  # label values below it are looked up in a table
 _BLOCK_VALUES = 1 << 20
 
@@ -111,7 +112,7 @@ def with_review(file: LabelFile) -> LabelFile:
     """Labels with the doubt that they are unreviewed or in progress, where that is so."""
     doubt = file.unreviewed
     if not doubt and any(segment.is_in_progress for segment in file.segments):
-        doubt = "marked as in progress"
+        doubt = IN_PROGRESS
     return replace(file, doubts=(doubt, *file.doubts)) if doubt else file
 
 

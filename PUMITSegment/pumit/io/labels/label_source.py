@@ -31,6 +31,7 @@ from pumit.io.slicer_bundle import find_node, is_bundle, unpacked
 from pumit.volume import Volume
 
 OUTSIDE = "labelled voxels lie outside of the image"
+OTHER_SERIES = "refers to another series than the image"
 
 
 def read_scan(files: Sequence[Path], label: Path | None = None) -> Volume:
@@ -127,7 +128,7 @@ def _read_object(found: LabelObject, image: Volume) -> LabelFile:
     doubts = []
     if found.series and source and found.series != source.series_instance_uid:
         # Registered scans of one frame of reference may share a segmentation; its grid decides.
-        doubts.append(f"{found.kind}: refers to another series than the image")
+        doubts.append(f"{found.kind}: {OTHER_SERIES}")
     if incomplete := require_all_parts(found):
         doubts.append(incomplete)
     with open_label_object(found) as files:
