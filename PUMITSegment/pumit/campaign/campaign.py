@@ -43,6 +43,7 @@ from pumit.campaign.progress import (
     TrainingRound,
     chart_of,
     is_training_due,
+    learnt_from,
     next_action,
     round_of,
     round_row,
@@ -942,10 +943,11 @@ class Campaign:
         self._change(changed)
 
     def draw_validation(self) -> None:
-        """Choose the patients that are kept for validation, once, before the first training.
+        """Choose the patients that are kept for validation, once, before a training.
 
-        Where eight patients are labelled, of these; else of those that are not, as the first
-        training needs what there is. With fewer than eight patients none is kept.
+        Of those that no model was trained on or has predicted. Where eight patients are labelled,
+        of these; else of those that are not, as the first training needs what there is. With fewer
+        than eight patients none is kept.
         """
         scans = self.scans()
         patients = sorted({s.patient for s in scans if s.stored_state != "left_out"})
@@ -953,11 +955,15 @@ class Campaign:
             return
         count = round(VALIDATION_SHARE * len(patients))
         count = min(max(count, FEWEST_PATIENTS), MOST_PATIENTS)
+        seen = learnt_from(self.rounds)
+        touched = {s.patient for s in scans if s.round or s.id in seen}
         labelled = {s.patient for s in scans if s.is_truth}
-        untouched = {s.patient for s in scans if s.round == 0 and s.stored_state == "open"}
-        pool = labelled if len(labelled) >= ROUGH_BELOW else untouched - labelled
+        untouched = {s.patient for s in scans if s.stored_state == "open"} - touched
+        pool = labelled - touched if len(labelled) >= ROUGH_BELOW else untouched - labelled
         if len(pool) < FEWEST_PATIENTS:
-            pool = labelled
+            pool = labelled - touched
+        if touched and len(pool) < FEWEST_PATIENTS:
+            return  # figures stay rough
         chosen = random.Random(self._content["salt"]).sample(sorted(pool), min(count, len(pool)))
         self._change(lambda c: c if c.get("validation") else {**c, "validation": sorted(chosen)})
 

@@ -264,7 +264,7 @@ def _about_validation(campaign: Campaign, patients: int, labelled: int) -> str:
     if not patients:
         return "There are too few patients to keep any: one was left out of each training in turn."
     return (
-        f"{patients} patients were drawn before the first training and never trained on nor "
+        f"{patients} patients were drawn before a model had seen them, and never trained on nor "
         f"predicted for the annotator; {labelled} of their scans are labelled, from nothing."
     )
 

@@ -225,6 +225,38 @@ def test_rough_figures_turn_down_only_what_is_clearly_worse(
     assert not train_round(campaign).is_used
 
 
+def test_rough_figures_are_of_a_patient_that_no_model_has_seen(
+    make_campaign: Callable, truth_of: Callable, fake_run: dict[str, Any]
+) -> None:
+    campaign = make_campaign(7, 3, settings=SETTINGS)
+    fake_run["dice"] = {1: 0.8, 2: 0.9, 3: 0.9, 4: 0.9}
+    rounds = [train_round(campaign)]
+    for _ in range(2):
+        accept_next(campaign, truth_of, 1)
+        rounds.append(train_round(campaign))
+    for number, one in enumerate(rounds):
+        seen = {key for before in rounds[:number] for key in before.trained}
+        assert seen.isdisjoint(one.validated)
+        assert ("initial" in fake_run["trained"][number]) == bool(number)
+    # Where all is seen, it begins as the first one did.
+    campaign.save_round(replace(rounds[0], trained=tuple(s.id for s in campaign.scans())))
+    assert train_round(campaign).dice_before is None
+    assert "initial" not in fake_run["trained"][-1]
+
+
+def test_patients_that_a_model_has_seen_are_not_kept_for_validation(
+    make_campaign: Callable, make_folder: Callable, truth_of: Callable, fake_run: dict[str, Any]
+) -> None:
+    campaign = make_campaign(6, 6, settings=SETTINGS)
+    fake_run["dice"] = {1: 0.8}
+    first = train_round(campaign)
+    assert not campaign.validation.patients
+    campaign.add_scans([make_folder(9, 9, name="more")])
+    campaign.draw_validation()
+    assert len(campaign.validation.patients) == 2
+    assert set(first.trained).isdisjoint(campaign.validation.scans)
+
+
 @pytest.mark.slow
 def test_a_round_and_its_predictions(make_campaign: Callable, tiny_plan: None) -> None:
     campaign = make_campaign(12, 4, settings=SETTINGS)
