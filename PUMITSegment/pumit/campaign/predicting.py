@@ -116,7 +116,14 @@ def answer(
 def judge(
     campaign: Campaign, model: CampaignModel, scans: Sequence[ScanEntry], *, device: str = "auto"
 ) -> tuple[float, dict[str, float]]:
-    """Mean Dice of a model on labelled scans, and the ratio of true and expected overlap."""
+    """Mean Dice of a model on labelled scans, and the ratio of true and expected overlap.
+
+    Raises:
+        PumitError: If none of them is labelled any more.
+    """
+    scans = [s for s in scans if s.is_truth]
+    if not scans:
+        raise PumitError("No validation scan is accepted any more; accept some, and train again.")
     answers = model.answerer(device)
     # Where not all of a scan is known, a right answer may look wrong.
     whole = [s for s in scans if s.known == "all"] or scans

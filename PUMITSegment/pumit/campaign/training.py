@@ -75,6 +75,8 @@ def train_round(
 
 
 def _trained(campaign: Campaign, device: str, say: Step) -> TrainingRound:
+    from pumit.training.run.control import RunStopped
+
     campaign.refresh()
     one = _begun(campaign)
     try:
@@ -87,9 +89,14 @@ def _trained(campaign: Campaign, device: str, say: Step) -> TrainingRound:
         if campaign.settings.refines_clicks:
             say("Refining the clicks.")
             one = _with_clicks(campaign, one, device)
-    except PumitError as error:
-        text = _with_names(campaign, str(error))
+    except RunStopped:
+        raise
+    except Exception as error:
+        is_said = isinstance(error, PumitError)
+        text = _with_names(campaign, str(error)) if is_said else f"{type(error).__name__}."
         campaign.save_round(replace(one, state="failed", sentence=text))
+        if not is_said:
+            raise
         raise type(error)(text) from None
     one = replace(one, state="finished", seconds=_seconds(campaign, one))
     one = replace(one, sentence=_sentence(one))
