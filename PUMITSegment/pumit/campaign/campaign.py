@@ -273,27 +273,6 @@ class Campaign:
         settings = asdict(replace(self.settings, **changes))
         self._change(lambda content: {**content, "settings": settings})
 
-    def change_classes(self, classes: Sequence[Any]) -> None:
-        """Change names, codes and colours, or add classes; values that there are stay.
-
-        A class that is renamed keeps its old name as another name, so that its labels stay its.
-
-        Raises:
-            PumitError: If a class is dropped while there are rounds, or two are the same.
-        """
-        made = _known_classes(classes)
-        before = {c.value: c for c in self.classes}
-        if missing := before.keys() - {c.value for c in made}:
-            name = before[min(missing)].name
-            raise PumitError(f"The class {name!r} has labels perhaps; rename it, or keep it.")
-        kept = []
-        for c in made:
-            old = before.get(c.value)
-            names = (*c.other_names, *((old.name, *old.other_names) if old else ()))
-            others = tuple(dict.fromkeys(n for n in names if plain(n) != plain(c.name)))
-            kept.append(replace(c, other_names=others).as_row())
-        self._change(lambda content: {**content, "classes": kept})
-
     def remember_name(self, name: str, class_name: str | None) -> None:
         """Remember which class segments of a name are; None for none of them."""
         if class_name is None:
@@ -392,10 +371,11 @@ class Campaign:
         except OSError as error:
             raise gone(path, error) from None
         mark = (status.st_mtime_ns, status.st_size)
-        key = path.parent.name
-        if key not in self._cache or self._cache[key][0] != mark:
-            self._cache[key] = (mark, read_shared(path, "The state of a scan"))
-        return self._cache[key][1]
+        found = self._cache.get(path.parent.name)
+        if found is None or found[0] != mark:  # another thread may drop it at any time
+            found = (mark, read_shared(path, "The state of a scan"))
+            self._cache[path.parent.name] = found
+        return found[1]
 
     def _absolute(self, text: str) -> Path:
         return Path(os.path.normpath(self.folder / text))
@@ -577,12 +557,13 @@ class Campaign:
         is_other = False
         if paths[0].exists():
             with suppress(OSError, VolumeError):
-                is_other = fingerprint(paths[0], entry.series)[0] != entry.digest
-                if not is_other and all(path.exists() for path in paths):
+                is_other = fingerprint(paths, entry.series)[0] != entry.digest
+                if not is_other:
                     return paths
         roots = [self._absolute(source) for source in self._content.get("sources", ())]
         there = [root for root in roots if root.exists()]
-        found = find_again(there, entry.digest, size=entry.size, series=entry.series)
+        names = [path.name for path in paths[1:]]
+        found = find_again(there, entry.digest, size=entry.size, series=entry.series, others=names)
         if found is None and is_other:
             raise PumitError(
                 f"{entry.name} is not the scan that it was: another one has its name. Put the "
@@ -593,9 +574,20 @@ class Campaign:
                 f"{entry.name} is not where it was; connect its disk or share, or add the folder "
                 "that it was moved to."
             )
-        moved = (found, *(found.with_name(path.name) for path in paths[1:]))
+        moved = (found, *map(found.with_name, names))
         kept = tuple(map(self._kept_path, moved))
-        self._update(entry.id, lambda now: replace(now, images=kept))
+
+        def place(text: str) -> str:
+            """A label that is not where it was is looked for as far from its scan as before."""
+            path = self._absolute(text)
+            from_scan = os.path.relpath(path, paths[0].parent)
+            other = Path(os.path.normpath(found.parent / from_scan))
+            return text if path.exists() or not other.exists() else self._kept_path(other)
+
+        self._update(
+            entry.id,
+            lambda now: replace(now, images=kept, given_labels=tuple(map(place, now.given_labels))),
+        )
         return moved
 
     def files(self, scan: ScanEntry | str) -> ScanFiles:
@@ -611,7 +603,8 @@ class Campaign:
         """Draft, label and prediction of a scan."""
         home, given = self.home(entry), next(map(self._absolute, entry.given_labels), None)
         prediction = home / PREDICTION if (home / PREDICTION).exists() else None
-        if prediction is None and entry.stored_state == "predicted":
+        is_given = prediction is None or entry.before == "labelled"
+        if is_given and entry.stored_state in ("predicted", "later"):
             prediction = given
         if entry.is_validation and not entry.is_truth:
             prediction = None
@@ -760,33 +753,51 @@ class Campaign:
                 class_agreement={},
             )
 
-        kept: list[Path | None] = []
-
         def place(now: ScanEntry) -> None:
-            kept.append(keep_copy(home / LABEL, now.revision))
             os.replace(written, home / LABEL)
             set_aside(home / DICOM_LABEL, now.revision)
 
         try:
-            made = self._update(scan, changed, decides=True, before_writing=place)
+            made = self._change_label(scan, changed, place)
         except CampaignConflict as error:
             other = home / f"conflict-{secrets.token_hex(3)}.seg.nrrd"
             os.replace(written, other)
             raise CampaignConflict(
                 f"{error} Yours is kept as {other.name} in its folder."
             ) from None
-        except BaseException:
+        finally:
             with suppress(OSError):
-                if written.exists():
-                    written.unlink()
-                elif kept and kept[0] is not None:  # the state could not be written after it
-                    os.replace(kept[0], home / LABEL)
-                else:
-                    (home / LABEL).unlink(missing_ok=True)
-            raise
+                written.unlink(missing_ok=True)
         if lock is None or lock.is_held:
             (home / DRAFT).unlink(missing_ok=True)
         return self.complete(made) if completes else made
+
+    def _change_label(
+        self,
+        scan: ScanEntry | str,
+        change: Callable[[ScanEntry], ScanEntry],
+        place: Callable[[ScanEntry], None],
+    ) -> ScanEntry:
+        """Change a scan's label and its state, or neither."""
+        label = self.home(self.scan(scan)) / LABEL
+        kept: list[tuple[int, Path | None]] = []
+
+        def keep(now: ScanEntry) -> None:
+            kept.append((now.revision, keep_copy(label, now.revision)))
+            place(now)
+
+        try:
+            return self._update(scan, change, decides=True, before_writing=keep)
+        except BaseException:
+            with suppress(OSError, PumitError):
+                for revision, copy in kept:
+                    if self.scan(label.parent.name).revision != revision:
+                        continue  # the state was written: it has the new label
+                    if copy is not None:
+                        os.replace(copy, label)
+                    else:
+                        label.unlink(missing_ok=True)
+            raise
 
     def complete(self, scan: ScanEntry | str) -> ScanEntry:
         """Write DICOM-SEG and copies of an accepted label, and measure the prediction by it."""
@@ -804,8 +815,9 @@ class Campaign:
         if self.settings.copies_beside:
             copy_beside(label, self.locate(entry)[0], entry.name.rpartition("/")[2])
         found = agreement_of(label, home / PREDICTION, self.classes)
-        if found is None:
+        if found is None or entry.known != "all":  # a right answer may look wrong
             return entry
+        found = {name: dice for name, dice in found.items() if name in (entry.drawn or found)}
         mean = round(sum(found.values()) / len(found), 4) if found else 1.0
         return self._update(
             entry.id, lambda now: replace(now, agreement=mean, class_agreement=found)
@@ -828,7 +840,6 @@ class Campaign:
         label = self.home(entry) / LABEL
 
         def take_back(now: ScanEntry) -> None:
-            keep_copy(label, now.revision)
             remove_beside(label, self._absolute(entry.images[0]), entry.name.rpartition("/")[2])
             draft = label.with_name(DRAFT)
             if draft.exists():  # of what was drawn since; the label has its copy
@@ -843,7 +854,7 @@ class Campaign:
                 class_agreement={},
             )  # fmt: skip
 
-        return self._update(scan, changed, decides=True, before_writing=take_back)
+        return self._change_label(scan, changed, take_back)
 
     def later(self, scan: ScanEntry | str) -> ScanEntry:
         """Put a scan behind the others."""
@@ -858,18 +869,21 @@ class Campaign:
         entry = self.scan(scan)
         if entry.stored_state not in ("left_out", "later"):
             return entry
-        if entry.stored_state == "left_out" and entry.before in ("labelled", "predicted"):
+        if entry.before in ("labelled", "predicted"):
             return self._decide(entry, entry.before)
-        is_predicted = (self.home(entry) / PREDICTION).exists()
+        is_predicted = bool(entry.given_labels) or (self.home(entry) / PREDICTION).exists()
         return self._decide(entry, "predicted" if is_predicted else "open")
 
     def _decide(self, scan: ScanEntry | str, state: ScanState) -> ScanEntry:
         entry = self.scan(scan)
         if entry.stored_state == "accepted":
             raise PumitError(f"{entry.name} is accepted; undo that first.")
-        return self._update(
-            scan, lambda now: replace(now, state=state, before=now.stored_state), decides=True
-        )
+
+        def decided(now: ScanEntry) -> ScanEntry:
+            is_aside = now.stored_state in ("later", "left_out")
+            return replace(now, state=state, before=now.before if is_aside else now.stored_state)
+
+        return self._update(scan, decided, decides=True)
 
     # What is next.
 
@@ -986,6 +1000,7 @@ class Campaign:
         word: str,
         expected: Mapping[str, float] | None = None,
         places: Mapping[str, Sequence[Triple]] | None = None,
+        place: Callable[[], None] | None = None,
     ) -> ScanEntry:
         """Say that a scan's prediction was written; what a person did with it stays.
 
@@ -995,7 +1010,17 @@ class Campaign:
             word: Quality in a word, or why there is no prediction.
             expected: Class to its expected overlap; None where there is no prediction.
             places: Class to places where it may be wrong, LPS mm.
+            place: Puts its file in place.
+
+        Raises:
+            CampaignConflict: If there is a file, and a person has the scan open or was faster.
         """
+
+        def placed(now: ScanEntry) -> None:
+            if place is not None and (now.is_truth or now.checked_by):
+                raise CampaignConflict(f"A person has taken {now.name}.")
+            if place is not None:
+                place()
 
         def changed(now: ScanEntry) -> ScanEntry:
             is_first = expected is not None and now.stored_state == "open"
@@ -1005,7 +1030,7 @@ class Campaign:
                 places=dict(places or {}),
             )  # fmt: skip
 
-        return self._update(self.scan(scan).id, changed)
+        return self._update(self.scan(scan).id, changed, before_writing=placed)
 
     def set_word(self, scan: ScanEntry | str, word: str) -> ScanEntry:
         """Keep a sentence about a scan, such as why it cannot be read."""

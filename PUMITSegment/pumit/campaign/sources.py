@@ -168,7 +168,7 @@ def _channels(scan: Scan) -> tuple[Path, ...]:
 def _recognised(scan: FoundScan, found: FoundScans) -> FoundScan:
     """The same with its fingerprint and patient; without one where it is no scan."""
     try:
-        digest, size, series, patient = fingerprint(scan.images[0], scan.series)
+        digest, size, series, patient = fingerprint(scan.images, scan.series)
     except (VolumeError, OSError) as error:
         found.problems.append(f"{scan.name}: {' '.join(str(error).split())}")
         return scan
@@ -194,35 +194,41 @@ def _once(scans: Iterable[FoundScan], problems: list[str]) -> list[FoundScan]:
     return list(kept.values())
 
 
-def fingerprint(path: Path, series: str = "") -> tuple[str, int, str, str]:
+def fingerprint(files: Sequence[Path], series: str = "") -> tuple[str, int, str, str]:
     """Compute a fingerprint by which a scan is recognised in any folder, without reading all of it.
 
+    Args:
+        files: Its files, one for each channel, or its folder.
+
     Returns:
-        Fingerprint, size of the file (0 of DICOM), series and patient as DICOM names them.
+        Fingerprint, size of the first file (0 of DICOM), series and patient as DICOM names them.
 
     Raises:
         VolumeError: If it is no scan.
         OSError: If it cannot be read.
     """
-    if path.is_dir():
-        uid, patient = _series_in(path, series)
+    first = files[0]
+    if first.is_dir():
+        uid, patient = _series_in(first, series)
         return hashlib.sha256(uid.encode()).hexdigest()[:24], 0, uid, patient
-    size = path.stat().st_size
-    if not size:
+    content, sizes = hashlib.sha256(), [path.stat().st_size for path in files]
+    if not all(sizes):
         raise VolumeError("The file is empty.")
-    content = hashlib.sha256(b"%d " % size)
-    with path.open("rb") as file:
-        start = file.read(132)
-        for at in (*range(0, size, max(_PART, size // _PARTS)), max(0, size - _PART)):
-            file.seek(at)
-            content.update(file.read(_PART))
+    for path, size in zip(files, sizes, strict=True):
+        content.update(b"%d " % size)
+        with path.open("rb") as file:
+            for at in (*range(0, size, max(_PART, size // _PARTS)), max(0, size - _PART)):
+                file.seek(at)
+                content.update(file.read(_PART))
     patient = ""
-    if start[128:132] == b"DICM":
+    with first.open("rb") as file:
+        is_dicom = file.read(132).endswith(b"DICM")
+    if is_dicom:
         from pumit.io.dicom.files import read_header
 
-        header = read_header(path)
+        header = read_header(first)
         series, patient = header.series_instance_uid, header.patient
-    return content.hexdigest()[:24], size, series, patient
+    return content.hexdigest()[:24], sizes[0], series, patient
 
 
 def _series_in(folder: Path, series: str) -> tuple[str, str]:
@@ -247,17 +253,25 @@ def _files(folder: Path) -> Iterator[Path]:
         yield from (Path(parent, name) for name in sorted(names) if not name.startswith("."))
 
 
-def find_again(roots: Sequence[Path], digest: str, *, size: int, series: str) -> Path | None:
-    """Look for a scan that was moved or renamed, by its content."""
+def find_again(
+    roots: Sequence[Path], digest: str, *, size: int, series: str, others: Sequence[str] = ()
+) -> Path | None:
+    """Look for a scan that was moved or renamed, by its content.
+
+    Args:
+        size: Size of its first file; 0 of DICOM.
+        others: Names of its other channels, beside the first one.
+    """
     for root in roots:
         if not size and series:
             with suppress(VolumeError):
                 for scan in find_scans([root], series=series):
-                    if scan.path.is_dir() and fingerprint(scan.path, series)[0] == digest:
+                    if scan.path.is_dir() and fingerprint([scan.path], series)[0] == digest:
                         return scan.path
             continue
         for path in [root] if root.is_file() else _files(root):
             with suppress(OSError, VolumeError):
-                if path.stat().st_size == size and fingerprint(path)[0] == digest:
+                files = [path, *map(path.with_name, others)]
+                if path.stat().st_size == size and fingerprint(files)[0] == digest:
                     return path
     return None

@@ -166,6 +166,33 @@ def test_disk_that_fills_up_after_the_label_takes_it_back(
     assert not (campaign.home(second) / "label.seg.nrrd").exists()
 
 
+@pytest.mark.parametrize("is_written", [False, True])
+def test_label_and_state_stay_together_when_either_fails(
+    make_campaign: Make, truth_of: Callable, monkeypatch: pytest.MonkeyPatch, is_written: bool
+) -> None:
+    from pumit.campaign.shared_file import write_shared
+
+    campaign = make_campaign(2)
+    scan = campaign.accept(campaign.scans()[0], truth_of(campaign.scans()[0]), "Ada")
+    label = campaign.home(scan) / "label.seg.nrrd"
+    before = label.read_bytes()
+
+    def fail(path: Path, content: dict) -> None:
+        if is_written:
+            write_shared(path, content)
+        raise OSError(errno.EIO, "The share went away")
+
+    monkeypatch.setattr("pumit.campaign.campaign.write_shared", fail)
+    with pytest.raises(OSError, match="went away"):
+        campaign.accept(scan, None, "Bob")
+    now = campaign.scan(scan.id)
+    assert now.reviewer == ("Bob" if is_written else "Ada")
+    assert (label.read_bytes() == before) != is_written
+    with pytest.raises(OSError, match="went away"):
+        campaign.undo_accept(now.id)
+    assert (campaign.scan(scan.id).state == "accepted") == label.is_file() == (not is_written)
+
+
 def test_of_many_acceptances_at_once_one_counts(make_campaign: Make, truth_of: Callable) -> None:
     campaign = make_campaign(2)
     scan = campaign.scans()[0]
