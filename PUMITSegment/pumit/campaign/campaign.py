@@ -274,21 +274,37 @@ class Campaign:
         self._change(lambda content: {**content, "settings": settings})
 
     def remember_name(self, name: str, class_name: str | None) -> None:
-        """Remember which class segments of a name are; None for none of them."""
+        """Remember which class segments of a name are; None for none of them.
+
+        Before the first scan is labelled, a name may be that of a new class itself.
+
+        Raises:
+            PumitError: If there is no such class.
+        """
         if class_name is None:
             self._change(
                 lambda c: {**c, "ignored_names": sorted({*c.get("ignored_names", ()), name})}
             )
             return
         found = class_named(class_name, self.classes)
+        if found is None and class_name == name and self.takes_classes:
+            row = {"name": name, "value": max((c.value for c in self.classes), default=0) + 1}
+            made = [c.as_row() for c in _known_classes([*self.classes, row])]
+            self._change(lambda c: {**c, "classes": made})
+            return
         if found is None:
-            known = ", ".join(c.name for c in self.classes)
+            known = ", ".join(c.name for c in self.classes) or "none"
             raise PumitError(f"There is no class {class_name!r}; there are {known}.")
         rows = [
             replace(c, other_names=(*c.other_names, name)).as_row() if c == found else c.as_row()
             for c in self.classes
         ]
         self._change(lambda content: {**content, "classes": rows})
+
+    @property
+    def takes_classes(self) -> bool:
+        """Whether a class can be added: no scan is labelled, in which it would be missing."""
+        return not any(scan.is_truth for scan in self.scans())
 
     @property
     def ignored_names(self) -> tuple[str, ...]:

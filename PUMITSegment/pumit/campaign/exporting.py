@@ -64,6 +64,8 @@ def _labelled(campaign: Campaign) -> list[ScanEntry]:
 def _data_set(campaign: Campaign, target: Path, *, is_msd: bool) -> str:
     """A folder as nnU-Net or the Decathlon lay it out, with names that tell no patient."""
     scans, classes = _labelled(campaign), campaign.classes
+    if not classes:
+        raise PumitError("The campaign has no classes; there is nothing to export.")
     ignored = max(c.value for c in classes) + 1
     stem = re.sub(r"\W+", "", campaign.name) or "case"
     rows: list[dict[str, str]] = []

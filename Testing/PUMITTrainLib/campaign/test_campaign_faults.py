@@ -337,6 +337,25 @@ def test_a_segment_of_no_class_is_asked_about_when_it_is_accepted(opened: Campai
     assert opened.checked.given.name == "scan01"
 
 
+def test_a_campaign_without_classes_takes_what_is_drawn_as_one(
+    modules: CampaignModules, tmp_path: Path
+) -> None:
+    modules.create(makeLab(tmp_path / "lab", 2), classes="")
+    modules.pressAction()
+    logic = modules.segment.logic
+    logic.newSegment("liver")
+    modules.segment.click(modules._ras(10, 12, 14))
+    modules.segment.answer(makeScan(0)[1] == 1)
+    logic.stopPlacing()
+    modules.process()
+    modules.key("A")
+    modules.choose(modules.ui.campaignAnswerSelector, "liver")
+    modules.press(modules.ui.campaignAnswerButton)
+    modules.look()
+    assert [c.name for c in modules.campaign.classes] == ["liver"]
+    assert sum(s.state == "accepted" for s in modules.campaign.scans()) == 1
+
+
 def test_a_scan_that_is_gone_is_one_line_and_the_next_one_comes(
     opened: CampaignModules, tmp_path: Path
 ) -> None:

@@ -478,6 +478,27 @@ def test_scans_of_a_data_set_without_labels_are_open(make_campaign: Make, tmp_pa
     }
 
 
+def test_campaign_without_classes_gets_them_from_what_is_drawn(
+    make_campaign: Make, truth_of: Callable, tmp_path: Path
+) -> None:
+    from pumit.campaign.exporting import export
+
+    campaign = make_campaign(3, classes=[])
+    first, _second, third = campaign.scans()
+    campaign.accept(third, None)
+    with pytest.raises(PumitError, match="has no classes"):
+        export(campaign, "nnunet", tmp_path / "set")
+    campaign.undo_accept(third.id)
+    for name in ("outer", "inner"):
+        with pytest.raises(PumitError, match=f"{name!r} is no class"):
+            campaign.accept(first, truth_of(first))
+        campaign.remember_name(name, name)
+    campaign.accept(first, truth_of(first))
+    assert [(c.name, c.value) for c in campaign.classes] == [("outer", 1), ("inner", 2)]
+    with pytest.raises(PumitError, match="no class 'more'"):
+        campaign.remember_name("more", "more")
+
+
 @pytest.mark.parametrize("kind", ["file", "segments"])
 def test_label_that_says_what_is_unknown_is_accepted_with_it(
     make_campaign: Make, truth_of: Callable, tmp_path: Path, kind: str
