@@ -13,7 +13,8 @@ import SimpleITK
 from pumit.errors import ExportError
 from pumit.export.layers import Labels, label_type
 from pumit.export.spacing import written_spacing_mm
-from pumit.segmentation import Segmentation
+from pumit.io.labels.label_file import NOTE, note_of
+from pumit.segmentation import Algorithm, Segmentation
 from pumit.system.atomic import atomic_path
 from pumit.volume import Volume
 
@@ -41,16 +42,19 @@ def write_labelmap(
             segment, the suffix is unknown, or the file cannot be written.
     """
     labels = _labels(segmentation, refuse=overlap == "refuse")
-    write_labels(labels, segmentation.volume, path)
+    write_labels(labels, segmentation.volume, path, made_by=segmentation.algorithm)
 
 
-def write_labels(labels: Labels, volume: Volume, path: str | Path) -> None:
+def write_labels(
+    labels: Labels, volume: Volume, path: str | Path, *, made_by: Algorithm | None = None
+) -> None:
     """Write voxel values as they are, as a label map on a volume's own grid.
 
     Args:
         labels: Unsigned integers, (D, H, W); 0 is background.
         volume: The volume whose grid they are on; of a planar one see `written_spacing_mm`.
         path: File to write; `.nii.gz`, `.nii`, `.nrrd` or `.mha`.
+        made_by: Model that made them; noted in the header, so that they are not taken for truth.
 
     Raises:
         ExportError: If the suffix is unknown, or the file cannot be written.
@@ -66,6 +70,8 @@ def write_labels(labels: Labels, volume: Volume, path: str | Path) -> None:
     image.SetSpacing(written_spacing_mm(volume)[::-1])
     image.SetOrigin(volume.origin_lps)
     image.SetDirection(volume.direction.ravel().tolist())
+    if made_by is not None and made_by.kind == "AUTOMATIC":
+        image.SetMetaData(NOTE, note_of(labels, made_by.kind, made_by.name))
     with atomic_path(target) as temporary:
         # ITK picks the format by a suffix in lower case only. A dot where the temporary name has a
         # hyphen: the two differ, whatever the target is called.

@@ -17,7 +17,7 @@ from pumit.io.labels.grid_match import place, put, same_grid
 from pumit.io.labels.label_file import (
     LabelFile,
     LabelledSegment,
-    manifest_sentence,
+    made_by_sentence,
     named_segments,
     read_label_file,
 )
@@ -211,7 +211,7 @@ def unreviewed_of(paths: Sequence[Path]) -> str:
                 segments = named_segments(file) if file.name.lower().endswith(".nrrd") else ()
             sentences = [s.unreviewed for s in segments if s.unreviewed]
             if not part:
-                sentences.append(manifest_sentence(file))
+                sentences.append(made_by_sentence(file))
         except (VolumeError, OSError):
             continue
         if any(sentences):
