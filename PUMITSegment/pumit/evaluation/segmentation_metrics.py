@@ -15,7 +15,6 @@ from torch import from_numpy
 from pumit.errors import VolumeError
 from pumit.evaluation.metrics import dice
 from pumit.networks.monai import get_edge_surface_distance
-from pumit.segmentation import ClassLabel
 
 Mask = npt.NDArray[np.bool_]
 Labels = npt.NDArray[np.integer[Any]]
@@ -84,44 +83,6 @@ class Mean:
     high: float | None
     cases: int
     missing: int
-
-
-def segmentation_metrics(
-    prediction: Labels,
-    truth: Labels,
-    spacing_mm: Sequence[float],
-    classes: Sequence[ClassLabel | str],
-    *,
-    case: str = "",
-) -> list[MetricRow]:
-    """Compare two label maps class by class.
-
-    Distances are as good as the spacing. Where the file holds a placeholder in its place, as some
-    public copies of ACDC do, they mean nothing, and only Dice counts.
-
-    Args:
-        prediction: Labels (D, H, W); 0 is background, i is `classes[i - 1]`.
-        truth: Labels of the same shape.
-        spacing_mm: Voxel size in array order (D, H, W), mm.
-        classes: Names of the labels from 1 on.
-        case: Name of the case, for the rows.
-
-    Returns:
-        One row for each class, in order, of those too that do not occur.
-
-    Raises:
-        VolumeError: If the shapes differ or the spacing is not positive.
-    """
-    return [
-        mask_metrics(
-            prediction == value,
-            truth == value,
-            spacing_mm,
-            case=case,
-            label=label if isinstance(label, str) else label.name,
-        )
-        for value, label in enumerate(classes, start=1)
-    ]
 
 
 def mask_metrics(

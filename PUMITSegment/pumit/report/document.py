@@ -69,11 +69,6 @@ class Table:
     rows: Sequence[Sequence[TableCell | str]]
     is_words: bool = False
 
-    @property
-    def has_head(self) -> bool:
-        """Whether any column has a heading."""
-        return any(self.head)
-
 
 @dataclass(frozen=True)
 class Drawing:
