@@ -21,7 +21,7 @@ from pumit.server.http import automatic_routes, lease_routes, operations_routes,
 from pumit.server.http.guard import Guard, refusal
 from pumit.server.http.operations_routes import Operations
 from pumit.server.http.traffic import TrafficLayer
-from pumit.server.sessions.engine import ServerEngine
+from pumit.server.sessions.engine import SegmenterEngine
 from pumit.server.sessions.limits import Limits
 from pumit.server.sessions.memory import MemoryFull
 from pumit.server.sessions.state import ServerState
@@ -56,7 +56,7 @@ _REFUSALS: dict[int | str, dict[str, Any]] = {
 
 
 def create_app(
-    engine: ServerEngine,
+    engine: SegmenterEngine,
     *,
     token: str,
     limits: Limits | None = None,

@@ -23,7 +23,7 @@ from pumit.server.http.graceful_server import GracefulServer
 from pumit.server.http.listening import bind_address, bind_file, check_certificate
 from pumit.server.http.service_notice import ServiceNotice
 from pumit.server.parent_watch import watch_parent
-from pumit.server.sessions.engine import SegmenterEngine, ServerEngine
+from pumit.server.sessions.engine import SegmenterEngine
 from pumit.server.sessions.limits import MIB, Limits
 from pumit.system.loopback import is_loopback
 from pumit.wire.protocol import API_VERSION, PARENT_VARIABLE, TOKEN_VARIABLE
@@ -123,7 +123,10 @@ class ServeSettings:
 
 
 def serve(
-    settings: ServeSettings, *, engine: ServerEngine | None = None, announce: Announce | None = None
+    settings: ServeSettings,
+    *,
+    engine: SegmenterEngine | None = None,
+    announce: Announce | None = None,
 ) -> None:
     """Load the model, listen, and serve until a signal ends the process.
 
@@ -270,7 +273,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="say what happens as JSON lines")
 
 
-def run(args: argparse.Namespace, *, engine: ServerEngine | None = None) -> int:
+def run(args: argparse.Namespace, *, engine: SegmenterEngine | None = None) -> int:
     """Run `pumit serve` with the options of `add_arguments`.
 
     Args:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from pumit.server.sessions.engine import SessionsMemory
+from pumit.inference.storage.image_store import ImageStore
 from pumit.server.sessions.fair_queue import Deferred
 from pumit.server.sessions.leases import Lease
 from pumit.server.sessions.memory import MemoryFull
@@ -58,7 +58,7 @@ class SessionEvictor:
 
     def __init__(
         self,
-        holdings: SessionsMemory,
+        holdings: ImageStore,
         limit_bytes: int,
         *,
         device_bytes: int | None,

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from pumit.server.sessions.engine import PromptSession
+from pumit.inference.interactive.session import InteractiveSession
 from pumit.server.sessions.limits import Limits
 from pumit.server.sessions.mask_priors import MaskPriors
 from pumit.server.sessions.viewer_object import ViewerObject
@@ -39,7 +39,7 @@ class Lease:
     token: str = field(repr=False)
     active_at: float
     seen_at: float
-    session: PromptSession | None = field(default=None, repr=False)
+    session: InteractiveSession | None = field(default=None, repr=False)
     shape: tuple[int, int, int] | None = None
     priors: MaskPriors = field(default_factory=MaskPriors, repr=False)
     prompt_count: int = 0
