@@ -10,7 +10,7 @@ from typing import Any
 
 from pumit.cli.shared.progress import progress_bar
 from pumit.cli.shared.training_options import add_unreviewed_option
-from pumit.system.atomic import atomic_path
+from pumit.system.atomic import write_text
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -93,8 +93,7 @@ def run(args: argparse.Namespace) -> int:
         [f"pumit plan --preset {args.preset}: {planned.estimate.sentence}"],
     )
     if args.output is not None:
-        with atomic_path(args.output) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+        write_text(args.output, text)
     if args.json:
         record = {"estimate": estimate, "recipe": planned.recipe, "warnings": planned.warnings}
         print(json.dumps(record))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pumit.cli.shared.progress import progress_bar
 from pumit.errors import ExportError
-from pumit.system.atomic import atomic_path
+from pumit.system.atomic import write_text
 
 ORGANS = ("liver", "spleen", "left kidney", "right kidney")
 
@@ -58,8 +58,7 @@ def run(args: argparse.Namespace) -> int:
         "numTraining": args.count,
         "file_ending": ".nii.gz",
     }
-    with atomic_path(folder / "dataset.json") as temporary:
-        temporary.write_text(json.dumps(facts, indent=1), encoding="utf-8")
+    write_text(folder / "dataset.json", json.dumps(facts, indent=1))
     print(f"Next: pumit plan {folder} -o mine.yaml, then pumit train mine.yaml -o runs/mine")
     return 0
 

@@ -30,7 +30,7 @@ from pumit.models.index import (
     read_index,
     user_folder,
 )
-from pumit.system.atomic import atomic_path
+from pumit.system.atomic import atomic_path, write_text
 from pumit.system.checksum import file_sha256
 from pumit.system.file_lock import file_lock
 
@@ -279,8 +279,7 @@ def _rows(folder: Path) -> list[dict[str, Any]]:
 def _write_rows(folder: Path, rows: list[dict[str, Any]]) -> None:
     head = "# Your own models; `pumit models list` shows them, `pumit models remove` removes one.\n"
     body = yaml.safe_dump({"models": rows}, sort_keys=False, allow_unicode=True)
-    with atomic_path(folder / INDEX_FILE) as temporary:
-        temporary.write_text(head + body, encoding="utf-8")
+    write_text(folder / INDEX_FILE, head + body)
 
 
 def _delete(entry: ModelEntry, folder: Path) -> None:

@@ -157,11 +157,12 @@ def atomic_path(target: Path, *, durable: bool = False) -> Iterator[Path]:
         raise
 
 
-def write_json(path: Path, content: object) -> None:
-    """Write JSON, whole or not at all.
+def write_text(path: Path, text: str, *, durable: bool = False) -> None:
+    """Write a text file, whole or not at all, its line ends as they are; see `atomic_path`."""
+    with atomic_path(path, durable=durable) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="")
 
-    Raises:
-        ExportError: If it cannot be written.
-    """
-    with atomic_path(path) as temporary:
-        temporary.write_text(json.dumps(content, indent=1), encoding="utf-8")
+
+def write_json(path: Path, content: object) -> None:
+    """Write JSON, whole or not at all; see `atomic_path`."""
+    write_text(path, json.dumps(content, indent=1))

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from pumit.errors import ExportError
-from pumit.system.atomic import atomic_path
+from pumit.system.atomic import write_text
 
 CONSENT_FILE = "accepted_licences.json"
 LICENCE_PAGES = {
@@ -52,8 +52,7 @@ def give_consent(model: str, licence: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ExportError(f"The folder of models cannot be made: {error.strerror}.") from None
-    with atomic_path(folder / CONSENT_FILE) as temporary:
-        temporary.write_text(json.dumps({**_accepted(), model: licence}), encoding="utf-8")
+    write_text(folder / CONSENT_FILE, json.dumps({**_accepted(), model: licence}))
 
 
 def terms_of(model: str, licence: str) -> str:

@@ -14,11 +14,11 @@ from pumit.evaluation.segmentation_metrics import MetricRow, summarize
 from pumit.models.ensemble import join_models
 from pumit.models.user_index import register
 from pumit.runs import RECIPE
-from pumit.system.atomic import atomic_path
+from pumit.system.atomic import write_json, write_text
 from pumit.training.data.labelled_set import find_labelled_set
 from pumit.training.data.split import Split, split_cases
 from pumit.training.recipes.labelled import LabelledData
-from pumit.training.recipes.reader import read_yaml
+from pumit.training.recipes.reader import paths_from, read_yaml
 from pumit.training.recipes.segmentation import SegmentationRecipe
 from pumit.training.recipes.tasks import task_of
 from pumit.training.recipes.writer import recipe_text
@@ -91,13 +91,8 @@ def read_request(
         return None
     if task_of(keys) != "segmentation":
         raise PumitError(f"folds in {path.name} need task: segmentation.")
-    home = path.parent if folder is None else folder
-
-    def resolve(text: str) -> Path:
-        given = Path(text).expanduser()
-        return given if given.is_absolute() else home / given
-
     keys |= {"folds": count, "data": {**keys.get("data", {}), **(data or {})}}
+    resolve = paths_from(folder or path.parent)
     return CrossValidation(read_segmentation(keys, path.name), keys, count, output, resolve, since)
 
 
@@ -127,7 +122,7 @@ def cross_validate(request: CrossValidation, train_part: TrainPart) -> Path:
         _report_start(reporter, request, splits)
         # 1. The recipe that all parts follow.
         whole = with_absolute_paths(request.keys, request.resolve)
-        reporter.written(lambda: _write(request.output / RECIPE, recipe_text(whole)))
+        reporter.written(lambda: write_text(request.output / RECIPE, recipe_text(whole)))
         # 2. Fold after fold; those that are finished return at once.
         made = []
         for number, split in enumerate(splits, start=1):
@@ -135,7 +130,7 @@ def cross_validate(request: CrossValidation, train_part: TrainPart) -> Path:
             made.append(_part(reporter, request, number, f"fold_{number}", data, train_part))
         # 3. Every case by the model that did not see it.
         result = pooled([request.output / f"fold_{n}" for n in range(1, request.folds + 1)])
-        reporter.written(lambda: _write(request.output / RESULT, json.dumps(result, indent=1)))
+        reporter.written(lambda: write_json(request.output / RESULT, result))
         reporter.report({"cross_validation": _short(result)})
         # 4. The mean of all folds, which is a model of its own kind: one file with all of them.
         joined = request.output / f"{request.recipe.name}{FOLDS}.safetensors"
@@ -148,10 +143,7 @@ def cross_validate(request: CrossValidation, train_part: TrainPart) -> Path:
             everyone = sorted({*splits[0].training, *splits[0].validation})
             data = {"training": everyone, "validation": []}
             best = _part(reporter, request, request.parts, FINAL, data, train_part)
-        if reporter.journal is not None:
-            reporter.journal.update_status(
-                model=best.relative_to(request.output).as_posix(), left_seconds=0.0
-            )
+        reporter.update(model=best.relative_to(request.output).as_posix(), left_seconds=0.0)
         reporter.state("finished", f"Finished. {_sentence(result)}")
     return best
 
@@ -232,8 +224,7 @@ def _part(
 
 
 def _report_start(reporter: RunReporter, request: CrossValidation, splits: Sequence[Split]) -> None:
-    if reporter.journal is not None:
-        reporter.journal.update_status(name=request.recipe.name, task=request.recipe.task)
+    reporter.update(name=request.recipe.name, task=request.recipe.task)
     names = [list(split.validation) for split in splits]
     reporter.report({"folds": names, "warnings": list(splits[0].warnings)})
 
@@ -260,8 +251,3 @@ def _sentence(result: Mapping[str, Any]) -> str:
     if found.get("low") is not None:
         interval = f" (95 % interval {found['low']:.3f} to {found['high']:.3f})"
     return f"Dice {found['mean']:.3f}{interval} over {found['cases']} cases."
-
-
-def _write(path: Path, text: str) -> None:
-    with atomic_path(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")

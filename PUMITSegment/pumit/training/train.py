@@ -21,7 +21,7 @@ from pumit.training.loop.fit import TrainingJob, fit
 from pumit.training.preceding import model_of, preceding_of, train_before
 from pumit.training.recipes.model import TrainingRecipe
 from pumit.training.recipes.pretraining import OWN_TOKENIZER
-from pumit.training.recipes.reader import read_yaml
+from pumit.training.recipes.reader import paths_from, read_yaml
 from pumit.training.recipes.tasks import task_of
 from pumit.training.result import write_result
 from pumit.training.run.reporter import RunReporter
@@ -93,8 +93,7 @@ def finetune(
         given = {key: value for key, value in given.items() if value is not None}
         file = read_yaml(path)
         keys = _merged(file, {**(changes or {}), **given}, data or {}, overrides or {})
-        if reporter.journal is not None:
-            reporter.journal.update_status(name=str(keys.get("name", "model")), task=task_of(keys))
+        reporter.update(name=str(keys.get("name", "model")), task=task_of(keys))
         keys = _after_preceding(keys, path, folder or path.parent, output, reporter)
         # 3. The recipe becomes typed, and is compared with that of an earlier part of the run.
         run = _prepared(keys, path, output, folder or path.parent, reporter)
@@ -192,14 +191,9 @@ def _prepared(
     keys: dict[str, Any], path: Path, output: Path, folder: Path, reporter: RunReporter
 ) -> TrainingRun:
     """The run that a recipe describes, or that the output folder holds."""
-
-    def path_of(text: str) -> Path:
-        given = Path(text).expanduser()
-        return given if given.is_absolute() else folder / given
-
     recipe = read_recipe(keys, path.name)
     check_name(recipe, path.name)
-    given = with_absolute_paths(keys, path_of)
+    given = with_absolute_paths(keys, paths_from(folder))
     given["schedule"] = whole_schedule(recipe.schedule.as_schedule(), keys)
     followed = recipe_to_follow(output, given, source=path.name)
     recipe = read_recipe(followed, path.name)

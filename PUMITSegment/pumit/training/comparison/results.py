@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 
 from pumit.errors import TrainingError
 from pumit.runs import LOG, read_log, read_status
-from pumit.system.atomic import atomic_path
+from pumit.system.atomic import write_text
 from pumit.training.comparison.plan import Training
 from pumit.training.run.resume_state import LAST, position_of
 
@@ -127,8 +127,7 @@ def write_rows(path: Path, rows: Sequence[TrainingRow]) -> None:
         ExportError: If it cannot be written.
     """
     text = "".join(json.dumps(asdict(row)) + "\n" for row in rows)
-    with atomic_path(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    write_text(path, text)
 
 
 def read_rows(path: Path) -> list[TrainingRow]:

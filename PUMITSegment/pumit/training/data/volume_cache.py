@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from pumit import __version__
 from pumit.errors import ExportError, VolumeError
-from pumit.system.atomic import atomic_path
+from pumit.system.atomic import atomic_path, write_text
 
 logger = logging.getLogger(__name__)
 
@@ -65,8 +65,7 @@ class VolumeCache:
             ) from None
         settings_path = self.folder / "settings.json"  # for people who wonder what a folder holds
         if not settings_path.exists():
-            with atomic_path(settings_path) as temporary:
-                temporary.write_text(text, encoding="utf-8")
+            write_text(settings_path, text)
         self._remove_abandoned()
 
     def get(

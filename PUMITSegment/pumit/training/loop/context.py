@@ -13,6 +13,7 @@ import torch
 from pumit import __version__
 from pumit.training.loop.distributed import rank, world
 from pumit.training.recipes.model import TrainingRecipe
+from pumit.training.recipes.reader import paths_from
 from pumit.training.recipes.schedule import Schedule
 from pumit.training.run import resolved_recipe as run_recipe
 from pumit.training.run.reporter import RunReporter
@@ -71,8 +72,7 @@ class TrainingRun:
 
     def path(self, text: str) -> Path:
         """A path of the recipe; a relative one begins at the recipe's folder."""
-        path = Path(text).expanduser()
-        return path if path.is_absolute() else self.folder / path
+        return paths_from(self.folder)(text)
 
     def report(self, record: dict[str, Any]) -> None:
         """Write one JSON line to standard output and to `log.jsonl`, in the first process."""
@@ -101,15 +101,6 @@ class TrainingRun:
             self.reporter.event("set up", f"Set up: {values}.", **circumstances)
 
     def at_case(self, doing: str, number: int) -> None:
-        """Between two cases that are prepared: say which one is next; pause or stop here.
-
-        Args:
-            doing: Such as "Reading".
-            number: Number of the case, from 1 on.
-
-        Raises:
-            RunStopped: If the run shall end.
-        """
-        self.reporter.state("preparing", f"{doing} case {number}.")
-        if world() == 1:  # several have to agree, which they do between steps
-            self.reporter.check()
+        """Between two cases that are prepared; see `RunReporter.at_case`."""
+        # Several processes have to agree to stop, which they do between steps.
+        self.reporter.at_case(doing, number, checks=world() == 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,3 +25,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
     if not isinstance(recipe, dict):
         raise PumitError(f"{path.name} is not a recipe: it needs keys such as network, schedule.")
     return recipe
+
+
+def paths_from(folder: Path) -> Callable[[str], Path]:
+    """Return what makes paths of a recipe's texts; relative ones begin at a folder."""
+    return lambda text: folder / Path(text).expanduser()

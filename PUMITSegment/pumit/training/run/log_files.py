@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pumit.errors import ExportError
-from pumit.runs import JSON_VARIABLE, LOG, TEXT_LOG, RunState, RunStatus, read_status, write_status
+from pumit.runs import JSON_VARIABLE, LOG, TEXT_LOG, RunStatus, read_status, write_status
 from pumit.training.run.log_text import sentence_of
 
 logger = logging.getLogger(__name__)
@@ -77,10 +77,6 @@ class RunJournal:
         with self._lock:
             self.status = replace(self.status, **changes)
         self.write_status()
-
-    def state(self, state: RunState, sentence: str) -> None:
-        """Say what the run is doing."""
-        self.update_status(state=state, sentence=sentence)
 
     def write_status(self) -> None:
         """Write the status as it is, so that readers know the process lives."""

@@ -73,16 +73,19 @@ class RunReporter:
         """
         self.clock.begin(before, other_clock_s=other_clock_s, is_processor=is_processor)
         self._is_counting = True
+        self.update(
+            state="training",
+            sentence=f"Step {step} of {steps}.",
+            step=step,
+            steps=steps,
+            seconds=round(before, 1),
+            left_seconds=None,
+        )
+
+    def update(self, **changes: Any) -> None:
+        """Change fields of the status."""
         if self.journal is not None:
-            sentence = f"Step {step} of {steps}."
-            self.journal.update_status(
-                state="training",
-                sentence=sentence,
-                step=step,
-                steps=steps,
-                seconds=round(before, 1),
-                left_seconds=None,
-            )
+            self.journal.update_status(**changes)
 
     def report(self, record: dict[str, Any]) -> None:
         """A record for the log; of several processes only the first one's counts."""
@@ -98,8 +101,22 @@ class RunReporter:
 
     def state(self, state: RunState, sentence: str) -> None:
         """Say what the run is doing."""
-        if self.journal is not None:
-            self.journal.state(state, sentence)
+        self.update(state=state, sentence=sentence)
+
+    def at_case(self, doing: str, number: int, *, checks: bool = True) -> None:
+        """Say which case is prepared next; pause or stop here.
+
+        Args:
+            doing: Such as "Reading".
+            number: Number of the case, from 1 on.
+            checks: Whether commands are received.
+
+        Raises:
+            RunStopped: If the run shall end.
+        """
+        self.state("preparing", f"{doing} case {number}.")
+        if checks:
+            self.check()
 
     def finish(self, sentence: str) -> None:
         """Say that all is done."""
@@ -114,20 +131,16 @@ class RunReporter:
         status = self.journal.status
         left = status.left_seconds
         tail = "" if left is None else f", {duration(left)} left"
-        self.journal.state("training", f"Step {status.step} of {status.steps}{tail}.")
+        self.state("training", f"Step {status.step} of {status.steps}{tail}.")
 
     def validating(self, step: int) -> None:
         """Say that the weights of a step are validated."""
         self.step = step
-        if self.journal is not None:
-            self.journal.update_status(
-                state="validating", sentence=f"Validating step {step}.", step=step
-            )
+        self.update(state="validating", sentence=f"Validating step {step}.", step=step)
 
     def best(self, model: Path, step: int) -> None:
         """Say which model is the best so far: the run can be finished with it."""
-        if self.journal is not None:
-            self.journal.update_status(model=model.name, best_step=step)
+        self.update(model=model.name, best_step=step)
 
     @property
     def requested(self) -> ControlCommand | None:

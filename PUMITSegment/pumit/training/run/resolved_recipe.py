@@ -10,7 +10,7 @@ from typing import Any
 
 from pumit.errors import CheckpointError
 from pumit.runs import RECIPE
-from pumit.system.atomic import atomic_path
+from pumit.system.atomic import write_text
 from pumit.training.recipes.schedule import Schedule
 from pumit.training.recipes.writer import recipe_text
 from pumit.training.run.resume_state import LAST
@@ -152,10 +152,8 @@ def save_recipes(folder: Path, given: Mapping[str, Any], full: Mapping[str, Any]
     known = _recipes(folder) if any(folder.rglob(LAST)) else []
     known = [r for r in [*known, plain(given)] if r != full]
     recipes = [*(r for i, r in enumerate(known) if r not in known[:i]), plain(full)]
-    with atomic_path(folder / STARTED, durable=True) as temporary:
-        temporary.write_text(json.dumps({"recipes": recipes}, indent=1), encoding="utf-8")
-    with atomic_path(folder / RECIPE, durable=True) as temporary:
-        temporary.write_text(recipe_text(plain(full), HEADING), encoding="utf-8")
+    write_text(folder / STARTED, json.dumps({"recipes": recipes}, indent=1), durable=True)
+    write_text(folder / RECIPE, recipe_text(plain(full), HEADING), durable=True)
 
 
 def differences(
