@@ -48,7 +48,9 @@ def run(args: argparse.Namespace) -> int:
 
     data, folder = _data(Path(args.source))
     data |= {key: getattr(args, key) for key in ("images", "labels") if getattr(args, key)}
-    found = find_cases(read_model(LabelledData, data, "data"), lambda text: _path(folder, text))
+    found = find_cases(
+        read_model(LabelledData, data, "data"), lambda text: folder / Path(text).expanduser()
+    )
     if not found.data.cases and not found.problems:
         raise PumitError("The data set holds no case; check the folder and its patterns.")
     if args.thumbnails is not None:
@@ -85,11 +87,6 @@ def _data(source: Path) -> tuple[dict[str, Any], Path]:
     if not isinstance(data, dict):
         raise PumitError(f"{source.name} needs data: a folder or a list of cases.")
     return dict(data), source.parent
-
-
-def _path(folder: Path, text: str) -> Path:
-    path = Path(text).expanduser()
-    return path if path.is_absolute() else folder / path
 
 
 def _make(folder: Path) -> None:

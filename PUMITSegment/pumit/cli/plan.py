@@ -72,15 +72,10 @@ def run(args: argparse.Namespace) -> int:
     if args.network is not None:
         given["network"] = args.network
     home = args.config.absolute().parent
-
-    def resolve(text: str) -> Path:
-        path = Path(text).expanduser()
-        return path if path.is_absolute() else home / path
-
     with progress_bar(quiet=args.json) as step:
         planned = plan_training(
             given,
-            resolve,
+            lambda text: home / Path(text).expanduser(),
             source=args.config.name,
             preset=args.preset,
             goal=args.goal,

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from pumit.errors import PumitError
 from pumit.runs import JSON_VARIABLE
@@ -113,6 +114,9 @@ def find_recipe(config: str) -> tuple[Path, bool]:
     return path, is_shipped
 
 
-def overrides_of(args: argparse.Namespace) -> dict[str, float | int]:
-    """Values of the recipe's `schedule` that the command line replaces."""
-    return {k: getattr(args, k) for k in ("seconds", "steps") if getattr(args, k) is not None}
+def changes_of(args: argparse.Namespace) -> dict[str, Any]:
+    """Keys of the recipe that the options of `add_training_options` replace."""
+    given = {k: v for k, v in vars(args).items() if v is not None}
+    changes: dict[str, Any] = {k: given[k] for k in ("device", "workers") if k in given}
+    changes["schedule"] = {k: given[k] for k in ("seconds", "steps") if k in given}
+    return changes

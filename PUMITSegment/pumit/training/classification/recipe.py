@@ -27,7 +27,7 @@ def read_data(recipe: ClassificationRecipe, run: TrainingRun) -> ClassificationD
     """
     data = recipe.data
     require_split(data.split)
-    path = run.path(str(data.folder if data.file is None else data.file))
+    path = run.file.path(str(data.folder if data.file is None else data.file))
     names = tuple(str(name) for name in data.classes)
     if len(set(names)) < len(names):
         raise PumitError(f"data.classes holds a name twice: {', '.join(names)}.")

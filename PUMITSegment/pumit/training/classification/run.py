@@ -150,7 +150,7 @@ class ClassificationJob(TrainingJob):
             **({"initial": origin} if origin else {}),
             "learning_rate": trial.schedule.learning_rate,
             "cases": self.data.counts(),
-            "schedule": dict(self.run.keys["schedule"]),
+            "schedule": dict(self.run.file.keys["schedule"]),
         }
 
     def metrics(self, found: Mapping[str, float]) -> dict[str, Any]:
@@ -208,12 +208,12 @@ class ClassificationJob(TrainingJob):
         network = build_network(recipe.network, **self.sizes)
         assert isinstance(network, VitClassifier)
         if recipe.initial is not None:
-            path = run.path(recipe.initial)  # else a name of the index
+            path = run.file.path(recipe.initial)  # else a name of the index
             load_initial_encoder(network.vit, str(path) if path.is_file() else recipe.initial)
         elif recipe.eva02 is not None:
             from pumit.models.eva02_file import load_eva02
 
-            load_eva02(network.vit, run.path(recipe.eva02))
+            load_eva02(network.vit, run.file.path(recipe.eva02))
         return network
 
     def _origin(self) -> dict[str, str]:
@@ -221,7 +221,7 @@ class ClassificationJob(TrainingJob):
         model = self.recipe.initial or self.recipe.eva02
         if model is None:
             return {}
-        path = self.run.path(model)
+        path = self.run.file.path(model)
         return origin_of(path if path.is_file() else model)
 
     def _answering(self) -> VitClassifier:

@@ -31,7 +31,7 @@ from pumit.training.comparison.results import (
     write_rows,
 )
 from pumit.training.recipes.comparison import ComparisonRecipe
-from pumit.training.recipes.reader import paths_from, read_yaml
+from pumit.training.recipes.reader import read_yaml
 from pumit.training.recipes.writer import recipe_text
 from pumit.training.run.control import RunStopped
 from pumit.training.run.reporter import RunReporter
@@ -85,19 +85,18 @@ def compare(
     """
     since = time.time() if since is None else since
     output = output.absolute()  # the trainings are started elsewhere
-    comparison = read_comparison(path, data=data)
+    comparison = read_comparison(path, folder=folder, data=data)
     chosen = _chosen(comparison, only)
-    resolve = paths_from(folder or path.parent)
     with run_session(output, since=since) as reporter:
         reporter.update(name=path.stem, task="comparison")
         # 1. Everything is planned, and compared with an earlier part, before anything is trained.
         planned = plan_comparison(
-            comparison, resolve, progress=lambda number: reporter.at_case("Reading", number)
+            comparison, progress=lambda number: reporter.at_case("Reading", number)
         )
         for training in planned.trainings:
             _require_same(training, output)
         # 2. Recipe and facts, from which the page can be written again.
-        whole = plain(with_absolute_paths(comparison.keys, resolve))
+        whole = plain(with_absolute_paths(comparison.file.keys, comparison.file.path))
         reporter.written(
             lambda: write_text(output / RECIPE, recipe_text(whole, model=ComparisonRecipe))
         )
@@ -142,7 +141,7 @@ def _chosen(comparison: Comparison, only: Sequence[str]) -> set[str]:
     unknown = [name for name in only if name not in names]
     if unknown:
         raise PumitError(
-            f"{comparison.source} compares no {unknown[0]!r}; choose among {', '.join(names)}."
+            f"{comparison.file.source} compares no {unknown[0]!r}; choose among {', '.join(names)}."
         )
     return set(only or names)
 

@@ -13,7 +13,7 @@ import torch
 from pumit import __version__
 from pumit.training.loop.distributed import rank, world
 from pumit.training.recipes.model import TrainingRecipe
-from pumit.training.recipes.reader import paths_from
+from pumit.training.recipes.reader import RecipeFile
 from pumit.training.recipes.schedule import Schedule
 from pumit.training.run import resolved_recipe as run_recipe
 from pumit.training.run.reporter import RunReporter
@@ -24,25 +24,20 @@ class TrainingRun:
     """A recipe with the folders, device and processes of a run.
 
     Attributes:
-        keys: The same as its file holds it, to be kept.
-        folder: Folder that relative paths of the recipe begin at.
+        file: The same as its file holds it, to be kept.
         device: Device that the network is trained on.
         workers: Processes that draw batches in advance.
         reporter: Reporter of the run, which also receives commands.
         given: The recipe as the user gave it, to know a changed one.
-        named_schedule: Keys of the schedule that the recipe's file names.
     """
 
     recipe: TrainingRecipe
-    keys: Mapping[str, Any]
-    source: str
-    folder: Path
+    file: RecipeFile
     output: Path
     device: torch.device
     workers: int
     reporter: RunReporter = field(default_factory=RunReporter)
     given: Mapping[str, Any] = field(default_factory=dict)
-    named_schedule: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -70,10 +65,6 @@ class TrainingRun:
         """Whether this process writes files and progress."""
         return rank() == 0
 
-    def path(self, text: str) -> Path:
-        """A path of the recipe; a relative one begins at the recipe's folder."""
-        return paths_from(self.folder)(text)
-
     def report(self, record: dict[str, Any]) -> None:
         """Write one JSON line to standard output and to `log.jsonl`, in the first process."""
         self.reporter.report(record)
@@ -85,7 +76,7 @@ class TrainingRun:
             planned: Keys of the recipe that were decided or changed; None leaves one out.
         """
         if self.is_first:
-            full = run_recipe.full_recipe(self.keys, self.schedule, planned)
+            full = run_recipe.full_recipe(self.file.keys, self.schedule, planned)
             self.reporter.written(lambda: run_recipe.save_recipes(self.output, self.given, full))
             circumstances = {
                 "pumit": __version__,

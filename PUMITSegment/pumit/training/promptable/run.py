@@ -62,7 +62,7 @@ class PromptableJob(TrainingJob):
         run = self.run
         self.ready = ready = plan_clicks(
             self.recipe,
-            run.path,
+            run.file.path,
             progress=lambda number: run.at_case("Reading", number),
         )
         run.report({"data": data_record(ready.data, ready.split, ready.facts)})
@@ -83,7 +83,7 @@ class PromptableJob(TrainingJob):
             "name": run.name,
             **self._settings(),
             "validation": self.recipe.validation.model_dump(),
-            "data": settled_data(run.keys["data"], ready.data, ready.split),
+            "data": settled_data(run.file.keys["data"], ready.data, ready.split),
             "seed": run.seed,
             "workers": run.workers,
         }

@@ -98,7 +98,7 @@ class SegmentationJob(TrainingJob):
             "name": run.name,
             "network": ready.network,
             "network_sizes": ready.sizes,
-            "data": settled_data(run.keys["data"], ready.data, ready.split),
+            "data": settled_data(run.file.keys["data"], ready.data, ready.split),
             "plan": {**recipe.plan.named(), **planned},
             "balanced_share": recipe.balanced_share,
             "augmentation": recipe.augmentation.model_dump(),
@@ -206,7 +206,7 @@ class SegmentationJob(TrainingJob):
     def _plan(self) -> SegmentationPlan:
         run = self.run
         data, facts = examine_cases(
-            self.recipe, run.path, progress=lambda number: run.at_case("Reading", number)
+            self.recipe, run.file.path, progress=lambda number: run.at_case("Reading", number)
         )
         voxels = CPU_STEP_VOXELS if run.device.type == "cpu" else GPU_STEP_VOXELS
         ready = plan_segmentation(self.recipe, data, facts, step_voxels=voxels, seed=run.seed)
@@ -231,7 +231,7 @@ class SegmentationJob(TrainingJob):
         initial = self.recipe.initial
         if initial is None:
             return None
-        path = self.run.path(initial)
+        path = self.run.file.path(initial)
         return str(path) if path.is_file() else initial
 
     def _network_plan(self) -> NetworkPlan:
