@@ -192,7 +192,6 @@ def serve(
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `pumit serve`."""
-    defaults = Limits()
     parser.add_argument("--host", default="127.0.0.1", help="address to bind (%(default)s)")
     parser.add_argument("--port", type=int, default=0, help="port; 0 takes a free one (default)")
     parser.add_argument(
@@ -228,48 +227,42 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--model", default="default", help="model name or checkpoint file")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, ... (%(default)s)")
-    parser.add_argument(
-        "--max-sessions",
-        type=int,
-        default=defaults.max_sessions,
-        help="sessions that are open at one time (%(default)s)",
-    )
-    parser.add_argument(
-        "--max-array-mib",
-        type=int,
-        default=defaults.max_array_bytes // MIB,
-        help="largest volume after decompression, MiB (%(default)s)",
-    )
-    parser.add_argument(
-        "--max-memory-mib",
-        type=int,
-        default=defaults.max_memory_bytes // MIB,
-        help="what all scans and embeddings may take, MiB (half of the machine's: %(default)s)",
-    )
-    parser.add_argument(
-        "--sleep-after",
-        type=float,
-        default=defaults.sleep_after_s,
-        help="seconds after which an unused session keeps its scan packed only (%(default)s)",
-    )
-    parser.add_argument(
-        "--idle-timeout",
-        type=float,
-        default=defaults.idle_timeout_s,
-        help="seconds after which an unused session is freed (%(default)s)",
-    )
-    parser.add_argument(
-        "--liveness-timeout",
-        type=float,
-        default=defaults.liveness_timeout_s,
-        help="seconds after which a session without heartbeat is freed (%(default)s)",
-    )
-    parser.add_argument(
-        "--drain-seconds",
-        type=float,
-        default=0.0,
-        help="on SIGTERM take no new session, and let open ones go on for so long (%(default)s)",
-    )
+    limits = Limits()
+    for option, default, text in (
+        ("--max-sessions", limits.max_sessions, "sessions that are open at one time"),
+        (
+            "--max-array-mib",
+            limits.max_array_bytes // MIB,
+            "largest volume after decompression, MiB",
+        ),
+        (
+            "--max-memory-mib",
+            limits.max_memory_bytes // MIB,
+            "what all scans and embeddings may take, MiB; by default half of the machine's",
+        ),
+        (
+            "--sleep-after",
+            limits.sleep_after_s,
+            "seconds after which an unused session keeps its scan packed only",
+        ),
+        (
+            "--idle-timeout",
+            limits.idle_timeout_s,
+            "seconds after which an unused session is freed",
+        ),
+        (
+            "--liveness-timeout",
+            limits.liveness_timeout_s,
+            "seconds after which a session without heartbeat is freed",
+        ),
+        (
+            "--drain-seconds",
+            0.0,
+            "on SIGTERM take no new session, and let open ones go on for so long",
+        ),
+    ):
+        text = f"{text} (%(default)s)"
+        parser.add_argument(option, type=type(default), default=default, help=text)
     parser.add_argument("--json", action="store_true", help="say what happens as JSON lines")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -114,10 +114,11 @@ class FieldBatch:
         return replace(self, image=image, target=target, ratio=ratio)
 
 
+@dataclass
 class FieldSource:
     """Draw fields from generated and real scans, and first prompts for them.
 
-    Args:
+    Attributes:
         field_size: In-plane voxels of a field.
         scans: Real scans to mix in, or None for generated ones only.
         real_share: Share of fields that come from real scans; one for all degrees, or by degree.
@@ -136,38 +137,21 @@ class FieldSource:
         scene_shares: See `draw_scene`.
     """
 
-    def __init__(
-        self,
-        field_size: int,
-        *,
-        scans: Scans | None,
-        real_share: float | Mapping[int, float],
-        batch_size: int,
-        targets_per_field: int,
-        device: torch.device,
-        rounds: Mapping[int, float] = ROUNDS,
-        one_click: float = 0.0,
-        label_maps: LabelMaps | None = None,
-        map_share: float = 0.0,
-        field_sizes: Mapping[int, float] | None = None,
-        more_fields: float = 0.0,
-        generated_from: int | None = None,
-        scene_shares: SceneShares = USUAL_SHARES,
-    ) -> None:
-        self.more_fields = more_fields
-        self.scene_shares = scene_shares
-        self.generated_from = generated_from
-        self.field_size = field_size
-        self.field_sizes = dict(field_sizes) if field_sizes else {field_size: 1.0}
-        self.scans = scans
-        self.label_maps = label_maps
-        self.real_share = real_share
-        self.map_share = map_share
-        self.batch_size = batch_size
-        self.targets_per_field = targets_per_field
-        self.device = device
-        self.rounds = dict(rounds)
-        self.one_click = one_click
+    field_size: int
+    _: KW_ONLY
+    scans: Scans | None = None
+    real_share: float | Mapping[int, float] = 0.35
+    label_maps: LabelMaps | None = None
+    map_share: float = 0.0
+    field_sizes: Mapping[int, float] | None = None
+    batch_size: int = 4
+    targets_per_field: int = 2
+    device: torch.device = torch.device("cpu")  # noqa: RUF009 - never changed
+    rounds: Mapping[int, float] = field(default_factory=lambda: ROUNDS)
+    one_click: float = 0.0
+    more_fields: float = 0.0
+    generated_from: int | None = None
+    scene_shares: SceneShares = USUAL_SHARES
 
     def prepare(self) -> None:
         """Do once what worker processes would otherwise each do, and each keep in memory."""
@@ -176,10 +160,11 @@ class FieldSource:
 
     def _size(self, shared: torch.Generator) -> int:
         """In-plane voxels of this step's fields."""
-        shares = torch.tensor(list(self.field_sizes.values()))
-        if len(shares) == 1:
-            return next(iter(self.field_sizes))
-        return list(self.field_sizes)[int(torch.multinomial(shares, 1, generator=shared))]
+        sizes = self.field_sizes or {self.field_size: 1.0}
+        if len(sizes) == 1:
+            return next(iter(sizes))
+        shares = torch.tensor(list(sizes.values()))
+        return list(sizes)[int(torch.multinomial(shares, 1, generator=shared))]
 
     def _scene(self, da0: int, size: int, generator: torch.Generator) -> tuple[Scene, bool]:
         """A scene, and whether it is of a real scan with labels."""
