@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
             device=args.device,
             progress=lambda number: step(f"Reading case {number}", 0.0),
         )
-    estimate = planned.estimate.as_record()
+    estimate = asdict(planned.estimate)
     text = recipe_text(
         planned.recipe,
         [f"pumit plan --preset {args.preset}: {planned.estimate.sentence}"],
