@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pumit.errors import PumitError
+from pumit.system.atomic import make_folder
 from pumit.system.wording import times
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     if not found.data.cases and not found.problems:
         raise PumitError("The data set holds no case; check the folder and its patterns.")
     if args.thumbnails is not None:
-        _make(args.thumbnails)
+        make_folder(args.thumbnails)
     survey = DataSurvey(found, thumbnails=args.thumbnails)
     reports = []
     with progress_bar(quiet=args.json) as step:
@@ -87,14 +88,6 @@ def _data(source: Path) -> tuple[dict[str, Any], Path]:
     if not isinstance(data, dict):
         raise PumitError(f"{source.name} needs data: a folder or a list of cases.")
     return dict(data), source.parent
-
-
-def _make(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        reason = error.strerror or "the system refused"
-        raise PumitError(f"Cannot make the folder {folder.name!r}: {reason}.") from None
 
 
 def _print(reports: list[CaseReport], summary: SetReport) -> None:

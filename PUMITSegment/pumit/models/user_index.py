@@ -30,7 +30,7 @@ from pumit.models.index import (
     read_index,
     user_folder,
 )
-from pumit.system.atomic import atomic_path, write_text
+from pumit.system.atomic import atomic_path, make_folder, write_text
 from pumit.system.checksum import file_sha256
 from pumit.system.file_lock import file_lock
 
@@ -132,11 +132,7 @@ def check_name(name: str) -> None:
 def changing() -> Iterator[Path]:
     """The user's folder of models, locked against other processes."""
     folder = user_folder()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        reason = error.strerror or "the system refused"
-        raise ExportError(f"The folder for models cannot be made: {reason}.") from None
+    make_folder(folder)
     with file_lock(folder / LOCK_FILE):
         yield folder
 

@@ -157,6 +157,19 @@ def atomic_path(target: Path, *, durable: bool = False) -> Iterator[Path]:
         raise
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder, and those above it, where it is missing.
+
+    Raises:
+        ExportError: If it cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = error.strerror or "the system refused"
+        raise ExportError(f"Cannot make the folder {folder.name}: {reason}.") from None
+
+
 def write_text(path: Path, text: str, *, durable: bool = False) -> None:
     """Write a text file, whole or not at all, its line ends as they are; see `atomic_path`."""
     with atomic_path(path, durable=durable) as temporary:

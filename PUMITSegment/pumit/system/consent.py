@@ -6,8 +6,7 @@ import json
 import os
 from pathlib import Path
 
-from pumit.errors import ExportError
-from pumit.system.atomic import write_text
+from pumit.system.atomic import make_folder, write_text
 
 CONSENT_FILE = "accepted_licences.json"
 LICENCE_PAGES = {
@@ -48,10 +47,7 @@ def give_consent(model: str, licence: str) -> None:
         ExportError: If the folder of the user's models cannot be written.
     """
     folder = user_folder()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ExportError(f"The folder of models cannot be made: {error.strerror}.") from None
+    make_folder(folder)
     write_text(folder / CONSENT_FILE, json.dumps({**_accepted(), model: licence}))
 
 

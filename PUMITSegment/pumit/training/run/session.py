@@ -10,8 +10,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from traceback import extract_tb
 
-from pumit.errors import ExportError, PumitError
+from pumit.errors import PumitError
 from pumit.runs import LOG
+from pumit.system.atomic import make_folder
 from pumit.training.run.control import RunControl, RunStopped
 from pumit.training.run.lock import RunLock
 from pumit.training.run.log_files import RunJournal
@@ -94,10 +95,7 @@ def _place_of(error: BaseException) -> dict[str, list[str]]:
 def _make(folder: Path) -> Path | None:
     """Make a folder; returns the outermost that was missing."""
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ExportError(f"Cannot make the folder {folder.name}: {error.strerror}.") from None
+    make_folder(folder)
     return missing[-1] if missing else None
 
 
