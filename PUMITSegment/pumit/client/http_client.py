@@ -216,7 +216,6 @@ class Client(Closing):
         """Send one request.
 
         Args:
-            method: `GET` or `POST`.
             path: Path as in `protocol`.
             array: Array to send in an envelope instead.
             meta: Its `X-Meta`.

@@ -25,9 +25,6 @@ from pumit.wire import protocol
 class RecoverableSession(Closing, PromptedSession):
     """One volume and its prompts, which a lost server cannot lose.
 
-    Args:
-        heartbeat_s: Longest time between two signs of life.
-
     Raises:
         ServiceError: If the server cannot be used, or has no session to give.
     """

@@ -97,8 +97,6 @@ def mask_metrics(
         prediction: bool, (D, H, W).
         truth: bool, of the same shape.
         spacing_mm: Voxel size in array order (D, H, W), mm.
-        case: Name of the case, for the row.
-        label: Name of the class, for the row.
 
     Raises:
         VolumeError: If the shapes differ or the spacing is not positive.
@@ -140,8 +138,6 @@ def compared_metrics(
         truth: bool, of the same shape.
         spacing_mm: Voxel size in array order (D, H, W), mm.
         tolerance_mm: Distance that still counts as on the surface; see `surface_dice`.
-        case: Name of the case, for the row.
-        label: Name of the class, for the row.
 
     Raises:
         VolumeError: If the shapes differ or the spacing is not positive.

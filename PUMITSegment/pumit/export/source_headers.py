@@ -92,7 +92,6 @@ def name_true_class(seg: Dataset, told: str, uid: str) -> None:
     Args:
         seg: Object that refers to them.
         told: Class that `complete_headers` left in their headers.
-        uid: Class of the files.
     """
 
     def correct(_: Dataset, element: DataElement) -> None:

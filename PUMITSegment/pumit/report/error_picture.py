@@ -39,7 +39,6 @@ class Stage:
     Attributes:
         name: Such as "box" or "3 clicks".
         mask: The answer, (D, H, W).
-        prompts: Prompts that it answers.
     """
 
     name: str
@@ -58,8 +57,6 @@ def write_error_picture(
     Args:
         target: The true mask, (D, H, W), not empty.
         stages: The answers, on the same grid.
-        path: The file, `.png`.
-        title: One line above.
 
     Raises:
         ExportError: If the file cannot be written.

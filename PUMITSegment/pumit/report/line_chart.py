@@ -73,9 +73,7 @@ def write_line_charts(
 
     Args:
         charts: Charts from top to bottom, at least one.
-        path: File to write, `.png`.
         x_label: Label of the x axis, with its unit.
-        title: One line above.
         second: Another axis at the top: its label, and (x, its value) at some places, rising.
 
     Raises:

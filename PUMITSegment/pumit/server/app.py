@@ -67,8 +67,6 @@ def create_app(
     """Build the application around a loaded model.
 
     Args:
-        token: The bearer token that clients must send.
-        limits: Limits of what clients may take.
         allowed_hosts: Host names a request may be meant for; None for any.
         instance: Name before each lease token, by which a proxy knows this server.
         metrics_token: A second token that opens `/metrics` and nothing else.

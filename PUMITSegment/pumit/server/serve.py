@@ -47,7 +47,6 @@ class ServeSettings:
         uds: Socket file to bind instead, for a proxy on this machine that does the TLS.
         model: A name from the model index, or a checkpoint file.
         device: `auto`, `cpu`, `cuda`, ...
-        limits: Limits of what clients may take.
         allowed_hosts: Further host names that requests may be meant for.
         instance: Name before each lease token; letters, digits and `-`.
         metrics_token: A second token that opens `/metrics` and nothing else.

@@ -127,7 +127,6 @@ def nearest_names(
     """Those of the names, and of the terminology's, that come nearest to a text.
 
     Args:
-        names: Names that come first.
         only_these: Whether the terminology's own names are left out.
     """
     own = list(dict.fromkeys(" ".join(words_of(name)) for name in names))

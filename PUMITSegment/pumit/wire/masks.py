@@ -78,7 +78,6 @@ def unpack_mask(
     Args:
         box: Bounding box by `pack_mask`.
         body: The bits; empty where `box` is None.
-        shape: The volume's grid (D, H, W).
 
     Returns:
         Mask of that shape.

@@ -61,7 +61,6 @@ class LeaseRegistry:
         on_free: Callback for a lease that was released or has expired.
         on_idle: Callback, once, for a lease whose user has done nothing for `sleep_after_s`.
         prefix: Before each token, so that a proxy in front of several servers knows whose it is.
-        clock: Seconds, monotonic.
 
     Attributes:
         ended: Number of ended sessions by reason: `released`, `idle`, `silent` or `closed`.

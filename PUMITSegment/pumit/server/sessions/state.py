@@ -36,7 +36,6 @@ class ServerState:
     """Model, sessions and queue of one server; every endpoint works through it.
 
     Args:
-        limits: Limits of what clients may take.
         instance: Name of this server before each lease token, for a proxy in front of several.
     """
 

@@ -69,7 +69,6 @@ def keep_prepared(
 
     Args:
         target: `.npy` file to write.
-        progress: Callback for the number of finished cases.
 
     Raises:
         VolumeError: If a file cannot be read, or the images differ in their channels.

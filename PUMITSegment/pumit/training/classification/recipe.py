@@ -88,7 +88,6 @@ def plan_of(
 
     Args:
         schedule: Its schedule, with defaults and what the command line says.
-        processes: Number of processes that train together.
     """
     per_epoch = -(-cases // (recipe.batch_size * schedule.accumulate * processes))
     changes: dict[str, Any] = {}

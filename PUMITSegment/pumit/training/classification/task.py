@@ -45,7 +45,6 @@ class CaseDraw:
     """Draw batches of cases, each case as probably as any other, and vary them.
 
     Attributes:
-        labels: Theirs.
         random_intensity: Whether an image is multiplied by a random number from 0 to 1.
         flips: Whether each axis is reflected half of the time.
 
@@ -143,7 +142,6 @@ def probabilities_of(
 
     Args:
         network: Network in evaluation mode, on its device.
-        is_multi_label: Whether each class is judged by itself.
 
     Returns:
         (N, classes), 0 to 1.

@@ -61,7 +61,6 @@ class PlannedComparison:
 
     Attributes:
         trainings: Seed after seed, in each the networks in the recipe's order.
-        facts: Findings of the check of the data.
         split: Split into training and validation cases, for all networks.
         device: Device that they are trained on.
     """

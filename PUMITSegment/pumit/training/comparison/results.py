@@ -80,9 +80,6 @@ def is_finished(folder: Path) -> bool:
 def read_row(training: Training, folder: Path) -> TrainingRow:
     """Read the result of a finished training.
 
-    Args:
-        training: Training that the results are of.
-
     Raises:
         TrainingError: If something of it is missing.
     """

@@ -174,7 +174,6 @@ class _Trainings:
     Args:
         reporter: Reporter of the run, which also receives commands.
         processes: Number of trainings that run at a time.
-        planned: All of them.
     """
 
     def __init__(

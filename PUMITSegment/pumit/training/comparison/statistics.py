@@ -88,7 +88,6 @@ def network_scores(rows: Sequence[TrainingRow], names: Sequence[str]) -> list[Ne
     lacking in the mean as well: else the worst answers would raise it.
 
     Args:
-        rows: Rows of all finished trainings.
         names: Networks in the order that they shall have.
     """
     cases, labels = case_names(rows), class_names(rows)

@@ -129,7 +129,6 @@ def facts_of(
 
     Args:
         classes: Values of the label map and what they mean.
-        orientation: Orientation of the network's axes.
     """
     axes = NetworkAxes.of(case.volume, orientation)
     d, h, w = (case.volume.spacing_mm[a] for a in axes.order)

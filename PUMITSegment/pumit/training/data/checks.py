@@ -41,7 +41,6 @@ def examine(
     """Read every case once.
 
     Args:
-        orientation: Orientation of the network's axes.
         progress: Callback for each case's number, from 1 on.
 
     Raises:
@@ -66,11 +65,7 @@ def examine(
 
 
 def in_part(facts: Sequence[CaseFacts], classes: Sequence[str]) -> list[str]:
-    """Describe cases that are labelled in part, in one sentence, if there are any.
-
-    Args:
-        facts: Cases that can be read.
-    """
+    """Describe cases that are labelled in part, in one sentence, if there are any."""
     texts = {fact.name: part_in_words(fact, classes) for fact in facts}
     shown = [f"{name} ({text})" for name, text in texts.items() if text]
     if not shown:
@@ -103,7 +98,6 @@ def disagreements(facts: Sequence[CaseFacts], data: LabelledSet) -> list[CasePro
     """Return contradictions of cases that keep them from being trained on together.
 
     Args:
-        facts: Cases that can be read.
         data: Data with the channels and classes of the recipe.
     """
     if not facts:
@@ -136,11 +130,7 @@ def missing_classes_text(classes: Sequence[str]) -> str:
 
 
 def doubtful(facts: Sequence[CaseFacts], classes: Sequence[str]) -> list[CaseProblem]:
-    """Return what may be right and is worth a look.
-
-    Args:
-        facts: Cases that can be read.
-    """
+    """Return what may be right and is worth a look."""
     doubts = []
     median = np.median([f.spacing_mm for f in facts], axis=0)
     for fact in facts:

@@ -85,7 +85,6 @@ def class_labels(
 
     Args:
         file: Segments, on the grid of the scan.
-        classes: Classes in order.
         ignore_value: Value of voxels of unknown meaning.
 
     Raises:
@@ -124,7 +123,6 @@ def class_indices(
     Where there are regions, by their numbers among `base_values`.
 
     Args:
-        classes: Classes in order.
         ignore_value: Value that becomes `UNKNOWN`.
 
     Raises:

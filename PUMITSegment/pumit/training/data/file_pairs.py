@@ -161,7 +161,6 @@ class Pairs:
         cases: Scans with labels.
         channels: Values of `{channel}`, in order; empty where the pattern has none.
         problems: Missing and duplicate files, in words.
-        patterns: Patterns of the images and the labels.
     """
 
     cases: tuple[LabelledCase, ...]

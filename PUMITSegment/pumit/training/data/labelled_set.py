@@ -40,7 +40,6 @@ def find_labelled_set(given: LabelledData, resolve: Callable[[str], Path]) -> La
 
     Args:
         given: See `find_cases`; without `classes` these are proposed, which reads all labels.
-        resolve: Makes paths of texts.
 
     Raises:
         PumitError: If anything is missing, with all that is wrong at once.
@@ -97,9 +96,6 @@ def find_cases(data: LabelledData, resolve: Callable[[str], Path]) -> FoundCases
 
     Where there is more than one source, the cases of a folder are called after its number, too:
     `folder2-case`. Its own name may be a patient's, and names of cases stand in a run's log.
-
-    Args:
-        resolve: Makes paths of texts.
 
     Raises:
         PumitError: If nothing can be inspected: no folder, or a damaged dataset.json.

@@ -95,7 +95,6 @@ class SetReport:
         in_cases: Class to how many cases have it.
         channels: Names of the image channels, where they are known.
         problems: All of them, each beginning with its case.
-        doubts: All of them.
         may_be_same: Pairs of names, of which the first may mean the class that the second names.
         found_late: Findings on a case that only the whole set shows: `{case: {problems, doubts}}`,
             and `part` where that is another.

@@ -16,7 +16,6 @@ class Progress:
     """Collect losses and times between two lines of the log.
 
     Args:
-        device: Device that the network is trained on.
         clock: Clock of the run's seconds; None for one that begins now.
 
     Attributes:

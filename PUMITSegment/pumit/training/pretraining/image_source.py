@@ -27,7 +27,6 @@ class ImageBatch:
 
     Attributes:
         image: Intensities in [0, 1], (B, 3, D, H, W).
-        da0: Degree of anisotropy.
         cases: Origin of each, for messages.
         is_masked: Hidden patches, bool (B, N), where the objective hides some.
     """
@@ -139,7 +138,6 @@ class ImageSource:
         """Draw a batch of one degree.
 
         Args:
-            da0: Degree of anisotropy.
             generator: Generator of this process and step, on the CPU.
             shared: Generator in the same state in every process, for the size, which decides how
                 long a step takes.

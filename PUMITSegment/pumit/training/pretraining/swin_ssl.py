@@ -86,7 +86,6 @@ def draw_views(
         source: Draws crops (B, 3, D, H, W), all of them upright: how a view was turned cannot be
             distinguished from others.
         channels: Number of the three channels to keep, from the first on.
-        da0: Degree of anisotropy.
         generator: Generator of this process and step, on the CPU.
         shared: Generator in the same state in every process.
     """

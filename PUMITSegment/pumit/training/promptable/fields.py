@@ -70,7 +70,6 @@ class FieldBatch:
         image: (B, 3, D, H, W).
         target: (T, D, H, W) bool, those of a field after one another.
         ratio: (T,) slice ratio, 0 in 2D.
-        da0: Degree of anisotropy.
         states: First prompts of the user, per target.
         is_real: (T,) bool, whether it was cut from one of the scans, with its labels.
         beyond: (T,) voxels that the target has beyond its field; NaN where nobody knows.
@@ -128,7 +127,6 @@ class FieldSource:
             takes `field_size`. A batch of others holds about as many voxels.
         batch_size: Fields per step, times `FIELDS`.
         targets_per_field: Targets drawn in one field.
-        device: Device that scans are generated on.
         rounds: Numbers of answers to the user, each with its share of the steps.
         one_click: Share of real targets that a user begins with one click for, whatever share of
             clicks there is among all.
@@ -257,7 +255,6 @@ class FieldSource:
         """Draw a batch of one degree; thinner fields come in larger batches.
 
         Args:
-            da0: Degree of anisotropy.
             generator: Random numbers of this process and step, on the CPU.
             shared: Random numbers alike in every process, for what decides how long a step takes.
         """

@@ -39,7 +39,6 @@ class PromptableTask(nn.Module):
 
     Args:
         network: The network to train; where it lies is where everything is computed.
-        source: Source of the fields.
         compiler: Back end of `torch.compile` for the image encoder, such as `inductor`, or None.
         stability_weight: Weight of `stability_loss` after each correction.
         class_sets: Data set and label of each class of the network, for `class_loss`; see

@@ -25,9 +25,6 @@ class RunJournal:
 
     Nothing of it ends a run: what a full disk refuses is kept and written when there is room, and
     when nobody reads standard output any more, nothing is written there.
-
-    Args:
-        folder: Folder of the run; exists.
     """
 
     def __init__(self, folder: Path, *, name: str = "", task: str = "") -> None:

@@ -14,7 +14,6 @@ def sentence_of(record: Mapping[str, Any], steps: int = 0) -> str | None:
     """A record as a sentence, or None where it has nothing to say to a person.
 
     Args:
-        record: Record of `log.jsonl`.
         steps: Number of steps of the whole run, where they are known.
     """
     for key, sentence in _SENTENCES:

@@ -107,9 +107,7 @@ class RunReporter:
         """Say which case is prepared next; pause or stop here.
 
         Args:
-            doing: Such as "Reading".
             number: Number of the case, from 1 on.
-            checks: Whether commands are received.
 
         Raises:
             RunStopped: If the run shall end.

@@ -93,7 +93,6 @@ def full_recipe(keys: Mapping[str, Any], schedule: Schedule, planned: Mapping[st
     """A recipe with every value that was decided.
 
     Args:
-        keys: Keys as they were given.
         planned: Further decisions, which replace the given values.
     """
     kept = whole_schedule(schedule, keys)
@@ -140,11 +139,6 @@ def recipe_to_follow(folder: Path, given: Mapping[str, Any], *, source: str) -> 
 
 def save_recipes(folder: Path, given: Mapping[str, Any], full: Mapping[str, Any]) -> None:
     """Keep what the run was started with, and the recipe that it follows.
-
-    Args:
-        folder: Folder of the run; exists.
-        given: Recipe as the user gave it.
-        full: Recipe as it is followed.
 
     Raises:
         ExportError: If it cannot be written.

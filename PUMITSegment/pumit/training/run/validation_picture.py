@@ -112,10 +112,8 @@ def write_overlay(
     """Write a PNG of one slice, in physical proportions.
 
     Args:
-        path: File to write, `.png`.
         classes: One after the other, lest the masks of many fill the memory. The answer is drawn
             as a line in the class's colour, the truth as a dashed one.
-        title: Text below the picture.
 
     Raises:
         ExportError: If the file cannot be written.
