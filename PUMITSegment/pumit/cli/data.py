@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pumit.errors import PumitError
 from pumit.system.atomic import make_folder
-from pumit.system.wording import times
+from pumit.system.wording import listed, times
 
 if TYPE_CHECKING:
     from pumit.training.data.survey import CaseReport, SetReport
@@ -127,6 +127,4 @@ def _print(reports: list[CaseReport], summary: SetReport) -> None:
 
 
 def _classes(counts: dict[str, int]) -> str:
-    shown = [f"{name} {count:,}" for name, count in list(counts.items())[:MOST_CLASSES_SHOWN]]
-    more = len(counts) - len(shown)
-    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
+    return listed((f"{name} {count:,}" for name, count in counts.items()), MOST_CLASSES_SHOWN)

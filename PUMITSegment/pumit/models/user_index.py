@@ -33,6 +33,7 @@ from pumit.models.index import (
 from pumit.system.atomic import atomic_path, make_folder, write_text
 from pumit.system.checksum import file_sha256
 from pumit.system.file_lock import file_lock
+from pumit.system.wording import listed
 
 LOCK_FILE = "index.lock"
 CARD = "card.md"
@@ -218,10 +219,8 @@ def description_of(recipe: Mapping[str, Any]) -> str:
     if kind not in ("automatic", "classifier"):
         return f"Own {kind}."
     names = [c.name for c in classes_of(recipe)]
-    shown = ", ".join(names[:_SHOWN_CLASSES])
-    more = len(names) - _SHOWN_CLASSES
     verb = "Segments" if kind == "automatic" else "Tells apart"
-    return f"{verb} {shown}{f' and {more} more' if more > 0 else ''}."
+    return f"{verb} {listed(names, _SHOWN_CLASSES)}."
 
 
 def card_files(card: Path) -> dict[str, Path]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from pumit.errors import VolumeError
 from pumit.preprocessing.network_axes import Orientation
+from pumit.system.wording import listed
 from pumit.training.data.case import CaseFacts, facts_of, read_labelled
 from pumit.training.data.file_pairs import CaseProblem
 from pumit.training.data.found_cases import LabelledSet, all_at_once
@@ -70,10 +71,7 @@ def in_part(facts: Sequence[CaseFacts], classes: Sequence[str]) -> list[str]:
     shown = [f"{name} ({text})" for name, text in texts.items() if text]
     if not shown:
         return []
-    more = f" and {len(shown) - SHOWN_CASES} more" if len(shown) > SHOWN_CASES else ""
-    return [
-        f"labelled in part, what is unknown is left out: {', '.join(shown[:SHOWN_CASES])}{more}"
-    ]
+    return [f"labelled in part, what is unknown is left out: {listed(shown, SHOWN_CASES)}"]
 
 
 def part_in_words(fact: CaseFacts, classes: Sequence[str]) -> str:
@@ -83,8 +81,7 @@ def part_in_words(fact: CaseFacts, classes: Sequence[str]) -> str:
     words = [] if fact.known_share == 1 else [f"{known} % known"]
     undrawn = fact.undrawn(classes)
     if undrawn:
-        more = f" and {len(undrawn) - SHOWN_CLASSES} more" if len(undrawn) > SHOWN_CLASSES else ""
-        words.append(f"{', '.join(undrawn[:SHOWN_CLASSES])}{more} not drawn")
+        words.append(f"{listed(undrawn, SHOWN_CLASSES)} not drawn")
     return ", ".join(words)
 
 
@@ -125,8 +122,7 @@ def disagreements(facts: Sequence[CaseFacts], data: LabelledSet) -> list[CasePro
 
 def missing_classes_text(classes: Sequence[str]) -> str:
     """Which classes a case lacks, as a predicate."""
-    more = f" and {len(classes) - SHOWN_CLASSES} more" if len(classes) > SHOWN_CLASSES else ""
-    return f"has no {', '.join(classes[:SHOWN_CLASSES])}{more}"
+    return f"has no {listed(classes, SHOWN_CLASSES)}"
 
 
 def doubtful(facts: Sequence[CaseFacts], classes: Sequence[str]) -> list[CaseProblem]:

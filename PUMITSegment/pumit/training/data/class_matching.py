@@ -17,6 +17,7 @@ from pumit.io.labels.label_file import (
     LabelledSegment,
     distinct_values,
 )
+from pumit.system.wording import listed
 from pumit.training.data.classes import (
     UNKNOWN,
     ClassValue,
@@ -180,9 +181,8 @@ def match_segments(
         [f"segments matched to classes by their values: {', '.join(matches)}"] if matches else []
     )
     if left:
-        shown = ", ".join(_with_hint(name, classes) for name in left[:SHOWN_VALUES])
-        more = f" and {len(left) - SHOWN_VALUES} more" if len(left) > SHOWN_VALUES else ""
-        doubts.append(f"segments of no class, taken as background: {shown}{more}")
+        shown = listed((_with_hint(name, classes) for name in left), SHOWN_VALUES)
+        doubts.append(f"segments of no class, taken as background: {shown}")
     return matched, doubts
 
 

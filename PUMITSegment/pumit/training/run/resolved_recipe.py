@@ -11,6 +11,7 @@ from typing import Any
 from pumit.errors import CheckpointError
 from pumit.runs import RECIPE
 from pumit.system.atomic import write_text
+from pumit.system.wording import listed
 from pumit.training.recipes.schedule import Schedule
 from pumit.training.recipes.writer import recipe_text
 from pumit.training.run.resume_state import LAST
@@ -128,10 +129,9 @@ def recipe_to_follow(folder: Path, given: Mapping[str, Any], *, source: str) -> 
         return dict(given)
     changes = min((differences(recipe, given) for recipe in known), key=len)
     if changes:
-        named = "; ".join(changes[:MOST_NAMED])
-        more = f"; and {len(changes) - MOST_NAMED} more" if len(changes) > MOST_NAMED else ""
+        named = listed(changes, MOST_NAMED, ";")
         raise CheckpointError(
-            f"{folder.name} holds a run of another recipe than {source}: {named}{more}. Change it "
+            f"{folder.name} holds a run of another recipe than {source}: {named}. Change it "
             "back to go on, or choose another folder to begin anew."
         )
     return _with_harmless(known[-1], given)
