@@ -77,7 +77,7 @@ def train(file: RecipeFile, output: Path, *, since: float, finish: bool = False)
     file = replace(file, keys={k: v for k, v in file.keys.items() if k not in FOLD_KEYS})
     # 1. The folder is held, and what the run needs first is trained.
     with run_session(output, since=since) as reporter:
-        if finish and reporter.journal is not None:
+        if finish and reporter.folder is not None:
             send_command(output, "finish")
         reporter.update(name=str(file.keys.get("name", "model")), task=task_of(file.keys))
         file = _after_preceding(file, output, reporter)

@@ -74,13 +74,13 @@ class Relay:
             send_command(self._folder, word)
             self._reporter.control.clear_request()
         status = read_status(self._folder)
-        if status is None or self._reporter.journal is None or not status.is_alive:
+        if status is None or self._reporter.folder is None or not status.is_alive:
             return
         before, parts = self._number - 1, self._parts
         left = status.left_seconds
         if left is not None:
             left += (parts - self._number) * (status.seconds + left)
-        self._reporter.journal.update_status(
+        self._reporter.update(
             state=status.state,
             sentence=f"{self._title}: {status.sentence}",
             step=before * status.steps + status.step,

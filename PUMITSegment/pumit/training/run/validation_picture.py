@@ -75,7 +75,7 @@ class OverlayPictures:
         labels = np.where(case.labels == UNKNOWN, np.uint8(0), case.labels)
         if not self._case and labels.any():
             self._case = case.name
-        if self._reporter.journal is None or case.name != self._case or step == self._step:
+        if self._reporter.folder is None or case.name != self._case or step == self._step:
             return
         self._step = step
         name = f"overlay_{step:06}.png"
