@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from torch import from_numpy
 
 from pumit.errors import VolumeError
 from pumit.evaluation.metrics import dice
+from pumit.geometry import window_of
 from pumit.networks.monai import get_edge_surface_distance
 
 Mask = npt.NDArray[np.bool_]
@@ -251,6 +252,22 @@ def summarize(
     return out
 
 
+def means_json(summary: Mapping[str, Mapping[str, Mean]]) -> dict[str, dict[str, Any]]:
+    """Return what `summarize` gives as JSON has it."""
+    return {
+        label: {metric: asdict(mean) for metric, mean in means.items()}
+        for label, means in summary.items()
+    }
+
+
+def only_means(summary: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """Return the means alone of `means_json`, for a line of a log."""
+    return {
+        label: {k: round(m["mean"], 4) for k, m in means.items() if m["mean"] is not None}
+        for label, means in summary.items()
+    }
+
+
 def mean_of(values: Sequence[float | None], *, resamples: int = RESAMPLES, seed: int = 0) -> Mean:
     """Mean and 95 % percentile bootstrap interval of the values that are not None.
 
@@ -275,19 +292,11 @@ def _mean_over_classes(rows: Sequence[MetricRow], metric: str) -> float | None:
     return float(np.mean(present)) if present else None
 
 
-def _bounds(mask: Mask) -> tuple[slice, ...]:
-    """The smallest box that holds a mask, which is not empty."""
-    box = []
-    for axis in range(3):
-        used = np.flatnonzero(mask.any(axis=tuple(i for i in range(3) if i != axis)))
-        box.append(slice(int(used[0]), int(used[-1]) + 1))
-    return tuple(box)
-
-
 def _surface_distances(prediction: Mask, truth: Mask, spacing_mm: Sequence[float]) -> Distances:
     """Distance in mm of each surface voxel of the one to the surface of the other, both ways."""
     # A planar image has outlines; in a volume each voxel of a single slice is surface.
-    flat, box = prediction.shape[0] == 1, _bounds(prediction | truth)
+    flat, box = prediction.shape[0] == 1, window_of(prediction | truth)
+    assert box is not None
     first, second = (
         from_numpy(np.ascontiguousarray(m[box][0] if flat else m[box])) for m in (prediction, truth)
     )

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pumit.errors import PumitError
-from pumit.evaluation.segmentation_metrics import MetricRow, summarize
+from pumit.evaluation.segmentation_metrics import MetricRow, means_json, only_means, summarize
 from pumit.models.ensemble import join_models
 from pumit.models.user_index import register
 from pumit.runs import RECIPE
@@ -101,7 +101,7 @@ def cross_validate(file: RecipeFile, output: Path, train: Train, *, since: float
         # 3. Every case by the model that did not see it.
         result = pooled([output / f"fold_{n}" for n in range(1, recipe.folds + 1)])
         reporter.written(lambda: write_json(output / RESULT, result))
-        reporter.report({"cross_validation": _short(result)})
+        reporter.report({"cross_validation": only_means(result["mean"])})
         # 4. The mean of all folds, which is a model of its own kind: one file with all of them.
         joined = output / f"{recipe.name}{FOLDS}.safetensors"
         join_models(made, joined, name=joined.stem)
@@ -165,11 +165,7 @@ def pooled(folders: Sequence[Path]) -> dict[str, Any]:
         rows += [{**row, "fold": number} for row in judged["rows"]]
         folds.append({"fold": number, "step": judged["step"], "mean": judged["mean"]})
     plain = [MetricRow(**{k: v for k, v in row.items() if k != "fold"}) for row in rows]
-    mean = {
-        label: {metric: asdict(value) for metric, value in metrics.items()}
-        for label, metrics in summarize(plain).items()
-    }
-    return {"folds": folds, "mean": mean, "rows": rows}
+    return {"folds": folds, "mean": means_json(summarize(plain)), "rows": rows}
 
 
 def _part(
@@ -203,13 +199,6 @@ def _best(result: Mapping[str, Any]) -> int:
     """Index of the fold with the highest mean Dice."""
     scores = [fold["mean"].get("mean", {}).get("dice", {}).get("mean") for fold in result["folds"]]
     return max(range(len(scores)), key=lambda i: -1.0 if scores[i] is None else scores[i])
-
-
-def _short(result: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        label: {k: round(m["mean"], 4) for k, m in metrics.items() if m["mean"] is not None}
-        for label, metrics in result["mean"].items()
-    }
 
 
 def _sentence(result: Mapping[str, Any]) -> str:

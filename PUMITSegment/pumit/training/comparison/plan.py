@@ -187,9 +187,7 @@ def _require_fit(comparison: Comparison, data: LabelledSet, facts: DataFacts) ->
         try:
             built = build_segmentation(ready.network, ready.sizes)
             if network.initial is not None:
-                path = comparison.file.path(network.initial)
-                model = str(path) if path.is_file() else network.initial
-                load_initial_weights(built, model)
+                load_initial_weights(built, comparison.file.model(network.initial))
         except PumitError as error:
             raise PumitError(f"{network.name}: {error}") from None
 

@@ -15,6 +15,7 @@ from pumit.training.loop.distributed import rank, world
 from pumit.training.recipes.model import TrainingRecipe
 from pumit.training.recipes.reader import RecipeFile
 from pumit.training.recipes.schedule import Schedule
+from pumit.training.recipes.tasks import task_of
 from pumit.training.run import resolved_recipe as run_recipe
 from pumit.training.run.reporter import RunReporter
 
@@ -75,6 +76,8 @@ class TrainingRun:
             planned: Keys of the recipe that were decided or changed; None leaves one out.
         """
         if self.is_first:
+            own = {"task": task_of(self.file.keys), "name": self.name}
+            planned = {**own, **planned, "seed": self.seed, "workers": self.workers}
             full = run_recipe.full_recipe(self.file.keys, self.schedule, planned)
             self.reporter.written(lambda: run_recipe.save_recipes(self.output, self.given, full))
             circumstances = {

@@ -46,14 +46,8 @@ class PretrainingJob(TrainingJob):
         """Nothing: images are prepared as they are drawn."""
 
     def decided_keys(self) -> dict[str, Any]:
-        """Keys of the recipe that are the same whatever is pre-trained."""
-        return {
-            "task": "pretraining",
-            "name": self.run.name,
-            "batch_size": self.recipe.batch_size,
-            "seed": self.run.seed,
-            "workers": self.run.workers,
-        }
+        """The batch, which may have become smaller."""
+        return {"batch_size": self.recipe.batch_size}
 
     def validation(self) -> Validate | None:
         """None: nothing is validated."""

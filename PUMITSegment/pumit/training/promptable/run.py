@@ -79,13 +79,9 @@ class PromptableJob(TrainingJob):
         """The recipe with all settings, classes and cases."""
         run, ready = self.run, self.ready
         return {
-            "task": "promptable",
-            "name": run.name,
             **self._settings(),
             "validation": self.recipe.validation.model_dump(),
             "data": settled_data(run.file.keys["data"], ready.data, ready.split),
-            "seed": run.seed,
-            "workers": run.workers,
         }
 
     def validation(self) -> Validate:

@@ -53,6 +53,11 @@ class RecipeFile:
         """Make a path of a text of the recipe."""
         return self.folder / Path(text).expanduser()
 
+    def model(self, text: str) -> str:
+        """Make a path of a text that is one, and leave a name of the index."""
+        path = self.path(text)
+        return str(path) if path.is_file() else text
+
     def changed(self, changes: Mapping[str, Any]) -> RecipeFile:
         """Replace keys; those of `data` and `schedule` one by one."""
         keys = dict(self.keys)
