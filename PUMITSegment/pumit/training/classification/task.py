@@ -15,12 +15,12 @@ from pumit.inference.automatic.classifier import class_probabilities
 from pumit.inference.loading import pick_precision
 from pumit.training.classification.cases import Labels
 from pumit.training.classification.prepared_images import PreparedImages
-from pumit.training.loop.prefetch import Draw
+from pumit.training.loop.prefetch import Batch, Draw
 from pumit.training.recipes.schedule import Schedule
 
 
 @dataclass
-class LabelledImages:
+class LabelledImages(Batch):
     """A batch.
 
     Attributes:
@@ -34,10 +34,6 @@ class LabelledImages:
 
     def __len__(self) -> int:
         return len(self.cases)
-
-    def pin_memory(self) -> LabelledImages:
-        """The same in memory that a GPU reads without waiting."""
-        return LabelledImages(self.images.pin_memory(), self.labels.pin_memory(), self.cases)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor
 from pumit.errors import PumitError
 from pumit.networks.pumit.anisotropy import MAX_DEGREE, Anisotropy
 from pumit.preprocessing.normalization import Normalization
+from pumit.training.loop.prefetch import Batch
 from pumit.training.synthesis.grid import chance, uniform
 from pumit.training.synthesis.scene import draw_scene
 
@@ -22,7 +23,7 @@ DEGREE_SHARES = {0: 0.22, 1: 0.22, 2: 0.22, 3: 0.14, 4: 0.06, 5: 0.14}
 
 
 @dataclass
-class ImageBatch:
+class ImageBatch(Batch):
     """Images of one degree of anisotropy.
 
     Attributes:
@@ -54,16 +55,6 @@ class ImageBatch:
     def voxels(self) -> int:
         """Voxels of all images."""
         return self.image[:, 0].numel()
-
-    def to(self, device: torch.device) -> ImageBatch:
-        """The same batch on a device; the mask stays where it is used, with the image."""
-        mask = None if self.is_masked is None else self.is_masked.to(device, non_blocking=True)
-        return replace(self, image=self.image.to(device, non_blocking=True), is_masked=mask)
-
-    def pin_memory(self) -> ImageBatch:
-        """The same batch in memory that a GPU reads without waiting; `DataLoader` asks for it."""
-        mask = None if self.is_masked is None else self.is_masked.pin_memory()
-        return replace(self, image=self.image.pin_memory(), is_masked=mask)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from pumit.preprocessing.intensity import field_channels
+from pumit.training.loop.prefetch import Batch
 from pumit.training.promptable.cuts import ENDS, cut_out, draw_depth, flip_and_turn
 from pumit.training.promptable.label_maps import LabelMaps
 from pumit.training.promptable.real_scan import RealScan
@@ -63,7 +64,7 @@ class DrawnField:
 
 
 @dataclass
-class FieldBatch:
+class FieldBatch(Batch):
     """Fields of one degree of anisotropy with targets, equally many for each.
 
     Attributes:
@@ -100,17 +101,6 @@ class FieldBatch:
     def voxels(self) -> int:
         """Voxels of all fields, for the log."""
         return self.image[:, 0].numel()
-
-    def to(self, device: torch.device) -> FieldBatch:
-        """The same batch on a device; the prompts stay."""
-        names = ["image", "target", "ratio", "is_real", "beyond", "classes", "regions"]
-        names += ["more", "more_classes"]
-        return replace(self, **{n: getattr(self, n).to(device, non_blocking=True) for n in names})
-
-    def pin_memory(self) -> FieldBatch:
-        """The same batch in memory that a GPU reads without waiting; `DataLoader` asks for it."""
-        image, target, ratio = (t.pin_memory() for t in (self.image, self.target, self.ratio))
-        return replace(self, image=image, target=target, ratio=ratio)
 
 
 @dataclass
