@@ -152,24 +152,6 @@ class RemoteSession(RecoverableSession, StructureMethods):
         """Stop a segment's prediction, or all, from any thread; they raise `Cancelled`."""
         self._cancel(segment)
 
-    def rebuild(self, client: Client | None = None) -> None:
-        """Open the session again, with its volume; prompts come with each request.
-
-        Args:
-            client: Another server; the same one where None.
-
-        Raises:
-            ServiceError: If that server cannot be used either; this can be tried again.
-        """
-        with self._lock:
-            self.close()
-            self._client = client or self._client
-            self._needs_rebuild = True
-            self._claim()
-            if self._volume is not None:
-                self._upload(self._volume, self._channel)
-            self._needs_rebuild = False
-
     def _claim(self) -> None:
         capabilities = self._client.capabilities()
         if capabilities["kind"] != PUMIT:
@@ -181,6 +163,9 @@ class RemoteSession(RecoverableSession, StructureMethods):
         self._max_array_bytes = int(limits.get("max_array_bytes", 1 << 31))
         self._lease = str(self._client.call_json("POST", protocol.PATH_CLAIM)["lease_token"])
         self._heartbeat = Heartbeat(self._client, self._lease, interval_s=self._heartbeat_s)
+
+    def _send_again(self, volume: Volume) -> None:
+        self._upload(volume, self._channel)
 
     def _keeping(self, call: Callable[[], Answer]) -> Answer:
         """Call the server, in a session that holds the volume, whatever happened there."""
