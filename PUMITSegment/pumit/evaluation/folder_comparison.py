@@ -94,7 +94,6 @@ def row_of(masks: ComparedMasks, case: str, tolerance_mm: float) -> ComparedRow:
     """Metrics of a class.
 
     Args:
-        masks: The class in both files.
         tolerance_mm: Tolerance of the normalised surface distance, mm.
     """
     return compared_metrics(

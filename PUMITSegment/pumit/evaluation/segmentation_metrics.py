@@ -230,9 +230,6 @@ def summarize(
     The mean of all classes is over cases too, of each case's mean over its classes, so that its
     interval treats a case's classes as what they are: not independent.
 
-    Args:
-        rows: Rows of any number of cases.
-
     Returns:
         For each class in order of appearance, and "mean" at the end: metric to its mean.
     """
@@ -272,7 +269,6 @@ def mean_of(values: Sequence[float | None], *, resamples: int = RESAMPLES, seed:
     """Mean and 95 % percentile bootstrap interval of the values that are not None.
 
     Args:
-        values: One for each case.
         seed: Seed of the bootstrap, so that the same rows give the same interval.
     """
     present = np.array([v for v in values if v is not None], dtype=np.float64)

@@ -28,7 +28,6 @@ def write_seg_nrrd(
     in the tags from which it writes DICOM-SEG.
 
     Args:
-        path: File to write, `.seg.nrrd`.
         is_reviewed: Whether a person says that the segments are right: their status is completed,
             with the present time.
         reviewer: Name of the person, where it is to be written.

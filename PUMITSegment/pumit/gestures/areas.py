@@ -131,7 +131,6 @@ def areas_of(
     Args:
         drawn: bool (d, h, w), a crop of the volume's grid.
         start: Volume index (d, h, w) of the crop's first voxel.
-        name: Name of the drawing, for the user.
 
     Raises:
         PromptError: If nothing is drawn, or not on the volume's grid.

@@ -80,7 +80,6 @@ def curves_svg(curves: Sequence[TrainingCurve], *, x_label: str, y_label: str) -
     """Curves, those of one name in one colour and style.
 
     Args:
-        curves: Curves in the order of the legend.
         x_label: Label of the horizontal axis, with its unit.
     """
     names = list(dict.fromkeys(curve.name for curve in curves))

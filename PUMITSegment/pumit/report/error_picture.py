@@ -56,7 +56,6 @@ def write_error_picture(
 
     Args:
         target: The true mask, (D, H, W), not empty.
-        stages: The answers, on the same grid.
 
     Raises:
         ExportError: If the file cannot be written.

@@ -255,8 +255,6 @@ def plan_search(
     """Decide which model looks for a structure, before any runs.
 
     Args:
-        structure: Structure to look for; see `find_structure`.
-        cards: Models that may be used.
         model: Only this one; any where None.
         modality: Modality of the scan, as DICOM writes it, where the volume itself does not tell.
         anyway: Whether a model that learnt from another modality may be used; how familiar the

@@ -45,7 +45,6 @@ class RequestedStructure:
     """A structure as it was requested.
 
     Attributes:
-        text: Requested text, with single spaces.
         words: Its words, by which a model's own names are compared.
         meanings: Its codes; several of a group, none where no code is known.
         is_everything: Whether everything that a model knows is requested.

@@ -32,11 +32,7 @@ def is_restricted(licence: str) -> bool:
 
 
 def has_consent(model: str, licence: str) -> bool:
-    """Return whether a model needs no question: its licence is free, or the user has agreed to it.
-
-    Args:
-        model: Its name in the index.
-    """
+    """Return whether a licence is free, or the user has agreed to it for this model."""
     return not is_restricted(licence) or _accepted().get(model) == licence
 
 

@@ -42,7 +42,6 @@ class CrossValidation:
     """Settings of a cross-validation.
 
     Attributes:
-        folds: Parts that are validated on in turn.
         output: Folder; each part has one below it.
         since: Time when the user started it, Unix time.
     """
@@ -70,7 +69,6 @@ def cross_validate(file: RecipeFile, output: Path, train: Train, *, since: float
 
     Args:
         file: A recipe with `folds`.
-        train: Trains one of the parts.
         since: Time when the user started it, Unix time.
 
     Returns:

@@ -17,11 +17,7 @@ from pumit.training.recipes.shipped import recipe_names, shipped_recipe
 def add_training_options(
     parser: argparse.ArgumentParser, output: str, *, needs_recipe: bool = True
 ) -> None:
-    """Declare the recipe, the output folder and what overrides the recipe.
-
-    Args:
-        needs_recipe: Whether the recipe has to be given.
-    """
+    """Declare the recipe, the output folder and what overrides the recipe."""
     parser.add_argument(
         "config",
         nargs=None if needs_recipe else "?",
@@ -56,11 +52,7 @@ def add_unreviewed_option(parser: argparse.ArgumentParser) -> None:
 
 
 def until_stopped(command: str, train: Callable[[], object]) -> int:
-    """Train; returns the exit status: 0, also of a run that was told to stop; 130 after Ctrl-C.
-
-    Args:
-        command: Name of the command, for the message.
-    """
+    """Train; returns the exit status: 0, also of a run that was told to stop; 130 after Ctrl-C."""
     from pumit.training.run.control import RunStopped
 
     try:

@@ -65,7 +65,6 @@ def box_bonus(answers: Floats, where: Field, box: Box, weights: BoxWeights) -> F
     Args:
         answers: Logits (M, D, H, W) in a field.
         box: Lower and upper corner, volume indices (d, h, w).
-        weights: What each of these weighs.
 
     Returns:
         What to add to the estimate of each, (M,).
@@ -100,7 +99,6 @@ def clicked_in_box(
         decode: What the network answers to prompts in the field: logits (M, D, H, W) and estimates
             (M,), the one that counts first.
         answers: The same for the box alone.
-        weights: What speaks for an answer.
 
     Returns:
         Logits (M + N, D, H, W) and estimates (M + N,), N at most M + 1.

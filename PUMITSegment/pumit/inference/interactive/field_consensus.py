@@ -70,7 +70,6 @@ def most_trusted(
     Args:
         candidates: Answers of each field, the finest field first; their scores change.
         click: Volume index (d, h, w) to compare around.
-        settings: What agreement and a coarse field weigh.
     """
     if len(candidates) > 1 and len(candidates[0]) > 1:
         support = consensus(field_logits(candidates), click, spacing_mm)

@@ -34,7 +34,6 @@ def uncertain_windows(
 
     Args:
         patch: Coarse answer on the volume's grid, logits (d, h, w).
-        most: Largest number of windows to choose.
         band: Logits nearer to zero than this are uncertain.
 
     Returns:

@@ -48,8 +48,6 @@ class SessionEvictor:
     """Suspends sessions and wakes them.
 
     Args:
-        holdings: Memory of all sessions of the model.
-        limit_bytes: The most that they may use.
         device_bytes: All memory of the accelerator, None without one.
 
     Attributes:
@@ -80,9 +78,6 @@ class SessionEvictor:
     @contextmanager
     def using(self, lease: Lease, *, wakes: bool = True) -> Iterator[None]:
         """Work with a session; it is not suspended meanwhile.
-
-        Args:
-            wakes: Whether its volume is needed.
 
         Raises:
             BusyError: If there is no room to wake it.

@@ -56,7 +56,6 @@ class LeaseRegistry:
     """All leases of a server.
 
     Args:
-        limits: Number of sessions, idle and liveness timeouts.
         is_busy: Whether work of a lease is waiting or running; such a lease is kept.
         on_free: Callback for a lease that was released or has expired.
         on_idle: Callback, once, for a lease whose user has done nothing for `sleep_after_s`.

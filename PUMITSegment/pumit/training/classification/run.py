@@ -254,7 +254,6 @@ def _write_answers(
     """Write a row for each case: split, case, true class, probability of each class.
 
     Args:
-        target: `.csv` file.
         answers: Probabilities (N, classes) by split.
 
     Raises:

@@ -62,7 +62,6 @@ class PlannedComparison:
     Attributes:
         trainings: Seed after seed, in each the networks in the recipe's order.
         split: Split into training and validation cases, for all networks.
-        device: Device that they are trained on.
     """
 
     trainings: tuple[Training, ...]

@@ -47,7 +47,6 @@ class TrainingRow:
         seconds: Wall time of the training, pauses left out, in all its parts.
         processor_seconds: The processor's of the same.
         peak_memory_gib: Most that the training process held while it trained; of a GPU its own.
-        parameters: That are trained.
         prediction_seconds: Mean over the cases of segmenting one, on the wall.
         prediction_processor_seconds: The processor's of the same.
         cases: Every class of every case that nobody trained on.

@@ -62,7 +62,6 @@ class Difference:
 
     Attributes:
         seeds: Number of seeds that both were trained with.
-        by_metric: Mean difference of each metric.
     """
 
     name: str

@@ -24,7 +24,6 @@ class DataFacts:
     """A data set that can be trained on.
 
     Attributes:
-        cases: Facts about each case.
         channels: Image channels that the network is to see.
     """
 

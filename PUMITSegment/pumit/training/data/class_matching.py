@@ -85,7 +85,6 @@ def class_labels(
     of which a file with names has no segment, not even an empty one, was not drawn in it.
 
     Args:
-        file: Segments, on the grid of the scan.
         ignore_value: Value of voxels of unknown meaning.
 
     Raises:

@@ -124,7 +124,6 @@ class DataSurvey:
 
     Args:
         found: Cases, and what is wrong with those that are none.
-        thumbnails: Folder for pictures; None for none.
     """
 
     def __init__(self, found: FoundCases, *, thumbnails: Path | None = None) -> None:

@@ -41,7 +41,6 @@ class Progress:
 
         Args:
             values: Numbers to average; kept where they lie until the line is due.
-            voxels: Voxels of the batch, where it tells.
             waited: Seconds until the batch was there.
         """
         self.waited += waited

@@ -32,8 +32,6 @@ class ClickTask(PromptableTask):
         original: The network as it was; never changed.
         real_share: Share of fields that come from them, by degree of anisotropy.
         distillation_weight: Weight of answering generated fields as the original does.
-        batch_size: Fields per step; see `FieldSource`.
-        targets_per_field: Targets drawn in one field.
 
     Source:
         Li and Hoiem, Learning without Forgetting, ECCV 2016, the idea of the second term.

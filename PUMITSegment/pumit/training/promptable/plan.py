@@ -134,7 +134,6 @@ def scans_of(plan: ClickPlan, progress: Callable[[int], None] | None = None) -> 
     """Every channel of every training case as a scan: a user may click on any.
 
     Args:
-        plan: Plan, which names the cases.
         progress: Callback for each case's number, from 1 on.
     """
     classes = plan.data.classes

@@ -28,7 +28,6 @@ class Relay:
     """Passes commands on to the part that trains, and its progress back, for a block.
 
     Args:
-        title: Title of the part, for the user.
         number: Its number, where the parts are alike and follow one another; from 1 on.
     """
 

@@ -158,9 +158,6 @@ class RunReporter:
     def at_case(self, doing: str, number: int, *, checks: bool = True) -> None:
         """Say which case is prepared next; pause or stop here.
 
-        Args:
-            number: Number of the case, from 1 on.
-
         Raises:
             RunStopped: If the run shall end.
         """

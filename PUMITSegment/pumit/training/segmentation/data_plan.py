@@ -277,7 +277,6 @@ def smaller_plan(plan: DataPlan, divisor: Shape) -> tuple[DataPlan, str] | None:
     Of more than two patches it takes half, then it makes them smaller, and at last it takes one.
 
     Args:
-        plan: Plan that was too large.
         divisor: Divisor of a patch along (d, h, w).
 
     Returns:

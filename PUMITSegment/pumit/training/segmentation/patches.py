@@ -22,7 +22,6 @@ class SegmentationBatch(Batch):
     Attributes:
         image: (B, C, d, h, w), float32.
         labels: (B, d, h, w), uint8, `UNKNOWN` where that is not known.
-        cases: Names of the cases they come from.
         drawn: Classes that were drawn in each patch's case, bool (B, K); None for all in all.
     """
 
@@ -119,7 +118,6 @@ def cut(
     """Copy a box out of (C, d, h, w); what lies beyond the array gets one value.
 
     Args:
-        array: Voxels.
         start: First voxel (d, h, w), which may be negative.
         size: Size (d, h, w).
         beyond: Value outside.

@@ -159,7 +159,6 @@ def build_task(
     Args:
         recipe: Recipe with `balanced_share`, `dice_background` and `augmentation`.
         classes: Whether they are regions; their names tell which mirrors are allowed.
-        cases: Cases that patches are cut from.
     """
     axes = flip_axes(recipe.augmentation, [c.label.name for c in classes])
     source = SegmentationSource(
