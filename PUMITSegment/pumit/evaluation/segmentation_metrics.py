@@ -265,11 +265,10 @@ def only_means(summary: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, 
     }
 
 
-def mean_of(values: Sequence[float | None], *, resamples: int = RESAMPLES, seed: int = 0) -> Mean:
+def mean_of(values: Sequence[float | None], *, resamples: int = RESAMPLES) -> Mean:
     """Mean and 95 % percentile bootstrap interval of the values that are not None.
 
-    Args:
-        seed: Seed of the bootstrap, so that the same rows give the same interval.
+    The same values always give the same interval.
     """
     present = np.array([v for v in values if v is not None], dtype=np.float64)
     missing = len(values) - len(present)
@@ -278,7 +277,7 @@ def mean_of(values: Sequence[float | None], *, resamples: int = RESAMPLES, seed:
     mean = float(present.mean())
     if len(present) < 2:
         return Mean(mean, None, None, len(present), missing)
-    drawn = np.random.default_rng(seed).integers(len(present), size=(resamples, len(present)))
+    drawn = np.random.default_rng(0).integers(len(present), size=(resamples, len(present)))
     low, high = np.percentile(present[drawn].mean(axis=1), (2.5, 97.5))
     return Mean(mean, float(low), float(high), len(present), missing)
 

@@ -50,7 +50,6 @@ def register(
     checkpoint: Path,
     *,
     name: str | None = None,
-    description: str | None = None,
     card: Path | None = None,
 ) -> str:
     """Enter a checkpoint in the user's index, in place of what the same run entered before.
@@ -58,7 +57,6 @@ def register(
     Args:
         checkpoint: Copied; what it is called inside becomes its name in the index.
         name: Its name; None for the name inside. A taken one gets a number: `mine-2`.
-        description: One sentence; None for what the recipe says, or its classes.
         card: Its model card, a markdown file. What it shows by relative links is copied too, and
             `card.json` next to it.
 
@@ -75,8 +73,7 @@ def register(
     with changing() as folder:
         run = _run_of(checkpoint)
         entry = enter(
-            folder, checkpoint, recipe, files, preferred=preferred, origin="trained here", run=run,
-            description=description,
+            folder, checkpoint, recipe, files, preferred=preferred, origin="trained here", run=run
         )  # fmt: skip
     return entry.name
 

@@ -196,15 +196,13 @@ def varied(image: Tensor, generator: torch.Generator) -> Tensor:
     return image
 
 
-def degrees_of(given: dict[int, float] | None, known: Sequence[int] = ()) -> dict[int, float]:
+def degrees_of(given: dict[int, float] | None) -> dict[int, float]:
     """Shares of the degrees of anisotropy: those of a recipe, else the usual ones.
 
     Raises:
         ValueError: If a degree is not 0 to 5, or a share is negative or all are zero.
     """
     shares = dict(DEGREE_SHARES if given is None else given)
-    if known:
-        shares = {da0: share for da0, share in shares.items() if da0 in known}
     if not all(da0 in range(MAX_DEGREE + 1) and share >= 0 for da0, share in shares.items()):
         raise ValueError(f"Degrees of anisotropy are 0 to {MAX_DEGREE} with shares, got {shares}.")
     if not sum(shares.values()) > 0:
