@@ -53,7 +53,6 @@ def write_dicom_seg(
 
     Args:
         segmentation: Segments of a volume that was read from DICOM.
-        path: File to write, usually `.dcm`.
         kind: Type of the object; a LABELMAP holds one segment per voxel.
         series_description: Description of the new series, at most 64 characters.
         series_number: Number of the new series in the study.

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import gzip
 import logging
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
-import SimpleITK
 
 from pumit.errors import ExportError
 from pumit.export.layers import Labels, label_type
-from pumit.export.spacing import written_spacing_mm
+from pumit.export.volume_file import VOLUME_SUFFIXES, write_volume_file
 from pumit.io.labels.label_file import NOTE, note_of
 from pumit.segmentation import Algorithm, Segmentation
-from pumit.system.atomic import atomic_path
 from pumit.volume import Volume
 
 logger = logging.getLogger(__name__)
 
-CHUNK_BYTES = 1 << 20
-LABELMAP_SUFFIXES = (".nii.gz", ".nii", ".nrrd", ".mha")
+LABELMAP_SUFFIXES = VOLUME_SUFFIXES
 Overlap = Literal["refuse", "later_wins"]
 
 
@@ -59,47 +55,10 @@ def write_labels(
     Raises:
         ExportError: If the suffix is unknown, or the file cannot be written.
     """
-    target = Path(path)
-    suffix = next((s for s in LABELMAP_SUFFIXES if target.name.lower().endswith(s)), None)
-    if suffix is None:
-        raise ExportError(
-            f"Unknown label map format {''.join(target.suffixes)!r}; "
-            f"known are {', '.join(LABELMAP_SUFFIXES)}."
-        )
-    image = SimpleITK.GetImageFromArray(labels)
-    image.SetSpacing(written_spacing_mm(volume)[::-1])
-    image.SetOrigin(volume.origin_lps)
-    image.SetDirection(volume.direction.ravel().tolist())
+    note = {}
     if made_by is not None and made_by.kind == "AUTOMATIC":
-        image.SetMetaData(NOTE, note_of(labels, made_by.kind, made_by.name))
-    with atomic_path(target) as temporary:
-        # ITK picks the format by a suffix in lower case only. A dot where the temporary name has a
-        # hyphen: the two differ, whatever the target is called.
-        written = temporary.with_name(f"{temporary.name.partition('-')[0]}.labels{suffix}")
-        try:
-            SimpleITK.WriteImage(image, str(written), useCompression=True)
-            if not _is_whole(written, labels.nbytes):
-                raise ExportError("The label map was cut short while writing; is the disk full?")
-            written.replace(temporary)
-        except RuntimeError as error:
-            raise ExportError(
-                "The label map cannot be written; check the free space of the disk."
-            ) from error
-        finally:
-            written.unlink(missing_ok=True)
-
-
-def _is_whole(path: Path, size: int) -> bool:
-    """Return whether a file holds `size` bytes of voxels; ITK's writer reports no short write."""
-    if not path.name.endswith((".nii", ".nii.gz")):
-        return True
-    if path.suffix == ".nii":
-        return path.stat().st_size >= size
-    try:
-        with gzip.open(path, "rb") as file:
-            return sum(map(len, iter(lambda: file.read(CHUNK_BYTES), b""))) >= size
-    except (EOFError, OSError):
-        return False
+        note[NOTE] = note_of(labels, made_by.kind, made_by.name)
+    write_volume_file(labels, volume, path, what="label map", header=note)
 
 
 def _labels(segmentation: Segmentation, *, refuse: bool) -> Labels:

@@ -8,10 +8,10 @@ from fastapi import APIRouter, Request, Response
 
 from pumit.export.classes import class_terminology
 from pumit.export.terminology import serialize_terminology
+from pumit.inference.interactive.session import InteractiveSession
 from pumit.segmentation import ClassLabel, LabelMap
 from pumit.server.http.lease_routes import ActiveLease, State
 from pumit.server.http.schemas import AutomaticIn, FindIn, ReconstructIn
-from pumit.server.sessions.engine import PromptSession
 from pumit.server.sessions.fair_queue import Job
 from pumit.wire import protocol
 from pumit.wire.arrays import Array, Codec, codec_for
@@ -41,7 +41,7 @@ async def segment_automatically(
     """
     codec = _codec(request)
 
-    def work(session: PromptSession, job: Job) -> bytes:
+    def work(session: InteractiveSession, job: Job) -> bytes:
         answer = state.engine.segment_automatically(
             session,
             body.model,
@@ -66,7 +66,7 @@ async def find(request: Request, state: State, lease: ActiveLease, body: FindIn)
     """
     codec = _codec(request)
 
-    def work(session: PromptSession, job: Job) -> bytes:
+    def work(session: InteractiveSession, job: Job) -> bytes:
         search = state.engine.plan_search(
             session, body.structure, model=body.model, modality=body.modality, anyway=body.anyway
         )
@@ -100,7 +100,7 @@ async def reconstruct(
     """
     codec = _codec(request)
 
-    def work(session: PromptSession, job: Job) -> bytes:
+    def work(session: InteractiveSession, job: Job) -> bytes:
         answer = state.engine.reconstruct(
             session, body.model, cancelled=lambda: job.is_cancelled, progress=job.report
         )

@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 from starlette.requests import Request
 
 from pumit.errors import Cancelled, VolumeError
-from pumit.server.sessions.engine import PromptSession, ServerEngine
+from pumit.inference.interactive.session import InteractiveSession
+from pumit.server.sessions.engine import SegmenterEngine
 from pumit.server.sessions.evictor import SessionEvictor
 from pumit.server.sessions.fair_queue import FairQueue, Job, Kind
 from pumit.server.sessions.leases import Lease, LeaseRegistry
@@ -35,11 +36,10 @@ class ServerState:
     """Model, sessions and queue of one server; every endpoint works through it.
 
     Args:
-        limits: Limits of what clients may take.
         instance: Name of this server before each lease token, for a proxy in front of several.
     """
 
-    def __init__(self, engine: ServerEngine, limits: Limits, *, instance: str = "") -> None:
+    def __init__(self, engine: SegmenterEngine, limits: Limits, *, instance: str = "") -> None:
         self.engine = engine
         self.limits = limits
         self.queue = FairQueue(max_queued=limits.max_queued)
@@ -76,7 +76,7 @@ class ServerState:
             device_total_bytes=total,
         )
 
-    async def change(self, lease: Lease, work: Callable[[PromptSession], Result]) -> Result:
+    async def change(self, lease: Lease, work: Callable[[InteractiveSession], Result]) -> Result:
         """Change a session, after all earlier requests to it.
 
         Raises:
@@ -92,7 +92,7 @@ class ServerState:
 
         return await _in_loop(self.queue.submit(lease.token, run).future)
 
-    async def set_up(self, lease: Lease, work: Callable[[PromptSession], Result]) -> Result:
+    async def set_up(self, lease: Lease, work: Callable[[InteractiveSession], Result]) -> Result:
         """Run work that gives a session its volume, opening it first where needed.
 
         Raises:
@@ -118,7 +118,7 @@ class ServerState:
         request: Request,
         lease: Lease,
         segment: str,
-        work: Callable[[PromptSession, Job], Result],
+        work: Callable[[InteractiveSession, Job], Result],
     ) -> Result:
         """Run a prediction that stops when its client leaves or asks for a newer one.
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from pumit.errors import PumitError
+from pumit.system.wording import listed
 
 Groups = dict[str, list[str]]
 
@@ -75,9 +76,8 @@ def guessed_pattern(names: Sequence[str]) -> str | None:
 def about_guess(groups: Groups) -> str:
     """Return what to tell of patients that were read off the names."""
     several = {patient: cases for patient, cases in groups.items() if len(cases) > 1}
-    shown = [f"{p} ({', '.join(c[:SHOWN])})" for p, c in list(several.items())[:SHOWN]]
-    more = f" and {len(several) - SHOWN} more" if len(several) > SHOWN else ""
+    shown = listed((f"{p} ({', '.join(c[:SHOWN])})" for p, c in several.items()), SHOWN)
     return (
         f"{len(groups)} patients are guessed from the names of {sum(map(len, groups.values()))} "
-        f"cases, such as {', '.join(shown)}{more}; correct data.patient if they are others"
+        f"cases, such as {shown}; correct data.patient if they are others"
     )
