@@ -33,7 +33,8 @@ class Batch:
 
     def _each(self: B, change: Callable[[Tensor], Tensor]) -> B:
         moved = copy(self)
-        moved.__dict__ |= {k: change(v) for k, v in vars(self).items() if isinstance(v, Tensor)}
+        tensors = {k: v for k, v in vars(self).items() if isinstance(v, Tensor)}
+        moved.__dict__.update((key, change(tensor)) for key, tensor in tensors.items())
         return moved
 
 

@@ -99,8 +99,13 @@ def test_a_run_that_waits_for_room_can_be_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     FullDisk(monkeypatch, after=5)
+
+    def stop() -> None:
+        wait_for(lambda: (s := read_status(tmp_path)) is not None and s.state == "paused")
+        send_command(tmp_path, "stop")
+
     with run_session(tmp_path, since=0.0) as reporter:
-        threading.Timer(0.3, lambda: send_command(tmp_path, "stop")).start()
+        threading.Thread(target=stop).start()
         with pytest.raises(RunStopped, match=r"disk .* Step 5 is saved\."):
             train_line(tmp_path, reporter)
     assert step_saved(tmp_path / LAST) == 5
