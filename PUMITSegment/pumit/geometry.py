@@ -32,6 +32,19 @@ GROWTH_LIMIT = 4.0
 ROUNDING_VOXELS = 1e-3
 
 
+def window_of(mask: npt.NDArray[np.bool_]) -> tuple[slice, ...] | None:
+    """The smallest box that holds every true voxel, as slices; None where there is none."""
+    window: list[slice] = []
+    for axis in range(mask.ndim):
+        # The next axes need to look at what is left only.
+        left = mask[tuple(window)]
+        hits = np.flatnonzero(left.any(axis=tuple(a for a in range(mask.ndim) if a != axis)))
+        if not len(hits):
+            return None
+        window.append(slice(int(hits[0]), int(hits[-1]) + 1))
+    return tuple(window)
+
+
 def perpendicular_grid(array: Array, steps_mm: Floats, origin_lps: Floats) -> Grid:
     """Bring voxels onto a grid with perpendicular axes.
 

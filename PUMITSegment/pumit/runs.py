@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from pumit.errors import ExportError, PumitError
-from pumit.system.atomic import atomic_path
+from pumit.system.atomic import write_text
 from pumit.system.process import is_running, process_mark
 
 RUNS_VARIABLE = "PUMIT_RUNS"
@@ -147,7 +147,7 @@ def write_status(folder: Path, status: RunStatus) -> None:
     status.updated = round(time.time(), 1)
     text = json.dumps(asdict(status), ensure_ascii=False)
     try:
-        _replace_text(folder / STATUS, text)
+        write_text(folder / STATUS, text)
     except ExportError as error:
         try:
             with (folder / STATUS).open("rb+") as file:
@@ -156,11 +156,6 @@ def write_status(folder: Path, status: RunStatus) -> None:
                 file.write(text.encode().ljust(old))  # its blocks are there already
         except OSError:
             raise error from None
-
-
-def _replace_text(path: Path, text: str) -> None:
-    with atomic_path(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
 
 
 def send_command(folder: Path, command: ControlCommand) -> None:
@@ -178,7 +173,7 @@ def send_command(folder: Path, command: ControlCommand) -> None:
         raise PumitError(
             f"The commands to a run are {', '.join(get_args(ControlCommand))}; got {command!r}."
         )
-    _replace_text(folder / CONTROL, command)
+    write_text(folder / CONTROL, command)
 
 
 def read_command(folder: Path) -> ControlCommand | None:

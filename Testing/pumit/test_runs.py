@@ -126,7 +126,7 @@ def test_status_is_written_over_where_the_disk_is_full(
     def refuse(path: Path, text: str) -> None:
         raise ExportError("The result cannot be written: the disk is full.")
 
-    monkeypatch.setattr(run_files, "_replace_text", refuse)
+    monkeypatch.setattr(run_files, "write_text", refuse)
     write_status(tmp_path, RunStatus("paused", "No room."))
     status = read_status(tmp_path)
     assert status is not None

@@ -6,7 +6,7 @@ import json
 from typing import Any, cast
 
 from pumit.server.app import create_app
-from pumit.server.sessions.engine import ServerEngine
+from pumit.server.sessions.engine import SegmenterEngine
 
 _INTRODUCTION = """# The HTTP API
 
@@ -21,7 +21,7 @@ promises: [versions](versions.md).
 def description() -> dict[str, Any]:
     """The OpenAPI description of a server."""
     # The engine is opened when a server starts, which this one does not.
-    app = create_app(cast(ServerEngine, None), token="described, not served")
+    app = create_app(cast(SegmenterEngine, None), token="described, not served")
     return app.openapi()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import re
 
 import slicer
 from PUMITSlicerLib.mrml import madeFrom
@@ -11,12 +10,6 @@ from PUMITSlicerLib.mrml import madeFrom
 _TOGETHER = "PUMITSegment.together"
 _PATIENT_ID, _PATIENT_NAME = ("DICOM.PatientID", "0010,0020"), ("DICOM.PatientName", "0010,0010")
 _FRAME = ("DICOM.FrameOfReferenceUID", "0020,0052")
-# What is written where an identifier was removed; letters and digits only.
-_PLACEHOLDERS = re.compile(
-    r"|anon\w*|unknown\w*|unnamed|noname|no(?:patient)?id|none|null|na|nil|test\w*|dummy|default"
-    r"|(?:the)?patient(?:id|name)?|subject|case|deidentified|removed|redacted|hidden|empty"
-    r"|123(?:4(?:5(?:67?8?9?)?)?)?|(.)\1*"
-)
 
 
 class Kinship(enum.Enum):
@@ -67,6 +60,8 @@ def _isVouchedFor(first, second) -> bool:
 
 def _identifier(volumeNode, attribute: str, tag: str) -> str:
     """What DICOM states about a scan; empty where it states nothing, or two things."""
+    from pumit.io.dicom.files import stated
+
     found = [volumeNode.GetAttribute(attribute)]
     hierarchy = slicer.vtkMRMLSubjectHierarchyNode.GetSubjectHierarchyNode(slicer.mrmlScene)
     item = hierarchy.GetItemByDataNode(volumeNode) if hierarchy is not None else 0
@@ -77,9 +72,5 @@ def _identifier(volumeNode, attribute: str, tag: str) -> str:
     uids = (volumeNode.GetAttribute("DICOM.instanceUIDs") or "").split()
     if uids and database is not None and database.isOpen:
         found.append(database.instanceValue(uids[0], tag))
-    stated = {text.strip() for text in found if text and not _isPlaceholder(text)}
-    return stated.pop() if len(stated) == 1 else ""
-
-
-def _isPlaceholder(text: str) -> bool:
-    return bool(_PLACEHOLDERS.fullmatch(re.sub(r"[\W_]", "", text).casefold()))
+    known = {text for text in map(stated, filter(None, found)) if text}
+    return known.pop() if len(known) == 1 else ""

@@ -6,7 +6,7 @@ from typing import Protocol
 
 import slicer
 import vtk
-from slicer.util import VTKObservationMixin
+from PUMITSlicerLib.scene_observer import SceneObserver
 
 
 class SceneListener(Protocol):
@@ -37,7 +37,7 @@ class SceneListener(Protocol):
         """Segments were added, removed or renamed."""
 
 
-class SceneWatch(VTKObservationMixin):
+class SceneWatch(SceneObserver):
     """Observer of the scene, the parameter node, the scan and the segmentation.
 
     Args:
@@ -45,40 +45,22 @@ class SceneWatch(VTKObservationMixin):
     """
 
     def __init__(self, listener: SceneListener) -> None:
-        super().__init__()
-        self._listener = listener
-        self._parameterNode = None
+        super().__init__(listener)
         self._volumeNode = None
         self._segmentationNode = None
         self._deletedDisplays: list[object] = []
 
     def watchScene(self) -> None:
         """Start to observe the scene."""
+        super().watchScene()
         scene = slicer.mrmlScene
-        for event in (scene.StartCloseEvent, scene.StartImportEvent):
-            self.addObserver(scene, event, self._onSceneAboutToChange)
-        for event in (scene.EndCloseEvent, scene.EndImportEvent):
-            self.addObserver(scene, event, self._onSceneChanged)
         self.addObserver(scene, scene.NodeAboutToBeRemovedEvent, self._onNodeAboutToBeRemoved)
         self.addObserver(scene, scene.NodeRemovedEvent, self._onNodeRemoved)
-
-    def watchParameterNode(self, node: object) -> None:
-        """Observe this parameter node instead of the one before; None for none."""
-        modified = vtk.vtkCommand.ModifiedEvent
-        if self._parameterNode is not None:
-            self.removeObserver(self._parameterNode, modified, self._onParametersModified)
-        self._parameterNode = node
-        if node is not None:
-            self.addObserver(node, modified, self._onParametersModified)
 
     def watchVolume(self, node: object) -> None:
         """Observe this scan instead of the one before; None for none."""
         modified = slicer.vtkMRMLVolumeNode.ImageDataModifiedEvent
-        if self._volumeNode is not None:
-            self.removeObserver(self._volumeNode, modified, self._onVoxelsModified)
-        self._volumeNode = node
-        if node is not None:
-            self.addObserver(node, modified, self._onVoxelsModified)
+        self._volumeNode = self._instead(self._volumeNode, node, {modified: self._onVoxelsModified})
 
     def watchSegmentation(self, node: object) -> None:
         """Observe this segmentation instead of the one before; None for none."""
@@ -89,23 +71,12 @@ class SceneWatch(VTKObservationMixin):
             segmentation.SegmentRemoved: self._onSegmentsChanged,
             segmentation.SegmentModified: self._onSegmentsChanged,
         }
-        for event, callback in callbacks.items():
-            if self._segmentationNode is not None:
-                self.removeObserver(self._segmentationNode, event, callback)
-            if node is not None:
-                self.addObserver(node, event, callback)
-        self._segmentationNode = node
+        self._segmentationNode = self._instead(self._segmentationNode, node, callbacks)
 
     def close(self) -> None:
         """Remove every observer."""
-        self.removeObservers()
-        self._parameterNode = self._volumeNode = self._segmentationNode = None
-
-    def _onSceneAboutToChange(self, caller: object, event: str) -> None:
-        self._listener.onSceneAboutToChange()
-
-    def _onSceneChanged(self, caller: object, event: str) -> None:
-        self._listener.onSceneChanged()
+        super().close()
+        self._volumeNode = self._segmentationNode = None
 
     @vtk.calldata_type(vtk.VTK_OBJECT)
     def _onNodeAboutToBeRemoved(self, caller: object, event: str, node: object) -> None:
@@ -119,9 +90,6 @@ class SceneWatch(VTKObservationMixin):
     @vtk.calldata_type(vtk.VTK_OBJECT)
     def _onNodeRemoved(self, caller: object, event: str, node: object) -> None:
         self._listener.onNodeRemoved(node)
-
-    def _onParametersModified(self, caller: object, event: str) -> None:
-        self._listener.onParametersModified()
 
     def _onVoxelsModified(self, caller: object, event: str) -> None:
         self._listener.onVoxelsModified()

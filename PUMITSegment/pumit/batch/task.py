@@ -143,7 +143,7 @@ def _predicted(task: ScanTask, progress: Progress) -> Outcome:
     if is_label_map and suffix_of(target, LABELMAP_SUFFIXES):
         # A label means the same class in every file, and a file without any says so. Of regions
         # the later one stands, as in nnU-Net; .seg.nrrd and DICOM-SEG hold all of each.
-        write_labels(found.labels, volume, target)
+        write_labels(found.labels, volume, target, made_by=algorithm)
     else:
         write_segmentation(Segmentation(volume, segments_of(found), algorithm), target)
     if task.companions != Companions():

@@ -21,7 +21,10 @@ from pumit.campaign.labels import (
     write_label,
 )
 from pumit.errors import VolumeError
-from pumit.segmentation import Algorithm, Segmentation
+from pumit.io.labels.grid_match import same_grid
+from pumit.io.labels.label_file import IN_PROGRESS
+from pumit.io.labels.label_source import OTHER_SERIES, OUTSIDE, read_all_labels
+from pumit.segmentation import Algorithm, Mask, Segmentation
 from pumit.system.atomic import atomic_path
 
 if TYPE_CHECKING:
@@ -55,56 +58,42 @@ def write_draft(
 def write_accepted(
     label: str | Path | Segmentation | None,
     home: Path,
-    read_volume: Callable[[], Volume],
+    volume: Volume,
     *,
-    image: Path,
-    name: str,
     classes: Sequence[CampaignClass],
     ignored: Sequence[str],
     reviewer: str,
-) -> Path:
-    """Write an accepted label into a new file, which `put_in_place` gives its name.
+) -> tuple[Path, tuple[str, ...]]:
+    """Write an accepted label of a scan into a new file, which is not yet called a label.
+
+    Returns:
+        The file, and doubts about the label, in words.
 
     Raises:
-        PumitError: If it is off the scan's grid, holds other classes, or cannot be written.
+        PumitError: If it is off the scan's grid, was cut by it, was drawn on another series, holds
+            other classes, or cannot be written.
     """
-    if isinstance(label, Segmentation):
-        volume, segments = label.volume, ((s.name, 0, s.mask) for s in label.segments)
-        masks = join_by_class(segments, classes, ignored=ignored)
-        _require_grid(volume, image, name)
-    else:
-        volume = read_volume()
-        masks = {}
-        if label is not None:
-            try:
-                masks = masks_of_files([Path(label)], volume, classes, ignored=ignored)
-            except VolumeError as error:
-                text = " ".join(str(error).split())
-                raise VolumeError(f"This label cannot be accepted: {text}") from None
+    masks: dict[str, Mask] = {}
+    doubts: tuple[str, ...] = ()
+    try:
+        if isinstance(label, Segmentation):
+            same_grid(label.volume, volume, "it")
+            volume, segments = label.volume, ((s.name, 0, s.mask) for s in label.segments)
+            masks = join_by_class(segments, classes, ignored=ignored)
+        elif label is not None:
+            file = read_all_labels([Path(label)], volume)
+            doubts = tuple(d for d in file.doubts if d not in (file.unreviewed, IN_PROGRESS))
+            for doubt in doubts:
+                if OUTSIDE in doubt or OTHER_SERIES in doubt:
+                    raise VolumeError(f"{doubt}; make it on this scan.")
+            found = ((s.name, s.value, file.mask(s)) for s in file.segments)
+            masks = join_by_class(found, classes, ignored=ignored)
+    except VolumeError as error:
+        text = " ".join(str(error).split())
+        raise VolumeError(f"This label cannot be accepted: {text}") from None
     written = home / f".accepted-{secrets.token_hex(6)}.seg.nrrd"
     write_label(segmentation_of(masks, volume, classes, PERSON), volume, written, reviewer)
-    return written
-
-
-def _require_grid(volume: Volume, image: Path, name: str) -> None:
-    """Refuse segments on another grid than the scan's, as far as the header of a file tells."""
-    from pumit.io.scans import IMAGE_SUFFIXES, suffix_of
-
-    if suffix_of(image, IMAGE_SUFFIXES) in (None, ".png", ".jpg", ".jpeg"):
-        return
-    import SimpleITK
-
-    reader = SimpleITK.ImageFileReader()
-    reader.SetFileName(str(image))
-    try:
-        reader.ReadImageInformation()
-    except RuntimeError:  # who made the segments could read it
-        return
-    if sorted(reader.GetSize()[:3]) != sorted(volume.shape):
-        there = " x ".join(map(str, volume.shape))
-        raise VolumeError(
-            f"This label is off the grid of {name}: it has {there} voxels; make it on the scan."
-        )
+    return written, doubts
 
 
 def set_aside(path: Path, revision: int) -> None:

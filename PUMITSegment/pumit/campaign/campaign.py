@@ -43,6 +43,7 @@ from pumit.campaign.progress import (
     TrainingRound,
     chart_of,
     is_training_due,
+    learnt_from,
     next_action,
     round_of,
     round_row,
@@ -141,7 +142,8 @@ class Campaign:
 
     Attributes:
         folder: The same, absolute.
-        problems: Sentences about files and folders that were given and are no scans.
+        problems: Sentences about what was given last: files and folders that are no scans, copies,
+            doubts about a label that was accepted.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -271,43 +273,38 @@ class Campaign:
         settings = asdict(replace(self.settings, **changes))
         self._change(lambda content: {**content, "settings": settings})
 
-    def change_classes(self, classes: Sequence[Any]) -> None:
-        """Change names, codes and colours, or add classes; values that there are stay.
+    def remember_name(self, name: str, class_name: str | None) -> None:
+        """Remember which class segments of a name are; None for none of them.
 
-        A class that is renamed keeps its old name as another name, so that its labels stay its.
+        Before the first scan is labelled, a name may be that of a new class itself.
 
         Raises:
-            PumitError: If a class is dropped while there are rounds, or two are the same.
+            PumitError: If there is no such class.
         """
-        made = _known_classes(classes)
-        before = {c.value: c for c in self.classes}
-        if missing := before.keys() - {c.value for c in made}:
-            name = before[min(missing)].name
-            raise PumitError(f"The class {name!r} has labels perhaps; rename it, or keep it.")
-        kept = []
-        for c in made:
-            old = before.get(c.value)
-            names = (*c.other_names, *((old.name, *old.other_names) if old else ()))
-            others = tuple(dict.fromkeys(n for n in names if plain(n) != plain(c.name)))
-            kept.append(replace(c, other_names=others).as_row())
-        self._change(lambda content: {**content, "classes": kept})
-
-    def remember_name(self, name: str, class_name: str | None) -> None:
-        """Remember which class segments of a name are; None for none of them."""
         if class_name is None:
             self._change(
                 lambda c: {**c, "ignored_names": sorted({*c.get("ignored_names", ()), name})}
             )
             return
         found = class_named(class_name, self.classes)
+        if found is None and class_name == name and self.takes_classes:
+            row = {"name": name, "value": max((c.value for c in self.classes), default=0) + 1}
+            made = [c.as_row() for c in _known_classes([*self.classes, row])]
+            self._change(lambda c: {**c, "classes": made})
+            return
         if found is None:
-            known = ", ".join(c.name for c in self.classes)
+            known = ", ".join(c.name for c in self.classes) or "none"
             raise PumitError(f"There is no class {class_name!r}; there are {known}.")
         rows = [
             replace(c, other_names=(*c.other_names, name)).as_row() if c == found else c.as_row()
             for c in self.classes
         ]
         self._change(lambda content: {**content, "classes": rows})
+
+    @property
+    def takes_classes(self) -> bool:
+        """Whether a class can be added: no scan is labelled, in which it would be missing."""
+        return not any(scan.is_truth for scan in self.scans())
 
     @property
     def ignored_names(self) -> tuple[str, ...]:
@@ -390,10 +387,11 @@ class Campaign:
         except OSError as error:
             raise gone(path, error) from None
         mark = (status.st_mtime_ns, status.st_size)
-        key = path.parent.name
-        if key not in self._cache or self._cache[key][0] != mark:
-            self._cache[key] = (mark, read_shared(path, "The state of a scan"))
-        return self._cache[key][1]
+        found = self._cache.get(path.parent.name)
+        if found is None or found[0] != mark:  # another thread may drop it at any time
+            found = (mark, read_shared(path, "The state of a scan"))
+            self._cache[path.parent.name] = found
+        return found[1]
 
     def _absolute(self, text: str) -> Path:
         return Path(os.path.normpath(self.folder / text))
@@ -525,20 +523,32 @@ class Campaign:
         write_shared(home / STATE, entry.as_file())
 
     def _patients(self, scans: Sequence[FoundScan]) -> dict[str, str]:
-        """Identifier of a scan to the mark of its patient, which is of no use elsewhere."""
+        """Identifier of a scan to the mark of its patient, which is of no use elsewhere.
+
+        Where the data tell none it is guessed from the paths of all scans; those that are there
+        keep their marks.
+        """
+        from pumit.campaign.sources import bare_paths
         from pumit.training.data.split import patients_of
 
-        ids = {scan.digest[:12]: scan for scan in scans}
-        known = {key: scan.patient for key, scan in ids.items() if scan.patient}
-        by_name: dict[str, list[str]] = {}
-        for key, scan in ids.items():
-            if key not in known:
-                by_name.setdefault(scan.name.rpartition("/")[2], []).append(key)
-        groups, _ = patients_of(list(by_name), None, {})
-        of = {key: f"id {patient}" for key, patient in known.items()}
-        of |= {k: f"name {p}" for p, names in groups.items() for n in names for k in by_name[n]}
         salt = self._content["salt"]
-        return {k: hashlib.sha256(f"{salt} {p}".encode()).hexdigest()[:12] for k, p in of.items()}
+
+        def mark(text: str) -> str:
+            return hashlib.sha256(f"{salt} {text}".encode()).hexdigest()[:12]
+
+        of = {s.digest[:12]: mark(f"id {s.patient}") for s in scans if s.patient}
+        there = {s.id: s for s in self.scans() if s.images}
+        of |= {key: scan.patient for key, scan in there.items()}
+        found = {key: (scan.path, scan.series) for key, scan in there.items()}
+        found |= {k: (s.images[0], s.series) for s in scans if (k := s.digest[:12]) not in of}
+        by_name: dict[str, list[str]] = {}
+        for key, name in zip(found, bare_paths([*found.values()]), strict=True):
+            by_name.setdefault(name, []).append(key)
+        for patient, names in patients_of([*by_name], None, {})[0].items():
+            keys = [key for name in names for key in by_name[name]]
+            known = next((of[key] for key in keys if key in of), mark(f"name {patient}"))
+            of = {**dict.fromkeys(keys, known), **of}
+        return of
 
     def _propose_classes(self, announced: Sequence[tuple[str, Sequence[Any]]]) -> None:
         from pumit.training.data.class_proposal import ClassProposal
@@ -563,12 +573,13 @@ class Campaign:
         is_other = False
         if paths[0].exists():
             with suppress(OSError, VolumeError):
-                is_other = fingerprint(paths[0], entry.series)[0] != entry.digest
-                if not is_other and all(path.exists() for path in paths):
+                is_other = fingerprint(paths, entry.series)[0] != entry.digest
+                if not is_other:
                     return paths
         roots = [self._absolute(source) for source in self._content.get("sources", ())]
         there = [root for root in roots if root.exists()]
-        found = find_again(there, entry.digest, size=entry.size, series=entry.series)
+        names = [path.name for path in paths[1:]]
+        found = find_again(there, entry.digest, size=entry.size, series=entry.series, others=names)
         if found is None and is_other:
             raise PumitError(
                 f"{entry.name} is not the scan that it was: another one has its name. Put the "
@@ -579,9 +590,20 @@ class Campaign:
                 f"{entry.name} is not where it was; connect its disk or share, or add the folder "
                 "that it was moved to."
             )
-        moved = (found, *(found.with_name(path.name) for path in paths[1:]))
+        moved = (found, *map(found.with_name, names))
         kept = tuple(map(self._kept_path, moved))
-        self._update(entry.id, lambda now: replace(now, images=kept))
+
+        def place(text: str) -> str:
+            """A label that is not where it was is looked for as far from its scan as before."""
+            path = self._absolute(text)
+            from_scan = os.path.relpath(path, paths[0].parent)
+            other = Path(os.path.normpath(found.parent / from_scan))
+            return text if path.exists() or not other.exists() else self._kept_path(other)
+
+        self._update(
+            entry.id,
+            lambda now: replace(now, images=kept, given_labels=tuple(map(place, now.given_labels))),
+        )
         return moved
 
     def files(self, scan: ScanEntry | str) -> ScanFiles:
@@ -597,7 +619,8 @@ class Campaign:
         """Draft, label and prediction of a scan."""
         home, given = self.home(entry), next(map(self._absolute, entry.given_labels), None)
         prediction = home / PREDICTION if (home / PREDICTION).exists() else None
-        if prediction is None and entry.stored_state == "predicted":
+        is_given = prediction is None or entry.before == "labelled"
+        if is_given and entry.stored_state in ("predicted", "later"):
             prediction = given
         if entry.is_validation and not entry.is_truth:
             prediction = None
@@ -712,7 +735,7 @@ class Campaign:
             PumitError: If the label is not on the scan's grid or of other classes, or cannot be
                 written; nothing is changed then.
         """
-        from pumit.campaign.accepting import write_accepted
+        from pumit.campaign.accepting import DICOM_LABEL, set_aside, write_accepted
 
         entry = scan if isinstance(scan, ScanEntry) else self.scan(scan)
         who = (reviewer or "").strip()
@@ -720,16 +743,15 @@ class Campaign:
         if unknown:
             raise PumitError(f"There is no class {unknown[0]!r} in this campaign.")
         home = self.home(entry)
-        written = write_accepted(
+        written, doubts = write_accepted(
             label,
             home,
-            lambda: self.volume(entry),
-            image=entry.path,
-            name=entry.name,
+            self.volume(entry),
             classes=self.classes,
             ignored=self.ignored_names,
             reviewer=who,
         )
+        self.problems = [f"{entry.name}: {doubt}." for doubt in doubts]
 
         def changed(now: ScanEntry) -> ScanEntry:
             before = now.before if now.stored_state == "accepted" else now.stored_state
@@ -747,32 +769,51 @@ class Campaign:
                 class_agreement={},
             )
 
-        kept: list[Path | None] = []
-
         def place(now: ScanEntry) -> None:
-            kept.append(keep_copy(home / LABEL, now.revision))
             os.replace(written, home / LABEL)
+            set_aside(home / DICOM_LABEL, now.revision)
 
         try:
-            made = self._update(scan, changed, decides=True, before_writing=place)
+            made = self._change_label(scan, changed, place)
         except CampaignConflict as error:
             other = home / f"conflict-{secrets.token_hex(3)}.seg.nrrd"
             os.replace(written, other)
             raise CampaignConflict(
                 f"{error} Yours is kept as {other.name} in its folder."
             ) from None
-        except BaseException:
+        finally:
             with suppress(OSError):
-                if written.exists():
-                    written.unlink()
-                elif kept and kept[0] is not None:  # the state could not be written after it
-                    os.replace(kept[0], home / LABEL)
-                else:
-                    (home / LABEL).unlink(missing_ok=True)
-            raise
+                written.unlink(missing_ok=True)
         if lock is None or lock.is_held:
             (home / DRAFT).unlink(missing_ok=True)
         return self.complete(made) if completes else made
+
+    def _change_label(
+        self,
+        scan: ScanEntry | str,
+        change: Callable[[ScanEntry], ScanEntry],
+        place: Callable[[ScanEntry], None],
+    ) -> ScanEntry:
+        """Change a scan's label and its state, or neither."""
+        label = self.home(self.scan(scan)) / LABEL
+        kept: list[tuple[int, Path | None]] = []
+
+        def keep(now: ScanEntry) -> None:
+            kept.append((now.revision, keep_copy(label, now.revision)))
+            place(now)
+
+        try:
+            return self._update(scan, change, decides=True, before_writing=keep)
+        except BaseException:
+            with suppress(OSError, PumitError):
+                for revision, copy in kept:
+                    if self.scan(label.parent.name).revision != revision:
+                        continue  # the state was written: it has the new label
+                    if copy is not None:
+                        os.replace(copy, label)
+                    else:
+                        label.unlink(missing_ok=True)
+            raise
 
     def complete(self, scan: ScanEntry | str) -> ScanEntry:
         """Write DICOM-SEG and copies of an accepted label, and measure the prediction by it."""
@@ -790,8 +831,9 @@ class Campaign:
         if self.settings.copies_beside:
             copy_beside(label, self.locate(entry)[0], entry.name.rpartition("/")[2])
         found = agreement_of(label, home / PREDICTION, self.classes)
-        if found is None:
+        if found is None or entry.known != "all":  # a right answer may look wrong
             return entry
+        found = {name: dice for name, dice in found.items() if name in (entry.drawn or found)}
         mean = round(sum(found.values()) / len(found), 4) if found else 1.0
         return self._update(
             entry.id, lambda now: replace(now, agreement=mean, class_agreement=found)
@@ -814,7 +856,6 @@ class Campaign:
         label = self.home(entry) / LABEL
 
         def take_back(now: ScanEntry) -> None:
-            keep_copy(label, now.revision)
             remove_beside(label, self._absolute(entry.images[0]), entry.name.rpartition("/")[2])
             draft = label.with_name(DRAFT)
             if draft.exists():  # of what was drawn since; the label has its copy
@@ -829,7 +870,7 @@ class Campaign:
                 class_agreement={},
             )  # fmt: skip
 
-        return self._update(scan, changed, decides=True, before_writing=take_back)
+        return self._change_label(scan, changed, take_back)
 
     def later(self, scan: ScanEntry | str) -> ScanEntry:
         """Put a scan behind the others."""
@@ -844,18 +885,21 @@ class Campaign:
         entry = self.scan(scan)
         if entry.stored_state not in ("left_out", "later"):
             return entry
-        if entry.stored_state == "left_out" and entry.before in ("labelled", "predicted"):
+        if entry.before in ("labelled", "predicted"):
             return self._decide(entry, entry.before)
-        is_predicted = (self.home(entry) / PREDICTION).exists()
+        is_predicted = bool(entry.given_labels) or (self.home(entry) / PREDICTION).exists()
         return self._decide(entry, "predicted" if is_predicted else "open")
 
     def _decide(self, scan: ScanEntry | str, state: ScanState) -> ScanEntry:
         entry = self.scan(scan)
         if entry.stored_state == "accepted":
             raise PumitError(f"{entry.name} is accepted; undo that first.")
-        return self._update(
-            scan, lambda now: replace(now, state=state, before=now.stored_state), decides=True
-        )
+
+        def decided(now: ScanEntry) -> ScanEntry:
+            is_aside = now.stored_state in ("later", "left_out")
+            return replace(now, state=state, before=now.before if is_aside else now.stored_state)
+
+        return self._update(scan, decided, decides=True)
 
     # What is next.
 
@@ -929,10 +973,11 @@ class Campaign:
         self._change(changed)
 
     def draw_validation(self) -> None:
-        """Choose the patients that are kept for validation, once, before the first training.
+        """Choose the patients that are kept for validation, once, before a training.
 
-        Where eight patients are labelled, of these; else of those that are not, as the first
-        training needs what there is. With fewer than eight patients none is kept.
+        Of those that no model was trained on or has predicted. Where eight patients are labelled,
+        of these; else of those that are not, as the first training needs what there is. With fewer
+        than eight patients none is kept.
         """
         scans = self.scans()
         patients = sorted({s.patient for s in scans if s.stored_state != "left_out"})
@@ -940,11 +985,15 @@ class Campaign:
             return
         count = round(VALIDATION_SHARE * len(patients))
         count = min(max(count, FEWEST_PATIENTS), MOST_PATIENTS)
+        seen = learnt_from(self.rounds)
+        touched = {s.patient for s in scans if s.round or s.id in seen}
         labelled = {s.patient for s in scans if s.is_truth}
-        untouched = {s.patient for s in scans if s.round == 0 and s.stored_state == "open"}
-        pool = labelled if len(labelled) >= ROUGH_BELOW else untouched - labelled
+        untouched = {s.patient for s in scans if s.stored_state == "open"} - touched
+        pool = labelled - touched if len(labelled) >= ROUGH_BELOW else untouched - labelled
         if len(pool) < FEWEST_PATIENTS:
-            pool = labelled
+            pool = labelled - touched
+        if touched and len(pool) < FEWEST_PATIENTS:
+            return  # figures stay rough
         chosen = random.Random(self._content["salt"]).sample(sorted(pool), min(count, len(pool)))
         self._change(lambda c: c if c.get("validation") else {**c, "validation": sorted(chosen)})
 
@@ -967,6 +1016,7 @@ class Campaign:
         word: str,
         expected: Mapping[str, float] | None = None,
         places: Mapping[str, Sequence[Triple]] | None = None,
+        place: Callable[[], None] | None = None,
     ) -> ScanEntry:
         """Say that a scan's prediction was written; what a person did with it stays.
 
@@ -976,7 +1026,17 @@ class Campaign:
             word: Quality in a word, or why there is no prediction.
             expected: Class to its expected overlap; None where there is no prediction.
             places: Class to places where it may be wrong, LPS mm.
+            place: Puts its file in place.
+
+        Raises:
+            CampaignConflict: If there is a file, and a person has the scan open or was faster.
         """
+
+        def placed(now: ScanEntry) -> None:
+            if place is not None and (now.is_truth or now.checked_by):
+                raise CampaignConflict(f"A person has taken {now.name}.")
+            if place is not None:
+                place()
 
         def changed(now: ScanEntry) -> ScanEntry:
             is_first = expected is not None and now.stored_state == "open"
@@ -986,7 +1046,7 @@ class Campaign:
                 places=dict(places or {}),
             )  # fmt: skip
 
-        return self._update(self.scan(scan).id, changed)
+        return self._update(self.scan(scan).id, changed, before_writing=placed)
 
     def set_word(self, scan: ScanEntry | str, word: str) -> ScanEntry:
         """Keep a sentence about a scan, such as why it cannot be read."""

@@ -64,6 +64,8 @@ def _labelled(campaign: Campaign) -> list[ScanEntry]:
 def _data_set(campaign: Campaign, target: Path, *, is_msd: bool) -> str:
     """A folder as nnU-Net or the Decathlon lay it out, with names that tell no patient."""
     scans, classes = _labelled(campaign), campaign.classes
+    if not classes:
+        raise PumitError("The campaign has no classes; there is nothing to export.")
     ignored = max(c.value for c in classes) + 1
     stem = re.sub(r"\W+", "", campaign.name) or "case"
     rows: list[dict[str, str]] = []
@@ -264,7 +266,7 @@ def _about_validation(campaign: Campaign, patients: int, labelled: int) -> str:
     if not patients:
         return "There are too few patients to keep any: one was left out of each training in turn."
     return (
-        f"{patients} patients were drawn before the first training and never trained on nor "
+        f"{patients} patients were drawn before a model had seen them, and never trained on nor "
         f"predicted for the annotator; {labelled} of their scans are labelled, from nothing."
     )
 

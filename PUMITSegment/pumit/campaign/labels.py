@@ -129,7 +129,7 @@ def join_by_class(
         if found is None and key != UNKNOWN and not keeps_others:
             raise VolumeError(
                 f"{key!r} is no class of this campaign; its classes are "
-                f"{', '.join(c.name for c in classes)}. Rename it, or say which it is."
+                f"{', '.join(c.name for c in classes) or 'none'}. Rename it, or say which it is."
             )
         masks[key] = masks[key] | mask if key in masks else mask
     return masks

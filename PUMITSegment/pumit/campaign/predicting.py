@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pumit.batch.task import Answerer, BatchSettings, predictor_for
-from pumit.campaign.campaign import PREDICTION, Campaign
+from pumit.campaign.campaign import PREDICTION, Campaign, CampaignConflict
 from pumit.campaign.entry import ScanEntry
 from pumit.campaign.labels import (
     CampaignClass,
@@ -116,7 +118,14 @@ def answer(
 def judge(
     campaign: Campaign, model: CampaignModel, scans: Sequence[ScanEntry], *, device: str = "auto"
 ) -> tuple[float, dict[str, float]]:
-    """Mean Dice of a model on labelled scans, and the ratio of true and expected overlap."""
+    """Mean Dice of a model on labelled scans, and the ratio of true and expected overlap.
+
+    Raises:
+        PumitError: If none of them is labelled any more.
+    """
+    scans = [s for s in scans if s.is_truth]
+    if not scans:
+        raise PumitError("No validation scan is accepted any more; accept some, and train again.")
     answers = model.answerer(device)
     # Where not all of a scan is known, a right answer may look wrong.
     whole = [s for s in scans if s.known == "all"] or scans
@@ -175,6 +184,8 @@ def _predict_open(
         try:
             _predict(campaign, now, model, answers)
             done += 1
+        except CampaignConflict:
+            continue
         except VolumeError as error:
             problems.append(str(error))
             campaign.set_prediction(scan, number=model.number, word=str(error))
@@ -187,11 +198,10 @@ def _predict(campaign: Campaign, scan: ScanEntry, model: CampaignModel, answers:
     expected = {k: round(v * model.calibration.get(k, 1.0), 4) for k, v in expected.items()}
     found = segmentation_of(masks, volume, campaign.classes, signed)
     target = campaign.home(scan) / PREDICTION
-    if found is None:
-        target.unlink(missing_ok=True)
-        word = "nothing found"
-    else:
-        write_seg_nrrd(found, target)
+    written = target.with_name(f".predicted-{secrets.token_hex(6)}.seg.nrrd")
+    word = "nothing found"
+    if found is not None:
+        write_seg_nrrd(found, written)
         lowest = min(expected.values(), default=0.0)
         word = next(text for least, text in WORDS if lowest >= least)
     places = {}
@@ -199,7 +209,19 @@ def _predict(campaign: Campaign, scan: ScanEntry, model: CampaignModel, answers:
         for name, mask in masks.items():
             found_at = doubtful_places(mask, label_map.doubt, volume.spacing_mm)
             places[name] = [volume.index_to_world(at).round(2).tolist() for at in found_at]
-    campaign.set_prediction(scan, number=model.number, word=word, expected=expected, places=places)
+
+    def place() -> None:
+        if found is not None:
+            os.replace(written, target)
+        else:
+            target.unlink(missing_ok=True)
+
+    try:
+        campaign.set_prediction(
+            scan, number=model.number, word=word, expected=expected, places=places, place=place
+        )
+    finally:
+        written.unlink(missing_ok=True)
 
 
 def look_at_scans(

@@ -138,6 +138,11 @@ def used_round(rounds: Sequence[TrainingRound]) -> TrainingRound | None:
     return next((r for r in reversed(rounds) if r.is_used), None)
 
 
+def learnt_from(rounds: Sequence[TrainingRound]) -> set[str]:
+    """Identifiers of the scans that a model may know: each round begins with one before it."""
+    return {key for r in rounds if r.state == "finished" for key in r.trained}
+
+
 def to_predict(
     scans: Sequence[ScanEntry], rounds: Sequence[TrainingRound], *, has_first_model: bool = False
 ) -> list[ScanEntry]:

@@ -18,7 +18,8 @@ from pumit.io.scans import Scan, find_scans
 if TYPE_CHECKING:
     from pumit.training.data.classes import ClassValue
 
-_PART = 1 << 16  # bytes at either end of a file that tell it from others
+# Parts of a file that tell it from others, bytes: at either end only headers and borders are.
+_PART, _PARTS = 1 << 16, 64
 # Folders of labels beside folders of scans.
 _LABEL_FOLDERS = re.compile(r"(labels?|masks?|segmentations?)(tr|ts|val)?", re.IGNORECASE)
 _LABEL_NAMES = re.compile(r".*[_\-. ](seg|label|mask|gt|segmentation)", re.IGNORECASE)
@@ -84,7 +85,7 @@ def find_campaign_scans(paths: Sequence[Path]) -> FoundScans:
             if images and not known & {*images} and (scan.series or "") not in series - {""}:
                 made = FoundScan(scan.name, images, scan.series or "")
                 found.scans.append(_recognised(made, found))
-    kept = _once(s for s in found.scans if s.digest)
+    kept = _once((s for s in found.scans if s.digest), found.problems)
     last = Counter(s.name.rpartition("/")[2] for s in kept)
     short = (s.name.rpartition("/")[2] for s in kept)
     found.scans = [
@@ -134,6 +135,22 @@ def _stem(path: Path) -> str:
     return path.name[: len(path.name) - len(suffix_of(path, IMAGE_SUFFIXES) or "")]
 
 
+def bare_paths(scans: Sequence[tuple[Path, str]]) -> list[str]:
+    """Paths of scans from the folder that holds all of them, without endings.
+
+    A series that shares its folder with others has its identifier behind it.
+    """
+    parts = [p.absolute().with_name(_stem(p).removesuffix("_0000")).parts for p, _ in scans]
+    steps = enumerate(zip(*parts, strict=False))
+    shortest = min(map(len, parts), default=1)
+    common = next((depth for depth, here in steps if len({*here}) > 1), shortest - 1)
+    count = Counter(path for path, _ in scans)
+    return [
+        "/".join((*names[common:], series) if count[path] > 1 else names[common:])
+        for names, (path, series) in zip(parts, scans, strict=True)
+    ]
+
+
 def _channels(scan: Scan) -> tuple[Path, ...]:
     """Files of a scan: NAME_0000 with those of its other channels; none for one of these."""
     match = _CHANNEL.fullmatch(_stem(scan.path))
@@ -151,7 +168,7 @@ def _channels(scan: Scan) -> tuple[Path, ...]:
 def _recognised(scan: FoundScan, found: FoundScans) -> FoundScan:
     """The same with its fingerprint and patient; without one where it is no scan."""
     try:
-        digest, size, series, patient = fingerprint(scan.images[0], scan.series)
+        digest, size, series, patient = fingerprint(scan.images, scan.series)
     except (VolumeError, OSError) as error:
         found.problems.append(f"{scan.name}: {' '.join(str(error).split())}")
         return scan
@@ -165,42 +182,53 @@ def _named(scan: FoundScan) -> str:
     return match["stem"] if match and match["channel"] == "0000" else scan.name
 
 
-def _once(scans: Iterable[FoundScan]) -> list[FoundScan]:
-    """Each scan once, with the labels of any of its finds."""
+def _once(scans: Iterable[FoundScan], problems: list[str]) -> list[FoundScan]:
+    """Each scan once, with the labels of any of its finds; copies are told."""
     kept: dict[str, FoundScan] = {}
     for scan in scans:
-        if scan.digest not in kept or (scan.labels and not kept[scan.digest].labels):
+        first = kept.setdefault(scan.digest, scan)
+        if first.images[0].resolve() != scan.images[0].resolve():
+            problems.append(f"{scan.name} is a copy of {first.name} and counts once.")
+        if scan.labels and not first.labels:
             kept[scan.digest] = scan
     return list(kept.values())
 
 
-def fingerprint(path: Path, series: str = "") -> tuple[str, int, str, str]:
+def fingerprint(files: Sequence[Path], series: str = "") -> tuple[str, int, str, str]:
     """Compute a fingerprint by which a scan is recognised in any folder, without reading all of it.
 
+    Args:
+        files: Its files, one for each channel, or its folder.
+
     Returns:
-        Fingerprint, size of the file (0 of DICOM), series and patient as DICOM names them.
+        Fingerprint, size of the first file (0 of DICOM), series and patient as DICOM names them.
 
     Raises:
         VolumeError: If it is no scan.
         OSError: If it cannot be read.
     """
-    if path.is_dir():
-        uid, patient = _series_in(path, series)
+    first = files[0]
+    if first.is_dir():
+        uid, patient = _series_in(first, series)
         return hashlib.sha256(uid.encode()).hexdigest()[:24], 0, uid, patient
-    size = path.stat().st_size
-    if not size:
+    content, sizes = hashlib.sha256(), [path.stat().st_size for path in files]
+    if not all(sizes):
         raise VolumeError("The file is empty.")
-    with path.open("rb") as file:
-        start = file.read(_PART)
-        file.seek(max(0, size - _PART))
-        content = b"%d " % size + start + file.read(_PART)
+    for path, size in zip(files, sizes, strict=True):
+        content.update(b"%d " % size)
+        with path.open("rb") as file:
+            for at in (*range(0, size, max(_PART, size // _PARTS)), max(0, size - _PART)):
+                file.seek(at)
+                content.update(file.read(_PART))
     patient = ""
-    if start[128:132] == b"DICM":
+    with first.open("rb") as file:
+        is_dicom = file.read(132).endswith(b"DICM")
+    if is_dicom:
         from pumit.io.dicom.files import read_header
 
-        header = read_header(path)
-        series, patient = header.series_instance_uid, str(header.header.get("PatientID") or "")
-    return hashlib.sha256(content).hexdigest()[:24], size, series, patient
+        header = read_header(first)
+        series, patient = header.series_instance_uid, header.patient
+    return content.hexdigest()[:24], sizes[0], series, patient
 
 
 def _series_in(folder: Path, series: str) -> tuple[str, str]:
@@ -215,7 +243,7 @@ def _series_in(folder: Path, series: str) -> tuple[str, str]:
             file = read_header(path)
             if file.is_image and series.partition("#")[0] in ("", file.series_instance_uid):
                 uid = series or file.series_instance_uid
-                return uid, str(file.header.get("PatientID") or "")
+                return uid, file.patient
     raise VolumeError("The folder holds no scan.")
 
 
@@ -225,17 +253,25 @@ def _files(folder: Path) -> Iterator[Path]:
         yield from (Path(parent, name) for name in sorted(names) if not name.startswith("."))
 
 
-def find_again(roots: Sequence[Path], digest: str, *, size: int, series: str) -> Path | None:
-    """Look for a scan that was moved or renamed, by its content."""
+def find_again(
+    roots: Sequence[Path], digest: str, *, size: int, series: str, others: Sequence[str] = ()
+) -> Path | None:
+    """Look for a scan that was moved or renamed, by its content.
+
+    Args:
+        size: Size of its first file; 0 of DICOM.
+        others: Names of its other channels, beside the first one.
+    """
     for root in roots:
         if not size and series:
             with suppress(VolumeError):
                 for scan in find_scans([root], series=series):
-                    if scan.path.is_dir() and fingerprint(scan.path, series)[0] == digest:
+                    if scan.path.is_dir() and fingerprint([scan.path], series)[0] == digest:
                         return scan.path
             continue
         for path in [root] if root.is_file() else _files(root):
             with suppress(OSError, VolumeError):
-                if path.stat().st_size == size and fingerprint(path)[0] == digest:
+                files = [path, *map(path.with_name, others)]
+                if path.stat().st_size == size and fingerprint(files)[0] == digest:
                     return path
     return None

@@ -15,7 +15,13 @@ from typing import Any
 from pumit.campaign.campaign import CLICKS, ROUNDS, Campaign
 from pumit.campaign.entry import ScanEntry
 from pumit.campaign.predicting import CampaignModel, judge, model_in_use
-from pumit.campaign.progress import TrainingRound, scan_count, trainable, used_round
+from pumit.campaign.progress import (
+    TrainingRound,
+    learnt_from,
+    scan_count,
+    trainable,
+    used_round,
+)
 from pumit.campaign.shared_file import working_alone
 from pumit.errors import PumitError
 from pumit.runs import read_status
@@ -69,6 +75,8 @@ def train_round(
 
 
 def _trained(campaign: Campaign, device: str, say: Step) -> TrainingRound:
+    from pumit.training.run.control import RunStopped
+
     campaign.refresh()
     one = _begun(campaign)
     try:
@@ -81,9 +89,14 @@ def _trained(campaign: Campaign, device: str, say: Step) -> TrainingRound:
         if campaign.settings.refines_clicks:
             say("Refining the clicks.")
             one = _with_clicks(campaign, one, device)
-    except PumitError as error:
-        text = _with_names(campaign, str(error))
+    except RunStopped:
+        raise
+    except Exception as error:
+        is_said = isinstance(error, PumitError)
+        text = _with_names(campaign, str(error)) if is_said else f"{type(error).__name__}."
         campaign.save_round(replace(one, state="failed", sentence=text))
+        if not is_said:
+            raise
         raise type(error)(text) from None
     one = replace(one, state="finished", seconds=_seconds(campaign, one))
     one = replace(one, sentence=_sentence(one))
@@ -113,7 +126,7 @@ def _begun(campaign: Campaign) -> TrainingRound:
                 f"Two patients at least must be labelled before a training; {len(patients)} "
                 f"{'is' if len(patients) == 1 else 'are'}. Accept more scans first."
             )
-        validated = _left_out(ready, used_round(campaign.rounds))
+        validated = _left_out(ready, campaign.rounds)
     trained = [s.id for s in ready if s.id not in set(validated)]
     if not trained:
         raise PumitError("Nothing is accepted to train on; accept some scans first.")
@@ -129,14 +142,14 @@ def _begun(campaign: Campaign) -> TrainingRound:
     return one
 
 
-def _left_out(ready: Sequence[ScanEntry], used: TrainingRound | None) -> list[str]:
+def _left_out(ready: Sequence[ScanEntry], rounds: Sequence[TrainingRound]) -> list[str]:
     """Scans of one patient to judge on, where none are kept.
 
-    Of patients that the model in use has not seen, so that the two can be compared, and among
-    these one whose labels tell all of the scan. It is learnt from in the next round.
+    Of patients that no model has seen, as the new one begins with the one before, and among these
+    one whose labels tell all of the scan. It is learnt from once another takes its place.
     """
-    seen = set(used.trained) if used is not None else set()
-    last = set(used.validated) if used is not None else set()
+    used = used_round(rounds)
+    seen, last = learnt_from(rounds), set(used.validated) if used is not None else set()
 
     def cost(patient: str) -> tuple[int, int, int, str]:
         own = [s for s in ready if s.patient == patient]
@@ -159,11 +172,19 @@ def _train(campaign: Campaign, one: TrainingRound, device: str) -> Path:
     return finetune(plan, folder, device=device)
 
 
+def _is_seen(campaign: Campaign, one: TrainingRound) -> bool:
+    """Whether models before were trained on what a round is judged on."""
+    return not learnt_from(campaign.rounds).isdisjoint(one.validated)
+
+
 def _planned(campaign: Campaign, one: TrainingRound, device: str) -> dict[str, Any]:
-    """The recipe: as in the round before, with its weights; the first one is planned."""
+    """The recipe: as in the round before, with its weights.
+
+    The first one is planned, and one that is judged on what those before were trained on.
+    """
     data, clock = _data(campaign, one), _time(campaign.settings.training_seconds, device)
     used = used_round(campaign.rounds)
-    if used is not None:
+    if used is not None and not _is_seen(campaign, one):
         from pumit.training.recipes.reader import read_yaml
 
         before = read_yaml(campaign.folder / used.folder / PLAN)
@@ -214,7 +235,7 @@ def _with_clicks(campaign: Campaign, one: TrainingRound, device: str) -> Trainin
     if not plan.exists():
         with suppress(OSError):
             folder.mkdir(exist_ok=True)
-        initial = campaign.click_model
+        initial = None if _is_seen(campaign, one) else campaign.click_model
         count = len(one.trained)
         recipe = {
             "task": "promptable",
@@ -283,9 +304,8 @@ def _judged(campaign: Campaign, one: TrainingRound, checkpoint: Path, device: st
     )
     former = model_in_use(campaign)
     used = used_round(campaign.rounds)
-    is_known = used is not None and not set(used.trained).isdisjoint(one.validated)
     before: float | None = None
-    if former is not None and former.number != one.number and not is_known:
+    if former is not None and former.number != one.number and not _is_seen(campaign, one):
         before = round(judge(campaign, former, scans, device=device)[0], 4)
     if before is not None:
         is_used = dice > before

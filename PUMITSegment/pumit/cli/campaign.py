@@ -240,6 +240,7 @@ def _accept(args: argparse.Namespace) -> None:
         drawn=args.drawn,
         known=args.known,
     )
+    _say_problems(args, campaign)
     _tell(args, made)
 
 

@@ -18,10 +18,6 @@ TABLE_SUFFIXES = (".csv", ".json")
 def classify_images(args: argparse.Namespace, images: list[Path]) -> int:
     """Classify scans; prints a line for each, and writes a table where an output file is given.
 
-    Args:
-        args: Those of `pumit predict`.
-        images: Files and DICOM folders.
-
     Raises:
         ExportError: If the output is no table, or cannot be written.
         VolumeError: If a scan cannot be used; of several the others are reported all the same.

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pumit.errors import PumitError
-from pumit.system.wording import times
+from pumit.system.atomic import make_folder
+from pumit.system.wording import listed, times
 
 if TYPE_CHECKING:
     from pumit.training.data.survey import CaseReport, SetReport
@@ -48,11 +49,13 @@ def run(args: argparse.Namespace) -> int:
 
     data, folder = _data(Path(args.source))
     data |= {key: getattr(args, key) for key in ("images", "labels") if getattr(args, key)}
-    found = find_cases(read_model(LabelledData, data, "data"), lambda text: _path(folder, text))
+    found = find_cases(
+        read_model(LabelledData, data, "data"), lambda text: folder / Path(text).expanduser()
+    )
     if not found.data.cases and not found.problems:
         raise PumitError("The data set holds no case; check the folder and its patterns.")
     if args.thumbnails is not None:
-        _make(args.thumbnails)
+        make_folder(args.thumbnails)
     survey = DataSurvey(found, thumbnails=args.thumbnails)
     reports = []
     with progress_bar(quiet=args.json) as step:
@@ -85,19 +88,6 @@ def _data(source: Path) -> tuple[dict[str, Any], Path]:
     if not isinstance(data, dict):
         raise PumitError(f"{source.name} needs data: a folder or a list of cases.")
     return dict(data), source.parent
-
-
-def _path(folder: Path, text: str) -> Path:
-    path = Path(text).expanduser()
-    return path if path.is_absolute() else folder / path
-
-
-def _make(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        reason = error.strerror or "the system refused"
-        raise PumitError(f"Cannot make the folder {folder.name!r}: {reason}.") from None
 
 
 def _print(reports: list[CaseReport], summary: SetReport) -> None:
@@ -137,6 +127,4 @@ def _print(reports: list[CaseReport], summary: SetReport) -> None:
 
 
 def _classes(counts: dict[str, int]) -> str:
-    shown = [f"{name} {count:,}" for name, count in list(counts.items())[:MOST_CLASSES_SHOWN]]
-    more = len(counts) - len(shown)
-    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
+    return listed((f"{name} {count:,}" for name, count in counts.items()), MOST_CLASSES_SHOWN)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pumit.cli.shared.progress import progress_bar
 from pumit.errors import ExportError
+from pumit.system.atomic import make_folder
 
 CLICKS = ("liver", "spleen", "left kidney", "right kidney")
 PATIENT_ID = "PUMIT-DEMO"
@@ -70,10 +71,7 @@ def run(args: argparse.Namespace) -> int:
     require_consent(args.model)
     session = InteractiveSession(load_segmenter(args.model, device=args.device))
     folder: Path = args.output
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ExportError(f"Cannot make the folder {folder.name}: {error.strerror}.") from None
+    make_folder(folder)
     series = folder / "scan"
     remove_earlier_scan(series)
     with progress_bar(quiet=args.json) as step:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from pumit.cli.shared.progress import progress_bar
 from pumit.cli.shared.training_options import add_unreviewed_option
-from pumit.system.atomic import atomic_path
+from pumit.system.atomic import write_text
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -72,29 +73,23 @@ def run(args: argparse.Namespace) -> int:
     if args.network is not None:
         given["network"] = args.network
     home = args.config.absolute().parent
-
-    def resolve(text: str) -> Path:
-        path = Path(text).expanduser()
-        return path if path.is_absolute() else home / path
-
     with progress_bar(quiet=args.json) as step:
         planned = plan_training(
             given,
-            resolve,
+            lambda text: home / Path(text).expanduser(),
             source=args.config.name,
             preset=args.preset,
             goal=args.goal,
             device=args.device,
             progress=lambda number: step(f"Reading case {number}", 0.0),
         )
-    estimate = planned.estimate.as_record()
+    estimate = asdict(planned.estimate)
     text = recipe_text(
         planned.recipe,
         [f"pumit plan --preset {args.preset}: {planned.estimate.sentence}"],
     )
     if args.output is not None:
-        with atomic_path(args.output) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+        write_text(args.output, text)
     if args.json:
         record = {"estimate": estimate, "recipe": planned.recipe, "warnings": planned.warnings}
         print(json.dumps(record))

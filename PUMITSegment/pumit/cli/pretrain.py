@@ -8,9 +8,9 @@ from pathlib import Path
 
 from pumit.cli.shared.training_options import (
     add_training_options,
+    changes_of,
     choose_json,
     find_recipe,
-    overrides_of,
     until_stopped,
 )
 from pumit.errors import PumitError
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
         lambda: pretrain(
             path,
             args.output,
-            overrides=overrides_of(args),
+            overrides=changes_of(args)["schedule"],
             real_folder=args.real_folder,
             is_whole=args.config is None,
             device=args.device,
@@ -83,11 +83,11 @@ def _run_with_labels(args: argparse.Namespace, since: float) -> int:
             find_recipe(FINE_TUNING)[0],
             args.output,
             folder=Path.cwd(),
-            data={"folder": str(Path(args.data).absolute())},
-            changes={"unlabelled": str(args.real_folder.absolute())},
-            overrides=overrides_of(args),
-            device=args.device,
-            workers=args.workers,
+            changes={
+                **changes_of(args),
+                "data": {"folder": str(Path(args.data).absolute())},
+                "unlabelled": str(args.real_folder.absolute()),
+            },
             since=since,
             finish=args.finish,
         ),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pumit.cli.shared.progress import progress_bar
 from pumit.errors import ExportError
-from pumit.system.atomic import atomic_path
+from pumit.system.atomic import make_folder, write_text
 
 ORGANS = ("liver", "spleen", "left kidney", "right kidney")
 
@@ -35,10 +35,7 @@ def run(args: argparse.Namespace) -> int:
         raise ExportError(f"{folder.name} is not an empty folder; name another one.")
     if args.count < 1:
         raise ExportError(f"--count needs a number from 1 on, got {args.count}.")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ExportError(f"Cannot make the folder {folder.name}: {error.strerror}.") from None
+    make_folder(folder)
     if args.kind == "scan":
         phantom = torso_phantom()
         write_dicom_series(phantom.volume, folder, patient_id="PUMIT-SAMPLE")
@@ -58,8 +55,7 @@ def run(args: argparse.Namespace) -> int:
         "numTraining": args.count,
         "file_ending": ".nii.gz",
     }
-    with atomic_path(folder / "dataset.json") as temporary:
-        temporary.write_text(json.dumps(facts, indent=1), encoding="utf-8")
+    write_text(folder / "dataset.json", json.dumps(facts, indent=1))
     print(f"Next: pumit plan {folder} -o mine.yaml, then pumit train mine.yaml -o runs/mine")
     return 0
 

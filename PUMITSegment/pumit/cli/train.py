@@ -10,9 +10,9 @@ from typing import Any
 from pumit.cli.shared.training_options import (
     add_training_options,
     add_unreviewed_option,
+    changes_of,
     choose_json,
     find_recipe,
-    overrides_of,
     until_stopped,
 )
 
@@ -41,18 +41,15 @@ def run(args: argparse.Namespace) -> int:
         data["use_unreviewed"] = True
     if args.fold is not None:
         data["fold"] = args.fold
+    folds = {} if args.folds is None else {"folds": args.folds}
     return until_stopped(
         "train",
         lambda: finetune(
             path,
             args.output,
             folder=Path.cwd() if is_shipped else None,
-            data=data,
-            overrides=overrides_of(args),
-            device=args.device,
-            workers=args.workers,
+            changes={**changes_of(args), **folds, "data": data},
             since=since,
-            folds=args.folds,
             finish=args.finish,
         ),
     )

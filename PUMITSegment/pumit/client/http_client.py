@@ -75,7 +75,6 @@ class Client(Closing):
         url: Such as `http://127.0.0.1:40123` or `https://gpu.hospital.example:8443`.
         token: The server's bearer token; "" for a server that wants none.
         verify: Whether to check the server's certificate, or a PEM file to check it with.
-        connect_timeout_s: Longest wait for a connection, seconds.
         read_timeout_s: Longest wait for an answer that needs no computation, seconds.
         is_same_machine: Whether the server is known to run on this machine, where nothing on its
             way needs to be small; a loopback address may lead through a tunnel.
@@ -216,11 +215,8 @@ class Client(Closing):
         """Send one request.
 
         Args:
-            method: `GET` or `POST`.
-            path: Path as in `protocol`.
             array: Array to send in an envelope instead.
             meta: Its `X-Meta`.
-            timeout_s: Longest wait for the answer, seconds.
 
         Raises:
             Unreachable: If nothing answers, or not in time (`TimedOut`).

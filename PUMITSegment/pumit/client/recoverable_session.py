@@ -25,9 +25,6 @@ from pumit.wire import protocol
 class RecoverableSession(Closing, PromptedSession):
     """One volume and its prompts, which a lost server cannot lose.
 
-    Args:
-        heartbeat_s: Longest time between two signs of life.
-
     Raises:
         ServiceError: If the server cannot be used, or has no session to give.
     """
@@ -101,6 +98,24 @@ class RecoverableSession(Closing, PromptedSession):
         with contextlib.suppress(ServiceError):
             self._client.call("POST", protocol.PATH_RELEASE, lease=self._lease, timeout_s=2.0)
 
+    def rebuild(self, client: Client | None = None) -> None:
+        """Open the session again, with its volume; prompts come with each request.
+
+        Args:
+            client: Another server; the same one where None.
+
+        Raises:
+            ServiceError: If that server cannot be used either; this can be tried again.
+        """
+        with self._lock:
+            self.close()
+            self._client = client or self._client
+            self._needs_rebuild = True
+            self._claim()
+            if self._volume is not None:
+                self._send_again(self._volume)
+            self._needs_rebuild = False
+
     def _begin(self, volume: Volume) -> None:
         """Go on with a volume that the server has; prompts of an earlier one are gone."""
         self._volume, self._history = volume, PromptHistory()
@@ -108,3 +123,7 @@ class RecoverableSession(Closing, PromptedSession):
     @abstractmethod
     def _claim(self) -> None:
         """Get a lease and begin to beat for it."""
+
+    @abstractmethod
+    def _send_again(self, volume: Volume) -> None:
+        """Send the volume to a session that was opened again."""

@@ -12,7 +12,6 @@ import numpy as np
 from pumit.client.heartbeat import Heartbeat
 from pumit.client.http_client import PUMIT, Client, Unreachable
 from pumit.client.recoverable_session import RecoverableSession
-from pumit.client.remote_models import ModelMethods
 from pumit.client.remote_structures import StructureMethods
 from pumit.client.watched_call import call_watched
 from pumit.errors import PromptError, ServiceError
@@ -36,7 +35,7 @@ _VOLUME_TIMEOUT_S = 900.0
 _STATUS_TIMEOUT_S = 2.0
 
 
-class RemoteSession(RecoverableSession, ModelMethods, StructureMethods):
+class RemoteSession(RecoverableSession, StructureMethods):
     """One volume and its prompts, kept here, so that a lost server loses nothing.
 
     The same methods as `pumit.InteractiveSession`. A prediction is one request that carries the
@@ -153,24 +152,6 @@ class RemoteSession(RecoverableSession, ModelMethods, StructureMethods):
         """Stop a segment's prediction, or all, from any thread; they raise `Cancelled`."""
         self._cancel(segment)
 
-    def rebuild(self, client: Client | None = None) -> None:
-        """Open the session again, with its volume; prompts come with each request.
-
-        Args:
-            client: Another server; the same one where None.
-
-        Raises:
-            ServiceError: If that server cannot be used either; this can be tried again.
-        """
-        with self._lock:
-            self.close()
-            self._client = client or self._client
-            self._needs_rebuild = True
-            self._claim()
-            if self._volume is not None:
-                self._upload(self._volume, self._channel)
-            self._needs_rebuild = False
-
     def _claim(self) -> None:
         capabilities = self._client.capabilities()
         if capabilities["kind"] != PUMIT:
@@ -182,6 +163,9 @@ class RemoteSession(RecoverableSession, ModelMethods, StructureMethods):
         self._max_array_bytes = int(limits.get("max_array_bytes", 1 << 31))
         self._lease = str(self._client.call_json("POST", protocol.PATH_CLAIM)["lease_token"])
         self._heartbeat = Heartbeat(self._client, self._lease, interval_s=self._heartbeat_s)
+
+    def _send_again(self, volume: Volume) -> None:
+        self._upload(volume, self._channel)
 
     def _keeping(self, call: Callable[[], Answer]) -> Answer:
         """Call the server, in a session that holds the volume, whatever happened there."""

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from pumit.client.remote_models import AutomaticAnswer, unpack_labels
+from pumit.client.remote_models import AutomaticAnswer, Corners, ModelMethods, unpack_labels
 from pumit.errors import ServiceError
-from pumit.volume import Volume
 from pumit.wire import protocol
 from pumit.wire.bundle import unpack_bundle
 
-Corners = Sequence[Sequence[float]]
 # The facts of a check are a few sentences.
 _MOST_FACT_BYTES = 1 << 20
 
@@ -42,25 +39,8 @@ class StructureAnswer(AutomaticAnswer):
     facts: SearchFacts
 
 
-class StructureMethods(ABC):
-    """Requests of a remote session for structures by their names."""
-
-    @property
-    @abstractmethod
-    def volume(self) -> Volume:
-        """The present volume."""
-
-    @abstractmethod
-    def _run_job(
-        self,
-        path: str,
-        body: dict[str, Any],
-        *,
-        job: str,
-        cancelled: Callable[[], bool] | None,
-        progress: Callable[[float], None] | None,
-    ) -> bytes:
-        """Ask for a long answer that is stopped by its job's name."""
+class StructureMethods(ModelMethods):
+    """Requests of a remote session to other models, also for structures by their names."""
 
     def check_structure(
         self,

@@ -20,6 +20,7 @@ import pumit
 from pumit.client.closing import Closing
 from pumit.client.http_client import Client
 from pumit.errors import ServiceError
+from pumit.system.interpreter import python_environment
 from pumit.wire.protocol import PARENT_VARIABLE, TOKEN_VARIABLE, error_from_name
 
 # A viewer left open over lunch, or overnight, keeps its session awake: nobody else waits for it.
@@ -160,15 +161,7 @@ class LocalWorker(Closing):
             process.stdin.close()
 
     def _launch(self) -> subprocess.Popen[bytes]:
-        root = str(Path(pumit.__file__).resolve().parent.parent)
-        given = os.environ if self._environment is None else self._environment
-        paths = [root, *filter(None, given.get("PYTHONPATH", "").split(os.pathsep))]
-        environment = {
-            **given,
-            "PYTHONPATH": os.pathsep.join(paths),
-            TOKEN_VARIABLE: self.token,
-            PARENT_VARIABLE: str(os.getpid()),
-        }
+        own = {TOKEN_VARIABLE: self.token, PARENT_VARIABLE: str(os.getpid())}
         windows: dict[str, Any] = {}
         if sys.platform == "win32":
             flags = subprocess.CREATE_NEW_PROCESS_GROUP | subprocess.CREATE_NO_WINDOW
@@ -178,8 +171,8 @@ class LocalWorker(Closing):
             stdin=subprocess.PIPE,  # never written to: its end tells the worker of ours
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env=environment,
-            cwd=root,
+            env={**python_environment(self._environment), **own},
+            cwd=Path(pumit.__file__).resolve().parent.parent,
             start_new_session=True,
             **windows,
         )

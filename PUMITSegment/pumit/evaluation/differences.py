@@ -41,7 +41,6 @@ def differences(
     Args:
         prediction: bool, (D, H, W).
         truth: bool, of the same shape.
-        grid: Volume with their grid.
     """
     found = [
         LargeDifference(case, label, is_missing, depth, _ras(grid, index))

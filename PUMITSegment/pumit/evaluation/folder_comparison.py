@@ -90,32 +90,10 @@ class ComparedMasks:
     grid: Volume
 
 
-def compare_pair(
-    pair: CasePair,
-    classes: Sequence[ComparedClass] = (),
-    *,
-    tolerance_mm: float = 2.0,
-    ignored: int | None = None,
-) -> Iterator[ComparedRow]:
-    """Rows of a case, one for each class that its labels or its prediction hold.
-
-    Args:
-        classes: See `compared_masks`.
-        tolerance_mm: Tolerance of the normalised surface distance, mm.
-        ignored: See `compared_masks`.
-
-    Raises:
-        VolumeError: See `compared_masks`.
-    """
-    for each in compared_masks(pair, classes, ignored=ignored):
-        yield row_of(each, pair.case, tolerance_mm)
-
-
 def row_of(masks: ComparedMasks, case: str, tolerance_mm: float) -> ComparedRow:
     """Metrics of a class.
 
     Args:
-        masks: The class in both files.
         tolerance_mm: Tolerance of the normalised surface distance, mm.
     """
     return compared_metrics(

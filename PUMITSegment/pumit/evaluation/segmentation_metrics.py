@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -14,8 +14,8 @@ from torch import from_numpy
 
 from pumit.errors import VolumeError
 from pumit.evaluation.metrics import dice
+from pumit.geometry import window_of
 from pumit.networks.monai import get_edge_surface_distance
-from pumit.segmentation import ClassLabel
 
 Mask = npt.NDArray[np.bool_]
 Labels = npt.NDArray[np.integer[Any]]
@@ -86,44 +86,6 @@ class Mean:
     missing: int
 
 
-def segmentation_metrics(
-    prediction: Labels,
-    truth: Labels,
-    spacing_mm: Sequence[float],
-    classes: Sequence[ClassLabel | str],
-    *,
-    case: str = "",
-) -> list[MetricRow]:
-    """Compare two label maps class by class.
-
-    Distances are as good as the spacing. Where the file holds a placeholder in its place, as some
-    public copies of ACDC do, they mean nothing, and only Dice counts.
-
-    Args:
-        prediction: Labels (D, H, W); 0 is background, i is `classes[i - 1]`.
-        truth: Labels of the same shape.
-        spacing_mm: Voxel size in array order (D, H, W), mm.
-        classes: Names of the labels from 1 on.
-        case: Name of the case, for the rows.
-
-    Returns:
-        One row for each class, in order, of those too that do not occur.
-
-    Raises:
-        VolumeError: If the shapes differ or the spacing is not positive.
-    """
-    return [
-        mask_metrics(
-            prediction == value,
-            truth == value,
-            spacing_mm,
-            case=case,
-            label=label if isinstance(label, str) else label.name,
-        )
-        for value, label in enumerate(classes, start=1)
-    ]
-
-
 def mask_metrics(
     prediction: Mask, truth: Mask, spacing_mm: Sequence[float], *, case: str = "", label: str = ""
 ) -> MetricRow:
@@ -136,8 +98,6 @@ def mask_metrics(
         prediction: bool, (D, H, W).
         truth: bool, of the same shape.
         spacing_mm: Voxel size in array order (D, H, W), mm.
-        case: Name of the case, for the row.
-        label: Name of the class, for the row.
 
     Raises:
         VolumeError: If the shapes differ or the spacing is not positive.
@@ -179,8 +139,6 @@ def compared_metrics(
         truth: bool, of the same shape.
         spacing_mm: Voxel size in array order (D, H, W), mm.
         tolerance_mm: Distance that still counts as on the surface; see `surface_dice`.
-        case: Name of the case, for the row.
-        label: Name of the class, for the row.
 
     Raises:
         VolumeError: If the shapes differ or the spacing is not positive.
@@ -272,9 +230,6 @@ def summarize(
     The mean of all classes is over cases too, of each case's mean over its classes, so that its
     interval treats a case's classes as what they are: not independent.
 
-    Args:
-        rows: Rows of any number of cases.
-
     Returns:
         For each class in order of appearance, and "mean" at the end: metric to its mean.
     """
@@ -294,12 +249,26 @@ def summarize(
     return out
 
 
-def mean_of(values: Sequence[float | None], *, resamples: int = RESAMPLES, seed: int = 0) -> Mean:
+def means_json(summary: Mapping[str, Mapping[str, Mean]]) -> dict[str, dict[str, Any]]:
+    """Return what `summarize` gives as JSON has it."""
+    return {
+        label: {metric: asdict(mean) for metric, mean in means.items()}
+        for label, means in summary.items()
+    }
+
+
+def only_means(summary: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """Return the means alone of `means_json`, for a line of a log."""
+    return {
+        label: {k: round(m["mean"], 4) for k, m in means.items() if m["mean"] is not None}
+        for label, means in summary.items()
+    }
+
+
+def mean_of(values: Sequence[float | None], *, resamples: int = RESAMPLES) -> Mean:
     """Mean and 95 % percentile bootstrap interval of the values that are not None.
 
-    Args:
-        values: One for each case.
-        seed: Seed of the bootstrap, so that the same rows give the same interval.
+    The same values always give the same interval.
     """
     present = np.array([v for v in values if v is not None], dtype=np.float64)
     missing = len(values) - len(present)
@@ -308,7 +277,7 @@ def mean_of(values: Sequence[float | None], *, resamples: int = RESAMPLES, seed:
     mean = float(present.mean())
     if len(present) < 2:
         return Mean(mean, None, None, len(present), missing)
-    drawn = np.random.default_rng(seed).integers(len(present), size=(resamples, len(present)))
+    drawn = np.random.default_rng(0).integers(len(present), size=(resamples, len(present)))
     low, high = np.percentile(present[drawn].mean(axis=1), (2.5, 97.5))
     return Mean(mean, float(low), float(high), len(present), missing)
 
@@ -318,19 +287,11 @@ def _mean_over_classes(rows: Sequence[MetricRow], metric: str) -> float | None:
     return float(np.mean(present)) if present else None
 
 
-def _bounds(mask: Mask) -> tuple[slice, ...]:
-    """The smallest box that holds a mask, which is not empty."""
-    box = []
-    for axis in range(3):
-        used = np.flatnonzero(mask.any(axis=tuple(i for i in range(3) if i != axis)))
-        box.append(slice(int(used[0]), int(used[-1]) + 1))
-    return tuple(box)
-
-
 def _surface_distances(prediction: Mask, truth: Mask, spacing_mm: Sequence[float]) -> Distances:
     """Distance in mm of each surface voxel of the one to the surface of the other, both ways."""
     # A planar image has outlines; in a volume each voxel of a single slice is surface.
-    flat, box = prediction.shape[0] == 1, _bounds(prediction | truth)
+    flat, box = prediction.shape[0] == 1, window_of(prediction | truth)
+    assert box is not None
     first, second = (
         from_numpy(np.ascontiguousarray(m[box][0] if flat else m[box])) for m in (prediction, truth)
     )

@@ -13,7 +13,6 @@ from scipy import ndimage
 
 from pumit.errors import VolumeError
 from pumit.evaluation.click_scores import GOALS, clicks_to
-from pumit.evaluation.disturbance import moved_within
 from pumit.evaluation.drawn_gestures import GESTURES
 from pumit.evaluation.metrics import dice
 from pumit.evaluation.segmentation_metrics import surface_dice
@@ -106,6 +105,29 @@ def simulate_clicks(
         yield mask, time.perf_counter() - started
 
 
+def moved_within(
+    volume: Volume, side: Mask, point_lps: Triple, jitter_mm: float, rng: np.random.Generator
+) -> Triple:
+    """Move a click at random, within what it is meant for.
+
+    A click that changes sides would not be what the person meant: it is moved less.
+
+    Args:
+        side: Where the click may be, (D, H, W).
+        jitter_mm: How far it is moved at most, mm.
+    """
+    direction = rng.normal(size=3)
+    shift = jitter_mm * direction / np.linalg.norm(direction)
+    while np.linalg.norm(shift) > 0.1:
+        moved = np.asarray(point_lps) + shift
+        index = np.round(volume.world_to_index(moved)).astype(int)
+        if ((index >= 0) & (index < volume.shape)).all() and side[tuple(index)]:
+            x, y, z = moved.tolist()
+            return x, y, z
+        shift = shift / 2
+    return point_lps
+
+
 def dice_after_clicks(
     session: Clickable, target: Mask, clicks: int, rng: np.random.Generator | None = None
 ) -> tuple[list[float], list[float]]:
@@ -118,21 +140,11 @@ def dice_after_clicks(
     return scores + [1.0] * (clicks - len(scores)), seconds
 
 
-def simulate_box(session: Clickable, target: Mask) -> Mask:
-    """The answer to one tight box along the volume's axes, grown by a voxel in-plane."""
-    return simulate_gesture(session, target, "box")
-
-
 def simulate_gesture(session: Clickable, target: Mask, gesture: str) -> Mask:
     """The answer to one of `GESTURES`, drawn for the target; the session has no prompts yet."""
     for prompt in GESTURES[gesture](session.volume, target):
         session.add_prompt(prompt)
     return session.predict()
-
-
-def box_score(session: Clickable, target: Mask) -> float:
-    """Dice of `simulate_box`."""
-    return dice(simulate_box(session, target), target)
 
 
 def labels_on(volume: Volume, label: Volume) -> npt.NDArray[Any]:

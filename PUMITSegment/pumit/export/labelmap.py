@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import gzip
 import logging
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
-import SimpleITK
 
 from pumit.errors import ExportError
 from pumit.export.layers import Labels, label_type
-from pumit.export.spacing import written_spacing_mm
-from pumit.segmentation import Segmentation
-from pumit.system.atomic import atomic_path
+from pumit.export.volume_file import VOLUME_SUFFIXES, write_volume_file
+from pumit.io.labels.label_file import NOTE, note_of
+from pumit.segmentation import Algorithm, Segmentation
 from pumit.volume import Volume
 
 logger = logging.getLogger(__name__)
 
-CHUNK_BYTES = 1 << 20
-LABELMAP_SUFFIXES = (".nii.gz", ".nii", ".nrrd", ".mha")
+LABELMAP_SUFFIXES = VOLUME_SUFFIXES
 Overlap = Literal["refuse", "later_wins"]
 
 
@@ -41,59 +38,27 @@ def write_labelmap(
             segment, the suffix is unknown, or the file cannot be written.
     """
     labels = label_values(segmentation, overlap=overlap)
-    write_labels(labels, segmentation.volume, path)
+    write_labels(labels, segmentation.volume, path, made_by=segmentation.algorithm)
 
 
-def write_labels(labels: Labels, volume: Volume, path: str | Path) -> None:
+def write_labels(
+    labels: Labels, volume: Volume, path: str | Path, *, made_by: Algorithm | None = None
+) -> None:
     """Write voxel values as they are, as a label map on a volume's own grid.
 
     Args:
         labels: Unsigned integers, (D, H, W); 0 is background.
         volume: The volume whose grid they are on; of a planar one see `written_spacing_mm`.
         path: File to write; `.nii.gz`, `.nii`, `.nrrd` or `.mha`.
+        made_by: Model that made them; noted in the header, so that they are not taken for truth.
 
     Raises:
         ExportError: If the suffix is unknown, or the file cannot be written.
     """
-    target = Path(path)
-    suffix = next((s for s in LABELMAP_SUFFIXES if target.name.lower().endswith(s)), None)
-    if suffix is None:
-        raise ExportError(
-            f"Unknown label map format {''.join(target.suffixes)!r}; "
-            f"known are {', '.join(LABELMAP_SUFFIXES)}."
-        )
-    image = SimpleITK.GetImageFromArray(labels)
-    image.SetSpacing(written_spacing_mm(volume)[::-1])
-    image.SetOrigin(volume.origin_lps)
-    image.SetDirection(volume.direction.ravel().tolist())
-    with atomic_path(target) as temporary:
-        # ITK picks the format by a suffix in lower case only. A dot where the temporary name has a
-        # hyphen: the two differ, whatever the target is called.
-        written = temporary.with_name(f"{temporary.name.partition('-')[0]}.labels{suffix}")
-        try:
-            SimpleITK.WriteImage(image, str(written), useCompression=True)
-            if not _is_whole(written, labels.nbytes):
-                raise ExportError("The label map was cut short while writing; is the disk full?")
-            written.replace(temporary)
-        except RuntimeError as error:
-            raise ExportError(
-                "The label map cannot be written; check the free space of the disk."
-            ) from error
-        finally:
-            written.unlink(missing_ok=True)
-
-
-def _is_whole(path: Path, size: int) -> bool:
-    """Return whether a file holds `size` bytes of voxels; ITK's writer reports no short write."""
-    if not path.name.endswith((".nii", ".nii.gz")):
-        return True
-    if path.suffix == ".nii":
-        return path.stat().st_size >= size
-    try:
-        with gzip.open(path, "rb") as file:
-            return sum(map(len, iter(lambda: file.read(CHUNK_BYTES), b""))) >= size
-    except (EOFError, OSError):
-        return False
+    note = {}
+    if made_by is not None and made_by.kind == "AUTOMATIC":
+        note[NOTE] = note_of(labels, made_by.kind, made_by.name)
+    write_volume_file(labels, volume, path, what="label map", header=note)
 
 
 def label_values(segmentation: Segmentation, *, overlap: Overlap = "refuse") -> Labels:

@@ -43,7 +43,6 @@ def manifest_of(
     Args:
         volume: The scan; a DICOM source is told by its UIDs, any by the hash of its voxels.
         segments: Segments in the order of their labels; told by their codes.
-        algorithm: Algorithm that made them.
         weights_sha256: Fingerprint of the weights of its model, as in its checkpoint.
         options: Options that the result depends on, as JSON values, without names and paths.
         image: The scan's file, where it is one file; its hash is told.

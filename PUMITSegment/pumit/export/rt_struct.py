@@ -46,7 +46,6 @@ def write_rt_struct(
 
     Args:
         segmentation: Segments of a volume that was read from DICOM.
-        path: File to write, usually `.rtstruct.dcm`.
         series_description: Description of the new series, at most 64 characters.
         series_number: Number of the new series in the study.
 

@@ -12,6 +12,7 @@ import numpy as np
 from pumit.export.layers import Labels, Layers, arrange_in_layers
 from pumit.export.spacing import written_spacing_mm
 from pumit.export.terminology import serialize_terminology
+from pumit.geometry import window_of
 from pumit.segmentation import Mask, Segment, Segmentation
 from pumit.system.atomic import atomic_path
 
@@ -28,7 +29,6 @@ def write_seg_nrrd(
     in the tags from which it writes DICOM-SEG.
 
     Args:
-        path: File to write, `.seg.nrrd`.
         is_reviewed: Whether a person says that the segments are right: their status is completed,
             with the present time.
         reviewer: Name of the person, where it is to be written.
@@ -129,12 +129,9 @@ def _segment_pairs(
 
 def _extent(mask: Mask) -> str:
     """First and last index of the segment along W, H and D."""
-    bounds = []
-    for axis in (2, 1, 0):
-        others = tuple(i for i in range(3) if i != axis)
-        used = np.flatnonzero(mask.any(axis=others))
-        bounds += [int(used[0]), int(used[-1])]
-    return " ".join(map(str, bounds))
+    window = window_of(mask)
+    assert window is not None
+    return " ".join(f"{s.start} {s.stop - 1}" for s in reversed(window))
 
 
 def _vector(values: object) -> str:

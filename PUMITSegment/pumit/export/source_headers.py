@@ -90,9 +90,7 @@ def name_true_class(seg: Dataset, told: str, uid: str) -> None:
     """Let references to source images state the class that their files have.
 
     Args:
-        seg: Object that refers to them.
         told: Class that `complete_headers` left in their headers.
-        uid: Class of the files.
     """
 
     def correct(_: Dataset, element: DataElement) -> None:
@@ -107,7 +105,6 @@ def name_true_frame(seg: Dataset, number: int) -> None:
     """Let references to a source image that was told as single state the frame that it is.
 
     Args:
-        seg: Object that refers to it.
         number: Number of the frame in its file, from 1 on.
     """
     for group in seg.PerFrameFunctionalGroupsSequence:

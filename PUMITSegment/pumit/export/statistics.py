@@ -19,7 +19,7 @@ from pumit.errors import ExportError
 from pumit.export.mask_contours import outer_contours
 from pumit.geometry import Floats, Triple
 from pumit.segmentation import Mask, Segment
-from pumit.system.atomic import atomic_path
+from pumit.system.atomic import write_text
 from pumit.volume import Volume
 
 _LPS_TO_RAS = np.array([-1.0, -1.0, 1.0])
@@ -103,8 +103,7 @@ def write_statistics(statistics: Sequence[SegmentStatistics], path: str | Path) 
         raise ExportError(f"Statistics are written as .csv or .json, got {target.suffix!r}.")
     rows = [asdict(each) for each in statistics]
     text = json.dumps(rows, indent=1) + "\n" if suffix == ".json" else _table(rows)
-    with atomic_path(target) as temporary:
-        temporary.write_text(text, encoding="utf-8", newline="")
+    write_text(target, text)
 
 
 def _table(rows: Sequence[dict[str, Any]]) -> str:

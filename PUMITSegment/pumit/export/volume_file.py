@@ -1,7 +1,9 @@
-"""An image on a volume's grid as one file: NIfTI, NRRD or MetaImage."""
+"""Voxels on a volume's grid as one file: NIfTI, NRRD or MetaImage."""
 
 from __future__ import annotations
 
+import gzip
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +16,23 @@ from pumit.export.spacing import written_spacing_mm
 from pumit.system.atomic import atomic_path
 from pumit.volume import Volume
 
+CHUNK_BYTES = 1 << 20
 VOLUME_SUFFIXES = (".nii.gz", ".nii", ".nrrd", ".mha")
 
 
-def write_volume_file(array: npt.NDArray[Any], volume: Volume, path: str | Path) -> None:
-    """Write intensities, (D, H, W), with the geometry of a volume.
+def write_volume_file(
+    array: npt.NDArray[Any],
+    volume: Volume,
+    path: str | Path,
+    *,
+    what: str = "image",
+    header: Mapping[str, str] | None = None,
+) -> None:
+    """Write voxels, (D, H, W), with the geometry of a volume.
+
+    Args:
+        what: Name of the file in an error message.
+        header: Keys of ITK's metadata and their texts.
 
     Raises:
         ExportError: If the suffix is unknown, or the file cannot be written.
@@ -27,22 +41,40 @@ def write_volume_file(array: npt.NDArray[Any], volume: Volume, path: str | Path)
     suffix = next((s for s in VOLUME_SUFFIXES if target.name.lower().endswith(s)), None)
     if suffix is None:
         raise ExportError(
-            f"Unknown image format {target.name!r}; the name must end with "
+            f"Unknown {what} format {target.name!r}; the name must end with "
             f"{', '.join(VOLUME_SUFFIXES)}."
         )
     image = SimpleITK.GetImageFromArray(np.ascontiguousarray(array))
     image.SetSpacing(written_spacing_mm(volume)[::-1])
     image.SetOrigin(volume.origin_lps)
     image.SetDirection(volume.direction.ravel().tolist())
+    for key, text in (header or {}).items():
+        image.SetMetaData(key, text)
     with atomic_path(target) as temporary:
-        # ITK picks the format by a suffix in lower case only.
-        written = temporary.with_name(f"{temporary.name.partition('-')[0]}.image{suffix}")
+        # ITK picks the format by a suffix in lower case only. A dot where the temporary name has a
+        # hyphen: the two differ, whatever the target is called.
+        written = temporary.with_name(f"{temporary.name.partition('-')[0]}.voxels{suffix}")
         try:
             SimpleITK.WriteImage(image, str(written), useCompression=True)
+            if not _is_whole(written, array.nbytes):
+                raise ExportError(f"The {what} was cut short while writing; is the disk full?")
             written.replace(temporary)
         except RuntimeError as error:
             raise ExportError(
-                "The image cannot be written; check the free space of the disk."
+                f"The {what} cannot be written; check the free space of the disk."
             ) from error
         finally:
             written.unlink(missing_ok=True)
+
+
+def _is_whole(path: Path, size: int) -> bool:
+    """Return whether a file holds `size` bytes of voxels; ITK's writer reports no short write."""
+    if not path.name.endswith((".nii", ".nii.gz")):
+        return True
+    if path.suffix == ".nii":
+        return path.stat().st_size >= size
+    try:
+        with gzip.open(path, "rb") as file:
+            return sum(map(len, iter(lambda: file.read(CHUNK_BYTES), b""))) >= size
+    except (EOFError, OSError):
+        return False

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from scipy import ndimage
 
 from pumit.errors import PromptError
+from pumit.geometry import window_of
 from pumit.gestures.middle_line import Cell
 from pumit.volume import Volume
 
@@ -130,7 +131,6 @@ def areas_of(
     Args:
         drawn: bool (d, h, w), a crop of the volume's grid.
         start: Volume index (d, h, w) of the crop's first voxel.
-        name: Name of the drawing, for the user.
 
     Raises:
         PromptError: If nothing is drawn, or not on the volume's grid.
@@ -144,11 +144,11 @@ def areas_of(
             f"A {name} of {mask.shape} voxels that begins at {tuple(first.tolist())} leaves the "
             f"volume {volume.shape}; draw it inside the image."
         )
-    bounds = [np.flatnonzero(mask.any(axis=axes)) for axes in ((1, 2), (0, 2), (0, 1))]
-    if not len(bounds[0]):
+    window = window_of(mask)
+    if window is None:
         raise PromptError(f"The {name} is empty; draw at least one voxel.")
-    mask = mask[tuple(slice(b[0], b[-1] + 1) for b in bounds)]
-    first = first + [b[0] for b in bounds]
+    mask = mask[window]
+    first = first + [s.start for s in window]
     block = _coarse_block(mask.shape, volume.spacing_mm)
     coarse = mask if (block == 1).all() else _pooled(mask, tuple(block.tolist()))[0]
     labels, count = ndimage.label(coarse, structure=_TOUCHING)

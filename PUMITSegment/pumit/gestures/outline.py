@@ -40,7 +40,6 @@ def apply_outlines(mask: Mask, outlines: Sequence[Outline]) -> Mask:
 
     Args:
         mask: bool, (D, H, W).
-        outlines: Outlines in the order of drawing.
 
     Returns:
         Another array where there is an outline, else `mask` itself.

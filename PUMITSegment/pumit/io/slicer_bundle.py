@@ -39,7 +39,6 @@ class BundleNode:
     Attributes:
         kind: A scan, a label map, or a segmentation.
         member: Its file in the bundle; empty where it has none.
-        identifier: Identifier of the node in its scene.
         reference: Identifier of the volume whose geometry a segmentation has, or that a label
             map was drawn on; empty where the scene does not say.
         transform: Identifier of a transform that moves it; empty where nothing does.

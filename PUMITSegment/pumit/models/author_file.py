@@ -52,10 +52,7 @@ def read_author_file(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 @lru_cache(maxsize=1)  # recipe and weights are asked for one after the other
 def _read(path: Path, changed: int, size: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    import torch
-
-    from pumit.models.public_weights import read_pickled_tensors
-    from pumit.networks.build import build_network
+    from pumit.models.public_weights import read_pickled_tensors, unfitting_weights
     from pumit.networks.pumit.authors import authors_weights
 
     state, _ = read_pickled_tensors(path, instead=READABLE)
@@ -68,13 +65,7 @@ def _read(path: Path, changed: int, size: int) -> tuple[dict[str, Any], dict[str
             f"{path.name} is a pickle of a network that is not known here. Files of others that "
             f"are read: {READABLE}."
         )
-    with torch.device("meta"):
-        ours = build_network(found.network, **found.sizes).state_dict()
-    wrong = sorted(
-        name
-        for name in ours.keys() | found.state.keys()
-        if name not in ours or getattr(found.state.get(name), "shape", None) != ours[name].shape
-    )
+    wrong = unfitting_weights(found.network, found.sizes, found.state)
     if wrong:
         raise CheckpointError(
             f"{path.name} is not PUMIT's release: {len(wrong)} weights are missing or of another "

@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
-from pumit.errors import CheckpointError, ExportError
-from pumit.system.atomic import atomic_path
+from pumit.errors import CheckpointError
+from pumit.system.atomic import atomic_path, make_folder
 from pumit.system.checksum import file_sha256
 from pumit.system.consent import user_folder as user_folder
 
@@ -150,11 +150,7 @@ def fetch_model(entry: ModelEntry, *, timeout_s: float = 30.0) -> Path:
         return entry.path
     if not is_downloadable:
         raise CheckpointError(f"Model {entry.name!r} has no https address to fetch it from.")
-    try:
-        entry.folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        reason = error.strerror or "the system refused"
-        raise ExportError(f"The folder for models cannot be made: {reason}.") from error
+    make_folder(entry.folder)
     with atomic_path(entry.path) as temporary:
         _download(entry, temporary, timeout_s)
         if file_sha256(temporary) != entry.sha256:

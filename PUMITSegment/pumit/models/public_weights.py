@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from pumit.errors import CheckpointError
 from pumit.models.pickled import is_pickle
+from pumit.networks.build import build_network
 
 # CVE-2025-32434 and CVE-2026-24747: `weights_only` of earlier ones can be got around.
 _SAFE_TORCH = "2.10"
@@ -111,3 +112,16 @@ def _unpacked(path: Path, instead: str) -> dict[str, Any]:
 def _numpy_scalar() -> Any:
     """Return the function that makes a NumPy number of its bytes; its module has moved."""
     return np.float64(0).__reduce__()[0]
+
+
+def unfitting_weights(
+    network: str, sizes: Mapping[str, Any], state: Mapping[str, Tensor]
+) -> list[str]:
+    """Names that a network of ours and weights do not share, or with another shape."""
+    with torch.device("meta"):  # shapes only, at no cost of memory
+        ours = build_network(network, **sizes).state_dict()
+    return sorted(
+        name
+        for name in ours.keys() | state.keys()
+        if name not in ours or name not in state or state[name].shape != ours[name].shape
+    )

@@ -30,10 +30,11 @@ def read_sam_file(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]] | None
     Raises:
         CheckpointError: If it cannot be read safely, or lacks weights.
     """
-    import torch
-
-    from pumit.models.public_weights import read_pickled_tensors, read_public_weights
-    from pumit.networks.build import build_network
+    from pumit.models.public_weights import (
+        read_pickled_tensors,
+        read_public_weights,
+        unfitting_weights,
+    )
     from pumit.networks.sam_names import named, sam_sizes, sam_state
 
     path = path / WEIGHTS if path.is_dir() else path
@@ -49,17 +50,11 @@ def read_sam_file(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]] | None
     try:
         sizes = sam_sizes(by_name)
         found = sam_state(by_name, sizes)
-        with torch.device("meta"):
-            ours = build_network(NETWORK, **sizes).state_dict()
+        wrong = unfitting_weights(NETWORK, sizes, found)
     except ImportError:
         raise CheckpointError(MISSING) from None
     except CheckpointError as error:
         raise CheckpointError(f"{path.name} cannot be used: {error}.") from None
-    wrong = sorted(
-        name
-        for name in ours.keys() | found.keys()
-        if name not in ours or getattr(found.get(name), "shape", None) != ours[name].shape
-    )
     if wrong:
         raise CheckpointError(
             f"{path.name} is not whole: {len(wrong)} weights are missing or of another shape, such "

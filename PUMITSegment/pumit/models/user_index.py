@@ -30,9 +30,10 @@ from pumit.models.index import (
     read_index,
     user_folder,
 )
-from pumit.system.atomic import atomic_path
+from pumit.system.atomic import atomic_path, make_folder, write_text
 from pumit.system.checksum import file_sha256
 from pumit.system.file_lock import file_lock
+from pumit.system.wording import listed
 
 LOCK_FILE = "index.lock"
 CARD = "card.md"
@@ -49,7 +50,6 @@ def register(
     checkpoint: Path,
     *,
     name: str | None = None,
-    description: str | None = None,
     card: Path | None = None,
 ) -> str:
     """Enter a checkpoint in the user's index, in place of what the same run entered before.
@@ -57,7 +57,6 @@ def register(
     Args:
         checkpoint: Copied; what it is called inside becomes its name in the index.
         name: Its name; None for the name inside. A taken one gets a number: `mine-2`.
-        description: One sentence; None for what the recipe says, or its classes.
         card: Its model card, a markdown file. What it shows by relative links is copied too, and
             `card.json` next to it.
 
@@ -74,8 +73,7 @@ def register(
     with changing() as folder:
         run = _run_of(checkpoint)
         entry = enter(
-            folder, checkpoint, recipe, files, preferred=preferred, origin="trained here", run=run,
-            description=description,
+            folder, checkpoint, recipe, files, preferred=preferred, origin="trained here", run=run
         )  # fmt: skip
     return entry.name
 
@@ -132,11 +130,7 @@ def check_name(name: str) -> None:
 def changing() -> Iterator[Path]:
     """The user's folder of models, locked against other processes."""
     folder = user_folder()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        reason = error.strerror or "the system refused"
-        raise ExportError(f"The folder for models cannot be made: {reason}.") from None
+    make_folder(folder)
     with file_lock(folder / LOCK_FILE):
         yield folder
 
@@ -222,10 +216,8 @@ def description_of(recipe: Mapping[str, Any]) -> str:
     if kind not in ("automatic", "classifier"):
         return f"Own {kind}."
     names = [c.name for c in classes_of(recipe)]
-    shown = ", ".join(names[:_SHOWN_CLASSES])
-    more = len(names) - _SHOWN_CLASSES
     verb = "Segments" if kind == "automatic" else "Tells apart"
-    return f"{verb} {shown}{f' and {more} more' if more > 0 else ''}."
+    return f"{verb} {listed(names, _SHOWN_CLASSES)}."
 
 
 def card_files(card: Path) -> dict[str, Path]:
@@ -279,8 +271,7 @@ def _rows(folder: Path) -> list[dict[str, Any]]:
 def _write_rows(folder: Path, rows: list[dict[str, Any]]) -> None:
     head = "# Your own models; `pumit models list` shows them, `pumit models remove` removes one.\n"
     body = yaml.safe_dump({"models": rows}, sort_keys=False, allow_unicode=True)
-    with atomic_path(folder / INDEX_FILE) as temporary:
-        temporary.write_text(head + body, encoding="utf-8")
+    write_text(folder / INDEX_FILE, head + body)
 
 
 def _delete(entry: ModelEntry, folder: Path) -> None:

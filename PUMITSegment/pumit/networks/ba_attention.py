@@ -159,7 +159,6 @@ class _Chunk:
     """A part of the score matrix: some (reversed) queries of some heads, every key.
 
     Attributes:
-        rows: Reversed queries.
         distance: Distances, any shape with rows * tokens entries.
         bias: Scratch for the bias, shape (B or 1, heads or 1, rows, N).
     """

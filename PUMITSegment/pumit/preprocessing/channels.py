@@ -39,9 +39,6 @@ class ExpectedChannels:
 
         A network of one channel takes any scan: the chosen channel, or the grey image.
 
-        Args:
-            given: Channels of the scan.
-
         Raises:
             VolumeError: If the scan has others.
         """

@@ -28,7 +28,6 @@ class Field:
         step: Volume voxels per field voxel along (d, h, w).
         shape: Field voxels (d, h, w).
         slice_ratio: Slice spacing over in-plane spacing, mm over mm.
-        da0: Degree of anisotropy.
     """
 
     centre_index: tuple[float, float, float]
@@ -247,7 +246,6 @@ def level_bytes(shape: tuple[int, ...], spacing_mm: tuple[float, float, float]) 
     """Return the bytes that all coarser levels of a volume will take.
 
     Args:
-        shape: Grid (d, h, w).
         spacing_mm: Voxel size (d, h, w), depth first, mm.
     """
     total, size = 0, shape

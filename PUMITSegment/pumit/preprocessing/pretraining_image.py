@@ -134,7 +134,6 @@ def _foreground_box(channels: Sequence[npt.NDArray[Any]], scalings: Sequence[Sca
 
     Args:
         channels: Intensities, each (D, H, W).
-        scalings: Scaling of each.
 
     Raises:
         VolumeError: If there is no such voxel.

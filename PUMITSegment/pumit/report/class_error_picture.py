@@ -61,8 +61,6 @@ def write_class_error_picture(
 
     Args:
         volume: The scan; of several channels the first is shown.
-        path: The file, `.png`.
-        title: One line above.
 
     Raises:
         VolumeError: If no class is in the label or the answer.

@@ -20,7 +20,6 @@ def click_tables(rows: Sequence[Mapping[str, Any]], *, worst_count: int = 10) ->
 
     Args:
         rows: Rows of `simulated_user.evaluate_case`, at least one; each of the same prompts.
-        worst_count: Number of the worst targets to name.
 
     Returns:
         Markdown that ends with a line break.

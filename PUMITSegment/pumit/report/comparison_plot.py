@@ -54,8 +54,6 @@ def point_rows_svg(rows: Sequence[PointRow], *, label: str, seeds: Sequence[int]
     """One row a network: every case a point, each seed a marker and a height of its own.
 
     Args:
-        rows: Rows from top to bottom.
-        label: Label of the axis, with its unit.
         seeds: Seeds in the order of the rows' points, for the legend.
     """
     with plot_style(_INK):
@@ -82,9 +80,7 @@ def curves_svg(curves: Sequence[TrainingCurve], *, x_label: str, y_label: str) -
     """Curves, those of one name in one colour and style.
 
     Args:
-        curves: Curves in the order of the legend.
         x_label: Label of the horizontal axis, with its unit.
-        y_label: The same.
     """
     names = list(dict.fromkeys(curve.name for curve in curves))
     with plot_style(_INK):

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from pumit.system.atomic import atomic_path
+from pumit.system.atomic import write_text
 from pumit.system.wording import count_of, duration, times
 
 
@@ -68,11 +68,6 @@ class Table:
     head: Sequence[str]
     rows: Sequence[Sequence[TableCell | str]]
     is_words: bool = False
-
-    @property
-    def has_head(self) -> bool:
-        """Whether any column has a heading."""
-        return any(self.head)
 
 
 @dataclass(frozen=True)
@@ -132,8 +127,7 @@ def write_template(path: Path, template: str, content: Mapping[str, Any]) -> Non
         ExportError: If it cannot be written.
     """
     text = rendered(template, content)
-    with atomic_path(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    write_text(path, text)
 
 
 @cache

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from pumit.evaluation.metrics import dice
 from pumit.evaluation.simulated_user import deepest
-from pumit.geometry import Triple
+from pumit.geometry import Triple, window_of
 from pumit.prompts import BoxPrompt, PointPrompt, Prompt
 from pumit.report.views import View, views_through
 from pumit.system.atomic import atomic_path
@@ -39,7 +39,6 @@ class Stage:
     Attributes:
         name: Such as "box" or "3 clicks".
         mask: The answer, (D, H, W).
-        prompts: Prompts that it answers.
     """
 
     name: str
@@ -57,9 +56,6 @@ def write_error_picture(
 
     Args:
         target: The true mask, (D, H, W), not empty.
-        stages: The answers, on the same grid.
-        path: The file, `.png`.
-        title: One line above.
 
     Raises:
         ExportError: If the file cannot be written.
@@ -112,11 +108,9 @@ def grey_range(scan: npt.NDArray[Any], shown: Mask) -> tuple[float, float]:
 def window_around(mask: Mask) -> tuple[slice, ...]:
     """The box of a mask with some surroundings, as slices of the volume."""
     window = []
-    for axis, size in enumerate(mask.shape):
-        others = tuple(a for a in range(3) if a != axis)
-        hit = np.flatnonzero(mask.any(axis=others))
-        room = 4 + round(MARGIN * float(hit[-1] - hit[0] + 1))
-        window.append(slice(max(int(hit[0]) - room, 0), min(int(hit[-1]) + room + 1, size)))
+    for box, size in zip(window_of(mask) or (), mask.shape, strict=True):
+        room = 4 + round(MARGIN * float(box.stop - box.start))
+        window.append(slice(max(box.start - room, 0), min(box.stop + room, size)))
     return tuple(window)
 
 

@@ -34,7 +34,6 @@ class Line:
         points: (x, y) of each.
         color_rgb: None for one of the chart's own.
         is_faint: Whether it is only there to compare with.
-        has_dots: Whether each point is marked.
     """
 
     name: str
@@ -50,7 +49,6 @@ class LineChart:
 
     Attributes:
         label: Label of the y axis, with its unit where it has one.
-        lines: One line or more.
         limits: Ends of the y axis; None for what the lines need.
         marks: Name and x of places to point out.
     """
@@ -73,9 +71,7 @@ def write_line_charts(
 
     Args:
         charts: Charts from top to bottom, at least one.
-        path: File to write, `.png`.
         x_label: Label of the x axis, with its unit.
-        title: One line above.
         second: Another axis at the top: its label, and (x, its value) at some places, rising.
 
     Raises:

@@ -63,9 +63,7 @@ def write_picture(
     Args:
         volume: The scan; 8-bit colour is shown in colour, of other channels the first.
         segments: Segments on the volume's grid, each in its own colour.
-        path: File to write, `.png`.
         prompts: Drawn where they lie on a view: points, scribbles and boxes.
-        title: One line above the views.
 
     Raises:
         ExportError: If there is no segment, or the file cannot be written.

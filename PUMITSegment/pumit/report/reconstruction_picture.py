@@ -57,9 +57,6 @@ def write_reconstruction_picture(
     Args:
         image: The reconstruction, (D, H, W).
         difference: Reconstruction less scan, (D, H, W).
-        path: File to write, `.png`.
-        title: One line above.
-        caption: Some sentences below.
 
     Raises:
         ExportError: If the file cannot be written.

@@ -28,10 +28,6 @@ _INKED = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "yti
 
 
 def plot_style(ink: str = "black") -> AbstractContextManager[None]:
-    """Matplotlib's settings for plots, for figures that are made and saved within the block.
-
-    Args:
-        ink: Colour of text and axes.
-    """
+    """Matplotlib's settings for plots, for figures that are made and saved within the block."""
     style: AbstractContextManager[None] = matplotlib.rc_context(_PLOT | dict.fromkeys(_INKED, ink))
     return style

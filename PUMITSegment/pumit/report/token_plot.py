@@ -33,10 +33,7 @@ def write_token_plot(
 
     Args:
         shares: Share of each token, summing to 1.
-        path: File to write, `.png`.
         usual: Shares over the images that the tokenizer knows, as many.
-        title: One line above.
-        caption: One line below.
 
     Raises:
         ExportError: If the file cannot be written.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from pumit.evaluation.simulated_user import Clickable, read_case, simulate_box, simulate_clicks
+from pumit.evaluation.simulated_user import Clickable, read_case, simulate_clicks, simulate_gesture
 from pumit.prompts import Prompt
 from pumit.report.error_picture import Stage, write_error_picture
 from pumit.volume import Volume
@@ -51,7 +51,7 @@ def draw_worst_targets(
         volume, labels = read_case(cases / row["case"])
         target = labels == row["label"]
         session = open_session(volume)
-        stages = [Stage("box", simulate_box(session, target), session.prompts())]
+        stages = [Stage("box", simulate_gesture(session, target, "box"), session.prompts())]
         session.reset()
         for count, (mask, _) in enumerate(
             simulate_clicks(session, target, max(SHOWN_CLICKS)), start=1

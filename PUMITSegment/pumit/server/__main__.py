@@ -8,12 +8,12 @@ import sys
 
 from pumit.errors import PumitError
 from pumit.server.serve import add_arguments, run
-from pumit.server.sessions.engine import ServerEngine
+from pumit.server.sessions.engine import SegmenterEngine
 from pumit.system.machine import share_heaps
 from pumit.system.threads import wait_asleep
 
 
-def main(arguments: list[str] | None = None, *, engine: ServerEngine | None = None) -> int:
+def main(arguments: list[str] | None = None, *, engine: SegmenterEngine | None = None) -> int:
     """Serve; prints one JSON line for the parent when ready, or the reason why not.
 
     Args:

@@ -27,7 +27,7 @@ from pumit.server.http import (
 from pumit.server.http.guard import Guard, refusal
 from pumit.server.http.operations_routes import Operations
 from pumit.server.http.traffic import TrafficLayer
-from pumit.server.sessions.engine import ServerEngine
+from pumit.server.sessions.engine import SegmenterEngine
 from pumit.server.sessions.limits import Limits
 from pumit.server.sessions.memory import MemoryFull
 from pumit.server.sessions.state import ServerState
@@ -63,7 +63,7 @@ _REFUSALS: dict[int | str, dict[str, Any]] = {
 
 
 def create_app(
-    engine: ServerEngine,
+    engine: SegmenterEngine,
     *,
     token: str,
     limits: Limits | None = None,
@@ -75,8 +75,6 @@ def create_app(
     """Build the application around a loaded model.
 
     Args:
-        token: The bearer token that clients must send.
-        limits: Limits of what clients may take.
         allowed_hosts: Host names a request may be meant for; None for any.
         instance: Name before each lease token, by which a proxy knows this server.
         metrics_token: A second token that opens `/metrics` and nothing else.

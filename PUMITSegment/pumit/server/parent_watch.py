@@ -32,7 +32,6 @@ def watch_parent(
     """Watch the parent from threads, and return at once.
 
     Args:
-        parent_pid: Process that must live on.
         stdin_fd: Pipe whose other end the parent holds and never writes to.
         on_gone: Callback when the parent has gone, on a thread.
     """

@@ -23,7 +23,7 @@ from pumit.server.http.graceful_server import GracefulServer
 from pumit.server.http.listening import bind_address, bind_file, check_certificate
 from pumit.server.http.service_notice import ServiceNotice
 from pumit.server.parent_watch import watch_parent
-from pumit.server.sessions.engine import SegmenterEngine, ServerEngine
+from pumit.server.sessions.engine import SegmenterEngine
 from pumit.server.sessions.limits import MIB, Limits
 from pumit.system.loopback import is_loopback
 from pumit.volume import Volume
@@ -48,7 +48,6 @@ class ServeSettings:
         uds: Socket file to bind instead, for a proxy on this machine that does the TLS.
         model: A name from the model index, or a checkpoint file.
         device: `auto`, `cpu`, `cuda`, ...
-        limits: Limits of what clients may take.
         allowed_hosts: Further host names that requests may be meant for.
         instance: Name before each lease token; letters, digits and `-`.
         metrics_token: A second token that opens `/metrics` and nothing else.
@@ -126,7 +125,7 @@ class ServeSettings:
 def serve(
     settings: ServeSettings,
     *,
-    engine: ServerEngine | None = None,
+    engine: SegmenterEngine | None = None,
     announce: Announce | None = None,
     scan: Volume | None = None,
 ) -> None:
@@ -196,7 +195,6 @@ def serve(
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `pumit serve`."""
-    defaults = Limits()
     parser.add_argument("--host", default="127.0.0.1", help="address to bind (%(default)s)")
     parser.add_argument("--port", type=int, default=0, help="port; 0 takes a free one (default)")
     parser.add_argument(
@@ -232,52 +230,46 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--model", default="default", help="model name or checkpoint file")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, ... (%(default)s)")
-    parser.add_argument(
-        "--max-sessions",
-        type=int,
-        default=defaults.max_sessions,
-        help="sessions that are open at one time (%(default)s)",
-    )
-    parser.add_argument(
-        "--max-array-mib",
-        type=int,
-        default=defaults.max_array_bytes // MIB,
-        help="largest volume after decompression, MiB (%(default)s)",
-    )
-    parser.add_argument(
-        "--max-memory-mib",
-        type=int,
-        default=defaults.max_memory_bytes // MIB,
-        help="what all scans and embeddings may take, MiB (half of the machine's: %(default)s)",
-    )
-    parser.add_argument(
-        "--sleep-after",
-        type=float,
-        default=defaults.sleep_after_s,
-        help="seconds after which an unused session keeps its scan packed only (%(default)s)",
-    )
-    parser.add_argument(
-        "--idle-timeout",
-        type=float,
-        default=defaults.idle_timeout_s,
-        help="seconds after which an unused session is freed (%(default)s)",
-    )
-    parser.add_argument(
-        "--liveness-timeout",
-        type=float,
-        default=defaults.liveness_timeout_s,
-        help="seconds after which a session without heartbeat is freed (%(default)s)",
-    )
-    parser.add_argument(
-        "--drain-seconds",
-        type=float,
-        default=0.0,
-        help="on SIGTERM take no new session, and let open ones go on for so long (%(default)s)",
-    )
+    limits = Limits()
+    for option, default, text in (
+        ("--max-sessions", limits.max_sessions, "sessions that are open at one time"),
+        (
+            "--max-array-mib",
+            limits.max_array_bytes // MIB,
+            "largest volume after decompression, MiB",
+        ),
+        (
+            "--max-memory-mib",
+            limits.max_memory_bytes // MIB,
+            "what all scans and embeddings may take, MiB; by default half of the machine's",
+        ),
+        (
+            "--sleep-after",
+            limits.sleep_after_s,
+            "seconds after which an unused session keeps its scan packed only",
+        ),
+        (
+            "--idle-timeout",
+            limits.idle_timeout_s,
+            "seconds after which an unused session is freed",
+        ),
+        (
+            "--liveness-timeout",
+            limits.liveness_timeout_s,
+            "seconds after which a session without heartbeat is freed",
+        ),
+        (
+            "--drain-seconds",
+            0.0,
+            "on SIGTERM take no new session, and let open ones go on for so long",
+        ),
+    ):
+        text = f"{text} (%(default)s)"
+        parser.add_argument(option, type=type(default), default=default, help=text)
     parser.add_argument("--json", action="store_true", help="say what happens as JSON lines")
 
 
-def run(args: argparse.Namespace, *, engine: ServerEngine | None = None) -> int:
+def run(args: argparse.Namespace, *, engine: SegmenterEngine | None = None) -> int:
     """Run `pumit serve` with the options of `add_arguments`.
 
     Args:

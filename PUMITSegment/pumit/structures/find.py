@@ -17,6 +17,7 @@ from pumit.errors import (
     UnfamiliarScan,
     UnknownModality,
 )
+from pumit.geometry import window_of
 from pumit.models.card import ModelCard, installed_models
 from pumit.segmentation import ClassLabel, LabelMap, Mask
 from pumit.structures.names import RequestedStructure
@@ -254,8 +255,6 @@ def plan_search(
     """Decide which model looks for a structure, before any runs.
 
     Args:
-        structure: Structure to look for; see `find_structure`.
-        cards: Models that may be used.
         model: Only this one; any where None.
         modality: Modality of the scan, as DICOM writes it, where the volume itself does not tell.
         anyway: Whether a model that learnt from another modality may be used; how familiar the
@@ -359,13 +358,13 @@ def _together(answer: LabelMap, labels: Sequence[int]) -> npt.NDArray[np.bool_]:
 
 def _around(mask: npt.NDArray[np.bool_], volume: Volume) -> Corners | None:
     """Corners of a box around a mask, LPS mm; None where it is most of the scan, or nothing."""
-    if not mask.any():
+    window = window_of(mask)
+    if window is None:
         return None
     bounds = []
-    for axis, (n, mm) in enumerate(zip(mask.shape, volume.spacing_mm, strict=True)):
-        hit = np.flatnonzero(mask.any(axis=tuple(a for a in range(3) if a != axis)))
+    for hit, n, mm in zip(window, mask.shape, volume.spacing_mm, strict=True):
         more = int(np.ceil(_MARGIN_MM / mm))
-        bounds.append((max(int(hit[0]) - more, 0), min(int(hit[-1]) + more, n - 1)))
+        bounds.append((max(hit.start - more, 0), min(hit.stop - 1 + more, n - 1)))
     sizes = [(high - low + 1) / n for (low, high), n in zip(bounds, mask.shape, strict=True)]
     if np.prod(sizes) > _WHOLE:
         return None

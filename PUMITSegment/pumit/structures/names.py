@@ -45,7 +45,6 @@ class RequestedStructure:
     """A structure as it was requested.
 
     Attributes:
-        text: Requested text, with single spaces.
         words: Its words, by which a model's own names are compared.
         meanings: Its codes; several of a group, none where no code is known.
         is_everything: Whether everything that a model knows is requested.
@@ -127,7 +126,6 @@ def nearest_names(
     """Those of the names, and of the terminology's, that come nearest to a text.
 
     Args:
-        names: Names that come first.
         only_these: Whether the terminology's own names are left out.
     """
     own = list(dict.fromkeys(" ".join(words_of(name)) for name in names))

@@ -157,11 +157,25 @@ def atomic_path(target: Path, *, durable: bool = False) -> Iterator[Path]:
         raise
 
 
-def write_json(path: Path, content: object) -> None:
-    """Write JSON, whole or not at all.
+def make_folder(folder: Path) -> None:
+    """Make a folder, and those above it, where it is missing.
 
     Raises:
-        ExportError: If it cannot be written.
+        ExportError: If it cannot be made.
     """
-    with atomic_path(path) as temporary:
-        temporary.write_text(json.dumps(content, indent=1), encoding="utf-8")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = error.strerror or "the system refused"
+        raise ExportError(f"Cannot make the folder {folder.name}: {reason}.") from None
+
+
+def write_text(path: Path, text: str, *, durable: bool = False) -> None:
+    """Write a text file, whole or not at all, its line ends as they are; see `atomic_path`."""
+    with atomic_path(path, durable=durable) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="")
+
+
+def write_json(path: Path, content: object) -> None:
+    """Write JSON, whole or not at all; see `atomic_path`."""
+    write_text(path, json.dumps(content, indent=1))

@@ -6,8 +6,7 @@ import json
 import os
 from pathlib import Path
 
-from pumit.errors import ExportError
-from pumit.system.atomic import atomic_path
+from pumit.system.atomic import make_folder, write_text
 
 CONSENT_FILE = "accepted_licences.json"
 LICENCE_PAGES = {
@@ -33,11 +32,7 @@ def is_restricted(licence: str) -> bool:
 
 
 def has_consent(model: str, licence: str) -> bool:
-    """Return whether a model needs no question: its licence is free, or the user has agreed to it.
-
-    Args:
-        model: Its name in the index.
-    """
+    """Return whether a licence is free, or the user has agreed to it for this model."""
     return not is_restricted(licence) or _accepted().get(model) == licence
 
 
@@ -48,12 +43,8 @@ def give_consent(model: str, licence: str) -> None:
         ExportError: If the folder of the user's models cannot be written.
     """
     folder = user_folder()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ExportError(f"The folder of models cannot be made: {error.strerror}.") from None
-    with atomic_path(folder / CONSENT_FILE) as temporary:
-        temporary.write_text(json.dumps({**_accepted(), model: licence}), encoding="utf-8")
+    make_folder(folder)
+    write_text(folder / CONSENT_FILE, json.dumps({**_accepted(), model: licence}))
 
 
 def terms_of(model: str, licence: str) -> str:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pumit
 
@@ -32,9 +35,28 @@ def python_program() -> str:
     return found
 
 
-def python_environment() -> dict[str, str]:
-    """Environment variables under which that interpreter finds this core."""
-    found = {name: value for name, value in os.environ.items() if name not in _UNWANTED}
+def python_environment(base: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Environment variables under which that interpreter finds this core.
+
+    Args:
+        base: Variables to start from; those of this process where None.
+    """
+    given = os.environ if base is None else base
+    found = {name: value for name, value in given.items() if name not in _UNWANTED}
     root = str(Path(pumit.__file__).resolve().parent.parent)
     paths = [root, *filter(None, found.get("PYTHONPATH", "").split(os.pathsep))]
     return {**found, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def start_program(
+    command: Sequence[str], variables: Mapping[str, str] | None = None, **options: Any
+) -> subprocess.Popen[Any]:
+    """Start a program of ours, on Windows without a console.
+
+    Args:
+        variables: Environment variables in addition to those of `python_environment`.
+    """
+    if sys.platform == "win32":
+        options["creationflags"] = subprocess.CREATE_NO_WINDOW
+    environment = {**python_environment(), **(variables or {})}
+    return subprocess.Popen(command, env=environment, **options)

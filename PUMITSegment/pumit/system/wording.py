@@ -15,6 +15,14 @@ def count_of(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
+def listed(names: Iterable[object], most: int, mark: str = ",") -> str:
+    """List the first names, and count the others: `liver, spleen and 3 more`."""
+    shown = list(map(str, names))
+    left = len(shown) - most
+    end = "" if mark == "," else mark
+    return f"{mark} ".join(shown[:most]) + (f"{end} and {left} more" if left > 0 else "")
+
+
 def duration(seconds: float) -> str:
     """Name a time: `40 seconds`, `12 minutes`, `3 h 20 min`."""
     if seconds < 90:

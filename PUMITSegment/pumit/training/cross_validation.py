@@ -5,20 +5,20 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pumit.errors import PumitError
-from pumit.evaluation.segmentation_metrics import MetricRow, summarize
+from pumit.evaluation.segmentation_metrics import MetricRow, means_json, only_means, summarize
 from pumit.models.ensemble import join_models
 from pumit.models.user_index import register
 from pumit.runs import RECIPE
-from pumit.system.atomic import atomic_path
+from pumit.system.atomic import write_json, write_text
 from pumit.training.data.labelled_set import find_labelled_set
 from pumit.training.data.split import Split, split_cases
 from pumit.training.recipes.labelled import LabelledData
-from pumit.training.recipes.reader import read_yaml
+from pumit.training.recipes.reader import RecipeFile
 from pumit.training.recipes.segmentation import SegmentationRecipe
 from pumit.training.recipes.tasks import task_of
 from pumit.training.recipes.writer import recipe_text
@@ -31,10 +31,10 @@ from pumit.training.validate import read_segmentation
 RESULT = "cross_validation.json"
 FINAL = "final"
 FOLDS = "-folds"  # ends the name of their mean
-PARTS = ("folds", "final_model")  # keys of a recipe that are for the whole, not for its parts
+FOLD_KEYS = ("folds", "final_model")  # keys of a recipe that are for the whole, not for its parts
 
-# Trains in a folder with some keys of `data` replaced; returns the best checkpoint.
-TrainPart = Callable[[Path, Mapping[str, Any], bool], Path]
+# Trains by a recipe in a folder; returns the best checkpoint.
+Train = Callable[..., Path]
 
 
 @dataclass(frozen=True)
@@ -42,66 +42,24 @@ class CrossValidation:
     """Settings of a cross-validation.
 
     Attributes:
-        keys: The same as its file holds it, with what the command line replaces.
         output: Folder; each part has one below it.
-        resolve: Makes paths of the recipe's texts.
         since: Time when the user started it, Unix time.
     """
 
     recipe: SegmentationRecipe
-    keys: Mapping[str, Any]
+    file: RecipeFile
     folds: int
     output: Path
-    resolve: Callable[[str], Path]
     since: float
-
-    @property
-    def trains_on_all(self) -> bool:
-        """Whether a model of all cases is made at the end."""
-        return self.recipe.final_model
+    train: Train
 
     @property
     def parts(self) -> int:
         """How many trainings there are."""
-        return self.folds + self.trains_on_all
+        return self.folds + self.recipe.final_model
 
 
-def read_request(
-    path: Path,
-    folder: Path | None,
-    output: Path,
-    data: Mapping[str, Any] | None,
-    folds: int | None,
-    since: float,
-) -> CrossValidation | None:
-    """The cross-validation that a recipe or the command line asks for, if there is one.
-
-    Args:
-        folder: Folder that its relative paths begin at; None for its own.
-        data: Keys of the recipe's `data` to replace.
-        folds: Number of parts, if not that of the recipe.
-        since: Time when the user started it, Unix time.
-
-    Raises:
-        PumitError: If it is no segmentation, whose folds alone can be compared.
-    """
-    keys = read_yaml(path)
-    count = keys.get("folds") if folds is None else folds
-    if count is None:
-        return None
-    if task_of(keys) != "segmentation":
-        raise PumitError(f"folds in {path.name} need task: segmentation.")
-    home = path.parent if folder is None else folder
-
-    def resolve(text: str) -> Path:
-        given = Path(text).expanduser()
-        return given if given.is_absolute() else home / given
-
-    keys |= {"folds": count, "data": {**keys.get("data", {}), **(data or {})}}
-    return CrossValidation(read_segmentation(keys, path.name), keys, count, output, resolve, since)
-
-
-def cross_validate(request: CrossValidation, train_part: TrainPart) -> Path:
+def cross_validate(file: RecipeFile, output: Path, train: Train, *, since: float) -> Path:
     """Train fold after fold; started again, it goes on where it was.
 
     In the output folder: `fold_1` and so on, each a whole run; `cross_validation.json` with the
@@ -110,8 +68,8 @@ def cross_validate(request: CrossValidation, train_part: TrainPart) -> Path:
     the user's index; with `final_model: true` in the recipe, `final`, trained on all cases.
 
     Args:
-        train_part: Trains one of the parts; its last argument says whether the model is to be
-            entered in the user's index.
+        file: A recipe with `folds`.
+        since: Time when the user started it, Unix time.
 
     Returns:
         The model of all cases where there is one, else that of the best fold.
@@ -120,43 +78,45 @@ def cross_validate(request: CrossValidation, train_part: TrainPart) -> Path:
         PumitError: If the recipe does not fit, or there are fewer patients than folds.
         RunStopped: If it was stopped; the same call goes on.
     """
+    if task_of(file.keys) != "segmentation":
+        raise PumitError(f"folds in {file.source} need task: segmentation.")
+    recipe = read_segmentation({"data": {}, **file.keys}, file.source)
+    assert recipe.folds is not None
+    request = CrossValidation(recipe, file, recipe.folds, output, since, train)
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise PumitError("A cross-validation runs in one process; train its folds one by one.")
-    splits = fold_splits(request)
-    with run_session(request.output, since=request.since) as reporter:
+    splits = fold_splits(recipe, file.path)
+    with run_session(output, since=since) as reporter:
         _report_start(reporter, request, splits)
         # 1. The recipe that all parts follow.
-        whole = with_absolute_paths(request.keys, request.resolve)
-        reporter.written(lambda: _write(request.output / RECIPE, recipe_text(whole)))
+        whole = with_absolute_paths(file.keys, file.path)
+        reporter.written(lambda: write_text(output / RECIPE, recipe_text(whole)))
         # 2. Fold after fold; those that are finished return at once.
         made = []
         for number, split in enumerate(splits, start=1):
             data = {"training": list(split.training), "validation": list(split.validation)}
-            made.append(_part(reporter, request, number, f"fold_{number}", data, train_part))
+            made.append(_part(reporter, request, number, f"fold_{number}", data))
         # 3. Every case by the model that did not see it.
-        result = pooled([request.output / f"fold_{n}" for n in range(1, request.folds + 1)])
-        reporter.written(lambda: _write(request.output / RESULT, json.dumps(result, indent=1)))
-        reporter.report({"cross_validation": _short(result)})
+        result = pooled([output / f"fold_{n}" for n in range(1, recipe.folds + 1)])
+        reporter.written(lambda: write_json(output / RESULT, result))
+        reporter.report({"cross_validation": only_means(result["mean"])})
         # 4. The mean of all folds, which is a model of its own kind: one file with all of them.
-        joined = request.output / f"{request.recipe.name}{FOLDS}.safetensors"
+        joined = output / f"{recipe.name}{FOLDS}.safetensors"
         join_models(made, joined, name=joined.stem)
-        if request.recipe.register_:
+        if recipe.register_:
             register(joined)
         # 5. The model of all cases, or that of the best fold.
         best = made[_best(result)]
-        if request.trains_on_all:
+        if recipe.final_model:
             everyone = sorted({*splits[0].training, *splits[0].validation})
             data = {"training": everyone, "validation": []}
-            best = _part(reporter, request, request.parts, FINAL, data, train_part)
-        if reporter.journal is not None:
-            reporter.journal.update_status(
-                model=best.relative_to(request.output).as_posix(), left_seconds=0.0
-            )
+            best = _part(reporter, request, request.parts, FINAL, data)
+        reporter.update(model=best.relative_to(output).as_posix(), left_seconds=0.0)
         reporter.state("finished", f"Finished. {_sentence(result)}")
     return best
 
 
-def fold_splits(request: CrossValidation) -> list[Split]:
+def fold_splits(recipe: SegmentationRecipe, resolve: Callable[[str], Path]) -> list[Split]:
     """Who trains and who validates in each fold.
 
     Where the recipe names who trains, as a planned one does, all whom it names take part, and
@@ -165,12 +125,12 @@ def fold_splits(request: CrossValidation) -> list[Split]:
     Raises:
         PumitError: If the recipe holds out by another rule too, or there are too few patients.
     """
-    data = request.recipe.data
-    if request.folds < 2:
-        raise PumitError(f"A cross-validation needs at least 2 folds, got {request.folds}.")
+    data, count = recipe.data, recipe.folds or 0
+    if count < 2:
+        raise PumitError(f"A cross-validation needs at least 2 folds, got {count}.")
     if data.fold is not None:
         raise PumitError("Give either folds or data.fold, not both.")
-    found = find_labelled_set(data, request.resolve)
+    found = find_labelled_set(data, resolve)
     names = [case.name for case in found.cases]
     if data.training is not None:
         held = data.validation
@@ -181,10 +141,9 @@ def fold_splits(request: CrossValidation) -> list[Split]:
         names = [name for name in names if name in named]
     patients = {c.name: p for c in found.cases if (p := getattr(c, "patient", ""))}
     folds = [
-        LabelledData(patient=data.patient, fold=f"{n} of {request.folds}")
-        for n in range(1, request.folds + 1)
+        LabelledData(patient=data.patient, fold=f"{n} of {count}") for n in range(1, count + 1)
     ]
-    return [split_cases(names, f, seed=request.recipe.seed, patients=patients) for f in folds]
+    return [split_cases(names, f, seed=recipe.seed, patients=patients) for f in folds]
 
 
 def pooled(folders: Sequence[Path]) -> dict[str, Any]:
@@ -204,11 +163,7 @@ def pooled(folders: Sequence[Path]) -> dict[str, Any]:
         rows += [{**row, "fold": number} for row in judged["rows"]]
         folds.append({"fold": number, "step": judged["step"], "mean": judged["mean"]})
     plain = [MetricRow(**{k: v for k, v in row.items() if k != "fold"}) for row in rows]
-    mean = {
-        label: {metric: asdict(value) for metric, value in metrics.items()}
-        for label, metrics in summarize(plain).items()
-    }
-    return {"folds": folds, "mean": mean, "rows": rows}
+    return {"folds": folds, "mean": means_json(summarize(plain)), "rows": rows}
 
 
 def _part(
@@ -217,7 +172,6 @@ def _part(
     number: int,
     name: str,
     data: Mapping[str, Any],
-    train_part: TrainPart,
 ) -> Path:
     """Train one of the parts, or take what an earlier start made of it."""
     folder = request.output / name
@@ -226,14 +180,15 @@ def _part(
     title = f"Fold {number} of {request.folds}" if name != FINAL else "The model of all cases"
     reporter.check()
     reporter.event("fold", f"{title} begins.", fold=number)
+    registers = name == FINAL and request.recipe.register_
+    part = request.file.changed({"data": data, "register": registers})
     parts = request.parts
     with Relay(reporter, request.output, folder, title, number=number, parts=parts):
-        return train_part(folder, data, name == FINAL)
+        return request.train(part, folder, since=request.since)
 
 
 def _report_start(reporter: RunReporter, request: CrossValidation, splits: Sequence[Split]) -> None:
-    if reporter.journal is not None:
-        reporter.journal.update_status(name=request.recipe.name, task=request.recipe.task)
+    reporter.update(name=request.recipe.name, task=request.recipe.task)
     names = [list(split.validation) for split in splits]
     reporter.report({"folds": names, "warnings": list(splits[0].warnings)})
 
@@ -242,13 +197,6 @@ def _best(result: Mapping[str, Any]) -> int:
     """Index of the fold with the highest mean Dice."""
     scores = [fold["mean"].get("mean", {}).get("dice", {}).get("mean") for fold in result["folds"]]
     return max(range(len(scores)), key=lambda i: -1.0 if scores[i] is None else scores[i])
-
-
-def _short(result: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        label: {k: round(m["mean"], 4) for k, m in metrics.items() if m["mean"] is not None}
-        for label, metrics in result["mean"].items()
-    }
 
 
 def _sentence(result: Mapping[str, Any]) -> str:
@@ -260,8 +208,3 @@ def _sentence(result: Mapping[str, Any]) -> str:
     if found.get("low") is not None:
         interval = f" (95 % interval {found['low']:.3f} to {found['high']:.3f})"
     return f"Dice {found['mean']:.3f}{interval} over {found['cases']} cases."
-
-
-def _write(path: Path, text: str) -> None:
-    with atomic_path(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")

@@ -20,8 +20,8 @@ FOLDER = "pretraining"  # of the run that precedes, in the folder of the other o
 CACHE = "cache"
 # Sizes of a ViT, which those of its pre-training have to be.
 VIT_SIZES = ("dim", "depth", "num_heads", "hidden")
-# Trains by a recipe's file in a folder, with keys of the recipe and of its schedule replaced.
-Train = Callable[[Path, Path, Mapping[str, Any], Mapping[str, Any]], Path]
+# Trains by a recipe's file in a folder, with keys of the recipe replaced.
+Train = Callable[[Path, Path, Mapping[str, Any]], Path]
 
 
 @dataclass(frozen=True)
@@ -120,4 +120,5 @@ def train_before(
     reporter.check()
     reporter.event("preceding", f"{before.title} begins.")
     with Relay(reporter, output, folder, before.title):
-        return train(shipped_recipe(before.recipe), folder, before.changes, limits).absolute()
+        changes = {**before.changes, "schedule": limits}
+        return train(shipped_recipe(before.recipe), folder, changes).absolute()

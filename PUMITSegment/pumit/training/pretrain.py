@@ -66,7 +66,9 @@ def pretrain(
         RunStopped: If the run was stopped; it is saved, and the same call goes on.
     """
     read_recipe_file(path)
-    changes: dict[str, Any] = {"task": TASK}
+    changes: dict[str, Any] = {"task": TASK, "schedule": overrides or {}}
+    if workers is not None:
+        changes["workers"] = workers
     if real_folder is not None:
         changes["real_folder"] = str(real_folder)
     if is_whole:
@@ -76,10 +78,8 @@ def pretrain(
         path,
         output,
         folder=Path.cwd(),
-        overrides=overrides,
-        device=device,
-        workers=workers,
-        since=since,
         changes=changes,
+        device=device,
+        since=since,
         finish=finish,
     )

@@ -49,8 +49,7 @@ def write_result(reporter: RunReporter, folder: Path, best: Path, *, registers: 
         what = "The model cannot be entered in your model list"
         name = _tried(reporter, what, lambda: user_index.register(best, card=known))
     reporter.report({"model": best.name, "registered": name})
-    if reporter.journal is not None:
-        reporter.journal.update_status(model=best.name, registered=name)
+    reporter.update(model=best.name, registered=name)
     return name
 
 

@@ -25,9 +25,6 @@ from pumit.training.recipes.tasks import model_for
 def read_recipe(keys: Mapping[str, Any], source: str) -> TrainingRecipe:
     """Read a recipe into the type of its task, and check what its network bears; reads no data.
 
-    Args:
-        keys: Keys and values of its file.
-
     Raises:
         PumitError: If a key is misspelt (the nearest right one is named), or a value is unusable.
     """
@@ -72,7 +69,6 @@ def answer(given: TextIO, output: TextIO) -> None:
 
     Args:
         given: JSON, a recipe's text in each line.
-        output: Stream that the answers are written to.
     """
     for line in given:
         output.write(json.dumps({"problem": problem_of(json.loads(line))}) + "\n")

@@ -189,7 +189,6 @@ def unpack_array(
     """Decode an array that a stranger sent.
 
     Args:
-        body: The whole envelope.
         max_bytes: Largest decoded size that is accepted.
         axes: Numbers of axes that are accepted.
 

@@ -38,7 +38,6 @@ def unpack_bundle(body: bytes, *, max_bytes: int) -> tuple[dict[str, Any], dict[
     """Decode what `pack_bundle` wrote.
 
     Args:
-        body: The whole body.
         max_bytes: Largest decoded size of one array.
 
     Raises:

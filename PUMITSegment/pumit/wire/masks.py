@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from pumit.geometry import window_of
 from pumit.wire.arrays import Array, Codec, pack_array, unpack_array
 from pumit.wire.protocol import ArrayError
 
@@ -17,21 +18,9 @@ BoundingBox = list[list[int]]
 
 
 def bounding_box(mask: Mask) -> BoundingBox | None:
-    """Smallest box that holds every true voxel, or None where there is none.
-
-    Args:
-        mask: Shape (D, H, W).
-    """
-    box: BoundingBox = []
-    for axis in range(mask.ndim):
-        others = tuple(a for a in range(mask.ndim) if a != axis)
-        hits = np.flatnonzero(mask.any(axis=others))
-        if not len(hits):
-            return None
-        box.append([int(hits[0]), int(hits[-1]) + 1])
-        # The next axes need to look at what is left only.
-        mask = mask[(slice(None),) * axis + (slice(*box[axis]),)]
-    return box
+    """Smallest box that holds every true voxel of (D, H, W), or None where there is none."""
+    window = window_of(mask)
+    return None if window is None else [[s.start, s.stop] for s in window]
 
 
 def packed_bits(mask: Mask) -> tuple[BoundingBox | None, npt.NDArray[np.uint8] | None]:
@@ -78,7 +67,6 @@ def unpack_mask(
     Args:
         box: Bounding box by `pack_mask`.
         body: The bits; empty where `box` is None.
-        shape: The volume's grid (D, H, W).
 
     Returns:
         Mask of that shape.

@@ -40,10 +40,6 @@ def _region_row(region: UncertainRegion) -> dict[str, Any]:
 def unpack_answer(body: bytes, shape: tuple[int, int, int]) -> PromptAnswer:
     """Decode what `pack_answer` wrote.
 
-    Args:
-        body: The whole body.
-        shape: The volume's grid (D, H, W).
-
     Raises:
         ServiceError: If it cannot be read.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,10 @@ import slicer
 from pumit.campaign import Campaign
 from pumit.export.volume_file import write_volume_file
 from pumit.volume import Volume
-from PUMITSlicerLib.mrml import readVolume
 from PUMITSlicerLib.terms import uniqueText
 
 from PUMITTrainLib.cases.scene_pairs import scenePairs
-from PUMITTrainLib.cases.scene_snapshot import SceneSnapshot, snapshot
+from PUMITTrainLib.cases.scene_snapshot import SceneSnapshot, hardenedVolume, snapshot
 
 _INSTANCES = "DICOM.instanceUIDs"
 _FOLDER = "scene"
@@ -30,12 +29,14 @@ class SceneScan:
     Attributes:
         name: Name, unlike that of the others, as a file can have it.
         file: File or DICOM folder that it was read from, unchanged since; None for none.
-        volume: Its voxels, where there is no file.
+        series: SeriesInstanceUID, where a folder may hold several.
+        volume: Its voxels as they lie in the world, where there is no file.
         drawn: The scan with its segmentation; None without one.
     """
 
     name: str
     file: Path | None
+    series: str
     volume: Volume | None
     drawn: SceneSnapshot | None
 
@@ -66,7 +67,7 @@ class SceneScans:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder / _FOLDER
-        self._paths: dict[Path, SceneScan] = {}
+        self._written: dict[tuple[Path, str], SceneScan] = {}
         labels = {pair.volumes[0].GetID(): pair for pair in scenePairs()}
         self.scans: list[SceneScan] = []
         for node in slicer.util.getNodesByClass("vtkMRMLScalarVolumeNode"):
@@ -75,23 +76,21 @@ class SceneScans:
                 continue
             bare = "".join(c if c.isalnum() or c in "-_ " else "_" for c in node.GetName())
             name = uniqueText(bare.strip() or "scan", {scan.name for scan in self.scans})
-            file, pair = _fileOf(node), labels.get(node.GetID())
+            (file, series), pair = _fileOf(node), labels.get(node.GetID())
             drawn = snapshot(name, (node,), pair.label) if pair is not None else None
-            volume = None
-            if file is None:
-                seen = readVolume(node)
-                volume = replace(seen, array=seen.array.copy())
-            self.scans.append(SceneScan(name, file, volume, drawn))
+            volume = hardenedVolume(node) if file is None else None
+            self.scans.append(SceneScan(name, file, series, volume, drawn))
 
     def paths(self) -> Sequence[Path]:
         """Their files; on a thread."""
-        self._paths = {scan.write(self._folder): scan for scan in self.scans}
-        return list(self._paths)
+        self._written = {(scan.write(self._folder), scan.series): scan for scan in self.scans}
+        return list(dict.fromkeys(path for path, _series in self._written))
 
     def keepDrawn(self, campaign: Campaign) -> None:
         """Keep what is drawn in the scene as drafts, which are reviewed as any other."""
         for entry in campaign.scans():
-            scan = self._paths.get(entry.path)
+            keys = ((entry.path, entry.series.partition("#")[0]), (entry.path, ""))
+            scan = next((self._written[key] for key in keys if key in self._written), None)
             if scan is None or scan.drawn is None:
                 continue
             folder = Path(tempfile.mkdtemp(prefix="pumit-"))
@@ -131,15 +130,15 @@ def _described(database: Any, series: str, file: str) -> str:
     return f"{database.descriptionForSeries(series)} {modality}"
 
 
-def _fileOf(node: Any) -> Path | None:
-    """File or DICOM folder of a volume that was not changed since it was read."""
+def _fileOf(node: Any) -> tuple[Path | None, str]:
+    """File or DICOM folder of a volume that was not changed since it was read, and its series."""
     storage = node.GetStorageNode()
     if node.GetModifiedSinceRead() or node.GetParentTransformNode() is not None:
-        return None
+        return None, ""
     uids = (node.GetAttribute(_INSTANCES) or "").split()
     database = getattr(slicer, "dicomDatabase", None)
     if uids and database is not None and database.isOpen:
         file = database.fileForInstance(uids[0])
-        return Path(file).parent if file else None
+        return (Path(file).parent, database.seriesForFile(file)) if file else (None, "")
     name = storage.GetFileName() if storage is not None else ""
-    return Path(name) if name and Path(name).is_file() else None
+    return (Path(name) if name and Path(name).is_file() else None), ""

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 import slicer
 import vtk
-from slicer.util import VTKObservationMixin
+from PUMITSlicerLib.scene_observer import SceneObserver
 
 
 class CaseSceneListener(Protocol):
@@ -25,7 +25,7 @@ class CaseSceneListener(Protocol):
         """A parameter may have changed."""
 
 
-class SceneFollower(VTKObservationMixin):
+class SceneFollower(SceneObserver):
     """Observer of the scene and the parameter node.
 
     Args:
@@ -33,39 +33,14 @@ class SceneFollower(VTKObservationMixin):
     """
 
     def __init__(self, listener: CaseSceneListener) -> None:
-        super().__init__()
-        self._listener = listener
-        self._parameterNode: Any = None
+        super().__init__(listener)
 
     def open(self) -> None:
         """Start to observe the scene."""
+        self.watchScene()
         scene = slicer.mrmlScene
-        for event in (scene.StartCloseEvent, scene.StartImportEvent):
-            self.addObserver(scene, event, self._onSceneAboutToChange)
-        for event in (scene.EndCloseEvent, scene.EndImportEvent):
-            self.addObserver(scene, event, self._onSceneChanged)
         self.addObserver(scene, scene.NodeRemovedEvent, self._onNodeRemoved)
         self.addObserver(scene, scene.NodeAddedEvent, self._onNodeAdded)
-
-    def watchParameterNode(self, node: Any) -> None:
-        """Observe this parameter node instead of the one before; None for none."""
-        modified = vtk.vtkCommand.ModifiedEvent
-        if self._parameterNode is not None:
-            self.removeObserver(self._parameterNode, modified, self._onParametersModified)
-        self._parameterNode = node
-        if node is not None:
-            self.addObserver(node, modified, self._onParametersModified)
-
-    def close(self) -> None:
-        """Remove every observer."""
-        self.removeObservers()
-        self._parameterNode = None
-
-    def _onSceneAboutToChange(self, caller: object, event: str) -> None:
-        self._listener.onSceneAboutToChange()
-
-    def _onSceneChanged(self, caller: object, event: str) -> None:
-        self._listener.onSceneChanged()
 
     @vtk.calldata_type(vtk.VTK_OBJECT)
     def _onNodeRemoved(self, caller: object, event: str, node: Any) -> None:
@@ -79,9 +54,6 @@ class SceneFollower(VTKObservationMixin):
     def _onNodeAdded(self, caller: object, event: str, node: Any) -> None:
         if _isOfCase(node):
             self._listener.onNodesChanged()
-
-    def _onParametersModified(self, caller: object, event: str) -> None:
-        self._listener.onParametersModified()
 
 
 def _isOfCase(node: Any) -> bool:

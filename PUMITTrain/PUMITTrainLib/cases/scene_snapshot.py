@@ -118,10 +118,10 @@ def snapshot(name: str, volumeNodes: Sequence[Any], labelNode: Any) -> SceneSnap
         )
     volumes: list[Volume] = []
     for node in volumeNodes:
-        volumes += _channels(_hardened(node))
+        volumes += _channels(hardenedVolume(node))
     matrix = _worldMatrix(volumeNodes[0])
     if labelNode.IsA("vtkMRMLLabelMapVolumeNode"):
-        return SceneSnapshot(name, tuple(volumes), (), matrix, _hardened(labelNode))
+        return SceneSnapshot(name, tuple(volumes), (), matrix, hardenedVolume(labelNode))
     segments = _segments(labelNode, volumeNodes[0])
     if not segments:
         raise PumitError(
@@ -179,8 +179,12 @@ def _worldMatrix(node: Any) -> Floats:
     return np.asarray(slicer.util.arrayFromVTKMatrix(linear.GetMatrix()) @ matrix)
 
 
-def _hardened(node: Any) -> Volume:
-    """A copy of a volume, or label map, as it lies in the world."""
+def hardenedVolume(node: Any) -> Volume:
+    """A copy of a volume, or label map, as it lies in the world.
+
+    Raises:
+        VolumeError: If it has no voxels, or lies under a transform that bends or shears it.
+    """
     if node.GetImageData() is None:
         raise VolumeError(
             _("{name} has no voxels; load it again or remove it.").format(name=node.GetName())

@@ -155,11 +155,15 @@ class CampaignSection:
             ui.campaignFrame.width - _MARGINS,
         )
         names = [one.name for one in work.view.classes]
+        isNew = not any(scan.is_truth for scan in work.view.scans)
+        made = [question.name] if isNew else []
         selector = ui.campaignAnswerSelector
-        if [selector.itemData(i) for i in range(selector.count)] != [*names, ""]:
+        if [selector.itemData(i) for i in range(selector.count)] != [*names, *made, ""]:
             selector.clear()
             for name in names:
                 selector.addItem(name, name)
+            for name in made:
+                selector.addItem(_("A new class"), name)
             selector.addItem(_("None of the classes"), "")
 
     def _showTraining(self) -> None:

@@ -337,6 +337,25 @@ def test_a_segment_of_no_class_is_asked_about_when_it_is_accepted(opened: Campai
     assert opened.checked.given.name == "scan01"
 
 
+def test_a_campaign_without_classes_takes_what_is_drawn_as_one(
+    modules: CampaignModules, tmp_path: Path
+) -> None:
+    modules.create(makeLab(tmp_path / "lab", 2), classes="")
+    modules.pressAction()
+    logic = modules.segment.logic
+    logic.newSegment("liver")
+    modules.segment.click(modules._ras(10, 12, 14))
+    modules.segment.answer(makeScan(0)[1] == 1)
+    logic.stopPlacing()
+    modules.process()
+    modules.key("A")
+    modules.choose(modules.ui.campaignAnswerSelector, "liver")
+    modules.press(modules.ui.campaignAnswerButton)
+    modules.look()
+    assert [c.name for c in modules.campaign.classes] == ["liver"]
+    assert sum(s.state == "accepted" for s in modules.campaign.scans()) == 1
+
+
 def test_a_scan_that_is_gone_is_one_line_and_the_next_one_comes(
     opened: CampaignModules, tmp_path: Path
 ) -> None:
@@ -491,12 +510,7 @@ def test_a_round_is_compared_in_the_chart(modules: CampaignModules, tmp_path: Pa
 # --- where scans come from ------------------------------------------------------------------------
 
 
-def test_a_campaign_of_the_scene_keeps_what_is_drawn_as_drafts(modules: CampaignModules) -> None:
-    names = ("first", "second")
-    for number, name in enumerate(names):
-        node = modules.addVolume(name, seed=number)
-        if number == 0:
-            modules.addSegmentation(node, "drawn")
+def createOfScene(modules: CampaignModules) -> Campaign:
     ui = modules.ui
     modules.press(ui.campaignNewButton)
     modules.choose(ui.campaignSourceSelector, "scene")
@@ -504,7 +518,16 @@ def test_a_campaign_of_the_scene_keeps_what_is_drawn_as_drafts(modules: Campaign
     ui.campaignClassesEdit.text = "liver"
     modules.press(ui.campaignCreateButton)
     modules.look()
-    campaign = modules.campaign
+    return modules.campaign
+
+
+def test_a_campaign_of_the_scene_keeps_what_is_drawn_as_drafts(modules: CampaignModules) -> None:
+    names = ("first", "second")
+    for number, name in enumerate(names):
+        node = modules.addVolume(name, seed=number)
+        if number == 0:
+            modules.addSegmentation(node, "drawn")
+    campaign = createOfScene(modules)
     assert [s.name for s in campaign.scans()] == list(names)
     first, second = campaign.scans()
     assert campaign.files(first).shown is not None
@@ -513,6 +536,56 @@ def test_a_campaign_of_the_scene_keeps_what_is_drawn_as_drafts(modules: Campaign
     modules.look()
     (found,) = modules.segment.logic.reviewing.masks()
     assert (found[0], int(found[1].voxels.sum())) == ("liver", 48)
+
+
+def test_a_scan_under_a_transform_is_taken_where_its_segments_are(
+    modules: CampaignModules,
+) -> None:
+    import slicer
+    from pumit.io.labels.label_source import read_labels
+
+    node = modules.addVolume("moved")
+    transform = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLLinearTransformNode", "Moved")
+    matrix = np.eye(4)
+    matrix[:3, 3] = (20, -30, 40)
+    transform.SetMatrixTransformToParent(slicer.util.vtkMatrixFromArray(matrix))
+    node.SetAndObserveTransformNodeID(transform.GetID())
+    modules.addSegmentation(node, "drawn")
+    campaign = createOfScene(modules)
+    (scan,) = campaign.scans()
+    shown = campaign.files(scan).shown
+    assert shown is not None
+    labels = read_labels(shown, campaign.volume(scan))
+    assert (labels.doubts, int((labels.volume.array > 0).sum())) == ((), 48)
+
+
+def test_series_of_one_folder_keep_their_own_segments(
+    modules: CampaignModules, dicomDatabase: Any, tmp_path: Path
+) -> None:
+    from export_scene import loadSeries
+    from harness.storage.ctk_dicom_database import indexFolder
+    from pumit.export.dicom_series import write_dicom_series
+    from pumit.io.labels.label_file import read_label_file
+    from pydicom import dcmread
+
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    for number in range(2):
+        volume, _labels = makeScan(number)
+        folder = tmp_path / f"series{number}"
+        files = write_dicom_series(volume, folder).source.files
+        node = loadSeries(folder, None)
+        node.SetAttribute("DICOM.instanceUIDs", str(dcmread(files[0]).SOPInstanceUID))
+        if not number:
+            modules.addSegmentation(node, "drawn")
+        for file in folder.glob("*.dcm"):
+            file.rename(shared / f"{number}-{file.name}")
+    indexFolder(dicomDatabase, shared)
+    campaign = createOfScene(modules)
+    assert all(s.series for s in campaign.scans())
+    drawn = [s for s in campaign.scans() if campaign.files(s).shown is not None]
+    assert [len(campaign.scans()), len(drawn)] == [2, 1]
+    assert read_label_file(campaign.files(drawn[0]).shown).volume.array.any()
 
 
 def test_what_is_missing_for_a_campaign_is_said(modules: CampaignModules, tmp_path: Any) -> None:

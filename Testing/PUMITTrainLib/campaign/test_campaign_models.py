@@ -98,7 +98,7 @@ def test_classes_of_one_colour_are_told_apart_in_the_views(
     color = [128 / 255, 174 / 255, 128 / 255]
     modules.create(makeLab(tmp_path / "lab", 2))
     rows = [{"name": n, "value": v, "color_rgb": color} for v, n in enumerate(CLASSES, 1)]
-    modules.campaign.change_classes(rows)
+    modules.campaign._change(lambda content: {**content, "classes": rows})
     modules.look()
     modules.pressAction()
     segmentation = modules.checked.segmentationNode.GetSegmentation()

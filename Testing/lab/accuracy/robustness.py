@@ -2,7 +2,7 @@
 
 Run by hand: `python Testing/lab/accuracy/robustness.py CASES [--preset quick] [-o
 rows.json]`. The simulated user of `pumit evaluate` works on labelled cases as they are and under
-each of the disturbances of `pumit.evaluation.disturbance`. Prints a table: Dice from a box and
+each of the disturbances of `disturbance.py`. Prints a table: Dice from a box and
 after 1, 3 and 5 clicks, and what is lost against the same targets as they are, with 95 % bootstrap
 intervals over targets; losses above 0.05 are marked. With `-o`, what is measured already is not
 measured again, so a run may be stopped and continued.
@@ -21,12 +21,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from disturbance import AS_IT_IS, DISTURBANCES, Disturbance, DisturbedSession
 from pumit.evaluation.click_scores import group_of
-from pumit.evaluation.disturbance import AS_IT_IS, DISTURBANCES, Disturbance, DisturbedSession
+from pumit.evaluation.metrics import dice
 from pumit.evaluation.simulated_user import (
-    box_score,
     dice_after_clicks,
     read_case,
+    simulate_gesture,
     targets_of,
 )
 from pumit.inference.interactive.segmenter import Segmenter, load_segmenter
@@ -66,7 +67,7 @@ def scores(
     if scene is None:
         return None
     session = DisturbedSession(segmenter, scene, disturbance.jitter_mm, rng)
-    box = box_score(session, scene.target)
+    box = dice(simulate_gesture(session, scene.target, "box"), scene.target)
     session.reset()
     clicks, _ = dice_after_clicks(session, scene.target, CLICKS)
     return [box, clicks[0], clicks[2], clicks[4]]

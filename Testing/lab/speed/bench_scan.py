@@ -28,9 +28,12 @@ import torch
 from interleaved import SHORTEST_SAMPLE_S, ratio, turns
 from monai.networks.blocks import SABlock
 from pumit.networks.mamba_mim.mamba_block import MambaBlock
-from pumit.networks.mamba_mim.selective_scan import selective_scan, selective_scan_reference
+from pumit.networks.mamba_mim.selective_scan import selective_scan
 from pumit.report.line_chart import Line, LineChart, write_line_charts
 from torch import Tensor, nn
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "pumit" / "networks" / "mamba_mim"))
+from scan_reference import selective_scan_reference
 
 LENGTHS = (512, 4096, 24**3)
 WIDTH, HEADS = 384, 6

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,6 +15,9 @@ import pytest
 from pumit.campaign import Campaign, CampaignConflict
 from pumit.errors import DiskFullError, PumitError, VolumeError
 from pumit.export.labelmap import write_labels
+from pumit.export.seg_nrrd import write_seg_nrrd
+from pumit.export.volume_file import write_volume_file
+from pumit.io.labels.label_file import read_label_file
 from pumit.volume import Volume
 
 Make = Callable[..., Campaign]
@@ -43,8 +47,62 @@ def test_segments_off_the_grid_are_refused(make_campaign: Make, truth_of: Callab
     right = truth_of(scan)
     smaller = replace(right.volume, array=right.volume.array[1:])
     parts = tuple(replace(s, mask=s.mask[1:]) for s in right.segments)
-    with pytest.raises(VolumeError, match="off the grid of scan00"):
-        campaign.accept(scan, replace(right, volume=smaller, segments=parts))
+    turned = right.volume.direction @ np.diag([-1.0, 1.0, 1.0])
+    moved = replace(right, volume=replace(right.volume, origin_lps=(3, 0, 0)))
+    for wrong in (
+        replace(right, volume=smaller, segments=parts),
+        replace(right, volume=replace(right.volume, direction=turned)),
+        moved,
+    ):
+        with pytest.raises(VolumeError, match="cannot be accepted: it lies off the image's grid"):
+            campaign.accept(scan, wrong)
+    assert campaign.scan(scan).state == "open"
+
+
+def test_label_that_reaches_beyond_its_scan_is_refused(
+    make_campaign: Make, truth_of: Callable, tmp_path: Path
+) -> None:
+    campaign = make_campaign(2)
+    scan = campaign.scans()[0]
+    right = truth_of(scan)
+    beyond = replace(right.volume, origin_lps=(8, 0, 0))
+    write_seg_nrrd(replace(right, volume=beyond), tmp_path / "cut.seg.nrrd")
+    with pytest.raises(VolumeError, match="labelled voxels lie outside of the image"):
+        campaign.accept(scan, tmp_path / "cut.seg.nrrd")
+    nearly = replace(right.volume, origin_lps=(0.2, 0, 0))
+    write_seg_nrrd(replace(right, volume=nearly), tmp_path / "off.seg.nrrd")
+    assert campaign.accept(scan, tmp_path / "off.seg.nrrd").state == "accepted"
+    (problem,) = campaign.problems
+    assert "scan00: the grid of the segmentation lies 0.20 voxels off" in problem
+
+
+def test_two_segments_of_one_class_are_one_label(make_campaign: Make, truth_of: Callable) -> None:
+    campaign = make_campaign(2)
+    campaign.remember_name("rest", "outer")
+    scan = campaign.scans()[0]
+    truth = truth_of(scan, ("outer", "rest"))
+    campaign.accept(scan, truth)
+    file = read_label_file(campaign.home(scan) / "label.seg.nrrd")
+    (kept,) = (file.mask(s) for s in file.segments)
+    assert np.array_equal(kept, truth.segments[0].mask | truth.segments[1].mask)
+
+
+def test_scans_that_differ_only_in_the_middle_are_three_and_copies_are_told(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "lab"
+    folder.mkdir()
+    for number in range(3):
+        array = np.zeros((60, 64, 64), np.int16)
+        array[30, 30:34, 30:34] = 100 + number
+        write_volume_file(array, Volume(array, (1.0, 1.0, 1.0)), folder / f"p{number}.nii")
+    shutil.copyfile(folder / "p1.nii", folder / "again.nii")
+    campaign = Campaign.create(tmp_path / "c", [folder], ["outer"])
+    assert len(campaign.scans()) == 3
+    assert campaign.problems == ["p1 is a copy of again and counts once."]
+    shutil.copyfile(folder / "p0.nii", folder / "p2.nii")
+    with pytest.raises(PumitError, match="p2 is not the scan that it was"):
+        campaign.locate("p2")
 
 
 def test_scan_that_cannot_be_read_is_one_line(make_campaign: Make, make_folder: Callable) -> None:
@@ -106,6 +164,33 @@ def test_disk_that_fills_up_after_the_label_takes_it_back(
             campaign.accept(scan, None)
     assert (campaign.home(first) / "label.seg.nrrd").read_bytes() == before
     assert not (campaign.home(second) / "label.seg.nrrd").exists()
+
+
+@pytest.mark.parametrize("is_written", [False, True])
+def test_label_and_state_stay_together_when_either_fails(
+    make_campaign: Make, truth_of: Callable, monkeypatch: pytest.MonkeyPatch, is_written: bool
+) -> None:
+    from pumit.campaign.shared_file import write_shared
+
+    campaign = make_campaign(2)
+    scan = campaign.accept(campaign.scans()[0], truth_of(campaign.scans()[0]), "Ada")
+    label = campaign.home(scan) / "label.seg.nrrd"
+    before = label.read_bytes()
+
+    def fail(path: Path, content: dict) -> None:
+        if is_written:
+            write_shared(path, content)
+        raise OSError(errno.EIO, "The share went away")
+
+    monkeypatch.setattr("pumit.campaign.campaign.write_shared", fail)
+    with pytest.raises(OSError, match="went away"):
+        campaign.accept(scan, None, "Bob")
+    now = campaign.scan(scan.id)
+    assert now.reviewer == ("Bob" if is_written else "Ada")
+    assert (label.read_bytes() == before) != is_written
+    with pytest.raises(OSError, match="went away"):
+        campaign.undo_accept(now.id)
+    assert (campaign.scan(scan.id).state == "accepted") == label.is_file() == (not is_written)
 
 
 def test_of_many_acceptances_at_once_one_counts(make_campaign: Make, truth_of: Callable) -> None:

@@ -15,9 +15,12 @@ import pytest
 from pumit.campaign import Campaign, CampaignConflict, CampaignSettings, LockTaken
 from pumit.campaign.progress import TrainingRound
 from pumit.errors import PumitError
+from pumit.export.labelmap import write_labels
 from pumit.export.seg_nrrd import write_seg_nrrd
+from pumit.export.volume_file import write_volume_file
 from pumit.io.labels.label_file import named_segments, read_label_file
 from pumit.segmentation import Segment
+from two_balls import make_scan
 
 Make = Callable[..., Campaign]
 
@@ -151,6 +154,51 @@ def test_a_prediction_written_while_a_scan_is_checked_is_no_conflict(
     assert campaign.accept(scan, truth_of(scan)).state == "accepted"
 
 
+def test_a_prediction_is_not_written_under_a_persons_hands(
+    make_campaign: Make, truth_of: Callable
+) -> None:
+    campaign = make_campaign(2)
+    first, second = campaign.scans()
+    campaign.accept(second, truth_of(second))
+    written: list[str] = []
+    with campaign.lock(first, "Ada"):
+        for scan in (first, second):
+            with pytest.raises(CampaignConflict):
+                campaign.set_prediction(
+                    *(scan,), number=1, word="good", expected={"outer": 0.9},
+                    place=lambda: written.append("it"),
+                )  # fmt: skip
+    assert not written
+    assert {s.round for s in campaign.scans()} == {0}
+    campaign.set_prediction(first, number=1, word="", place=lambda: written.append("it"))
+    assert written == ["it"]
+
+
+def test_scan_with_labels_that_is_put_off_keeps_them(make_campaign: Make) -> None:
+    campaign = make_campaign(2, 1)
+    scan = campaign.later(campaign.scans()[0])
+    assert not scan.is_truth
+    shown = campaign.files(scan).shown
+    assert shown is not None
+    assert shown.parent.name == "labels"
+    campaign.leave_out(scan)
+    assert campaign.take_in(scan.id).state == "labelled"
+
+
+@pytest.mark.parametrize(
+    ("more", "agreement"), [({"drawn": ["outer"]}, 1.0), ({"known": "strokes"}, None)]
+)
+def test_agreement_is_of_what_was_drawn(
+    make_campaign: Make, truth_of: Callable, more: dict[str, Any], agreement: float | None
+) -> None:
+    campaign = make_campaign(2)
+    scan = campaign.scans()[0]
+    truth = truth_of(scan)
+    write_seg_nrrd(truth, campaign.home(scan) / "prediction.seg.nrrd")
+    drawn = replace(truth, segments=truth.segments[:1])
+    assert campaign.accept(scan, drawn, **more).agreement == agreement
+
+
 def test_locked_scan_is_shown_as_checked_and_not_given_out(make_campaign: Make) -> None:
     one = make_campaign(2)
     other = Campaign.open(one.folder)
@@ -210,6 +258,30 @@ def test_moved_scan_is_found_by_its_content(make_campaign: Make) -> None:
     assert campaign.scan(scan).path == moved
 
 
+def test_moved_scan_of_two_channels_is_found_with_its_labels(tmp_path: Path) -> None:
+    for folder, seed in (("images", 0), ("other", 3)):
+        (tmp_path / "lab" / folder).mkdir(parents=True)
+        for channel in range(2):
+            volume, labels = make_scan(seed + (channel if folder == "images" else 0))
+            name = f"scan00_{channel:04d}.nii.gz" if folder == "images" else f"{channel}.nii.gz"
+            write_volume_file(volume.array, volume, tmp_path / "lab" / folder / name)
+    (tmp_path / "lab" / "labels").mkdir()
+    write_labels(labels, volume, tmp_path / "lab" / "labels" / "scan00.nii.gz")
+    campaign = Campaign.create(tmp_path / "campaign", [tmp_path / "lab"], ["outer", "inner"])
+    scan = next(s for s in campaign.scans() if s.name == "scan00")
+    assert (len(scan.images), scan.state) == (2, "labelled")
+    (tmp_path / "lab" / "new").mkdir()
+    for name in ("images", "labels"):
+        shutil.move(tmp_path / "lab" / name, tmp_path / "lab" / "new" / name)
+    assert [path.parent.parent.name for path in campaign.locate(scan)] == ["new", "new"]
+    (label,) = campaign.label_paths(scan)
+    assert label.is_file()
+    second = campaign.locate(scan)[1]
+    shutil.copyfile(tmp_path / "lab" / "other" / "0.nii.gz", second)
+    with pytest.raises(PumitError, match="is not the scan that it was"):
+        campaign.locate(scan)
+
+
 def test_scan_that_is_gone_or_replaced_is_one_line(make_campaign: Make) -> None:
     campaign = make_campaign(3)
     first, second, third = campaign.scans()
@@ -237,6 +309,23 @@ def test_added_scans_are_known_by_their_content(
     campaign = make_campaign(2)
     campaign.add_scans([make_folder(3, name="more")])
     assert len(campaign.scans()) == 3
+
+
+def test_patients_are_guessed_from_paths_and_with_the_scans_that_are_there(tmp_path: Path) -> None:
+    def write(name: str, seed: int) -> Path:
+        volume, _ = make_scan(seed)
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        write_volume_file(volume.array, volume, tmp_path / name)
+        return tmp_path / name
+
+    for seed, name in enumerate(("case0/t1", "case0/t2", "case1/t1")):
+        write(f"lab/{name}.nii.gz", seed)
+    campaign = Campaign.create(tmp_path / "campaign", [tmp_path / "lab"], ["outer"])
+    campaign.add_scans([write("lab/case1/t2.nii.gz", 3), write("lab/case2/t1.nii.gz", 4)])
+    marks = {s.images[0].removeprefix("../lab/"): s.patient for s in campaign.scans()}
+    assert marks["case0/t1.nii.gz"] == marks["case0/t2.nii.gz"]
+    assert marks["case1/t1.nii.gz"] == marks["case1/t2.nii.gz"]
+    assert len(set(marks.values())) == 3
 
 
 def test_newer_campaign_is_refused_and_stays_as_it_is(make_campaign: Make) -> None:
@@ -389,12 +478,25 @@ def test_scans_of_a_data_set_without_labels_are_open(make_campaign: Make, tmp_pa
     }
 
 
-def test_renamed_class_keeps_its_labels(make_campaign: Make) -> None:
-    campaign = make_campaign(1)
-    campaign.change_classes([{"name": "anterior", "value": 1}, {"name": "inner", "value": 2}])
-    assert campaign.classes[0].other_names == ("outer",)
-    with pytest.raises(PumitError, match="labels perhaps"):
-        campaign.change_classes(["anterior"])
+def test_campaign_without_classes_gets_them_from_what_is_drawn(
+    make_campaign: Make, truth_of: Callable, tmp_path: Path
+) -> None:
+    from pumit.campaign.exporting import export
+
+    campaign = make_campaign(3, classes=[])
+    first, _second, third = campaign.scans()
+    campaign.accept(third, None)
+    with pytest.raises(PumitError, match="has no classes"):
+        export(campaign, "nnunet", tmp_path / "set")
+    campaign.undo_accept(third.id)
+    for name in ("outer", "inner"):
+        with pytest.raises(PumitError, match=f"{name!r} is no class"):
+            campaign.accept(first, truth_of(first))
+        campaign.remember_name(name, name)
+    campaign.accept(first, truth_of(first))
+    assert [(c.name, c.value) for c in campaign.classes] == [("outer", 1), ("inner", 2)]
+    with pytest.raises(PumitError, match="no class 'more'"):
+        campaign.remember_name("more", "more")
 
 
 @pytest.mark.parametrize("kind", ["file", "segments"])

@@ -8,6 +8,7 @@ from pathlib import Path
 import pydicom
 import pytest
 from pumit.campaign import Campaign, ScanEntry
+from pumit.errors import VolumeError
 from pumit.export.dicom_series import write_dicom_series
 from pumit.segmentation import Algorithm, Segment, Segmentation
 from two_balls import make_scan
@@ -36,6 +37,16 @@ def test_series_of_a_tree_are_scans_and_know_their_patients(dicom_campaign: Camp
     assert [s.name for s in scans] == ["case0/ct", "case1/ct", "case2/ct"]
     assert all(s.series for s in scans)
     assert scans[0].patient == scans[1].patient != scans[2].patient
+
+
+def test_placeholders_are_no_patient(tmp_path: Path) -> None:
+    for number in range(3):
+        volume, _ = make_scan(number)
+        folder = tmp_path / "pacs" / f"case{number}" / "ct"
+        folder.parent.mkdir(parents=True)
+        write_dicom_series(volume, folder, patient_id="ANON")
+    campaign = Campaign.create(tmp_path / "campaign", [tmp_path / "pacs"], ["outer"])
+    assert len({s.patient for s in campaign.scans()}) == 3
 
 
 def test_no_patient_is_written(dicom_campaign: Campaign) -> None:
@@ -68,6 +79,20 @@ def test_undone_and_empty_acceptances_leave_no_dicom_seg(dicom_campaign: Campaig
     dicom_campaign.accept(made, None)
     assert not seg.exists()
     assert len(list((dicom_campaign.home(scan) / "previous").glob("*.dcm"))) == 2
+
+
+def test_second_acceptance_leaves_no_dicom_seg_of_the_first(dicom_campaign: Campaign) -> None:
+    scan = dicom_campaign.scans()[0]
+    made = dicom_campaign.accept(scan, truth(dicom_campaign, scan))
+    dicom_campaign.accept(made, None, completes=False)
+    assert not (dicom_campaign.home(scan) / "label.dcm").exists()
+
+
+def test_segmentation_of_another_series_is_not_accepted(dicom_campaign: Campaign) -> None:
+    first, second = dicom_campaign.scans()[:2]
+    dicom_campaign.accept(first, truth(dicom_campaign, first))
+    with pytest.raises(VolumeError, match="refers to another series"):
+        dicom_campaign.accept(second, dicom_campaign.home(first) / "label.dcm")
 
 
 def test_moved_series_is_found_by_its_identifier(dicom_campaign: Campaign) -> None:

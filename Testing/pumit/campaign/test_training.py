@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import yaml
 from pumit.campaign import Campaign, CampaignSettings, LockTaken, ShareLock, TrainingRound
-from pumit.campaign.predicting import CampaignModel, look_at_scans, predict_open
+from pumit.campaign.predicting import CampaignModel, judge, look_at_scans, predict_open
 from pumit.campaign.thumbnail import thumbnail_due
 from pumit.campaign.training import train_round
-from pumit.errors import TrainingError, VolumeError
+from pumit.errors import PumitError, TrainingError, VolumeError
 from pumit.io.labels.label_file import named_segments
 from pumit.runs import read_log, read_status
 from pumit.training.recipes.reader import read_yaml
@@ -145,6 +145,33 @@ def test_training_that_fails_says_which_scan_and_is_not_begun_again_by_itself(
     assert train_round(campaign).number == 2
 
 
+def test_acceptance_that_is_undone_during_the_training_does_not_end_it(
+    make_campaign: Callable, truth_of: Callable, fake_run: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    campaign = make_campaign(6, 4, settings=SETTINGS)
+    first, second = campaign.scans()[4:]
+    campaign.accept(first, truth_of(first))
+    campaign.undo_accept(first.id)
+    empty = SimpleNamespace(classes=(), doubt=None)
+    monkeypatch.setattr(CampaignModel, "answerer", lambda *_: lambda *_: (empty, None))
+    model = CampaignModel("known", 0, {})
+    assert judge(campaign, model, [campaign.scan(first), campaign.scans()[0]])[0] == 0.0
+    with pytest.raises(PumitError, match="No validation scan is accepted any more"):
+        judge(campaign, model, [campaign.scan(first), second])
+
+
+def test_round_that_ends_by_an_error_of_a_library_has_failed(
+    make_campaign: Callable, fake_run: dict[str, Any]
+) -> None:
+    campaign = make_campaign(6, 4, settings=SETTINGS)
+    fake_run["error"] = RuntimeError("need at least one array to concatenate")
+    with pytest.raises(RuntimeError):
+        train_round(campaign)
+    assert campaign.rounds[-1].state == "failed"
+    assert not campaign.is_training_due
+
+
 def test_second_computer_does_not_train_at_once(
     make_campaign: Callable, fake_run: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -223,6 +250,38 @@ def test_rough_figures_turn_down_only_what_is_clearly_worse(
     assert train_round(campaign).is_used
     campaign.save_round(replace(campaign.rounds[1], trained=tuple(s.id for s in campaign.scans())))
     assert not train_round(campaign).is_used
+
+
+def test_rough_figures_are_of_a_patient_that_no_model_has_seen(
+    make_campaign: Callable, truth_of: Callable, fake_run: dict[str, Any]
+) -> None:
+    campaign = make_campaign(7, 3, settings=SETTINGS)
+    fake_run["dice"] = {1: 0.8, 2: 0.9, 3: 0.9, 4: 0.9}
+    rounds = [train_round(campaign)]
+    for _ in range(2):
+        accept_next(campaign, truth_of, 1)
+        rounds.append(train_round(campaign))
+    for number, one in enumerate(rounds):
+        seen = {key for before in rounds[:number] for key in before.trained}
+        assert seen.isdisjoint(one.validated)
+        assert ("initial" in fake_run["trained"][number]) == bool(number)
+    # Where all is seen, it begins as the first one did.
+    campaign.save_round(replace(rounds[0], trained=tuple(s.id for s in campaign.scans())))
+    assert train_round(campaign).dice_before is None
+    assert "initial" not in fake_run["trained"][-1]
+
+
+def test_patients_that_a_model_has_seen_are_not_kept_for_validation(
+    make_campaign: Callable, make_folder: Callable, truth_of: Callable, fake_run: dict[str, Any]
+) -> None:
+    campaign = make_campaign(6, 6, settings=SETTINGS)
+    fake_run["dice"] = {1: 0.8}
+    first = train_round(campaign)
+    assert not campaign.validation.patients
+    campaign.add_scans([make_folder(9, 9, name="more")])
+    campaign.draw_validation()
+    assert len(campaign.validation.patients) == 2
+    assert set(first.trained).isdisjoint(campaign.validation.scans)
 
 
 @pytest.mark.slow

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
-from pumit.evaluation.disturbance import (
+from pumit.evaluation.metrics import dice
+from pumit.evaluation.simulated_user import dice_after_clicks, simulate_gesture
+from pumit.inference.interactive.segmenter import Segmenter
+from pumit.volume import Volume
+from tilted_ball import ball_scan
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "lab" / "accuracy"))
+from disturbance import (
     AS_IT_IS,
     DISTURBANCES,
     Disturbance,
@@ -16,10 +26,6 @@ from pumit.evaluation.disturbance import (
     with_gamma,
     with_slices,
 )
-from pumit.evaluation.simulated_user import box_score, dice_after_clicks
-from pumit.inference.interactive.segmenter import Segmenter
-from pumit.volume import Volume
-from tilted_ball import ball_scan
 
 GRIDS = [d for d in DISTURBANCES if d.name.startswith(("flipped", "axes", "cropped"))]
 
@@ -134,7 +140,7 @@ def test_faces_of_a_box_move_by_at_most_the_jitter(bright_segmenter: Segmenter) 
     moved = DisturbedSession(bright_segmenter, scene, 3.0, random)
     ends = []
     for session in (still, moved):
-        box_score(session, mask)
+        simulate_gesture(session, mask, "box")
         (prompt,) = session._session.prompts()
         index = volume.world_to_index(prompt.corners_lps)  # type: ignore[union-attr]
         ends.append(np.concatenate((index.min(0), index.max(0))) * np.tile(volume.spacing_mm, 2))
@@ -152,7 +158,7 @@ def test_a_model_that_takes_what_is_bright_loses_nothing(
     scene = disturbance.scene_of(volume, mask, random)
     assert scene is not None
     session = DisturbedSession(bright_segmenter, scene, disturbance.jitter_mm, random)
-    assert box_score(session, scene.target) > 0.9
+    assert dice(simulate_gesture(session, scene.target, "box"), scene.target) > 0.9
     session.reset()
     scores, _ = dice_after_clicks(session, scene.target, 2)
     assert min(scores) > 0.9

@@ -22,11 +22,9 @@ from pumit.evaluation.segmentation_metrics import (
     MetricRow,
     mask_metrics,
     mean_of,
-    segmentation_metrics,
     summarize,
     surface_dice,
 )
-from pumit.segmentation import ClassLabel
 
 SPACINGS = [(1.0, 1.0, 1.0), (5.0, 0.7, 1.3), (0.4, 2.0, 0.9)]
 
@@ -106,9 +104,10 @@ def test_a_mask_is_at_no_distance_from_itself() -> None:
 def test_what_is_empty_has_no_distance_and_stays_json() -> None:
     prediction, truth = np.zeros((2, 4, 5, 6), dtype=np.uint8)
     prediction[1, 1, 1], truth[2, 2, 2] = 1, 2
-    classes = [ClassLabel("liver"), "spleen", "tumour"]
-    rows = segmentation_metrics(prediction, truth, (1, 1, 1), classes, case="a")
-    assert [row.label for row in rows] == ["liver", "spleen", "tumour"]
+    rows = [
+        mask_metrics(prediction == value, truth == value, (1, 1, 1), case="a", label=label)
+        for value, label in enumerate(("liver", "spleen", "tumour"), start=1)
+    ]
     assert [row.dice for row in rows] == [0.0, 0.0, None]
     assert [(row.predicted_voxels, row.true_voxels) for row in rows] == [(1, 0), (0, 1), (0, 0)]
     assert all(row.assd_mm is row.hd_mm is row.hd95_mm is None for row in rows)
@@ -119,7 +118,7 @@ def test_what_is_empty_has_no_distance_and_stays_json() -> None:
 def test_other_grids_and_spacings_are_refused() -> None:
     mask = np.ones((2, 3, 4), dtype=bool)
     with pytest.raises(VolumeError, match="one grid"):
-        segmentation_metrics(mask, mask[:1], (1, 1, 1), ["a"])
+        mask_metrics(mask, mask[:1], (1, 1, 1))
     for spacing in ((1, 0, 1), (1, 1), (1, 1, float("nan"))):
         with pytest.raises(VolumeError, match="positive"):
             mask_metrics(mask, mask, spacing)

@@ -11,13 +11,14 @@ import pytest
 import SimpleITK
 from pumit.errors import VolumeError
 from pumit.evaluation.click_scores import means, means_of_groups
+from pumit.evaluation.metrics import dice
 from pumit.evaluation.simulated_user import (
-    box_score,
     deepest,
     dice_after_clicks,
     evaluate_case,
     labels_on,
     simulate_clicks,
+    simulate_gesture,
     targets_of,
 )
 from pumit.inference.interactive.segmenter import Segmenter
@@ -150,7 +151,7 @@ def test_a_row_tells_human_like_prompts(tmp_path: Path, bright_segmenter: Segmen
 def test_the_box_is_tight_in_an_oblique_volume() -> None:
     volume, mask = ball_scan()
     session = ScriptedSession(volume, [mask])
-    assert box_score(session, mask) == 1.0
+    assert dice(simulate_gesture(session, mask, "box"), mask) == 1.0
     (prompt,) = session.prompts
     assert isinstance(prompt, BoxPrompt)
     corners = volume.world_to_index(prompt.corners_lps)
@@ -163,7 +164,7 @@ def test_the_box_stays_in_the_volume() -> None:
     volume = Volume(np.zeros((4, 20, 20), np.int16), (1, 1, 1))
     mask = np.ones(volume.shape, dtype=bool)
     session = ScriptedSession(volume, [mask])
-    box_score(session, mask)
+    simulate_gesture(session, mask, "box")
     (prompt,) = session.prompts
     assert isinstance(prompt, BoxPrompt)
     corners = volume.world_to_index(prompt.corners_lps)
@@ -175,7 +176,7 @@ def test_a_box_finds_what_is_bright(bright_segmenter: Segmenter) -> None:
     volume, mask = ball_scan()
     session = InteractiveSession(bright_segmenter)
     session.set_volume(volume)
-    assert box_score(session, mask) > 0.9
+    assert dice(simulate_gesture(session, mask, "box"), mask) > 0.9
 
 
 def test_a_case_is_evaluated_from_its_folder(tmp_path: Path, bright_segmenter: Segmenter) -> None:

@@ -117,7 +117,7 @@ def test_a_folder_that_cannot_be_written_is_one_line(
     (tmp_path / "file").touch()
     monkeypatch.setenv("PUMIT_MODELS", str(tmp_path / "file" / "models"))
     assert main(["models", "accept", "default"]) == 2
-    assert "folder of models cannot be made" in capsys.readouterr().err
+    assert "Cannot make the folder" in capsys.readouterr().err
 
 
 def test_an_unknown_model_cannot_be_accepted(capsys: pytest.CaptureFixture[str]) -> None:

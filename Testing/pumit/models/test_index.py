@@ -257,7 +257,7 @@ def test_fetch_into_a_folder_that_cannot_be_made(
     blocked.write_text("")
     serve(_Answer(CONTENT))
     target = ModelEntry(**{**vars(entry), "folder": blocked / "below"})
-    with pytest.raises(ExportError, match="folder for models"):
+    with pytest.raises(ExportError, match="Cannot make the folder"):
         fetch_model(target)
 
 

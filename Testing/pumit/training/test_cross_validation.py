@@ -14,9 +14,12 @@ from labelled_scans import TINY_SIZES, write_pairs
 from pumit.errors import PumitError
 from pumit.inference.automatic.segmentation import load_automatic
 from pumit.runs import read_log, read_status, send_command
-from pumit.training.cross_validation import RESULT, fold_splits, pooled, read_request
+from pumit.training.cross_validation import RESULT, fold_splits, pooled
+from pumit.training.data.split import Split
+from pumit.training.recipes.reader import RecipeFile
 from pumit.training.run.control import RunStopped
 from pumit.training.train import finetune
+from pumit.training.validate import read_segmentation
 
 RECIPE: dict[str, Any] = {
     "name": "made",
@@ -88,6 +91,11 @@ def test_what_is_requested_of_the_whole_reaches_the_part(tmp_path: Path) -> None
     assert "Fold 1 of 2 begins." in [r.get("sentence") for r in read_log(out)[0]]
 
 
+def splits_of(path: Path) -> list[Split]:
+    file = RecipeFile.read(path)
+    return fold_splits(read_segmentation(file.keys, file.source), file.path)
+
+
 def test_patients_stay_in_one_fold(tmp_path: Path) -> None:
     for i in range(6):
         for part in ("images", "labels"):
@@ -95,15 +103,12 @@ def test_patients_stay_in_one_fold(tmp_path: Path) -> None:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.touch()
     path = written(tmp_path, folds=3)
-    request = read_request(path, None, tmp_path / "out", None, None, 0.0)
-    assert request is not None
-    held = [split.validation for split in fold_splits(request)]
+    held = [split.validation for split in splits_of(path)]
     assert sorted(held) == [("p0_0", "p0_1"), ("p1_2", "p1_3"), ("p2_4", "p2_5")]
     # What a planned recipe does not name takes no part.
     named = {**RECIPE["data"], "training": ["p0_0", "p0_1"], "validation": ["p1_2"]}
-    request = read_request(written(tmp_path, data=named), None, tmp_path / "out", None, 2, 0.0)
-    assert request is not None
-    assert sorted(n for s in fold_splits(request) for n in s.validation) == ["p0_0", "p0_1", "p1_2"]
+    found = splits_of(written(tmp_path, data=named, folds=2))
+    assert sorted(n for s in found for n in s.validation) == ["p0_0", "p0_1", "p1_2"]
 
 
 def test_folds_of_different_cases_are_pooled_over_cases(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import pytest
 from pumit.errors import ExportError
 from pumit.runs import read_log, read_status
 from pumit.training.result import write_result
-from pumit.training.run.log_files import RunJournal
 from pumit.training.run.reporter import RunReporter
 
 
@@ -32,7 +31,7 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
 
 
 def test_the_model_is_entered_with_its_card(tmp_path: Path, called: list[tuple[Any, ...]]) -> None:
-    reporter, best = RunReporter(RunJournal(tmp_path)), tmp_path / "mine.safetensors"
+    reporter, best = RunReporter(tmp_path), tmp_path / "mine.safetensors"
     assert write_result(reporter, tmp_path, best, registers=True) == "mine-2"
     assert called == [("card", best.name), ("register", best.name, tmp_path / "card.md")]
     status = read_status(tmp_path)
@@ -42,7 +41,7 @@ def test_the_model_is_entered_with_its_card(tmp_path: Path, called: list[tuple[A
 
 
 def test_who_wants_no_entry_has_none(tmp_path: Path, called: list[tuple[Any, ...]]) -> None:
-    reporter = RunReporter(RunJournal(tmp_path))
+    reporter = RunReporter(tmp_path)
     assert write_result(reporter, tmp_path, tmp_path / "m.safetensors", registers=False) is None
     assert [call[0] for call in called] == ["card"]
 
@@ -59,7 +58,7 @@ def test_neither_is_worth_a_run(
 
     monkeypatch.setattr("pumit.training.model_card.write.write_card", fail)
     monkeypatch.setattr("pumit.models.user_index.register", fail)
-    reporter = RunReporter(RunJournal(tmp_path))
+    reporter = RunReporter(tmp_path)
     assert write_result(reporter, tmp_path, tmp_path / "m.safetensors", registers=True) is None
     sentences = [r["sentence"] for r in read_log(tmp_path)[0] if r.get("event") == "warning"]
     reason = "The folder is read-only." if isinstance(error, ExportError) else "KeyError"

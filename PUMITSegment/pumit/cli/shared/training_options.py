@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from pumit.errors import PumitError
 from pumit.runs import JSON_VARIABLE
@@ -16,11 +17,7 @@ from pumit.training.recipes.shipped import recipe_names, shipped_recipe
 def add_training_options(
     parser: argparse.ArgumentParser, output: str, *, needs_recipe: bool = True
 ) -> None:
-    """Declare the recipe, the output folder and what overrides the recipe.
-
-    Args:
-        needs_recipe: Whether the recipe has to be given.
-    """
+    """Declare the recipe, the output folder and what overrides the recipe."""
     parser.add_argument(
         "config",
         nargs=None if needs_recipe else "?",
@@ -55,11 +52,7 @@ def add_unreviewed_option(parser: argparse.ArgumentParser) -> None:
 
 
 def until_stopped(command: str, train: Callable[[], object]) -> int:
-    """Train; returns the exit status: 0, also of a run that was told to stop; 130 after Ctrl-C.
-
-    Args:
-        command: Name of the command, for the message.
-    """
+    """Train; returns the exit status: 0, also of a run that was told to stop; 130 after Ctrl-C."""
     from pumit.training.run.control import RunStopped
 
     try:
@@ -113,6 +106,9 @@ def find_recipe(config: str) -> tuple[Path, bool]:
     return path, is_shipped
 
 
-def overrides_of(args: argparse.Namespace) -> dict[str, float | int]:
-    """Values of the recipe's `schedule` that the command line replaces."""
-    return {k: getattr(args, k) for k in ("seconds", "steps") if getattr(args, k) is not None}
+def changes_of(args: argparse.Namespace) -> dict[str, Any]:
+    """Keys of the recipe that the options of `add_training_options` replace."""
+    given = {k: v for k, v in vars(args).items() if v is not None}
+    changes: dict[str, Any] = {k: given[k] for k in ("device", "workers") if k in given}
+    changes["schedule"] = {k: given[k] for k in ("seconds", "steps") if k in given}
+    return changes

@@ -57,7 +57,6 @@ def class_probabilities(
         network: Maps images (B, channels, d, h, w) to logits (B, classes).
         images: Images as `form` prepares them, (B, C, d, h, w).
         form: Holds the factor and the number of channels that the network takes.
-        is_multi_label: Whether each class is judged by itself.
 
     Returns:
         (B, classes), 0 to 1.

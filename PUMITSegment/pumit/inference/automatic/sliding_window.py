@@ -101,7 +101,6 @@ def class_scores(
     Args:
         network: Maps (1, C, *patch) to (1, classes, *patch).
         image: Image as the network was trained on it, (C, d, h, w), on the CPU.
-        window: Windows that cover it.
         device: Device of the network; the scores are put together on the CPU.
         cast: Precision of the arithmetic.
         step: Callback for the finished share before each window; may raise to stop.

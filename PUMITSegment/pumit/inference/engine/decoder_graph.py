@@ -29,9 +29,6 @@ NAME = "mask_decoder"
 def decoder_graph(layers: GraphLayers, sizes: NetworkSizes, shape: Shape) -> openvino.Model:
     """Graph from the encoder's features and prompts to masks.
 
-    Args:
-        shape: The field's grid (D, H, W).
-
     Returns:
         From the four features of `encoder_graph`, `maps` (1, C, d, h, w), `prior` (1, 1, D, H, W)
         from -1 to 1, `prompts` (1, T, dim) and `places` (1, N, dim), position codes of the

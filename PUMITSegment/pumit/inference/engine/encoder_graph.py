@@ -61,9 +61,6 @@ def encoder_graph(layers: GraphLayers, sizes: NetworkSizes, shape: Shape) -> ope
     What a decoder's convolutions over joined channels make of the image alone is computed here,
     once per field and not once per click.
 
-    Args:
-        shape: The field's grid (D, H, W).
-
     Returns:
         From `image` (1, 3, D, H, W) and `distance` (1, 1, N, N) between tokens to features at
         full resolution, the image's part of those at 1/2 and 1/4, tokens (1, dim, d, h, w), and,

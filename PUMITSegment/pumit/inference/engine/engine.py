@@ -99,7 +99,6 @@ class Engine(Protocol):
 
         Args:
             work: May be called in several threads.
-            items: One for each field.
 
         Returns:
             Results, in the order of the items.
@@ -118,7 +117,6 @@ class Engine(Protocol):
         Args:
             image: Channels of the field, (3, D, H, W); H and W divisible by 8, D by what the
                 degree halves.
-            da0: Degree of anisotropy.
             slice_ratio: Ratio as in `FieldPrompts`.
 
         Returns:

@@ -50,7 +50,6 @@ class GraphLayers:
 
     Args:
         weights: Weights of the whole network, by name, float32.
-        da0: Degree of anisotropy of the field.
 
     Attributes:
         used: Names of the weights that are in a graph.

@@ -106,7 +106,6 @@ class GraphFeatures:
         quarter: The image's part of those at 1/4 resolution.
         places: Position codes of the tokens, (1, N, dim).
         classes: Class vectors at 1/2 resolution, (E, d, h, w), or None.
-        da0: Degree of anisotropy.
     """
 
     full: Floats
@@ -138,7 +137,6 @@ class _Compiled:
 
     Attributes:
         encoder: Compiled, with its request.
-        decoder: The same.
         distances: Between tokens, (1, 1, N, N).
         in_use: Held while one of them computes.
     """

@@ -96,8 +96,6 @@ class MapGrid:
     """The grid of the maps over a field, and what is known of it before any prompt.
 
     Attributes:
-        full: The field's own grid (D, H, W).
-        shape: Grid (d, h, w).
         image: Channels at this resolution, (C, d, h, w).
         along: Costs of straight paths; empty for a network without geodesic maps.
     """

@@ -57,7 +57,6 @@ class PromptTokens:
 
         Args:
             features: The encoder's tokens, (dim, d, h, w).
-            full: The field's grid (D, H, W).
             class_vectors: At the points, (P, E), or None for a network without them.
         """
         parts = [self._own]

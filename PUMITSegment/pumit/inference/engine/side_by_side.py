@@ -27,10 +27,6 @@ class SideBySide:
     def map(self, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
         """Apply a function to each item.
 
-        Args:
-            work: Is called in several threads.
-            items: Arguments, one for each call.
-
         Returns:
             Results, in the order of the items.
 

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
+from pumit.geometry import window_of
 from pumit.inference.interactive.grid_transfer import Floats
 from pumit.inference.interactive.index_prompts import IndexPrompts
 from pumit.inference.interactive.solver_settings import BoxWeights
@@ -22,10 +23,8 @@ LEAST_GAP = 1.0  # field voxels between an answer and a face of its box that it 
 
 def bounds_of(mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.intp] | None:
     """First and last voxel of a mask along each axis, (2, 3); None where it is empty."""
-    hits = [np.flatnonzero(mask.any(axis=axes)) for axes in ((1, 2), (0, 2), (0, 1))]
-    if len(hits[0]) == 0:
-        return None
-    return np.array([[h[0] for h in hits], [h[-1] for h in hits]])
+    window = window_of(mask)
+    return None if window is None else np.array([[s.start, s.stop - 1] for s in window]).T
 
 
 def box_shares(mask: npt.NDArray[np.bool_], where: Field, box: Box) -> tuple[float, float]:
@@ -66,7 +65,6 @@ def box_bonus(answers: Floats, where: Field, box: Box, weights: BoxWeights) -> F
     Args:
         answers: Logits (M, D, H, W) in a field.
         box: Lower and upper corner, volume indices (d, h, w).
-        weights: What each of these weighs.
 
     Returns:
         What to add to the estimate of each, (M,).
@@ -101,7 +99,6 @@ def clicked_in_box(
         decode: What the network answers to prompts in the field: logits (M, D, H, W) and estimates
             (M,), the one that counts first.
         answers: The same for the box alone.
-        weights: What speaks for an answer.
 
     Returns:
         Logits (M + N, D, H, W) and estimates (M + N,), N at most M + 1.

@@ -33,7 +33,6 @@ def consensus(
     Args:
         answers: Fields, each with the logits (d, h, w) of its answers.
         click: Volume index (d, h, w) to compare around.
-        spacing_mm: Voxel size (d, h, w), mm.
 
     Returns:
         Per field and answer the IoU with the most similar answer of another field, averaged over
@@ -71,8 +70,6 @@ def most_trusted(
     Args:
         candidates: Answers of each field, the finest field first; their scores change.
         click: Volume index (d, h, w) to compare around.
-        spacing_mm: Voxel size (d, h, w), mm.
-        settings: What agreement and a coarse field weigh.
     """
     if len(candidates) > 1 and len(candidates[0]) > 1:
         support = consensus(field_logits(candidates), click, spacing_mm)
@@ -98,7 +95,6 @@ def averaged(own: Floats, where: Field, others: Sequence[tuple[Field, Sequence[F
 
     Args:
         own: Logits (D, H, W) of the answer.
-        where: Field of that answer.
         others: Other fields, each with the logits of its answers.
 
     Returns:

@@ -24,7 +24,6 @@ class FieldPlanner:
 
     Attributes:
         shape: Volume grid (d, h, w), depth axis first.
-        spacing_mm: Voxel size (d, h, w), mm.
         size: In-plane voxels of an isotropic field.
         growth: Ratio of one field size to the next.
         max_levels: Most field sizes for a first click.
@@ -211,7 +210,6 @@ def _aligned(centre: float, step: float, count: int) -> float:
     Args:
         centre: Volume index.
         step: Volume voxels per field voxel.
-        count: Field voxels.
     """
     if abs(step - 1) > 1e-6:
         return centre

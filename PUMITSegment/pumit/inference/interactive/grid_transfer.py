@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy import ndimage, special
+from scipy import special
 
+from pumit.geometry import window_of
 from pumit.preprocessing.fields import Field, box_of
 from pumit.preprocessing.interpolation import resampled
 
@@ -42,7 +43,8 @@ class LogitBox:
 
 def patch_of(mask: npt.NDArray[np.bool_]) -> LogitBox:
     """A mask, bool (D, H, W) and not empty, as an answer that is sure of each voxel."""
-    window = ndimage.find_objects(mask.astype(np.uint8))[0]
+    window = window_of(mask)
+    assert window is not None
     values = np.where(mask[window], INSIDE, OUTSIDE).astype(np.float32)
     d, h, w = (s.start for s in window)
     return LogitBox((d, h, w), values)
@@ -64,13 +66,12 @@ def to_volume(logits: Floats, field: Field, shape: tuple[int, int, int]) -> Logi
     Returns:
         The patch, or None where nothing is foreground.
     """
-    mask = logits > 0
-    if not mask.any():
+    window = window_of(logits > 0)
+    if window is None:
         return None
     starts, axes = [], []
-    for axis in range(3):
-        hit = np.flatnonzero(mask.any(axis=tuple(a for a in range(3) if a != axis)))
-        edge = np.array([float(hit[0]) - 1, float(hit[-1]) + 1])
+    for axis, hit in enumerate(window):
+        edge = np.array([hit.start - 1.0, hit.stop])
         step, centre = field.step[axis], field.centre_index[axis]
         low, high = (edge - (field.shape[axis] - 1) / 2) * step + centre
         start = int(max(0, np.floor(low)))

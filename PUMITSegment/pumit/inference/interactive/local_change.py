@@ -124,7 +124,6 @@ def far_bonus(before: Floats, place: npt.ArrayLike, slice_ratio: float) -> np.fl
     """Return what a click's logits gain by their distance from the earlier answer.
 
     Args:
-        before: Earlier answer, logits (D, H, W).
         place: The click, field index (d, h, w).
         slice_ratio: Slice spacing over in-plane spacing (the next thick slice is far); 0 in 2D.
     """
@@ -144,11 +143,8 @@ def change_at(
     thin shell around a good answer little is taken over.
 
     Args:
-        before: Earlier answer, logits (D, H, W).
-        after: New answer, logits of the same shape.
         place: The click, field index (d, h, w).
         slice_ratio: Slice spacing over in-plane spacing; 0 in 2D.
-        is_positive: Whether the click adds, or removes.
 
     Returns:
         Bool (D, H, W), or None where nothing changed at the click the way it asks for.
@@ -185,10 +181,7 @@ def forced(before: Floats, after: Floats, place: npt.ArrayLike, *, is_positive: 
     it moved them half as far as at its own place, in one piece with it, they get that sign.
 
     Args:
-        before: Earlier answer, logits (D, H, W).
-        after: New answer, logits of the same shape.
         place: The click, field index (d, h, w).
-        is_positive: Whether the click adds, or removes.
     """
     sign, place = np.float32(1 if is_positive else -1), np.asarray(place, np.float64).round(6)
     moved = sign * (after - before)
@@ -252,9 +245,7 @@ def changed_at(
     """The earlier answer with what of a new one hangs together with some places.
 
     Args:
-        after: New answer; None where nothing is foreground.
         places: The newest prompt's points, volume indices (d, h, w).
-        spacing_mm: Spacing of the volume, (D, H, W).
 
     Returns:
         `before` itself where nothing changed at the places.
@@ -292,7 +283,6 @@ def near_places(
     Args:
         after: New answer.
         points: The newest prompt's, volume indices (d, h, w) and whether each is inside.
-        spacing_mm: Spacing of the volume, (D, H, W).
     """
     start, shape = _box_of_both(before, after)
     old, new = _on(before, start, shape), _on(after, start, shape)

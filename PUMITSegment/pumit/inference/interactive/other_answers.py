@@ -65,10 +65,7 @@ def distinct_answers(
     """Choose the answers to offer after the one that is shown.
 
     Args:
-        shown: Answer that is shown.
         candidates: All answers of all fields, with their scores.
-        prompts: The prompts that they answer.
-        shape: Volume grid (d, h, w).
 
     Returns:
         Answers whose Dice with the shown one and with each other is below 0.8, the most trusted
@@ -100,7 +97,6 @@ def with_answer(state: SolverState, number: int, shape: tuple[int, int, int]) ->
     Args:
         state: Answer to a first prompt, with the others.
         number: Which one, from 1; numbers beyond the last begin again at the first.
-        shape: Volume grid (d, h, w).
     """
     number = (number - 1) % state.count + 1
     if number == 1:

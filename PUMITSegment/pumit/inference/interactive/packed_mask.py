@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pumit.errors import PromptError
+from pumit.geometry import window_of
 from pumit.prompts import (
     AnswerPrompt,
     BoxPrompt,
@@ -33,16 +34,12 @@ class PackedMaskPrompt(MaskPrompt):
     """
 
     def __init__(self, mask: Mask) -> None:
-        box = []
-        for axis in range(mask.ndim):
-            others = tuple(a for a in range(mask.ndim) if a != axis)
-            hits = np.flatnonzero(mask.any(axis=others))
-            if not len(hits):
-                raise PromptError("The prior mask is empty; draw something first.")
-            box.append(slice(int(hits[0]), int(hits[-1]) + 1))
-        inside = mask[tuple(box)]
+        box = window_of(mask)
+        if box is None:
+            raise PromptError("The prior mask is empty; draw something first.")
+        inside = mask[box]
         self.__dict__.update(
-            _shape=mask.shape, _box=tuple(box), _extent=inside.shape, _bits=np.packbits(inside)
+            _shape=mask.shape, _box=box, _extent=inside.shape, _bits=np.packbits(inside)
         )
         self.__dict__["_unpacked"] = None
 

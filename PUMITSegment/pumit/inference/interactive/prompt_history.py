@@ -37,11 +37,7 @@ class _Step:
 
 
 class PromptHistory:
-    """States of the prompts; memory is bounded by forgetting the oldest.
-
-    Args:
-        max_bytes: Largest size of all states together.
-    """
+    """States of the prompts; memory is bounded by forgetting the oldest."""
 
     def __init__(self, max_bytes: int = 1 << 28) -> None:
         self._max_bytes = max_bytes

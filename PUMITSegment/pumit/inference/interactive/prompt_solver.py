@@ -440,7 +440,6 @@ def may_be_piece(first: LogitBox, corrected: LogitBox, places: npt.NDArray[np.fl
     lesions stands alone.
 
     Args:
-        first: Answer to the first click.
         corrected: The same with what the second click changes at its place.
         places: Both clicks, volume indices (d, h, w), shape (2, 3).
     """

@@ -34,8 +34,6 @@ def uncertain_windows(
 
     Args:
         patch: Coarse answer on the volume's grid, logits (d, h, w).
-        candidates: Windows that cover it.
-        most: Largest number of windows to choose.
         band: Logits nearer to zero than this are uncertain.
 
     Returns:
@@ -81,7 +79,6 @@ def merge(coarse: LogitBox, windows: list[Window], shape: tuple[int, int, int]) 
     Args:
         coarse: Answer that the windows refine, logits (d, h, w).
         windows: Finer answers, each on the grid of its field.
-        shape: Volume grid (d, h, w).
 
     Returns:
         Logits on the smallest box that holds the coarse answer and all windows.

@@ -14,9 +14,6 @@ from pumit.volume import Volume
 def scan_embedding(segmenter: Segmenter, volume: Volume) -> npt.NDArray[np.float32]:
     """Embed a whole scan with the image encoder, averaged over places.
 
-    Args:
-        volume: The scan; of several channels the first.
-
     Returns:
         Mean of the transformer's features of the field that covers the scan, (dim,).
 

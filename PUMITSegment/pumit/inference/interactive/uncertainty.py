@@ -79,10 +79,6 @@ def uncertain_regions(
 ) -> list[IndexedRegion]:
     """Find the regions where an answer may be wrong, the most uncertain first.
 
-    Args:
-        shape: Volume grid (d, h, w).
-        spacing_mm: Voxel size (d, h, w), mm.
-
     Returns:
         Places on the border, apart from one another, each in the slice that shows most
         of the uncertainty around it; fewer than `count`, or none, where there are no more.
@@ -113,7 +109,6 @@ def doubtful_places(
         mask: The mask, (D, H, W).
         doubt: Probability that the label of a voxel is wrong, 0 to 255, (D, H, W).
         spacing_mm: Voxel size (D, H, W), mm.
-        count: Most places to find.
 
     Returns:
         Voxels (d, h, w) of its border, apart from one another.
@@ -150,7 +145,6 @@ def _places(
     Args:
         mask: The mask on the lattice.
         wrong: Probability of an error at each of its points.
-        lattice: The lattice.
         whole: The mask at all voxels of a box that holds it.
         start: First voxel of that box.
         count: Most places to find.
@@ -194,8 +188,6 @@ def evidence_of(
 
     Args:
         before: Answer to all prompts but the newest, or None for the first.
-        shape: Volume grid (d, h, w).
-        spacing_mm: Voxel size (d, h, w), mm.
     """
     if answer.patch is None:
         return None

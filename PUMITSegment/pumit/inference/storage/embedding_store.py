@@ -23,7 +23,6 @@ class StoredImage:
     """One image as a model sees it: voxels at every level, and the embeddings that are kept.
 
     Attributes:
-        pyramid: Its voxels.
         embeddings: Embeddings by field. They end with the image; the store counts them, and takes
             them away.
     """

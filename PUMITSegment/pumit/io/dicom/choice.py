@@ -14,6 +14,7 @@ import pydicom
 from pumit.errors import AmbiguousSeriesError, VolumeError
 from pumit.io.dicom.files import DicomFile, first_value
 from pumit.io.dicom.slices import DicomSlice, frame_count, slices_of
+from pumit.system.wording import listed
 
 logger = logging.getLogger(__name__)
 
@@ -91,9 +92,7 @@ def _question(described: list[tuple[str, str]], found: str) -> AmbiguousSeriesEr
 
 
 def _listed(described: list[tuple[str, str]]) -> str:
-    shown = "; ".join(f"{choice} ({text})" for choice, text in described[:MAX_LISTED])
-    more = len(described) - MAX_LISTED
-    return shown + (f"; and {more} more" if more > 0 else "")
+    return listed((f"{choice} ({text})" for choice, text in described), MAX_LISTED, ";")
 
 
 def _described(by_series: dict[str, list[DicomFile]]) -> list[tuple[str, str]]:

@@ -62,7 +62,6 @@ def check_frame(ds: Dataset, encoded: bytes) -> bool:
     """Compare a compressed frame with the header of its object.
 
     Args:
-        ds: The object.
         encoded: One frame of its pixels.
 
     Returns:

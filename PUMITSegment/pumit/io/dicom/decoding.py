@@ -40,7 +40,6 @@ def stored_frames(
 
     Args:
         files: The whole objects.
-        gdcm: That process.
         finish: Function of the frames and their object, for what is yielded.
 
     Yields:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import struct
 import tempfile
@@ -34,6 +35,12 @@ _RESULTS = {
     "1.2.840.10008.5.1.4.1.1.66.7": "label map segmentation",
     "1.2.840.10008.5.1.4.1.1.481.2": "radiotherapy dose",
 }
+# Text that stands where an identifier was removed; letters and digits only.
+_PLACEHOLDERS = re.compile(
+    r"|anon\w*|unknown\w*|unnamed|noname|no(?:patient)?id|none|null|na|nil|test\w*|dummy|default"
+    r"|(?:the)?patient(?:id|name)?|subject|case|deidentified|removed|redacted|hidden|empty"
+    r"|123(?:4(?:5(?:67?8?9?)?)?)?|(.)\1*"
+)
 _TAGS = [
     "SOPClassUID",
     "SOPInstanceUID",
@@ -103,6 +110,11 @@ class DicomFile:
         return str(self.header.get("SeriesInstanceUID") or "")
 
     @property
+    def patient(self) -> str:
+        """PatientID; empty where none is stated."""
+        return stated(str(self.header.get("PatientID") or ""))
+
+    @property
     def is_image(self) -> bool:
         """Whether this is a scan rather than a report, a plan or a segmentation."""
         header = self.header
@@ -116,6 +128,12 @@ class DicomFile:
         uid = str(self.header.get("SOPClassUID", ""))
         name = pydicom.uid.UID(uid).name if uid else "unknown"
         return _RESULTS.get(uid, name if name != uid else "private object")
+
+
+def stated(text: str) -> str:
+    """An identifier as DICOM states it; empty where a placeholder has taken its place."""
+    bare = re.sub(r"[\W_]", "", text).casefold()
+    return "" if _PLACEHOLDERS.fullmatch(bare) else text.strip()
 
 
 def is_dicom(start: bytes) -> bool:

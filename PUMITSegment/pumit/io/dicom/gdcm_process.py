@@ -20,7 +20,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any
 
 import numpy as np
@@ -31,7 +30,7 @@ from pydicom.uid import UID, SecondaryCaptureImageStorage
 from pumit.errors import VolumeError
 from pumit.geometry import Array
 from pumit.io.dicom.files import DicomFile
-from pumit.system.interpreter import python_environment, python_program
+from pumit.system.interpreter import python_program, start_program
 
 # The attributes that decoders need; of others, such as a slope, GDCM would make something.
 _IMAGE_PIXEL = (
@@ -105,12 +104,7 @@ class GdcmProcess:
         """Nothing more: the process begins when it is needed."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """End the process, and remove its files."""
         if self._process is not None:
             self._process.kill()
@@ -145,25 +139,17 @@ class GdcmProcess:
             return
         import psutil
 
-        options: dict[str, Any] = {}
-        if sys.platform == "win32":
-            options = {"creationflags": subprocess.CREATE_NO_WINDOW}
         try:
             self._folder = tempfile.TemporaryDirectory(prefix="pumit-", ignore_cleanup_errors=True)
-            self._process = subprocess.Popen(
+            self._process = start_program(
                 self._command or [python_program(), "-m", "pumit.io.dicom.gdcm_child"],
+                # Modules in the folder where we are, perhaps that of the scan, are none of ours.
+                # Each thread reserves addresses, which are limited.
+                {"PYTHONSAFEPATH": "1", **dict.fromkeys(_THREADS, "1")},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 encoding="utf-8",
-                # Modules in the folder where we are, perhaps that of the scan, are none of ours.
-                # Each thread reserves addresses, which are limited.
-                env={
-                    **python_environment(),
-                    "PYTHONSAFEPATH": "1",
-                    **dict.fromkeys(_THREADS, "1"),
-                },
-                **options,
             )
             self._watched = psutil.Process(self._process.pid)
         except (OSError, psutil.Error) as error:

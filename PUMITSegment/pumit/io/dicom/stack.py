@@ -41,7 +41,6 @@ def read_stack(stack: Stack, gdcm: GdcmProcess, *, keep_alive: Any = None) -> Fi
     cases the volume's source still lists the files as they are, in slice order.
 
     Args:
-        stack: The slices.
         gdcm: The process for pixels that pydicom does not decode.
         keep_alive: Object that the files exist as long as.
 

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import zlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,9 @@ from pumit.geometry import Triple
 from pumit.io.parser_errors import muted_stderr, parsing
 from pumit.volume import Volume
 
+# Field of a header, whatever the format, and the length that NIfTI has for it.
+NOTE, NOTE_LENGTH = "ITK_FileNotes", 79
+IN_PROGRESS = "marked as in progress"
 SMALL_NUMBERS = 1 << 16  # label values below it are looked up in a table
 _BLOCK_VALUES = 1 << 20
 
@@ -101,7 +105,7 @@ def read_label_file(path: Path) -> LabelFile:
         segments = tuple(LabelledSegment(int(v)) for v in distinct_values(volume.array) if v > 0)
     if any(segment.layer >= volume.channels for segment in segments):
         raise VolumeError("The file names a segment on a layer that it lacks; export it again.")
-    by_model = manifest_sentence(path)
+    by_model = made_by_sentence(path)
     if by_model:
         segments = tuple(replace(segment, unreviewed=by_model) for segment in segments)
     return with_review(LabelFile(volume, segments))
@@ -111,7 +115,7 @@ def with_review(file: LabelFile) -> LabelFile:
     """Labels with the doubt that they are unreviewed or in progress, where that is so."""
     doubt = file.unreviewed
     if not doubt and any(segment.is_in_progress for segment in file.segments):
-        doubt = "marked as in progress"
+        doubt = IN_PROGRESS
     return replace(file, doubts=(doubt, *file.doubts)) if doubt else file
 
 
@@ -132,11 +136,42 @@ def unreviewed_sentence(kind: str, model: str, status: str) -> str:
     return "marked for review, not reviewed" if status == "flagged" else ""
 
 
-def manifest_sentence(path: Path) -> str:
-    """That a model made a label file, as a manifest of `pumit predict` beside it says; else empty.
+def made_by_sentence(path: Path) -> str:
+    """That a model made a label file, by a note in it or a manifest beside it; else empty.
 
-    A file that was changed since has another hash, and counts as reviewed.
+    A file that was changed since has other voxels, or another hash, and counts as reviewed.
     """
+    return _noted_sentence(path) or _manifest_sentence(path)
+
+
+def note_of(labels: npt.NDArray[Any], kind: str, name: str) -> str:
+    """A note for the header of a label map that a model made."""
+    return f"PUMIT {kind} {_checksum(labels)} {name}"[:NOTE_LENGTH]
+
+
+def _checksum(labels: npt.NDArray[Any]) -> str:
+    return f"{zlib.crc32(np.ascontiguousarray(labels).data):08x}"
+
+
+def _noted_sentence(path: Path) -> str:
+    import SimpleITK
+
+    reader = SimpleITK.ImageFileReader()
+    reader.SetFileName(os.fspath(path))
+    try:
+        with muted_stderr():
+            reader.ReadImageInformation()
+        note = reader.GetMetaData(NOTE) if reader.HasMetaDataKey(NOTE) else ""
+        program, kind, checksum, name = [*note.strip().split(" ", 3), *[""] * 3][:4]
+        if program != "PUMIT":
+            return ""
+        labels = SimpleITK.GetArrayFromImage(reader.Execute())
+    except RuntimeError:  # a folder, or damaged: reading it says so
+        return ""
+    return unreviewed_sentence(kind, name, "") if _checksum(labels) == checksum else ""
+
+
+def _manifest_sentence(path: Path) -> str:
     suffix = ".nii.gz" if path.name.lower().endswith(".nii.gz") else path.suffix
     manifest = path.with_name(f"{path.name[: len(path.name) - len(suffix)]}.manifest.json")
     if not manifest.is_file():

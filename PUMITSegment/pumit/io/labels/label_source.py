@@ -17,7 +17,7 @@ from pumit.io.labels.grid_match import place, put, same_grid
 from pumit.io.labels.label_file import (
     LabelFile,
     LabelledSegment,
-    manifest_sentence,
+    made_by_sentence,
     named_segments,
     read_label_file,
 )
@@ -31,6 +31,7 @@ from pumit.io.slicer_bundle import find_node, is_bundle, unpacked
 from pumit.volume import Volume
 
 OUTSIDE = "labelled voxels lie outside of the image"
+OTHER_SERIES = "refers to another series than the image"
 
 
 def read_scan(files: Sequence[Path], label: Path | None = None) -> Volume:
@@ -127,7 +128,7 @@ def _read_object(found: LabelObject, image: Volume) -> LabelFile:
     doubts = []
     if found.series and source and found.series != source.series_instance_uid:
         # Registered scans of one frame of reference may share a segmentation; its grid decides.
-        doubts.append(f"{found.kind}: refers to another series than the image")
+        doubts.append(f"{found.kind}: {OTHER_SERIES}")
     if incomplete := require_all_parts(found):
         doubts.append(incomplete)
     with open_label_object(found) as files:
@@ -210,7 +211,7 @@ def unreviewed_of(paths: Sequence[Path]) -> str:
                 segments = named_segments(file) if file.name.lower().endswith(".nrrd") else ()
             sentences = [s.unreviewed for s in segments if s.unreviewed]
             if not part:
-                sentences.append(manifest_sentence(file))
+                sentences.append(made_by_sentence(file))
         except (VolumeError, OSError):
             continue
         if any(sentences):

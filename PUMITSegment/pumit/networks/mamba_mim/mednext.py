@@ -38,11 +38,7 @@ class MedNextBlock(nn.Module):
 
 
 class MedNextStage(nn.Module):
-    """Blocks one after the other.
-
-    Args:
-        expansion: Expansion of each block.
-    """
+    """Blocks one after the other."""
 
     def __init__(self, channels: int, *, depth: int, expansion: int) -> None:
         super().__init__()

@@ -173,7 +173,6 @@ def _plan(places: Tensor, batch: int, length: int, *, has_left: bool) -> _Plan:
     Args:
         places: Rising places of the visible tokens in all sequences laid end to end.
         batch: Number of sequences, each of which has a visible token.
-        length: Length of each.
         has_left: Whether the left visible token's own place is computed too.
     """
     sample = places // length

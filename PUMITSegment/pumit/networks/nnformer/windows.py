@@ -23,7 +23,6 @@ class WindowLayout:
     left at the near ends comes in again at the far ends.
 
     Attributes:
-        grid: Tokens (d, h, w).
         window: Tokens of a window (d, h, w), no larger than the grid.
         shift: Tokens that the windows are displaced by (d, h, w), less than a window.
     """
@@ -37,7 +36,6 @@ class WindowLayout:
         """The layout of a grid: attention is global along axes that one window covers.
 
         Args:
-            grid: Tokens (d, h, w).
             window: Largest window (d, h, w).
             is_shifted: Whether windows are displaced by half of their size, rounded down, along
                 the axes that take several of them.

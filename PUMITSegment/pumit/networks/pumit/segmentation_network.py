@@ -38,7 +38,6 @@ class UpBlock(nn.Module):
         in_channels: Channels from below.
         out_channels: Channels of the skip and of the result.
         scale: Enlargement along (D, H, W).
-        kernel: Kernel of the two convolutions.
     """
 
     def __init__(

@@ -61,7 +61,6 @@ class RemoteInteractionObject:
         """The mask, (D, H, W), that answers a list of prompts.
 
         Args:
-            prompts: All prompts of a segment, in order.
             is_dropped: Whether nobody needs the answer any more; called between two prompts.
             progress: Callback for the finished share where several prompts have to be sent.
 

@@ -31,7 +31,6 @@ class Interaction:
     """One request that adds something to the server's object.
 
     Attributes:
-        path: Path that it is posted to.
         meta: Message: the JSON body, or `X-Meta` with an array.
         drawn: Voxels that are drawn, 0 or 1, (d, h, w); None for points and boxes.
     """
@@ -45,9 +44,6 @@ def interactions_of(
     prompt: Prompt, volume: Volume, remote: RemoteCapabilities
 ) -> list[Interaction]:
     """Say a prompt in the protocol's words.
-
-    Args:
-        prompt: Prompt in world coordinates.
 
     Returns:
         One interaction; several, in this order, where the server takes no 3D box.
@@ -96,7 +92,6 @@ def scribble_voxels(
     directions only.
 
     Args:
-        scribble: Scribble in world coordinates.
         thickness: Voxels along (D, H, W).
 
     Returns:

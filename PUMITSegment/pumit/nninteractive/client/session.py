@@ -230,36 +230,22 @@ class NNInteractiveSession(RecoverableSession):
             if segment in (None, pending.segment):
                 pending.is_dropped.set()
 
-    def rebuild(self, client: Client | None = None) -> None:
-        """Open the session again with its volume; prompts are sent with the next request.
-
-        Args:
-            client: Another server; the same one where None.
-
-        Raises:
-            ServiceError: If that server cannot be used either; this can be tried again.
-        """
-        with self._lock:
-            self.close()
-            self._client = client or self._client
-            self._needs_rebuild = True
-            capabilities_before = self._capabilities
-            self._claim()
-            if self._capabilities != capabilities_before:
-                self._answers = AnswerCache()  # another model would answer otherwise
-            if self._volume is not None and self._image is not None:
-                self._upload(self._volume, self._image)
-            self._needs_rebuild = False
-
     def _claim(self) -> None:
-        self._capabilities = self._client.raw_capabilities()
-        self._remote = read_remote_capabilities(self._capabilities, self._client.url)
+        capabilities = self._client.raw_capabilities()
+        self._remote = read_remote_capabilities(capabilities, self._client.url)
         claimed = claim(self._client)
+        if capabilities != self._capabilities:
+            self._answers = AnswerCache()  # another model would answer otherwise
+        self._capabilities = capabilities
         self._lease = claimed.token
         between_s = self._heartbeat_s
         if claimed.liveness_s:
             between_s = min(between_s, claimed.liveness_s / 3)
         self._heartbeat = Heartbeat(self._client, self._lease, interval_s=between_s)
+
+    def _send_again(self, volume: Volume) -> None:
+        assert self._image is not None
+        self._upload(volume, self._image)
 
     def _upload(self, volume: Volume, image: Array) -> None:
         # What nobody waits for any more may still arrive there, after the image.

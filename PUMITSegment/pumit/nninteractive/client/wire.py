@@ -75,11 +75,7 @@ def claim(client: Client) -> Claimed:
 
 
 class NNInteractiveWire:
-    """Asks for one lease.
-
-    Args:
-        shape: The volume's grid (D, H, W).
-    """
+    """Asks for one lease."""
 
     def __init__(self, client: Client, lease: str, shape: tuple[int, int, int]) -> None:
         self._client = client

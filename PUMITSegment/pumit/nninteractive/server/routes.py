@@ -18,6 +18,7 @@ from fastapi import APIRouter, Header, Request, Response
 from pumit.errors import Cancelled, PromptError, VolumeError
 from pumit.file_image import finite_voxels
 from pumit.gestures.prompts import box_prompts, lasso_prompts, scribble_prompts
+from pumit.inference.interactive.session import InteractiveSession
 from pumit.nninteractive.server.image import buffer_dtype, range_inside, volume_of
 from pumit.nninteractive.server.schemas import (
     AutoZoom,
@@ -33,7 +34,6 @@ from pumit.nninteractive.server.schemas import (
 from pumit.prompts import MaskPrompt, PointPrompt, Prompt, ScribblePrompt
 from pumit.server.http.array_body import ARRAY_BODY, MetaHeader, parse_meta, receive_array
 from pumit.server.http.lease_routes import ActiveLease, State
-from pumit.server.sessions.engine import PromptSession
 from pumit.server.sessions.fair_queue import Job
 from pumit.server.sessions.leases import Lease
 from pumit.server.sessions.state import ServerState, no_volume
@@ -79,7 +79,7 @@ async def set_image(
 
     volume = await receive_array(request, state, lease, decode)
 
-    def work(session: PromptSession) -> ImageOut:
+    def work(session: InteractiveSession) -> ImageOut:
         session.set_volume(volume)
         lease.begin(volume.shape)
         return ImageOut(original_image_shape=[volume.channels, *volume.shape])
@@ -100,7 +100,7 @@ async def set_target_buffer(
             f"{state.limits.max_array_bytes}."
         )
 
-    def work(session: PromptSession) -> dict[str, bool]:
+    def work(session: InteractiveSession) -> dict[str, bool]:
         if tuple(body.shape) != lease.shape:
             raise VolumeError(
                 f"The target buffer needs the image's grid {lease.shape}, got {tuple(body.shape)}."
@@ -184,7 +184,7 @@ async def add_initial_seg(
     wish = parse_meta(InitialSegmentation, meta)
     drawn = await _receive_mask(request, state, lease)
 
-    def work(session: PromptSession, job: Job) -> Response:
+    def work(session: InteractiveSession, job: Job) -> Response:
         if drawn.shape != lease.shape:
             raise PromptError(
                 f"The segmentation needs the image's grid {lease.shape}, got {drawn.shape}."
@@ -216,7 +216,7 @@ async def add_initial_seg(
 async def undo(request: Request, state: State, lease: ActiveLease) -> Response:
     """Take back the last interaction and what it did to the buffer; every level, not one only."""
 
-    def work(session: PromptSession, job: Job) -> Response:
+    def work(session: InteractiveSession, job: Job) -> Response:
         viewer = _viewer(lease)
         before = viewer.mask
         if not _take_back(session, viewer):
@@ -234,7 +234,7 @@ async def reset_interactions(state: State, lease: ActiveLease) -> dict[str, bool
     if lease.shape is None:
         return {}
 
-    def work(session: PromptSession) -> dict[str, bool]:
+    def work(session: InteractiveSession) -> dict[str, bool]:
         session.keep_prompts(0, SEGMENT)
         if lease.viewer is not None:
             lease.viewer.clear()
@@ -250,7 +250,7 @@ async def predict(
 ) -> Response:
     """Answer the prompts that were added without an answer; nothing where there are none."""
 
-    def work(session: PromptSession, job: Job) -> Response:
+    def work(session: InteractiveSession, job: Job) -> Response:
         viewer = _viewer(lease)
         if viewer.is_answered(session.prompts(SEGMENT)):
             return _answer(viewer, None, has_run=False)
@@ -289,7 +289,7 @@ async def _interact(
     if lease.prompt_count >= state.limits.max_prompts:
         raise PromptError(f"A session takes {state.limits.max_prompts} prompts; reset it first.")
 
-    def work(session: PromptSession, job: Job) -> Response:
+    def work(session: InteractiveSession, job: Job) -> Response:
         viewer = _viewer(lease)
         earlier = session.prompts(SEGMENT)
         prompts = make(session.volume)
@@ -307,14 +307,14 @@ async def _run(
     request: Request,
     state: ServerState,
     lease: Lease,
-    work: Callable[[PromptSession, Job], Response],
+    work: Callable[[InteractiveSession, Job], Response],
 ) -> Response:
     # A name of its own: unlike our own predictions, none of these overtakes another.
     name = f"{protocol.VIEWER_JOB}:{secrets.token_hex(4)}"
     return await state.predict(request, lease, name, work)
 
 
-def _predict(session: PromptSession, viewer: ViewerObject, job: Job) -> Response:
+def _predict(session: InteractiveSession, viewer: ViewerObject, job: Job) -> Response:
     prompts = session.prompts(SEGMENT)
     if any(map(_says_where, prompts)):
         mask = session.predict(SEGMENT, cancelled=lambda: job.is_cancelled, progress=job.report)
@@ -329,7 +329,7 @@ def _predict(session: PromptSession, viewer: ViewerObject, job: Job) -> Response
 
 
 def _undoing_failure(
-    session: PromptSession, viewer: ViewerObject, work: Callable[[], Response]
+    session: InteractiveSession, viewer: ViewerObject, work: Callable[[], Response]
 ) -> Response:
     """Work, or leave everything as it was: the client does not know which of the two happened."""
     try:
@@ -339,7 +339,7 @@ def _undoing_failure(
         raise
 
 
-def _take_back(session: PromptSession, viewer: ViewerObject) -> bool:
+def _take_back(session: InteractiveSession, viewer: ViewerObject) -> bool:
     """Undo the last step, or nothing where our own endpoints have changed the session since."""
     changes = viewer.changes
     if changes is None:
@@ -389,7 +389,7 @@ def _viewer(lease: Lease) -> ViewerObject:
     return lease.viewer
 
 
-def _count_prompts(session: PromptSession, lease: Lease) -> None:
+def _count_prompts(session: InteractiveSession, lease: Lease) -> None:
     lease.prompt_count = sum(len(session.prompts(name)) for name in session.segments)
 
 

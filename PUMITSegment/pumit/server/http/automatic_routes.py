@@ -8,11 +8,11 @@ from fastapi import APIRouter, Request, Response
 
 from pumit.export.classes import class_terminology
 from pumit.export.terminology import serialize_terminology
+from pumit.inference.interactive.session import InteractiveSession
 from pumit.segmentation import ClassLabel, LabelMap
 from pumit.server.http.array_body import answer_codec
 from pumit.server.http.lease_routes import ActiveLease, State
 from pumit.server.http.schemas import AutomaticIn, FindIn, ReconstructIn
-from pumit.server.sessions.engine import PromptSession
 from pumit.server.sessions.fair_queue import Job
 from pumit.wire import protocol
 from pumit.wire.arrays import Array, Codec
@@ -42,7 +42,7 @@ async def segment_automatically(
     """
     codec = answer_codec(request, "lz4")
 
-    def work(session: PromptSession, job: Job) -> bytes:
+    def work(session: InteractiveSession, job: Job) -> bytes:
         answer = state.engine.segment_automatically(
             session,
             body.model,
@@ -67,7 +67,7 @@ async def find(request: Request, state: State, lease: ActiveLease, body: FindIn)
     """
     codec = answer_codec(request, "lz4")
 
-    def work(session: PromptSession, job: Job) -> bytes:
+    def work(session: InteractiveSession, job: Job) -> bytes:
         search = state.engine.plan_search(
             session, body.structure, model=body.model, modality=body.modality, anyway=body.anyway
         )
@@ -101,7 +101,7 @@ async def reconstruct(
     """
     codec = answer_codec(request, "lz4")
 
-    def work(session: PromptSession, job: Job) -> bytes:
+    def work(session: InteractiveSession, job: Job) -> bytes:
         answer = state.engine.reconstruct(
             session, body.model, cancelled=lambda: job.is_cancelled, progress=job.report
         )

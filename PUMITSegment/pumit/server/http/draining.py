@@ -10,11 +10,7 @@ _FINISH_S = 30.0
 
 
 class Draining:
-    """Whether a server is shutting down, and when it may end.
-
-    Args:
-        clock: Seconds, monotonic.
-    """
+    """Whether a server is shutting down, and when it may end."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

@@ -18,7 +18,6 @@ class GracefulServer(uvicorn.Server):
     """A server that reports readiness and life to systemd, and drains on SIGTERM if configured.
 
     Args:
-        operations: Those of the application that is served.
         drain_s: Seconds that open sessions may go on after the first SIGTERM; 0 to leave at once.
     """
 

@@ -59,8 +59,6 @@ class Guard:
     """The outermost layer of the application.
 
     Args:
-        app: Application that it protects.
-        token: The bearer token every request must carry.
         limits: Sizes of bodies, how long one may stall and how slowly it may come.
         allowed_hosts: Host names a request may be meant for, without port; None for any. A page
             in a browser that makes its own name resolve to loopback is refused by this.

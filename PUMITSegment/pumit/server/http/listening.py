@@ -34,7 +34,6 @@ def bind_address(host: str, port: int) -> socket.socket:
     """A socket bound to an address of this machine.
 
     Args:
-        host: Address or name.
         port: 0 for a free one.
 
     Raises:

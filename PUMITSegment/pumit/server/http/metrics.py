@@ -8,7 +8,6 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 from prometheus_client import (
     CollectorRegistry,
@@ -23,31 +22,12 @@ from prometheus_client.registry import Collector
 
 from pumit import __version__
 from pumit.server.sessions.engine import ModelInfo
+from pumit.server.sessions.fair_queue import Done
 from pumit.wire.protocol import API_VERSION, NNINTERACTIVE_VERSION
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 # From a click on an accelerator to a large scan opened on few cores.
 _SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
-
-
-class DoneJob(Protocol):
-    """A job that the queue has finished."""
-
-    @property
-    def kind(self) -> str:
-        """Kind of job: `click`, `volume`, ..."""
-
-    @property
-    def outcome(self) -> str:
-        """How it ended: `done`, `cancelled` or `failed`."""
-
-    @property
-    def waited_s(self) -> float:
-        """Seconds from its request to its start."""
-
-    @property
-    def ran_s(self) -> float:
-        """Seconds it ran."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +91,7 @@ class Metrics:
             "pumit_upload_bytes", "Bytes of array bodies, as sent.", registry=registry
         )
 
-    def count_job(self, done: DoneJob) -> None:
+    def count_job(self, done: Done) -> None:
         """Count a job that has ended."""
         self._jobs.labels(done.kind, done.outcome).inc()
         self._waiting.labels(done.kind).observe(done.waited_s)

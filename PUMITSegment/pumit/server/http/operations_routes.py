@@ -33,7 +33,6 @@ class Operations:
 
     Args:
         app: The application; its server state is looked up when it is needed.
-        wants_metrics: Whether somebody means to ask for `/metrics`.
     """
 
     def __init__(self, app: FastAPI, *, wants_metrics: bool = False) -> None:

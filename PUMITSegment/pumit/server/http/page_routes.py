@@ -23,11 +23,11 @@ from pumit.errors import ExportError, VolumeError
 from pumit.export.nifti import nifti_bytes
 from pumit.export.terminology import SegmentTerminology, concept_for
 from pumit.export.write import segmentation_bytes
+from pumit.inference.interactive.session import InteractiveSession
 from pumit.segmentation import Algorithm, Segment, Segmentation
 from pumit.server.http.array_body import take_until_answered
 from pumit.server.http.lease_routes import ActiveLease, State
 from pumit.server.http.schemas import ExportedSegment, ExportIn
-from pumit.server.sessions.engine import PromptSession
 from pumit.server.sessions.state import ServerState
 from pumit.volume import Volume
 from pumit.wire import protocol
@@ -112,7 +112,7 @@ async def open_own_scan(state: State, lease: ActiveLease) -> Response:
     if scan is None:
         raise VolumeError("This server has no scan of its own; open a file.")
 
-    def work(session: PromptSession) -> None:
+    def work(session: InteractiveSession) -> None:
         session.set_volume(scan)
         lease.begin(scan.shape)
 

@@ -11,6 +11,7 @@ from fastapi import APIRouter, Request, Response
 from pumit.errors import PromptError
 from pumit.file_image import finite_voxels
 from pumit.inference.interactive.packed_mask import PackedMaskPrompt
+from pumit.inference.interactive.session import InteractiveSession
 from pumit.prompts import prompt_from_dict
 from pumit.server.http.array_body import (
     ARRAY_BODY,
@@ -28,7 +29,6 @@ from pumit.server.http.schemas import (
     PredictIn,
     VolumeMeta,
 )
-from pumit.server.sessions.engine import PromptSession
 from pumit.server.sessions.fair_queue import Job
 from pumit.server.sessions.state import no_volume
 from pumit.volume import Volume
@@ -68,7 +68,7 @@ async def set_volume(
         direction=np.asarray(geometry.direction),
     )
 
-    def work(session: PromptSession) -> dict[str, list[int]]:
+    def work(session: InteractiveSession) -> dict[str, list[int]]:
         # One that is refused leaves the session on its earlier volume.
         session.set_volume(volume, channel=geometry.channel)
         lease.begin(volume.shape)
@@ -120,7 +120,7 @@ async def predict(request: Request, state: State, lease: ActiveLease, body: Pred
 
     codec = answer_codec(request, "zstd")
 
-    def work(session: PromptSession, job: Job) -> bytes:
+    def work(session: InteractiveSession, job: Job) -> bytes:
         return pack_answer(
             session.answer(
                 prompts,

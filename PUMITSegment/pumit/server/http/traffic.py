@@ -28,7 +28,6 @@ class Traffic:
     """Number of requests under way, and the counter that they go to.
 
     Args:
-        counter: Counter of requests; None for none.
         uncounted: Paths of probes, which are never under way.
     """
 

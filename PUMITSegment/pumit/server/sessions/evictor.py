@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from pumit.server.sessions.engine import SessionsMemory
+from pumit.inference.storage.image_store import ImageStore
 from pumit.server.sessions.fair_queue import Deferred
 from pumit.server.sessions.leases import Lease
 from pumit.server.sessions.memory import MemoryFull
@@ -48,8 +48,6 @@ class SessionEvictor:
     """Suspends sessions and wakes them.
 
     Args:
-        holdings: Memory of all sessions of the model.
-        limit_bytes: The most that they may use.
         device_bytes: All memory of the accelerator, None without one.
 
     Attributes:
@@ -58,7 +56,7 @@ class SessionEvictor:
 
     def __init__(
         self,
-        holdings: SessionsMemory,
+        holdings: ImageStore,
         limit_bytes: int,
         *,
         device_bytes: int | None,
@@ -80,9 +78,6 @@ class SessionEvictor:
     @contextmanager
     def using(self, lease: Lease, *, wakes: bool = True) -> Iterator[None]:
         """Work with a session; it is not suspended meanwhile.
-
-        Args:
-            wakes: Whether its volume is needed.
 
         Raises:
             BusyError: If there is no room to wake it.

@@ -16,12 +16,14 @@ from __future__ import annotations
 
 import functools
 import logging
+import sys
 import threading
 import time
 import traceback
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -348,7 +350,8 @@ class FairQueue:
             with self._changed:
                 other = self._take(owner, is_short=True)
             if other is not None:
-                self._run(other)
+                with _outside_inference_mode():
+                    self._run(other)
                 del other
 
     def _report_done(self, done: Done) -> None:
@@ -359,6 +362,12 @@ class FairQueue:
         except Exception as error:
             # Whoever counts jobs must not end the thread that computes them.
             logger.error("a job could not be counted: %s", type(error).__name__)
+
+
+def _outside_inference_mode() -> AbstractContextManager[Any]:
+    """Leave the inference mode of the job that yields; without torch nothing has one."""
+    torch = sys.modules.get("torch")
+    return nullcontext() if torch is None else torch.inference_mode(False)
 
 
 def _is_meant(job: Job, segment: str | None) -> bool:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from pumit.server.sessions.engine import PromptSession
+from pumit.inference.interactive.session import InteractiveSession
 from pumit.server.sessions.limits import Limits
 from pumit.server.sessions.mask_priors import MaskPriors
 from pumit.server.sessions.viewer_object import ViewerObject
@@ -39,7 +39,7 @@ class Lease:
     token: str = field(repr=False)
     active_at: float
     seen_at: float
-    session: PromptSession | None = field(default=None, repr=False)
+    session: InteractiveSession | None = field(default=None, repr=False)
     shape: tuple[int, int, int] | None = None
     priors: MaskPriors = field(default_factory=MaskPriors, repr=False)
     prompt_count: int = 0
@@ -56,12 +56,10 @@ class LeaseRegistry:
     """All leases of a server.
 
     Args:
-        limits: Number of sessions, idle and liveness timeouts.
         is_busy: Whether work of a lease is waiting or running; such a lease is kept.
         on_free: Callback for a lease that was released or has expired.
         on_idle: Callback, once, for a lease whose user has done nothing for `sleep_after_s`.
         prefix: Before each token, so that a proxy in front of several servers knows whose it is.
-        clock: Seconds, monotonic.
 
     Attributes:
         ended: Number of ended sessions by reason: `released`, `idle`, `silent` or `closed`.

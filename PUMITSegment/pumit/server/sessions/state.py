@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 from starlette.requests import Request
 
 from pumit.errors import Cancelled, VolumeError
-from pumit.server.sessions.engine import PromptSession, ServerEngine
+from pumit.inference.interactive.session import InteractiveSession
+from pumit.server.sessions.engine import SegmenterEngine
 from pumit.server.sessions.evictor import SessionEvictor
 from pumit.server.sessions.fair_queue import FairQueue, Job, Kind
 from pumit.server.sessions.leases import Lease, LeaseRegistry
@@ -36,14 +37,13 @@ class ServerState:
     """Model, sessions and queue of one server; every endpoint works through it.
 
     Args:
-        limits: Limits of what clients may take.
         instance: Name of this server before each lease token, for a proxy in front of several.
         scan: A scan that every session may open without sending it; None for none.
     """
 
     def __init__(
         self,
-        engine: ServerEngine,
+        engine: SegmenterEngine,
         limits: Limits,
         *,
         instance: str = "",
@@ -86,7 +86,7 @@ class ServerState:
             device_total_bytes=total,
         )
 
-    async def change(self, lease: Lease, work: Callable[[PromptSession], Result]) -> Result:
+    async def change(self, lease: Lease, work: Callable[[InteractiveSession], Result]) -> Result:
         """Change a session, after all earlier requests to it.
 
         Raises:
@@ -102,7 +102,7 @@ class ServerState:
 
         return await _in_loop(self.queue.submit(lease.token, run).future)
 
-    async def set_up(self, lease: Lease, work: Callable[[PromptSession], Result]) -> Result:
+    async def set_up(self, lease: Lease, work: Callable[[InteractiveSession], Result]) -> Result:
         """Run work that gives a session its volume, opening it first where needed.
 
         Raises:
@@ -128,7 +128,7 @@ class ServerState:
         request: Request,
         lease: Lease,
         segment: str,
-        work: Callable[[PromptSession, Job], Result],
+        work: Callable[[InteractiveSession, Job], Result],
     ) -> Result:
         """Run a prediction that stops when its client leaves or asks for a newer one.
 

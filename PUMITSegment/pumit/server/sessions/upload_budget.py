@@ -31,11 +31,7 @@ class UploadBudget:
 
 
 class ByteBudget:
-    """Bytes that may be taken, and are given back.
-
-    Args:
-        size: All bytes of the budget.
-    """
+    """Bytes that may be taken, and are given back."""
 
     def __init__(self, size: int) -> None:
         self.size = size

@@ -44,7 +44,6 @@ def read_medmnist(path: Path, classes: Sequence[str] = ()) -> ClassificationData
     where a case may have several.
 
     Args:
-        path: The file; nothing in it is unpickled.
         classes: Names of the classes, in the order of their numbers; numbered where absent.
 
     Raises:

@@ -67,10 +67,6 @@ def keep_prepared(
     All files are read before anything is learned, so one that cannot be used ends the run at its
     start. Where `target` holds the same images already, nothing is read.
 
-    Args:
-        target: `.npy` file to write.
-        progress: Callback for the number of finished cases.
-
     Raises:
         VolumeError: If a file cannot be read, or the images differ in their channels.
         ExportError: If the target cannot be written.

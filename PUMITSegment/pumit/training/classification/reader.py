@@ -26,7 +26,6 @@ def read_classification_data(
         classes: Names of the classes of a MedMNIST file, in the order of their numbers.
         split: Share of the cases for "val" and "test", where a folder does not say which.
         patient: Pattern by which a folder's files tell their patient, see `class_folders`.
-        seed: Seed of that split.
 
     Raises:
         PumitError: If there is nothing there, or nothing that a classifier can learn from.

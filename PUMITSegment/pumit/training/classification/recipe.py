@@ -27,7 +27,7 @@ def read_data(recipe: ClassificationRecipe, run: TrainingRun) -> ClassificationD
     """
     data = recipe.data
     require_split(data.split)
-    path = run.path(str(data.folder if data.file is None else data.file))
+    path = run.file.path(str(data.folder if data.file is None else data.file))
     names = tuple(str(name) for name in data.classes)
     if len(set(names)) < len(names):
         raise PumitError(f"data.classes holds a name twice: {', '.join(names)}.")
@@ -88,7 +88,6 @@ def plan_of(
 
     Args:
         schedule: Its schedule, with defaults and what the command line says.
-        processes: Number of processes that train together.
     """
     per_epoch = -(-cases // (recipe.batch_size * schedule.accumulate * processes))
     changes: dict[str, Any] = {}

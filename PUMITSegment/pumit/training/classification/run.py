@@ -21,7 +21,7 @@ from pumit.networks.build import RECIPES, build_network
 from pumit.networks.pumit.classifier import VitClassifier
 from pumit.preprocessing.classifier_input import ClassifierInput
 from pumit.system.atomic import atomic_path
-from pumit.training.classification.cases import SPLITS, Cases, ClassificationData
+from pumit.training.classification.cases import SPLITS, ClassificationData
 from pumit.training.classification.prepared_images import PreparedImages, keep_prepared
 from pumit.training.classification.recipe import (
     form_of,
@@ -80,14 +80,7 @@ class ClassificationJob(TrainingJob):
 
     def decided_keys(self) -> dict[str, Any]:
         """The recipe with network and batch."""
-        return {
-            "task": "classification",
-            "name": self.run.name,
-            "network": self.recipe.network,
-            "batch_size": self.recipe.batch_size,
-            "seed": self.run.seed,
-            "workers": self.run.workers,
-        }
+        return {"network": self.recipe.network, "batch_size": self.recipe.batch_size}
 
     def trials(self) -> Sequence[Trial]:
         """One for each learning rate."""
@@ -150,7 +143,7 @@ class ClassificationJob(TrainingJob):
             **({"initial": origin} if origin else {}),
             "learning_rate": trial.schedule.learning_rate,
             "cases": self.data.counts(),
-            "schedule": dict(self.run.keys["schedule"]),
+            "schedule": dict(self.run.file.keys["schedule"]),
         }
 
     def metrics(self, found: Mapping[str, float]) -> dict[str, Any]:
@@ -194,7 +187,7 @@ class ClassificationJob(TrainingJob):
         for name, cases in self.data.splits.items():
             if cases.files:
                 target = self.run.output / "prepared" / f"{name}.npy"
-                RankSync().run_on_first(partial(_keep, cases, self.form, target))
+                RankSync().run_on_first(partial(keep_prepared, cases, self.form, target))
                 prepared[name] = keep_prepared(cases, self.form, target)
             else:
                 prepared[name] = PreparedImages(cases, self.form)
@@ -208,21 +201,17 @@ class ClassificationJob(TrainingJob):
         network = build_network(recipe.network, **self.sizes)
         assert isinstance(network, VitClassifier)
         if recipe.initial is not None:
-            path = run.path(recipe.initial)  # else a name of the index
-            load_initial_encoder(network.vit, str(path) if path.is_file() else recipe.initial)
+            load_initial_encoder(network.vit, run.file.model(recipe.initial))
         elif recipe.eva02 is not None:
             from pumit.models.eva02_file import load_eva02
 
-            load_eva02(network.vit, run.path(recipe.eva02))
+            load_eva02(network.vit, run.file.path(recipe.eva02))
         return network
 
     def _origin(self) -> dict[str, str]:
         """Return what the training begins with, for the checkpoint; empty for random weights."""
         model = self.recipe.initial or self.recipe.eva02
-        if model is None:
-            return {}
-        path = self.run.path(model)
-        return origin_of(path if path.is_file() else model)
+        return {} if model is None else origin_of(self.run.file.model(model))
 
     def _answering(self) -> VitClassifier:
         """A network to put weights into that are only used."""
@@ -249,10 +238,6 @@ def _sizes(recipe: ClassificationRecipe, data: ClassificationData) -> dict[str, 
     return {**RECIPES[name].sizes, **given}
 
 
-def _keep(cases: Cases, form: ClassifierInput, target: Path) -> None:
-    keep_prepared(cases, form, target)
-
-
 def _measures(probabilities: npt.NDArray[np.float32], labels: Labels) -> dict[str, float]:
     """AUC, accuracy and cross-entropy of a set of cases, to six places."""
     found = {
@@ -269,7 +254,6 @@ def _write_answers(
     """Write a row for each case: split, case, true class, probability of each class.
 
     Args:
-        target: `.csv` file.
         answers: Probabilities (N, classes) by split.
 
     Raises:

@@ -15,12 +15,12 @@ from pumit.inference.automatic.classifier import class_probabilities
 from pumit.inference.loading import pick_precision
 from pumit.training.classification.cases import Labels
 from pumit.training.classification.prepared_images import PreparedImages
-from pumit.training.loop.prefetch import Draw
+from pumit.training.loop.prefetch import Batch, Draw
 from pumit.training.recipes.schedule import Schedule
 
 
 @dataclass
-class LabelledImages:
+class LabelledImages(Batch):
     """A batch.
 
     Attributes:
@@ -35,17 +35,12 @@ class LabelledImages:
     def __len__(self) -> int:
         return len(self.cases)
 
-    def pin_memory(self) -> LabelledImages:
-        """The same in memory that a GPU reads without waiting."""
-        return LabelledImages(self.images.pin_memory(), self.labels.pin_memory(), self.cases)
-
 
 @dataclass(frozen=True)
 class CaseDraw:
     """Draw batches of cases, each case as probably as any other, and vary them.
 
     Attributes:
-        labels: Theirs.
         random_intensity: Whether an image is multiplied by a random number from 0 to 1.
         flips: Whether each axis is reflected half of the time.
 
@@ -143,7 +138,6 @@ def probabilities_of(
 
     Args:
         network: Network in evaluation mode, on its device.
-        is_multi_label: Whether each class is judged by itself.
 
     Returns:
         (N, classes), 0 to 1.

@@ -51,7 +51,7 @@ def write_comparison_page(output: Path, runs: Path, comparison: Comparison) -> P
     facts = json.loads((output / FACTS).read_text(encoding="utf-8"))
     scores = network_scores(rows, names)
     done = {(row.name, row.seed) for row in rows}
-    source = comparison.source
+    source = comparison.file.source
     recipe = source.removesuffix(".yaml") if (_SHIPPED / source).is_file() else source
     content = {
         "title": comparison.recipe.title or f"{len(names)} networks compared",
@@ -75,7 +75,7 @@ def write_comparison_page(output: Path, runs: Path, comparison: Comparison) -> P
         "worst": _worst(comparison, scores, runs) if comparison.recipe.pictures else [],
         "command": f"pumit compare {recipe} --data {FOLDER} -o OUT",
         "recipe_text": yaml.safe_dump(
-            without_paths(comparison.keys),
+            without_paths(comparison.file.keys),
             sort_keys=False,
             allow_unicode=True,
             default_flow_style=None,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -31,8 +30,6 @@ from pumit.training.segmentation.initial_weights import load_initial_weights
 from pumit.training.segmentation.networks import build_segmentation, patch_step
 from pumit.training.segmentation.plan import SegmentationPlan, examine_cases, plan_segmentation
 from pumit.training.validate import read_segmentation
-
-Resolve = Callable[[str], Path]
 
 
 @dataclass(frozen=True)
@@ -64,9 +61,7 @@ class PlannedComparison:
 
     Attributes:
         trainings: Seed after seed, in each the networks in the recipe's order.
-        facts: Findings of the check of the data.
         split: Split into training and validation cases, for all networks.
-        device: Device that they are trained on.
     """
 
     trainings: tuple[Training, ...]
@@ -78,10 +73,7 @@ class PlannedComparison:
 
 
 def plan_comparison(
-    comparison: Comparison,
-    resolve: Resolve,
-    *,
-    progress: Callable[[int], None] | None = None,
+    comparison: Comparison, *, progress: Callable[[int], None] | None = None
 ) -> PlannedComparison:
     """Look at all cases once and decide what the trainings share.
 
@@ -89,7 +81,6 @@ def plan_comparison(
     multiple of what each of them needs.
 
     Args:
-        resolve: Makes paths of the recipe's texts.
         progress: Callback for the number of each case that is read.
 
     Raises:
@@ -97,11 +88,11 @@ def plan_comparison(
             fit one of the networks, which is named.
     """
     device = _device(comparison)
-    recipe = comparison.recipe
+    recipe, file = comparison.recipe, comparison.file
     first = read_segmentation(
-        comparison.training_keys(recipe.networks[0], recipe.seeds[0]), comparison.source
+        comparison.training_keys(recipe.networks[0], recipe.seeds[0]), comparison.file.source
     )
-    data, facts = examine_cases(first, resolve, progress=progress)
+    data, facts = examine_cases(first, file.path, progress=progress)
     planner = _Planner(comparison, data, facts, device)
     ready = planner.together()
     if not ready.split.validation:
@@ -112,11 +103,11 @@ def plan_comparison(
         "device": str(device),
         "threads": _threads(comparison),
     }
-    fixed = replace(comparison, keys={**comparison.keys, **whole})
-    _require_fit(fixed, data, facts, resolve)
+    fixed = replace(comparison, file=replace(file, keys={**file.keys, **whole}))
+    _require_fit(fixed, data, facts)
     trainings = tuple(
         Training(
-            network, seed, plain(with_absolute_paths(fixed.training_keys(network, seed), resolve))
+            network, seed, plain(with_absolute_paths(fixed.training_keys(network, seed), file.path))
         )
         for seed in recipe.seeds
         for network in recipe.networks
@@ -160,7 +151,7 @@ class _Planner:
         keys["data"] = {k: v for k, v in keys["data"].items() if k != "share"}
         try:
             return plan_segmentation(
-                read_segmentation(keys, self.comparison.source),
+                read_segmentation(keys, self.comparison.file.source),
                 self.data,
                 self.facts,
                 step_voxels=self.voxels,
@@ -183,9 +174,7 @@ class _Planner:
         return self.plan(first, patch_size=list(patch))
 
 
-def _require_fit(
-    comparison: Comparison, data: LabelledSet, facts: DataFacts, resolve: Resolve
-) -> None:
+def _require_fit(comparison: Comparison, data: LabelledSet, facts: DataFacts) -> None:
     """Plan and build every network as its training will.
 
     Raises:
@@ -197,16 +186,14 @@ def _require_fit(
         try:
             built = build_segmentation(ready.network, ready.sizes)
             if network.initial is not None:
-                path = resolve(network.initial)
-                model = str(path) if path.is_file() else network.initial
-                load_initial_weights(built, model)
+                load_initial_weights(built, comparison.file.model(network.initial))
         except PumitError as error:
             raise PumitError(f"{network.name}: {error}") from None
 
 
 def _data(comparison: Comparison, ready: SegmentationPlan) -> dict[str, Any]:
     """The recipe's `data` with the names of training and test cases."""
-    given = {k: v for k, v in comparison.keys["data"].items() if k != "fold"}
+    given = {k: v for k, v in comparison.file.keys["data"].items() if k != "fold"}
     return {
         **given,
         "classes": given.get("classes") or [c.as_row() for c in ready.data.classes],

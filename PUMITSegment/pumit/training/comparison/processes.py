@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import tempfile
@@ -11,12 +10,12 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Any
+from typing import IO
 
 import pumit
 from pumit.errors import ExportError
 from pumit.runs import ControlCommand, read_status, send_command
+from pumit.system.interpreter import start_program
 
 RESEND_SECONDS = 1.0  # a command sent before the run starts is lost, so it is sent again
 END_SECONDS = 10.0  # for a process to end that was stopped at once
@@ -41,12 +40,7 @@ class TrainingProcesses:
         """Nothing runs yet."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """End what runs, which has saved what it had at its last save."""
         for one in self._running.values():
             one.process.terminate()
@@ -75,24 +69,14 @@ class TrainingProcesses:
 
     def start(self, title: str, recipe: Path, folder: Path, threads: int) -> None:
         """Start a training, or go on with it."""
-        root = str(Path(pumit.__file__).resolve().parent.parent)
-        paths = [root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-        windows: dict[str, Any] = {}
-        if sys.platform == "win32":
-            windows = {"creationflags": subprocess.CREATE_NO_WINDOW}
         errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the process has ended
-        process = subprocess.Popen(
+        process = start_program(
             [sys.executable, "-m", "pumit", "train", str(recipe), "-o", str(folder)],
+            dict.fromkeys(THREADS, str(threads)),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=errors,
-            env={
-                **os.environ,
-                "PYTHONPATH": os.pathsep.join(paths),
-                **dict.fromkeys(THREADS, str(threads)),
-            },
-            cwd=root,
-            **windows,
+            cwd=Path(pumit.__file__).resolve().parent.parent,
         )
         self._running[title] = _Started(process, folder, errors)
 

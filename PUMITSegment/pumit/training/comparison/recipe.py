@@ -10,7 +10,7 @@ from typing import Any
 from pumit.errors import PumitError
 from pumit.training.recipes.comparison import ComparedNetwork, ComparisonRecipe
 from pumit.training.recipes.model import read_model
-from pumit.training.recipes.reader import read_yaml
+from pumit.training.recipes.reader import RecipeFile
 from pumit.training.validate import read_segmentation
 
 FOREVER = 1_000_000  # steps, where seconds end a training
@@ -23,12 +23,11 @@ class Comparison:
     """A recipe of a comparison with its keys.
 
     Attributes:
-        keys: The same as its file holds it, with what the command line replaces.
+        file: The same as its file holds it, with what the command line replaces.
     """
 
     recipe: ComparisonRecipe
-    keys: Mapping[str, Any]
-    source: str
+    file: RecipeFile
 
     @property
     def schedule(self) -> dict[str, Any]:
@@ -54,7 +53,7 @@ class Comparison:
             "seed": seed,
             "workers": 0,  # whose time would be nobody's
             "register": False,
-            **{key: self.keys[key] for key in SHARED if key in self.keys},
+            **{key: self.file.keys[key] for key in SHARED if key in self.file.keys},
             "schedule": {**self.schedule, **network.schedule.named()},
         }
         if network.initial is not None:
@@ -64,20 +63,22 @@ class Comparison:
         return keys
 
 
-def read_comparison(path: Path, *, data: Mapping[str, Any] | None = None) -> Comparison:
+def read_comparison(
+    path: Path, *, folder: Path | None = None, data: Mapping[str, Any] | None = None
+) -> Comparison:
     """Read the recipe of a comparison and check every key; reads no scan.
 
     Args:
+        folder: Folder that relative paths of the recipe begin at; None for its own.
         data: Keys of its `data` to replace.
 
     Raises:
         PumitError: If a key is misspelt (the nearest right one is named), a value is unusable, or
             what is requested is no comparison.
     """
-    keys = read_yaml(path)
-    keys["data"] = {**keys.get("data", {}), **(data or {})}
-    recipe = read_model(ComparisonRecipe, keys, path.name)
-    found = Comparison(recipe, keys, path.name)
+    file = RecipeFile.read(path, folder).changed({"data": data or {}})
+    recipe = read_model(ComparisonRecipe, file.keys, file.source)
+    found = Comparison(recipe, file)
     for network in recipe.networks:
         try:
             read_segmentation(found.training_keys(network, recipe.seeds[0]), path.name)

@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 
 from pumit.errors import TrainingError
 from pumit.runs import LOG, read_log, read_status
-from pumit.system.atomic import atomic_path
+from pumit.system.atomic import write_text
 from pumit.training.comparison.plan import Training
 from pumit.training.run.resume_state import LAST, position_of
 
@@ -47,7 +47,6 @@ class TrainingRow:
         seconds: Wall time of the training, pauses left out, in all its parts.
         processor_seconds: The processor's of the same.
         peak_memory_gib: Most that the training process held while it trained; of a GPU its own.
-        parameters: That are trained.
         prediction_seconds: Mean over the cases of segmenting one, on the wall.
         prediction_processor_seconds: The processor's of the same.
         cases: Every class of every case that nobody trained on.
@@ -79,9 +78,6 @@ def is_finished(folder: Path) -> bool:
 
 def read_row(training: Training, folder: Path) -> TrainingRow:
     """Read the result of a finished training.
-
-    Args:
-        training: Training that the results are of.
 
     Raises:
         TrainingError: If something of it is missing.
@@ -127,8 +123,7 @@ def write_rows(path: Path, rows: Sequence[TrainingRow]) -> None:
         ExportError: If it cannot be written.
     """
     text = "".join(json.dumps(asdict(row)) + "\n" for row in rows)
-    with atomic_path(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    write_text(path, text)
 
 
 def read_rows(path: Path) -> list[TrainingRow]:

@@ -7,7 +7,6 @@ In the output folder: `runs/<name>_<seed>`, ordinary runs; `recipes`, what each 
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Mapping, Sequence
@@ -19,7 +18,7 @@ import yaml
 
 from pumit.errors import PumitError
 from pumit.runs import RECIPE
-from pumit.system.atomic import atomic_path
+from pumit.system.atomic import write_json, write_text
 from pumit.training.comparison.facts import FACTS, facts_of_comparison
 from pumit.training.comparison.plan import PlannedComparison, Training, plan_comparison
 from pumit.training.comparison.processes import TrainingProcesses, end_orphan
@@ -86,32 +85,23 @@ def compare(
     """
     since = time.time() if since is None else since
     output = output.absolute()  # the trainings are started elsewhere
-    comparison = read_comparison(path, data=data)
+    comparison = read_comparison(path, folder=folder, data=data)
     chosen = _chosen(comparison, only)
-    home = path.parent if folder is None else folder
-
-    def resolve(text: str) -> Path:
-        given = Path(text).expanduser()
-        return given if given.is_absolute() else home / given
-
     with run_session(output, since=since) as reporter:
-        if reporter.journal is not None:
-            reporter.journal.update_status(name=path.stem, task="comparison")
+        reporter.update(name=path.stem, task="comparison")
         # 1. Everything is planned, and compared with an earlier part, before anything is trained.
         planned = plan_comparison(
-            comparison,
-            resolve,
-            progress=lambda number: _at_case(reporter, number),
+            comparison, progress=lambda number: reporter.at_case("Reading", number)
         )
         for training in planned.trainings:
             _require_same(training, output)
         # 2. Recipe and facts, from which the page can be written again.
-        whole = plain(with_absolute_paths(comparison.keys, resolve))
+        whole = plain(with_absolute_paths(comparison.file.keys, comparison.file.path))
         reporter.written(
-            lambda: _write(output / RECIPE, recipe_text(whole, model=ComparisonRecipe))
+            lambda: write_text(output / RECIPE, recipe_text(whole, model=ComparisonRecipe))
         )
-        facts = json.dumps(facts_of_comparison(comparison, planned), indent=1)
-        reporter.written(lambda: _write(output / FACTS, facts))
+        facts = facts_of_comparison(comparison, planned)
+        reporter.written(lambda: write_json(output / FACTS, facts))
         # 3. What is not finished is trained, each in a process of its own.
         selected = [t for t in planned.trainings if t.network.name in chosen]
         trainings = _Trainings(reporter, output, comparison.recipe.processes, planned)
@@ -151,14 +141,9 @@ def _chosen(comparison: Comparison, only: Sequence[str]) -> set[str]:
     unknown = [name for name in only if name not in names]
     if unknown:
         raise PumitError(
-            f"{comparison.source} compares no {unknown[0]!r}; choose among {', '.join(names)}."
+            f"{comparison.file.source} compares no {unknown[0]!r}; choose among {', '.join(names)}."
         )
     return set(only or names)
-
-
-def _at_case(reporter: RunReporter, number: int) -> None:
-    reporter.state("preparing", f"Reading case {number}.")
-    reporter.check()
 
 
 def _require_same(training: Training, output: Path) -> None:
@@ -189,20 +174,16 @@ class _Trainings:
     Args:
         reporter: Reporter of the run, which also receives commands.
         processes: Number of trainings that run at a time.
-        planned: All of them.
     """
 
     def __init__(
         self, reporter: RunReporter, output: Path, processes: int, planned: PlannedComparison
     ) -> None:
-        self.reporter, self.output, self.processes, self.planned = (
-            reporter,
-            output,
-            processes,
-            planned,
-        )
+        self.reporter, self.output = reporter, output
+        self.processes, self.planned = processes, planned
         self.failures: dict[str, str] = {}
         self.rows: dict[str, TrainingRow] = {}
+        self._told = ""
 
     def finish(self, trainings: Sequence[Training]) -> dict[str, str]:
         """Train until all are finished or failed; returns what failed, with its reason.
@@ -232,8 +213,9 @@ class _Trainings:
 
     def _begin(self, training: Training, running: TrainingProcesses) -> None:
         recipe = _recipe_of(training, self.output)
+        recipe.parent.mkdir(exist_ok=True)
         text = yaml.safe_dump(training.keys, sort_keys=False, allow_unicode=True)
-        self.reporter.written(lambda: _write(recipe, text))
+        self.reporter.written(lambda: write_text(recipe, text))
         end_orphan(self._folder(training))
         if is_finished(self._folder(training)):
             self._end(training.title, "")
@@ -265,14 +247,11 @@ class _Trainings:
         self.reporter.written(lambda: write_rows(self.output / ROWS, rows))
 
     def _report_progress(self, running: TrainingProcesses) -> None:
-        if self.reporter.journal is None:
-            return
         done, count = len(self.rows), len(self.planned.trainings)
         sentence = f"{done} of {count} trainings are finished. {running.sentence}".strip()
-        if self.reporter.journal.status.sentence != sentence:
-            self.reporter.journal.update_status(
-                state="training", sentence=sentence, step=done, steps=count
-            )
+        if sentence != self._told:
+            self._told = sentence
+            self.reporter.update(state="training", sentence=sentence, step=done, steps=count)
 
     def _handle_request(self, running: TrainingProcesses) -> None:
         """Pause or stop with all trainings.
@@ -290,9 +269,3 @@ class _Trainings:
             self.reporter.state("training", "Stopping the trainings.")
             running.stop()
             raise RunStopped("Stopped. All trainings are saved; started again, they go on.")
-
-
-def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_path(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")

@@ -62,7 +62,6 @@ class Difference:
 
     Attributes:
         seeds: Number of seeds that both were trained with.
-        by_metric: Mean difference of each metric.
     """
 
     name: str
@@ -88,7 +87,6 @@ def network_scores(rows: Sequence[TrainingRow], names: Sequence[str]) -> list[Ne
     lacking in the mean as well: else the worst answers would raise it.
 
     Args:
-        rows: Rows of all finished trainings.
         names: Networks in the order that they shall have.
     """
     cases, labels = case_names(rows), class_names(rows)

@@ -53,7 +53,6 @@ class CaseFacts:
         class_voxels: Voxels of each class, the background first; regions share voxels.
         foreground: Sampled intensities of labelled voxels, (channels, n).
         lowest: Smallest intensity of each channel.
-        doubts: Doubts of the `LabelledVolume`.
         known_share: Part of the voxels that are known.
         drawn: Whether each class was drawn; None for all.
         cut: Classes, from 1 on, that touch what is unknown, so that their ends are not known.
@@ -103,7 +102,6 @@ def labelled_volume(
     """A scan with its labels in terms of classes, and what of them is known.
 
     Args:
-        case: What the user says of its labels.
         classes: Values of the label map and what they mean.
 
     Raises:
@@ -129,7 +127,6 @@ def facts_of(
 
     Args:
         classes: Values of the label map and what they mean.
-        orientation: Orientation of the network's axes.
     """
     axes = NetworkAxes.of(case.volume, orientation)
     d, h, w = (case.volume.spacing_mm[a] for a in axes.order)

@@ -9,6 +9,7 @@ import numpy as np
 
 from pumit.errors import VolumeError
 from pumit.preprocessing.network_axes import Orientation
+from pumit.system.wording import listed
 from pumit.training.data.case import CaseFacts, facts_of, read_labelled
 from pumit.training.data.file_pairs import CaseProblem
 from pumit.training.data.found_cases import LabelledSet, all_at_once
@@ -23,7 +24,6 @@ class DataFacts:
     """A data set that can be trained on.
 
     Attributes:
-        cases: Facts about each case.
         channels: Image channels that the network is to see.
     """
 
@@ -41,7 +41,6 @@ def examine(
     """Read every case once.
 
     Args:
-        orientation: Orientation of the network's axes.
         progress: Callback for each case's number, from 1 on.
 
     Raises:
@@ -66,19 +65,12 @@ def examine(
 
 
 def in_part(facts: Sequence[CaseFacts], classes: Sequence[str]) -> list[str]:
-    """Describe cases that are labelled in part, in one sentence, if there are any.
-
-    Args:
-        facts: Cases that can be read.
-    """
+    """Describe cases that are labelled in part, in one sentence, if there are any."""
     texts = {fact.name: part_in_words(fact, classes) for fact in facts}
     shown = [f"{name} ({text})" for name, text in texts.items() if text]
     if not shown:
         return []
-    more = f" and {len(shown) - SHOWN_CASES} more" if len(shown) > SHOWN_CASES else ""
-    return [
-        f"labelled in part, what is unknown is left out: {', '.join(shown[:SHOWN_CASES])}{more}"
-    ]
+    return [f"labelled in part, what is unknown is left out: {listed(shown, SHOWN_CASES)}"]
 
 
 def part_in_words(fact: CaseFacts, classes: Sequence[str]) -> str:
@@ -88,8 +80,7 @@ def part_in_words(fact: CaseFacts, classes: Sequence[str]) -> str:
     words = [] if fact.known_share == 1 else [f"{known} % known"]
     undrawn = fact.undrawn(classes)
     if undrawn:
-        more = f" and {len(undrawn) - SHOWN_CLASSES} more" if len(undrawn) > SHOWN_CLASSES else ""
-        words.append(f"{', '.join(undrawn[:SHOWN_CLASSES])}{more} not drawn")
+        words.append(f"{listed(undrawn, SHOWN_CLASSES)} not drawn")
     return ", ".join(words)
 
 
@@ -103,7 +94,6 @@ def disagreements(facts: Sequence[CaseFacts], data: LabelledSet) -> list[CasePro
     """Return contradictions of cases that keep them from being trained on together.
 
     Args:
-        facts: Cases that can be read.
         data: Data with the channels and classes of the recipe.
     """
     if not facts:
@@ -131,16 +121,11 @@ def disagreements(facts: Sequence[CaseFacts], data: LabelledSet) -> list[CasePro
 
 def missing_classes_text(classes: Sequence[str]) -> str:
     """Which classes a case lacks, as a predicate."""
-    more = f" and {len(classes) - SHOWN_CLASSES} more" if len(classes) > SHOWN_CLASSES else ""
-    return f"has no {', '.join(classes[:SHOWN_CLASSES])}{more}"
+    return f"has no {listed(classes, SHOWN_CLASSES)}"
 
 
 def doubtful(facts: Sequence[CaseFacts], classes: Sequence[str]) -> list[CaseProblem]:
-    """Return what may be right and is worth a look.
-
-    Args:
-        facts: Cases that can be read.
-    """
+    """Return what may be right and is worth a look."""
     doubts = []
     median = np.median([f.spacing_mm for f in facts], axis=0)
     for fact in facts:

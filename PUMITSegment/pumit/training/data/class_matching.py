@@ -17,6 +17,7 @@ from pumit.io.labels.label_file import (
     LabelledSegment,
     distinct_values,
 )
+from pumit.system.wording import listed
 from pumit.training.data.classes import (
     UNKNOWN,
     ClassValue,
@@ -84,8 +85,6 @@ def class_labels(
     of which a file with names has no segment, not even an empty one, was not drawn in it.
 
     Args:
-        file: Segments, on the grid of the scan.
-        classes: Classes in order.
         ignore_value: Value of voxels of unknown meaning.
 
     Raises:
@@ -124,7 +123,6 @@ def class_indices(
     Where there are regions, by their numbers among `base_values`.
 
     Args:
-        classes: Classes in order.
         ignore_value: Value that becomes `UNKNOWN`.
 
     Raises:
@@ -182,9 +180,8 @@ def match_segments(
         [f"segments matched to classes by their values: {', '.join(matches)}"] if matches else []
     )
     if left:
-        shown = ", ".join(_with_hint(name, classes) for name in left[:SHOWN_VALUES])
-        more = f" and {len(left) - SHOWN_VALUES} more" if len(left) > SHOWN_VALUES else ""
-        doubts.append(f"segments of no class, taken as background: {shown}{more}")
+        shown = listed((_with_hint(name, classes) for name in left), SHOWN_VALUES)
+        doubts.append(f"segments of no class, taken as background: {shown}")
     return matched, doubts
 
 

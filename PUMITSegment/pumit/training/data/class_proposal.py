@@ -11,6 +11,7 @@ from pumit.errors import PumitError
 from pumit.export.terminology import concept_for
 from pumit.io.labels.label_file import LabelledSegment
 from pumit.segmentation import TISSUE, ClassLabel
+from pumit.system.wording import listed
 from pumit.training.data.class_matching import NEAR_NAME, plain_name
 from pumit.training.data.classes import MOST_CLASSES, ClassValue
 
@@ -154,8 +155,7 @@ def _spellings(names: dict[str, list[str]]) -> list[str]:
 
 
 def _some(cases: Sequence[str]) -> str:
-    more = f" and {len(cases) - SHOWN_CASES} more" if len(cases) > SHOWN_CASES else ""
-    return ", ".join(cases[:SHOWN_CASES]) + more
+    return listed(cases, SHOWN_CASES)
 
 
 def _clean(name: str) -> str:

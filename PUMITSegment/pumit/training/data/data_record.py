@@ -13,11 +13,7 @@ from pumit.training.data.split import Split
 
 
 def data_record(data: LabelledSet, split: Split, facts: DataFacts) -> dict[str, Any]:
-    """Return the log's record of a run's data.
-
-    Args:
-        facts: Findings of the check of the data.
-    """
+    """Return the log's record of a run's data."""
     labels = [c.label for c in data.classes]
     return {
         "cases": len(data.cases),

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from pumit.errors import VolumeError
-from pumit.io.dicom.files import DicomFile, find_dicom
+from pumit.io.dicom.files import DicomFile, find_dicom, stated
 from pumit.io.file_part import with_part
 from pumit.io.labels.label_objects import (
     KINDS,
@@ -125,7 +125,7 @@ def _pair(
             stem = _case_name(folder, scan.folder, group[0].path)
             names[stem] += 1
             name = stem if names[stem] == 1 else f"{stem} {names[stem]}"
-            number = scan.text("PatientID")
+            number = stated(scan.text("PatientID"))
             # Who it is stays unsaid; the first case of a patient stands for all.
             patient = patients.setdefault(number, name) if number else ""
             labels = [item.path for item in group]

@@ -161,7 +161,6 @@ class Pairs:
         cases: Scans with labels.
         channels: Values of `{channel}`, in order; empty where the pattern has none.
         problems: Missing and duplicate files, in words.
-        patterns: Patterns of the images and the labels.
     """
 
     cases: tuple[LabelledCase, ...]
@@ -202,7 +201,6 @@ def pair_files(
     """Pair the files of two patterns by what `{case}` stands for in them.
 
     Args:
-        folder: Folder that the patterns begin at.
         images: Such as "images/{case}.*" (any suffix of an image) or, with several files for a
             case, "images/{case}_{channel}.nii.gz"; without any suffix, folders of DICOM files.
         labels: Such as "labels/{case}.*".

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from pumit.errors import PumitError
+from pumit.system.wording import listed
 from pumit.training.data.classes import ClassValue
 from pumit.training.data.file_pairs import (
     CaseProblem,
@@ -67,6 +68,4 @@ def all_at_once(problems: Iterable[str], what: str = "The data cannot be used") 
     found = list(problems)
     if not found:
         return
-    shown = "; ".join(found[:SHOWN_PROBLEMS])
-    more = f"; and {len(found) - SHOWN_PROBLEMS} more" if len(found) > SHOWN_PROBLEMS else ""
-    raise PumitError(f"{what}: {shown}{more}.")
+    raise PumitError(f"{what}: {listed(found, SHOWN_PROBLEMS, ';')}.")

@@ -28,7 +28,6 @@ def known_labels(
     """Mark what is not known.
 
     Args:
-        classes: Classes in order.
         drawn: Names of the classes that were drawn in it, or "all"; None for what the labels tell.
         known: Part of the scan of which the labels tell what is there.
 
@@ -97,7 +96,6 @@ def cut_classes(labels: Labels, classes: Sequence[ClassValue]) -> frozenset[int]
 
     Args:
         labels: (D, H, W), `UNKNOWN` where that is not known.
-        classes: Classes in order.
     """
     beside = ndimage.binary_dilation(labels == UNKNOWN)
     values = set(np.unique(labels[beside]).tolist()) - {0, UNKNOWN}

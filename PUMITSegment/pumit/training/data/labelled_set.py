@@ -10,6 +10,7 @@ from pumit.errors import PumitError, VolumeError
 from pumit.io.file_part import file_exists
 from pumit.io.labels.label_source import announced_segments, unreviewed_of
 from pumit.io.slicer_bundle import SUFFIX, is_bundle
+from pumit.system.wording import listed
 from pumit.training.data.class_matching import is_class
 from pumit.training.data.class_proposal import ClassProposal
 from pumit.training.data.classes import checked_classes, classes_of
@@ -40,7 +41,6 @@ def find_labelled_set(given: LabelledData, resolve: Callable[[str], Path]) -> La
 
     Args:
         given: See `find_cases`; without `classes` these are proposed, which reads all labels.
-        resolve: Makes paths of texts.
 
     Raises:
         PumitError: If anything is missing, with all that is wrong at once.
@@ -72,12 +72,10 @@ def _reviewed(data: LabelledSet, given: LabelledData) -> LabelledSet:
     held = given.validation if isinstance(given.validation, list) else []
     wanted = sentences.keys() & set(map(str, [*(given.training or []), *held]))
     names = sorted(wanted or sentences)
-    more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
-    which = f"{', '.join(names[:SHOWN_NAMES])}{more}"
     causes = ", ".join(sorted({sentences[name] for name in names})[:SHOWN_NAMES])
     text = (
-        f"labels of {which} ({causes}); mark their segments completed in Slicer, or confirm them "
-        "with --use-unreviewed (data.use_unreviewed: true)"
+        f"labels of {listed(names, SHOWN_NAMES)} ({causes}); mark their segments completed in "
+        "Slicer, or confirm them with --use-unreviewed (data.use_unreviewed: true)"
     )
     if wanted:
         raise PumitError(f"The recipe names {text}.")
@@ -97,9 +95,6 @@ def find_cases(data: LabelledData, resolve: Callable[[str], Path]) -> FoundCases
 
     Where there is more than one source, the cases of a folder are called after its number, too:
     `folder2-case`. Its own name may be a patient's, and names of cases stand in a run's log.
-
-    Args:
-        resolve: Makes paths of texts.
 
     Raises:
         PumitError: If nothing can be inspected: no folder, or a damaged dataset.json.

@@ -6,13 +6,14 @@ import re
 from collections.abc import Mapping, Sequence
 
 from pumit.errors import PumitError
+from pumit.system.wording import listed
 
 Groups = dict[str, list[str]]
 
 # How names say whose scan it is; the first pattern that groups the cases of a set is taken.
 NAMED = (
     # patient001_frame12, sub-03_ses-02_T1w, p7_b: an identifier that calls itself one.
-    r"(?:^|[_\-. ])((?:patient|pat|subject|subj|sub|volunteer|proband|p)[_\-]?\d+)(?=$|[_\-. ])",
+    r"(?:^|[_\-. /])((?:patient|pat|subject|subj|sub|volunteer|proband|p)[_\-]?\d+)(?=$|[_\-. /])",
     # 012_visit2, GLI-0003_week04, a12_left: what follows is a time, a repetition or a side.
     r"^(.+?)[_\-. ](?:frame|phase|time|tp|t|visit|v|session|ses|scan|series|run|week|month|day|"
     r"exam|study|followup|fu|baseline|left|right|lt|rt|l|r|ed|es|pre|post)[_\-]?\d*$",
@@ -66,15 +67,17 @@ def guessed_pattern(names: Sequence[str]) -> str | None:
         patients = {match.group(1) for match in found if match}
         if 1 < len(patients) < len(names) <= MOST_SCANS * len(patients):
             return f"(?i){pattern}"
-    return None
+    # A/ct, A/pet, B/ct: the same few files in folders that are patients.
+    folders, files = ({name.rpartition("/")[at] for name in names} for at in (0, 2))
+    is_grouped = max(2, len(files)) <= len(folders) < len(names) <= MOST_SCANS * len(folders)
+    return "^(.+)/" if is_grouped and "" not in folders else None
 
 
 def about_guess(groups: Groups) -> str:
     """Return what to tell of patients that were read off the names."""
     several = {patient: cases for patient, cases in groups.items() if len(cases) > 1}
-    shown = [f"{p} ({', '.join(c[:SHOWN])})" for p, c in list(several.items())[:SHOWN]]
-    more = f" and {len(several) - SHOWN} more" if len(several) > SHOWN else ""
+    shown = listed((f"{p} ({', '.join(c[:SHOWN])})" for p, c in several.items()), SHOWN)
     return (
         f"{len(groups)} patients are guessed from the names of {sum(map(len, groups.values()))} "
-        f"cases, such as {', '.join(shown)}{more}; correct data.patient if they are others"
+        f"cases, such as {shown}; correct data.patient if they are others"
     )

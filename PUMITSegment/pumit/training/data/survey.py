@@ -95,7 +95,6 @@ class SetReport:
         in_cases: Class to how many cases have it.
         channels: Names of the image channels, where they are known.
         problems: All of them, each beginning with its case.
-        doubts: All of them.
         may_be_same: Pairs of names, of which the first may mean the class that the second names.
         found_late: Findings on a case that only the whole set shows: `{case: {problems, doubts}}`,
             and `part` where that is another.
@@ -125,7 +124,6 @@ class DataSurvey:
 
     Args:
         found: Cases, and what is wrong with those that are none.
-        thumbnails: Folder for pictures; None for none.
     """
 
     def __init__(self, found: FoundCases, *, thumbnails: Path | None = None) -> None:

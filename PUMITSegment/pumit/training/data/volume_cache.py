@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from pumit import __version__
 from pumit.errors import ExportError, VolumeError
-from pumit.system.atomic import atomic_path
+from pumit.system.atomic import atomic_path, make_folder, write_text
 
 logger = logging.getLogger(__name__)
 
@@ -57,16 +57,11 @@ class VolumeCache:
         self.folder = folder / _digest(text)
         self.limit = None if limit_gib is None else limit_gib * 2**30
         self.is_full = False
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ExportError(
-                f"Cannot make the cache folder {folder.name}: {error.strerror}."
-            ) from None
+        make_folder(folder)  # an error names the folder that the user knows
+        make_folder(self.folder)
         settings_path = self.folder / "settings.json"  # for people who wonder what a folder holds
         if not settings_path.exists():
-            with atomic_path(settings_path) as temporary:
-                temporary.write_text(text, encoding="utf-8")
+            write_text(settings_path, text)
         self._remove_abandoned()
 
     def get(
@@ -107,8 +102,6 @@ class VolumeCache:
 
         Args:
             paths: All cases, in the same order in every process.
-            make: Makes the arrays of one.
-            world: Number of processes.
         """
         count = 0
         for path in list(paths)[rank::world]:

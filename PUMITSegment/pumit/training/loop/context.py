@@ -13,7 +13,9 @@ import torch
 from pumit import __version__
 from pumit.training.loop.distributed import rank, world
 from pumit.training.recipes.model import TrainingRecipe
+from pumit.training.recipes.reader import RecipeFile
 from pumit.training.recipes.schedule import Schedule
+from pumit.training.recipes.tasks import task_of
 from pumit.training.run import resolved_recipe as run_recipe
 from pumit.training.run.reporter import RunReporter
 
@@ -23,25 +25,18 @@ class TrainingRun:
     """A recipe with the folders, device and processes of a run.
 
     Attributes:
-        keys: The same as its file holds it, to be kept.
-        folder: Folder that relative paths of the recipe begin at.
-        device: Device that the network is trained on.
-        workers: Processes that draw batches in advance.
+        file: The same as its file holds it, to be kept.
         reporter: Reporter of the run, which also receives commands.
         given: The recipe as the user gave it, to know a changed one.
-        named_schedule: Keys of the schedule that the recipe's file names.
     """
 
     recipe: TrainingRecipe
-    keys: Mapping[str, Any]
-    source: str
-    folder: Path
+    file: RecipeFile
     output: Path
     device: torch.device
     workers: int
     reporter: RunReporter = field(default_factory=RunReporter)
     given: Mapping[str, Any] = field(default_factory=dict)
-    named_schedule: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -69,11 +64,6 @@ class TrainingRun:
         """Whether this process writes files and progress."""
         return rank() == 0
 
-    def path(self, text: str) -> Path:
-        """A path of the recipe; a relative one begins at the recipe's folder."""
-        path = Path(text).expanduser()
-        return path if path.is_absolute() else self.folder / path
-
     def report(self, record: dict[str, Any]) -> None:
         """Write one JSON line to standard output and to `log.jsonl`, in the first process."""
         self.reporter.report(record)
@@ -85,7 +75,9 @@ class TrainingRun:
             planned: Keys of the recipe that were decided or changed; None leaves one out.
         """
         if self.is_first:
-            full = run_recipe.full_recipe(self.keys, self.schedule, planned)
+            own = {"task": task_of(self.file.keys), "name": self.name}
+            planned = {**own, **planned, "seed": self.seed, "workers": self.workers}
+            full = run_recipe.full_recipe(self.file.keys, self.schedule, planned)
             self.reporter.written(lambda: run_recipe.save_recipes(self.output, self.given, full))
             circumstances = {
                 "pumit": __version__,
@@ -101,15 +93,6 @@ class TrainingRun:
             self.reporter.event("set up", f"Set up: {values}.", **circumstances)
 
     def at_case(self, doing: str, number: int) -> None:
-        """Between two cases that are prepared: say which one is next; pause or stop here.
-
-        Args:
-            doing: Such as "Reading".
-            number: Number of the case, from 1 on.
-
-        Raises:
-            RunStopped: If the run shall end.
-        """
-        self.reporter.state("preparing", f"{doing} case {number}.")
-        if world() == 1:  # several have to agree, which they do between steps
-            self.reporter.check()
+        """Between two cases that are prepared; see `RunReporter.at_case`."""
+        # Several processes have to agree to stop, which they do between steps.
+        self.reporter.at_case(doing, number, checks=world() == 1)

@@ -154,7 +154,7 @@ class RankSync:
         dist.all_reduce(votes, dist.ReduceOp.MAX, self.group)
         return [bool(t) for t in votes.tolist()]
 
-    def run_on_first(self, work: Callable[[], None]) -> None:
+    def run_on_first(self, work: Callable[[], object]) -> None:
         """Do something in the first process; all return when it is done.
 
         Raises:

@@ -92,11 +92,7 @@ class TrainingJob(Protocol):
         return finite(found)
 
     def evaluate_best(self, best: Sequence[Path]) -> None:
-        """Measure the best model and write what it does; in the first process alone.
-
-        Args:
-            best: Best checkpoint of each trial.
-        """
+        """Measure the best model and write what it does; in the first process alone."""
 
     def smaller(self) -> str | None:
         """Change the job so that it needs less memory; returns what is less, in a sentence.

@@ -3,16 +3,39 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
+from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from pumit.errors import PumitError
 
 PREFETCHED = 2  # batches that each worker keeps ready
+
+
+B = TypeVar("B", bound="Batch")
+
+
+class Batch:
+    """Base of batches: their tensors move together, and what is no tensor stays."""
+
+    def to(self: B, device: torch.device) -> B:
+        """The same batch on a device."""
+        return self._each(lambda tensor: tensor.to(device, non_blocking=True))
+
+    def pin_memory(self: B) -> B:
+        """The same batch in memory that a GPU reads without waiting; `DataLoader` asks for it."""
+        return self._each(Tensor.pin_memory)
+
+    def _each(self: B, change: Callable[[Tensor], Tensor]) -> B:
+        moved = copy(self)
+        tensors = {k: v for k, v in vars(self).items() if isinstance(v, Tensor)}
+        moved.__dict__.update((key, change(tensor)) for key, tensor in tensors.items())
+        return moved
 
 
 class Draw(Protocol):

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from pumit.errors import PumitError, TrainingError
+from pumit.system.wording import listed
 from pumit.training.loop.distributed import (
     average_gradients,
     broadcast_buffers,
@@ -179,8 +180,7 @@ class Step:
         if not bad:
             return f"{self._here}: the loss of another process is not finite. {self.run.kept}"
         names = [name for part in bad for name in part]
-        more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-        of = f" of {', '.join(names[:MOST_NAMED])}{more}" if names else ""
+        of = f" of {listed(names, MOST_NAMED)}" if names else ""
         return (
             f"{self._here}: the loss{of} is not finite. {self.run.kept} Look at the data, {REMEDY}"
         )

@@ -16,7 +16,6 @@ class Progress:
     """Collect losses and times between two lines of the log.
 
     Args:
-        device: Device that the network is trained on.
         clock: Clock of the run's seconds; None for one that begins now.
 
     Attributes:
@@ -42,7 +41,6 @@ class Progress:
 
         Args:
             values: Numbers to average; kept where they lie until the line is due.
-            voxels: Voxels of the batch, where it tells.
             waited: Seconds until the batch was there.
         """
         self.waited += waited

@@ -41,7 +41,6 @@ def write_curves(
     """Draw a run's log; returns whether there was anything to draw.
 
     Args:
-        path: File to write, `.png`.
         schedule: Schedule of the run, for its learning rate.
         classes: Classes, whose colours the validation's lines have.
         best_step: Step of the weights that were kept.

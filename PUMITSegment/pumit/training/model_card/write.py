@@ -15,7 +15,7 @@ from pumit.inference.loading import pick_device
 from pumit.models.checkpoint import load_checkpoint
 from pumit.models.user_index import CARD, CARD_DATA
 from pumit.runs import read_status
-from pumit.system.atomic import atomic_path, write_json
+from pumit.system.atomic import write_json, write_text
 from pumit.training.classification.reader import read_classification_data
 from pumit.training.model_card.curves import write_curves
 from pumit.training.model_card.facts import CaseFact, case_numbers, number_of
@@ -139,8 +139,7 @@ def write_card(folder: Path, best_checkpoint: Path, *, device: str | None = None
         card = replace(card, worst=worst)
     write_json(folder / NUMBERS, {number: name for name, number in numbers.items()})
     write_json(folder / CARD_DATA, asdict(card))
-    with atomic_path(folder / CARD) as temporary:
-        temporary.write_text(card_text(card), encoding="utf-8")
+    write_text(folder / CARD, card_text(card))
     return folder / CARD
 
 

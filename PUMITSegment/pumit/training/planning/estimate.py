@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from pumit.inference.automatic.sliding_window import SlidingWindow
 from pumit.preprocessing.resize import resized_shape
@@ -15,6 +14,7 @@ from pumit.training.planning.hardware import Hardware
 from pumit.training.planning.segmentation_trial import SegmentationCost
 from pumit.training.planning.step_cost import StepCost
 from pumit.training.planning.steps import StepPlan, TimeParts
+from pumit.training.recipes.segmentation import WindowedValidation
 from pumit.training.segmentation.data_plan import Shape
 from pumit.training.segmentation.plan import SegmentationPlan
 from pumit.training.segmentation.prepared_cases import MEMORY_BYTES
@@ -45,52 +45,44 @@ class Estimate:
     sentence: str
     parts: dict[str, float]
 
-    def as_record(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self)
 
-
-def grid_shape(fact: CaseFacts, plan: SegmentationPlan) -> Shape:
-    """Voxels of a case as the network sees it."""
-    return resized_shape(fact.shape, fact.spacing_mm, plan.plan.spacing_mm)
-
-
-def chosen_facts(plan: SegmentationPlan, names: Sequence[str]) -> list[CaseFacts]:
-    """Return the facts of some of the cases."""
+def _facts_of(plan: SegmentationPlan, names: Sequence[str]) -> list[CaseFacts]:
     return [fact for fact in plan.facts.cases if fact.name in set(names)]
+
+
+def _voxels_of(plan: SegmentationPlan, names: Sequence[str]) -> list[Shape]:
+    """Grids of some cases as the network sees them."""
+    spacing = plan.plan.spacing_mm
+    return [resized_shape(f.shape, f.spacing_mm, spacing) for f in _facts_of(plan, names)]
 
 
 def time_parts(
     plan: SegmentationPlan,
     cost: SegmentationCost,
+    validation: WindowedValidation,
     *,
-    overlap: float,
-    final_overlap: float,
-    flips: bool,
     starting: float,
 ) -> TimeParts:
     """Return the seconds of a run's parts, from what was measured of each.
 
     Args:
-        final_overlap: Overlap of windows in the final validation.
-        flips: Whether that averages reflections.
         starting: Seconds until the cases are read.
     """
-    training = [grid_shape(f, plan) for f in chosen_facts(plan, plan.split.training)]
-    shapes = [grid_shape(f, plan) for f in chosen_facts(plan, plan.split.validation)]
+    training = _voxels_of(plan, plan.split.training)
+    shapes = _voxels_of(plan, plan.split.validation)
     voxels = sum(map(math.prod, shapes))
 
     def windows(part: float) -> int:
         return sum(map(SlidingWindow(plan.plan.patch_size, part).count, shapes))
 
-    turns = REFLECTIONS if flips else 1
-    judged = windows(final_overlap) * cost.window_seconds * turns
+    turns = REFLECTIONS if validation.flips else 1
+    judged = windows(validation.final_overlap) * cost.window_seconds * turns
     drawn = min(WORST_DRAWN, len(shapes)) / max(1, len(shapes))
     return TimeParts(
         starting,
         sum(map(math.prod, training)) * cost.preparing_seconds,
         cost.step.seconds,
-        windows(overlap) * cost.window_seconds + voxels * cost.validation_seconds,
+        windows(validation.overlap) * cost.window_seconds + voxels * cost.validation_seconds,
         judged * (1 + drawn)
         + voxels * (cost.final_validation_seconds + drawn * cost.validation_seconds),
     )
@@ -99,13 +91,13 @@ def time_parts(
 def memory_bytes(plan: SegmentationPlan, cost: SegmentationCost) -> tuple[int, int]:
     """Main memory, and memory where the network is trained: the same on a CPU."""
     channels, classes = plan.plan.channels, len(plan.data.classes)
-    training = [grid_shape(f, plan) for f in chosen_facts(plan, plan.split.training)]
-    cases = chosen_facts(plan, plan.split.validation)
+    training = _voxels_of(plan, plan.split.training)
+    cases = _facts_of(plan, plan.split.validation)
     prepared = sum(map(math.prod, training)) * (4 * channels + 1)
     if prepared > MEMORY_BYTES:  # then they are mapped, and the system drops what it needs
         prepared = max(math.prod(s) for s in training) * (4 * channels + 1)
     kept = min(KEPT_BYTES, sum(math.prod(f.shape) * (4 * channels + 1) for f in cases))
-    largest = max((math.prod(grid_shape(f, plan)) for f in cases), default=0)
+    largest = max(map(math.prod, _voxels_of(plan, plan.split.validation)), default=0)
     scores = min(SCORE_BYTES, 4 * largest * (classes + 2))
     held = (cost.process_bytes or 0) + prepared + kept + scores
     if cost.peak_bytes == cost.process_bytes:
@@ -115,7 +107,7 @@ def memory_bytes(plan: SegmentationPlan, cost: SegmentationCost) -> tuple[int, i
 
 def disk_bytes(plan: SegmentationPlan, cost: SegmentationCost) -> int:
     """Return the largest size of the output folder, while a checkpoint is replaced."""
-    training = [grid_shape(f, plan) for f in chosen_facts(plan, plan.split.training)]
+    training = _voxels_of(plan, plan.split.training)
     prepared = sum(map(math.prod, training)) * (4 * plan.plan.channels + 1)
     # To go on: weights, average and two moments of AdamW, old and new; models in half precision.
     checkpoints = cost.step.parameters * (2 * 4 * 4 + 3 * 2)

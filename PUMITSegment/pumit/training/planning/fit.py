@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,8 +21,16 @@ from pumit.training.planning.estimate import (
     time_parts,
 )
 from pumit.training.planning.request import PlanRequest
-from pumit.training.planning.segmentation_trial import SegmentationCost, read_cost
-from pumit.training.planning.steps import StepPlan, TimeParts, fit, schedule_of, voxels_that_fit
+from pumit.training.planning.segmentation_trial import SegmentationCost
+from pumit.training.planning.step_cost import read_cost
+from pumit.training.planning.steps import (
+    StepPlan,
+    TimeParts,
+    fit,
+    schedule_of,
+    too_few,
+    voxels_that_fit,
+)
 from pumit.training.planning.trial_process import MemoryTooSmallError
 from pumit.training.recipes.presets import Preset
 from pumit.training.recipes.segmentation import SegmentationRecipe
@@ -58,7 +66,6 @@ def fit_to_machine(
     Args:
         recipe: All but patch, batch and schedule.
         keys: The same as its file will hold it.
-        facts: Findings of the check of the data.
         reading_seconds: Seconds that reading all cases took.
 
     Raises:
@@ -74,25 +81,25 @@ def fit_to_machine(
     return search.result()
 
 
+@dataclass
 class _Search:
     """Attempts with ever smaller or larger steps, of which the best is kept."""
 
-    def __init__(
-        self,
-        request: PlanRequest,
-        recipe: SegmentationRecipe,
-        keys: Mapping[str, Any],
-        data: LabelledSet,
-        facts: DataFacts,
-        reading_seconds: float,
-    ) -> None:
-        self.request, self.recipe, self.data, self.facts = request, recipe, data, facts
-        self.keys, self.reading_seconds = keys, reading_seconds
-        self.schedule = recipe.schedule.named()
-        self.kept: tuple[SegmentationPlan, SegmentationCost, TimeParts] | None = None
-        self.notes: list[str] = []
-        self._tried: set[tuple[Any, ...]] = set()
-        self._has_shrunk = False
+    request: PlanRequest
+    recipe: SegmentationRecipe
+    keys: Mapping[str, Any]
+    data: LabelledSet
+    facts: DataFacts
+    reading_seconds: float
+    kept: tuple[SegmentationPlan, SegmentationCost, TimeParts] | None = None
+    notes: list[str] = field(default_factory=list)
+    _tried: set[tuple[Any, ...]] = field(default_factory=set)
+    _has_shrunk: bool = False
+
+    @property
+    def schedule(self) -> dict[str, Any]:
+        """Keys of the schedule that the recipe names."""
+        return self.recipe.schedule.named()
 
     def attempt(self, voxels: int) -> int:
         """Try steps of so many voxels; returns how many to try next, the same to stop."""
@@ -108,7 +115,7 @@ class _Search:
             enough, cost = False, None
         if not enough or cost is None:
             return self._smaller(voxels, plan)
-        parts = self._parts(plan, cost, starting)
+        parts = time_parts(plan, cost, self.recipe.validation, starting=starting)
         self.kept = (plan, cost, parts)
         if "steps" in self.schedule:
             return voxels
@@ -133,10 +140,7 @@ class _Search:
             validate_every=self.schedule.get("validate_every"),
         )
         if steps.steps < FEW_STEPS and "steps" not in self.schedule:
-            self.notes.append(
-                f"only {steps.steps} steps fit into the time, which is hardly enough to learn "
-                "anything; choose a longer preset or a GPU"
-            )
+            self.notes.append(too_few(steps, "choose a longer preset or a GPU"))
         schedule = schedule_of(self.request.numbers, steps, parts, self.schedule)
         main, on_device = memory_bytes(plan, cost)
         estimate = estimate_of(
@@ -175,7 +179,8 @@ class _Search:
                 "threads": self.request.threads,
             }
         )
-        return read_cost(found), self.reading_seconds + float(found["starting"])
+        starting = self.reading_seconds + found.pop("starting")
+        return read_cost(SegmentationCost, found), starting
 
     def _has_room(self, plan: SegmentationPlan, cost: SegmentationCost) -> bool:
         main, on_device = memory_bytes(plan, cost)
@@ -200,14 +205,3 @@ class _Search:
             f"the memory is too small for steps of {was}: {now} are planned, where they fit"
         )
         return voxels // 2
-
-    def _parts(self, plan: SegmentationPlan, cost: SegmentationCost, starting: float) -> TimeParts:
-        validation = self.recipe.validation
-        return time_parts(
-            plan,
-            cost,
-            overlap=validation.overlap,
-            final_overlap=validation.final_overlap,
-            flips=validation.flips,
-            starting=starting,
-        )

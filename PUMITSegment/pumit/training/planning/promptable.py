@@ -11,7 +11,7 @@ import numpy as np
 
 from pumit.errors import TrainingError
 from pumit.training.planning.estimate import OTHER_BYTES, Estimate, Room, estimate_of
-from pumit.training.planning.promptable_trial import ClickCost, read_click_cost
+from pumit.training.planning.promptable_trial import ClickCost
 from pumit.training.planning.request import Planned, PlanRequest
 from pumit.training.planning.segmentation import (
     about_classes,
@@ -20,7 +20,8 @@ from pumit.training.planning.segmentation import (
     name_cases,
     visible_data,
 )
-from pumit.training.planning.steps import StepPlan, TimeParts, fit, schedule_of
+from pumit.training.planning.step_cost import read_cost
+from pumit.training.planning.steps import StepPlan, TimeParts, fit, schedule_of, too_few
 from pumit.training.planning.trial_process import MemoryTooSmallError
 from pumit.training.promptable.plan import ClickPlan, plan_clicks
 from pumit.training.promptable.validation import validated_structures
@@ -56,10 +57,7 @@ def plan_better_clicks(request: PlanRequest) -> Planned:
     parts = _parts(plan, cost, starting=reading_seconds + starting, reading=reading_seconds)
     steps = fit(parts, preset, steps=given.get("steps"), validate_every=given.get("validate_every"))
     if steps.steps < FEW_STEPS and "steps" not in given:
-        notes.append(
-            f"only {steps.steps} steps fit into the time, which is hardly enough to learn "
-            "anything; choose a longer preset, part: decoder, or a GPU"
-        )
+        notes.append(too_few(steps, "choose a longer preset, part: decoder, or a GPU"))
     keys["schedule"] = schedule_of(preset, steps, parts, given)
     estimate = _estimate(request, plan, cost, parts, steps)
     warnings = [*plan.split.warnings, *plan.facts.warnings, *notes]
@@ -108,7 +106,8 @@ def _measure(
             "A step does not fit into the memory that is free; close other programs, or set "
             "batch_size: 1, targets_per_field: 1 and part: decoder."
         ) from None
-    return read_click_cost(found), float(found["starting"])
+    starting = float(found.pop("starting"))
+    return read_cost(ClickCost, found), starting
 
 
 def _parts(plan: ClickPlan, cost: ClickCost, *, starting: float, reading: float) -> TimeParts:

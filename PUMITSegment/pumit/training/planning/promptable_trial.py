@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -47,12 +47,6 @@ class ClickCost:
     scene_seconds: float
     peak_bytes: int | None
     process_bytes: int | None
-
-
-def read_click_cost(found: Mapping[str, Any]) -> ClickCost:
-    """Read a trial's answer."""
-    known = {field.name: found[field.name] for field in fields(ClickCost)}
-    return ClickCost(**{**known, "step": StepCost(**found["step"])})
 
 
 def try_clicks(request: Mapping[str, Any]) -> ClickCost:

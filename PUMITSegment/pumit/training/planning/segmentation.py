@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from pumit.networks.build import RECIPES
+from pumit.system.wording import listed
 from pumit.training.data.checks import DataFacts
 from pumit.training.data.found_cases import LabelledSet
 from pumit.training.data.split import Split
@@ -126,9 +127,8 @@ def about_classes(given: LabelledData, data: LabelledSet) -> list[str]:
     if given.classes is not None:
         return []
     names = [c.label.name for c in data.classes]
-    more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
     return [
-        f"the classes are those that the data name: {', '.join(names[:SHOWN_NAMES])}{more}; rename "
+        f"the classes are those that the data name: {listed(names, SHOWN_NAMES)}; rename "
         "or remove them in data.classes"
     ]
 

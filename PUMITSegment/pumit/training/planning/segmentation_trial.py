@@ -6,7 +6,7 @@ import math
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,12 +52,6 @@ class SegmentationCost:
     final_validation_seconds: float
     peak_bytes: int | None
     process_bytes: int | None
-
-
-def read_cost(found: dict[str, Any]) -> SegmentationCost:
-    """Read a trial's answer."""
-    known = {field.name: found[field.name] for field in fields(SegmentationCost)}
-    return SegmentationCost(**{**known, "step": StepCost(**found["step"])})
 
 
 def try_segmentation(request: dict[str, Any]) -> SegmentationCost:

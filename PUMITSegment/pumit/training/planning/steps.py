@@ -104,6 +104,14 @@ def voxels_that_fit(voxels: int, plan: StepPlan, preset: Preset) -> int:
     return voxels
 
 
+def too_few(plan: StepPlan, remedy: str) -> str:
+    """Say that hardly anything can be learnt in the time."""
+    return (
+        f"only {plan.steps} steps fit into the time, which is hardly enough to learn anything; "
+        f"{remedy}"
+    )
+
+
 def schedule_of(
     preset: Length, plan: StepPlan, parts: TimeParts, given: Mapping[str, Any]
 ) -> dict[str, Any]:
@@ -129,12 +137,8 @@ def schedule_of(
         "precision": "auto",
         "activation_checkpointing": False,
         "validate_every": plan.validate_every,
-        "log_every": log_every(parts),
+        # So that a line appears every few seconds.
+        "log_every": max(1, round(LINE_SECONDS / max(parts.step, 1e-6))),
         "checkpoint_seconds": 45.0,
     }
     return {k: v for k, v in {**planned, **given}.items() if v is not None}
-
-
-def log_every(parts: TimeParts) -> int:
-    """Steps between lines of the log, so that one appears every few seconds."""
-    return max(1, round(LINE_SECONDS / max(parts.step, 1e-6)))

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import subprocess
 import sys
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import pumit
 from pumit.errors import TrainingError
+from pumit.system.interpreter import start_program
 
 logger = logging.getLogger(__name__)
 
@@ -34,12 +33,7 @@ class TrialProcess:
         """Nothing more: the process has begun."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """End the process, where it was not used."""
         self.close()
 
@@ -86,18 +80,11 @@ class TrialProcess:
             process.communicate()
 
     def _launch(self) -> subprocess.Popen[str]:
-        root = str(Path(pumit.__file__).resolve().parent.parent)
-        paths = [root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-        windows: dict[str, Any] = {}
-        if sys.platform == "win32":
-            windows = {"creationflags": subprocess.CREATE_NO_WINDOW}
-        return subprocess.Popen(
+        return start_program(
             [sys.executable, "-m", "pumit.training.planning.trial", self._task],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             encoding="utf-8",
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-            cwd=root,
-            **windows,
+            cwd=Path(pumit.__file__).resolve().parent.parent,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor
 from pumit.errors import PumitError
 from pumit.networks.pumit.anisotropy import MAX_DEGREE, Anisotropy
 from pumit.preprocessing.normalization import Normalization
+from pumit.training.loop.prefetch import Batch
 from pumit.training.synthesis.grid import chance, uniform
 from pumit.training.synthesis.scene import draw_scene
 
@@ -22,12 +23,11 @@ DEGREE_SHARES = {0: 0.22, 1: 0.22, 2: 0.22, 3: 0.14, 4: 0.06, 5: 0.14}
 
 
 @dataclass
-class ImageBatch:
+class ImageBatch(Batch):
     """Images of one degree of anisotropy.
 
     Attributes:
         image: Intensities in [0, 1], (B, 3, D, H, W).
-        da0: Degree of anisotropy.
         cases: Origin of each, for messages.
         is_masked: Hidden patches, bool (B, N), where the objective hides some.
     """
@@ -55,16 +55,6 @@ class ImageBatch:
     def voxels(self) -> int:
         """Voxels of all images."""
         return self.image[:, 0].numel()
-
-    def to(self, device: torch.device) -> ImageBatch:
-        """The same batch on a device; the mask stays where it is used, with the image."""
-        mask = None if self.is_masked is None else self.is_masked.to(device, non_blocking=True)
-        return replace(self, image=self.image.to(device, non_blocking=True), is_masked=mask)
-
-    def pin_memory(self) -> ImageBatch:
-        """The same batch in memory that a GPU reads without waiting; `DataLoader` asks for it."""
-        mask = None if self.is_masked is None else self.is_masked.pin_memory()
-        return replace(self, image=self.image.pin_memory(), is_masked=mask)
 
 
 @dataclass(frozen=True)
@@ -139,7 +129,6 @@ class ImageSource:
         """Draw a batch of one degree.
 
         Args:
-            da0: Degree of anisotropy.
             generator: Generator of this process and step, on the CPU.
             shared: Generator in the same state in every process, for the size, which decides how
                 long a step takes.
@@ -207,15 +196,13 @@ def varied(image: Tensor, generator: torch.Generator) -> Tensor:
     return image
 
 
-def degrees_of(given: dict[int, float] | None, known: Sequence[int] = ()) -> dict[int, float]:
+def degrees_of(given: dict[int, float] | None) -> dict[int, float]:
     """Shares of the degrees of anisotropy: those of a recipe, else the usual ones.
 
     Raises:
         ValueError: If a degree is not 0 to 5, or a share is negative or all are zero.
     """
     shares = dict(DEGREE_SHARES if given is None else given)
-    if known:
-        shares = {da0: share for da0, share in shares.items() if da0 in known}
     if not all(da0 in range(MAX_DEGREE + 1) and share >= 0 for da0, share in shares.items()):
         raise ValueError(f"Degrees of anisotropy are 0 to {MAX_DEGREE} with shares, got {shares}.")
     if not sum(shares.values()) > 0:

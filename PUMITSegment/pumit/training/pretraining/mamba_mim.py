@@ -42,7 +42,6 @@ def draw_hidden(
         source: Draws images, made of whole cells.
         stride: Voxels of a cell.
         ratio: Part of the cells to hide.
-        da0: Degree of anisotropy.
         generator: Generator of this process and step, on the CPU.
         shared: Generator in the same state in every process.
     """

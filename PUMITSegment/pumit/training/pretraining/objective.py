@@ -22,7 +22,6 @@ class BuildContext:
     """Device and processes that an objective is built with.
 
     Attributes:
-        device: Device that the network is trained on.
         goes_on: Whether the weights of an earlier part of the run follow.
     """
 

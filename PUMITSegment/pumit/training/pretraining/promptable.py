@@ -23,7 +23,7 @@ from pumit.training.pretraining.objective import (
     load_initial_network,
 )
 from pumit.training.pretraining.prototypes import begin_prototypes
-from pumit.training.promptable.fields import ROUNDS
+from pumit.training.promptable.fields import ROUNDS, FieldSource
 from pumit.training.promptable.label_maps import LabelMaps
 from pumit.training.promptable.labelled_scans import UNLABELLED, RealScans, case_index
 from pumit.training.promptable.task import DEGREE_SHARES, DEGREES, PromptableTask
@@ -77,23 +77,27 @@ def build(recipe: PromptableRecipe, context: BuildContext) -> Objective:
     initial: Mapping[str, torch.Tensor] = {}
     if recipe.initial is not None:
         initial = load_initial_network(network, recipe.initial, ("promptable",))
-    task = PromptableTask(
-        network,
+    source = FieldSource(
+        network.field_size,
         scans=scans,
+        real_share=recipe.real_share,
         label_maps=label_maps,
         map_share=recipe.map_share,
-        scene_shares=SceneShares(recipe.heart_share, recipe.trunk_share),
         field_sizes=recipe.field_sizes,
-        rounds=ROUNDS if recipe.rounds is None else recipe.rounds,
-        real_share=recipe.real_share,
         batch_size=recipe.batch_size,
         targets_per_field=recipe.targets_per_field,
-        scene_device=scene_device,
-        compiler="inductor" if recipe.compile else None,
-        class_sets=class_sets,
-        stability_weight=recipe.stability_weight,
+        device=scene_device,
+        rounds=ROUNDS if recipe.rounds is None else recipe.rounds,
         more_fields=recipe.more_fields,
         generated_from=generated_from,
+        scene_shares=SceneShares(recipe.heart_share, recipe.trunk_share),
+    )
+    task = PromptableTask(
+        network,
+        source,
+        compiler="inductor" if recipe.compile else None,
+        stability_weight=recipe.stability_weight,
+        class_sets=class_sets,
     )
     degrees = dict(zip(DEGREES, DEGREE_SHARES, strict=True))
     # Prototypes do not ship, and those of other classes do not fit: where the class vectors are

@@ -188,7 +188,6 @@ def draw_crop(
     Args:
         channels: Channels of the image, 0..255: three of a colour image are kept together, of
             others one is drawn.
-        da0: Degree of anisotropy.
         shape: Voxels (d, h, w).
         turned: Share of the crops that are turned.
 

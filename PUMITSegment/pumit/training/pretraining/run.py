@@ -46,14 +46,8 @@ class PretrainingJob(TrainingJob):
         """Nothing: images are prepared as they are drawn."""
 
     def decided_keys(self) -> dict[str, Any]:
-        """Keys of the recipe that are the same whatever is pre-trained."""
-        return {
-            "task": "pretraining",
-            "name": self.run.name,
-            "batch_size": self.recipe.batch_size,
-            "seed": self.run.seed,
-            "workers": self.run.workers,
-        }
+        """The batch, which may have become smaller."""
+        return {"batch_size": self.recipe.batch_size}
 
     def validation(self) -> Validate | None:
         """None: nothing is validated."""
@@ -80,7 +74,7 @@ class PretrainingJob(TrainingJob):
 
     def training_facts(self, trial: Trial) -> dict[str, Any]:
         """Return what of the recipe another person should know."""
-        return {**self.recipe.named(*REPEATED), "schedule": dict(self.run.named_schedule)}
+        return {**self.recipe.named(*REPEATED), "schedule": dict(self.run.file.named_schedule)}
 
     def evaluate_best(self, best: Sequence[Path]) -> None:
         """Nothing is measured."""
@@ -90,7 +84,7 @@ class PretrainingJob(TrainingJob):
         count = self.recipe.batch_size
         changed = {**self.recipe.named(), "batch_size": count // 2}
         try:
-            recipe = read_model(type(self.recipe), changed, self.run.source)
+            recipe = read_model(type(self.recipe), changed, self.run.file.source)
             objective_kind(recipe).check(recipe)
         except PumitError:
             return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -14,7 +14,7 @@ from pumit.errors import PumitError
 from pumit.networks.build import RECIPES, build_network
 from pumit.networks.swin_ssl import TURNS, SwinSsl
 from pumit.networks.swin_unetr import STRIDE
-from pumit.training.loop.prefetch import Draw
+from pumit.training.loop.prefetch import Batch, Draw
 from pumit.training.pretraining import image_recipe
 from pumit.training.pretraining.image_scaling import standardised
 from pumit.training.pretraining.image_source import ImageSource
@@ -31,7 +31,7 @@ TEMPERATURE = 0.5
 
 
 @dataclass
-class ViewBatch:
+class ViewBatch(Batch):
     """Two views of each of B crops: first one of all, then the other of all.
 
     Attributes:
@@ -54,18 +54,6 @@ class ViewBatch:
         """Voxels of all views."""
         return self.views[:, 0].numel()
 
-    def to(self, device: torch.device) -> ViewBatch:
-        """The same batch on a device."""
-        views, whole, turns = (
-            t.to(device, non_blocking=True) for t in (self.views, self.whole, self.turns)
-        )
-        return replace(self, views=views, whole=whole, turns=turns)
-
-    def pin_memory(self) -> ViewBatch:
-        """The same batch in memory that a GPU reads without waiting; `DataLoader` asks for it."""
-        views, whole, turns = (t.pin_memory() for t in (self.views, self.whole, self.turns))
-        return replace(self, views=views, whole=whole, turns=turns)
-
 
 def draw_views(
     source: ImageSource,
@@ -86,7 +74,6 @@ def draw_views(
         source: Draws crops (B, 3, D, H, W), all of them upright: how a view was turned cannot be
             distinguished from others.
         channels: Number of the three channels to keep, from the first on.
-        da0: Degree of anisotropy.
         generator: Generator of this process and step, on the CPU.
         shared: Generator in the same state in every process.
     """

@@ -213,7 +213,6 @@ def spread(tokenizer: VisualTokenizer, codebook_range: float | None, logit_gain:
     short training has no time for that.
 
     Args:
-        tokenizer: The tokenizer, not trained yet.
         codebook_range: Entries begin uniform between minus and plus this; None leaves them.
         logit_gain: Factor on the projection to logits.
     """

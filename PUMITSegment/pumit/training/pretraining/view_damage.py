@@ -54,7 +54,6 @@ def damaged(images: Tensor, generator: torch.Generator) -> Tensor:
 
     Args:
         images: Intensities in [0, 1], (B, C, D, H, W); unchanged.
-        generator: Source of randomness, on the CPU.
 
     Source:
         Tang et al., CVPR 2022, section 3.1 and its released code.

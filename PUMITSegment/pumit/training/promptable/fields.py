@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from pumit.preprocessing.intensity import field_channels
+from pumit.training.loop.prefetch import Batch
 from pumit.training.promptable.cuts import ENDS, cut_out, draw_depth, flip_and_turn
 from pumit.training.promptable.label_maps import LabelMaps
 from pumit.training.promptable.real_scan import RealScan
@@ -63,14 +64,13 @@ class DrawnField:
 
 
 @dataclass
-class FieldBatch:
+class FieldBatch(Batch):
     """Fields of one degree of anisotropy with targets, equally many for each.
 
     Attributes:
         image: (B, 3, D, H, W).
         target: (T, D, H, W) bool, those of a field after one another.
         ratio: (T,) slice ratio, 0 in 2D.
-        da0: Degree of anisotropy.
         states: First prompts of the user, per target.
         is_real: (T,) bool, whether it was cut from one of the scans, with its labels.
         beyond: (T,) voxels that the target has beyond its field; NaN where nobody knows.
@@ -102,22 +102,12 @@ class FieldBatch:
         """Voxels of all fields, for the log."""
         return self.image[:, 0].numel()
 
-    def to(self, device: torch.device) -> FieldBatch:
-        """The same batch on a device; the prompts stay."""
-        names = ["image", "target", "ratio", "is_real", "beyond", "classes", "regions"]
-        names += ["more", "more_classes"]
-        return replace(self, **{n: getattr(self, n).to(device, non_blocking=True) for n in names})
 
-    def pin_memory(self) -> FieldBatch:
-        """The same batch in memory that a GPU reads without waiting; `DataLoader` asks for it."""
-        image, target, ratio = (t.pin_memory() for t in (self.image, self.target, self.ratio))
-        return replace(self, image=image, target=target, ratio=ratio)
-
-
+@dataclass
 class FieldSource:
     """Draw fields from generated and real scans, and first prompts for them.
 
-    Args:
+    Attributes:
         field_size: In-plane voxels of a field.
         scans: Real scans to mix in, or None for generated ones only.
         real_share: Share of fields that come from real scans; one for all degrees, or by degree.
@@ -127,7 +117,6 @@ class FieldSource:
             takes `field_size`. A batch of others holds about as many voxels.
         batch_size: Fields per step, times `FIELDS`.
         targets_per_field: Targets drawn in one field.
-        device: Device that scans are generated on.
         rounds: Numbers of answers to the user, each with its share of the steps.
         one_click: Share of real targets that a user begins with one click for, whatever share of
             clicks there is among all.
@@ -136,38 +125,21 @@ class FieldSource:
         scene_shares: See `draw_scene`.
     """
 
-    def __init__(
-        self,
-        field_size: int,
-        *,
-        scans: Scans | None,
-        real_share: float | Mapping[int, float],
-        batch_size: int,
-        targets_per_field: int,
-        device: torch.device,
-        rounds: Mapping[int, float] = ROUNDS,
-        one_click: float = 0.0,
-        label_maps: LabelMaps | None = None,
-        map_share: float = 0.0,
-        field_sizes: Mapping[int, float] | None = None,
-        more_fields: float = 0.0,
-        generated_from: int | None = None,
-        scene_shares: SceneShares = USUAL_SHARES,
-    ) -> None:
-        self.more_fields = more_fields
-        self.scene_shares = scene_shares
-        self.generated_from = generated_from
-        self.field_size = field_size
-        self.field_sizes = dict(field_sizes) if field_sizes else {field_size: 1.0}
-        self.scans = scans
-        self.label_maps = label_maps
-        self.real_share = real_share
-        self.map_share = map_share
-        self.batch_size = batch_size
-        self.targets_per_field = targets_per_field
-        self.device = device
-        self.rounds = dict(rounds)
-        self.one_click = one_click
+    field_size: int
+    _: KW_ONLY
+    scans: Scans | None = None
+    real_share: float | Mapping[int, float] = 0.35
+    label_maps: LabelMaps | None = None
+    map_share: float = 0.0
+    field_sizes: Mapping[int, float] | None = None
+    batch_size: int = 4
+    targets_per_field: int = 2
+    device: torch.device = torch.device("cpu")  # noqa: RUF009 - never changed
+    rounds: Mapping[int, float] = field(default_factory=lambda: ROUNDS)
+    one_click: float = 0.0
+    more_fields: float = 0.0
+    generated_from: int | None = None
+    scene_shares: SceneShares = USUAL_SHARES
 
     def prepare(self) -> None:
         """Do once what worker processes would otherwise each do, and each keep in memory."""
@@ -176,10 +148,11 @@ class FieldSource:
 
     def _size(self, shared: torch.Generator) -> int:
         """In-plane voxels of this step's fields."""
-        shares = torch.tensor(list(self.field_sizes.values()))
-        if len(shares) == 1:
-            return next(iter(self.field_sizes))
-        return list(self.field_sizes)[int(torch.multinomial(shares, 1, generator=shared))]
+        sizes = self.field_sizes or {self.field_size: 1.0}
+        if len(sizes) == 1:
+            return next(iter(sizes))
+        shares = torch.tensor(list(sizes.values()))
+        return list(sizes)[int(torch.multinomial(shares, 1, generator=shared))]
 
     def _scene(self, da0: int, size: int, generator: torch.Generator) -> tuple[Scene, bool]:
         """A scene, and whether it is of a real scan with labels."""
@@ -272,7 +245,6 @@ class FieldSource:
         """Draw a batch of one degree; thinner fields come in larger batches.
 
         Args:
-            da0: Degree of anisotropy.
             generator: Random numbers of this process and step, on the CPU.
             shared: Random numbers alike in every process, for what decides how long a step takes.
         """

@@ -12,7 +12,7 @@ from pumit.networks.promptable.image_encoder import ImageEmbedding
 from pumit.networks.promptable.network import PromptableNetwork
 from pumit.networks.promptable.prompt_encoder import PromptBatch
 from pumit.networks.pumit import Anisotropy
-from pumit.training.promptable.fields import FieldBatch
+from pumit.training.promptable.fields import FieldBatch, FieldSource
 from pumit.training.promptable.own_scans import OwnScans
 from pumit.training.promptable.task import Grade, PromptableTask, score
 
@@ -32,8 +32,6 @@ class ClickTask(PromptableTask):
         original: The network as it was; never changed.
         real_share: Share of fields that come from them, by degree of anisotropy.
         distillation_weight: Weight of answering generated fields as the original does.
-        batch_size: Fields per step; see `FieldSource`.
-        targets_per_field: Targets drawn in one field.
 
     Source:
         Li and Hoiem, Learning without Forgetting, ECCV 2016, the idea of the second term.
@@ -54,12 +52,15 @@ class ClickTask(PromptableTask):
     ) -> None:
         super().__init__(
             network,
-            scans=scans,
-            real_share=real_share,
-            batch_size=batch_size,
-            targets_per_field=targets_per_field,
-            rounds=ROUNDS,
-            one_click=ONE_CLICK,
+            FieldSource(
+                network.field_size,
+                scans=scans,
+                real_share=real_share,
+                batch_size=batch_size,
+                targets_per_field=targets_per_field,
+                rounds=ROUNDS,
+                one_click=ONE_CLICK,
+            ),
         )
         self.distillation_weight = distillation_weight
         self._original = (original.requires_grad_(False).eval(),)  # no part of what is trained
@@ -76,10 +77,10 @@ class ClickTask(PromptableTask):
                 before = _some(embedding, kept)
             else:
                 original.to(batch.image.device)
-                images = kept[:: self.targets_per_field]
+                images = kept[:: self.source.targets_per_field]
                 with torch.no_grad():
                     before = original.embed(batch.image[images], Anisotropy(batch.da0))
-                before = before.repeat(self.targets_per_field)
+                before = before.repeat(self.source.targets_per_field)
 
         def grade(
             prompts: PromptBatch, logits: Tensor, iou: Tensor, ambiguous: Tensor

@@ -118,9 +118,6 @@ class LabelMaps:
         """Draw a scene of a degree, or None where the drawn place has no usable target.
 
         Args:
-            da0: Degree of anisotropy.
-            size: In-plane voxels of the field.
-            generator: Source of randomness, on the CPU.
             device: Device that it is drawn on; None draws on the CPU.
             is_wide: Whether it shows much of its map, as that lies.
         """

@@ -35,11 +35,7 @@ from pumit.training.recipes.promptable import FineTuningRecipe
 
 @dataclass(frozen=True)
 class ClickPlan:
-    """A run that can begin.
-
-    Attributes:
-        facts: Findings of the check of the data.
-    """
+    """A run that can begin."""
 
     recipe: FineTuningRecipe
     path: Path
@@ -64,7 +60,6 @@ def plan_clicks(
     """Read everything that may be wrong before anything is trained.
 
     Args:
-        resolve: Makes paths of the recipe's texts.
         progress: Callback for each case's number, from 1 on.
 
     Raises:
@@ -139,7 +134,6 @@ def scans_of(plan: ClickPlan, progress: Callable[[int], None] | None = None) -> 
     """Every channel of every training case as a scan: a user may click on any.
 
     Args:
-        plan: Plan, which names the cases.
         progress: Callback for each case's number, from 1 on.
     """
     classes = plan.data.classes

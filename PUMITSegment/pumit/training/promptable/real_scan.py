@@ -49,7 +49,6 @@ def number_classes(sets: Mapping[str, Sequence[RealScan]], first: int = 0) -> li
 
     Args:
         sets: Scans of each data set; those without labels have no classes.
-        first: Number of the first class.
 
     Returns:
         Data set and label of each class, in their order.
@@ -91,7 +90,6 @@ def scan_of(
 
     Args:
         array: Intensities (D, H, W).
-        spacing_mm: Voxel size (d, h, w), mm.
         labels: Label map of the same shape, or None.
         values: Per structure the labels that make it up; None makes one of every label.
     """

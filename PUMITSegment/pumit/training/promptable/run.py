@@ -62,7 +62,7 @@ class PromptableJob(TrainingJob):
         run = self.run
         self.ready = ready = plan_clicks(
             self.recipe,
-            run.path,
+            run.file.path,
             progress=lambda number: run.at_case("Reading", number),
         )
         run.report({"data": data_record(ready.data, ready.split, ready.facts)})
@@ -79,13 +79,9 @@ class PromptableJob(TrainingJob):
         """The recipe with all settings, classes and cases."""
         run, ready = self.run, self.ready
         return {
-            "task": "promptable",
-            "name": run.name,
             **self._settings(),
             "validation": self.recipe.validation.model_dump(),
-            "data": settled_data(run.keys["data"], ready.data, ready.split),
-            "seed": run.seed,
-            "workers": run.workers,
+            "data": settled_data(run.file.keys["data"], ready.data, ready.split),
         }
 
     def validation(self) -> Validate:

@@ -19,15 +19,11 @@ from pumit.training.loop.prefetch import Draw
 from pumit.training.promptable.class_loss import class_loss, region_loss
 from pumit.training.promptable.corrections import correct_all
 from pumit.training.promptable.fields import (
-    ROUNDS,
     FieldBatch,
     FieldSource,
-    Scans,
     spawn_generators,
 )
-from pumit.training.promptable.label_maps import LabelMaps
 from pumit.training.promptable.simulated_prompts import PromptState
-from pumit.training.synthesis.layout import USUAL_SHARES, SceneShares
 
 DEGREES = (0, 1, 2, 3, 4, 5)
 DEGREE_SHARES = (0.22, 0.24, 0.32, 0.10, 0.04, 0.08)
@@ -43,66 +39,25 @@ class PromptableTask(nn.Module):
 
     Args:
         network: The network to train; where it lies is where everything is computed.
-        scans: Real scans to mix in, or None for generated ones only.
-        label_maps: Label maps to generate scans from, or None.
-        real_share: Share of fields that come from real scans; see `FieldSource`.
-        map_share: Share of fields that are generated from label maps.
-        field_sizes: In-plane voxels of a step's fields, each with its share of the steps; None
-            takes the network's own. Smaller ones come in larger batches.
-        targets_per_field: Targets drawn in one field.
-        scene_device: Device that scans are generated on; None for the CPU.
         compiler: Back end of `torch.compile` for the image encoder, such as `inductor`, or None.
-        rounds: Numbers of answers to a user, each with its share of the steps.
-        one_click: Share of real targets that begin with one click; see `FieldSource`.
         stability_weight: Weight of `stability_loss` after each correction.
         class_sets: Data set and label of each class of the network, for `class_loss`; see
             `RealScans.number_classes`.
-        more_fields: See `FieldSource`.
-        generated_from: See `FieldSource`.
-        scene_shares: See `FieldSource`.
     """
 
     def __init__(
         self,
         network: PromptableNetwork,
+        source: FieldSource,
         *,
-        scans: Scans | None = None,
-        label_maps: LabelMaps | None = None,
-        real_share: float | Mapping[int, float] = 0.35,
-        map_share: float = 0.0,
-        field_sizes: Mapping[int, float] | None = None,
-        batch_size: int = 4,
-        targets_per_field: int = 2,
-        scene_device: torch.device | None = None,
         compiler: str | None = None,
-        rounds: Mapping[int, float] = ROUNDS,
-        one_click: float = 0.0,
         stability_weight: float = 0.0,
         class_sets: Sequence[tuple[str, int]] = (),
-        more_fields: float = 0.0,
-        generated_from: int | None = None,
-        scene_shares: SceneShares = USUAL_SHARES,
     ) -> None:
         super().__init__()
         self.network = network
-        self.targets_per_field = targets_per_field
+        self.source = source
         self.stability_weight = stability_weight
-        self.source = FieldSource(
-            network.field_size,
-            scans=scans,
-            label_maps=label_maps,
-            real_share=real_share,
-            map_share=map_share,
-            field_sizes=field_sizes,
-            batch_size=batch_size,
-            targets_per_field=targets_per_field,
-            device=torch.device("cpu") if scene_device is None else scene_device,
-            rounds=rounds,
-            one_click=one_click,
-            more_fields=more_fields,
-            generated_from=generated_from,
-            scene_shares=scene_shares,
-        )
         names = sorted({name for name, _ in class_sets})
         self.class_sets = torch.tensor([names.index(name) for name, _ in class_sets])
         self._embed = network.embed
@@ -157,7 +112,7 @@ class PromptableTask(nn.Module):
             with torch.autocast(batch.image.device.type, enabled=False):
                 of_regions = region_loss(embedding.classes, batch.regions)
         # 3. One embedding for each of the T targets of a field.
-        embedding = embedding.repeat(self.targets_per_field)
+        embedding = embedding.repeat(self.source.targets_per_field)
         grade = self.grader(batch, embedding)
         prior: Tensor | None = None
         losses, first, last, iou_error = [], None, None, []

@@ -37,11 +37,7 @@ Pairs = Iterable[tuple[str, Mask, Mask]]  # of a case: name, answer and truth of
 
 @dataclass(frozen=True)
 class ClickRow:
-    """A structure of a case, or of a generated scan.
-
-    Attributes:
-        clicks: Dice after each click.
-    """
+    """A structure of a case, or of a generated scan."""
 
     case: str
     label: str
@@ -82,7 +78,6 @@ class ClickValidation:
 
     Args:
         segmenter: A model of the same sizes as the one that is trained; its weights are replaced.
-        cases: Cases that are not trained on.
         structures: Classes to click on in each, by `validated_structures`.
         scenes: Generated scans that tell what is forgotten.
 

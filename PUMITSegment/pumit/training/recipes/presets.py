@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 from pumit.errors import PumitError
 
@@ -23,54 +23,38 @@ NARROW = {"pyramid_widths": [32, 64, 96], "taps": [2, 5, 8]}
 PUBLISHED_RATE_SHARE = {"SwinUnetr": 0.5, "NnFormer": 0.25, "HyMamba": 0.25, "UnetrMamba": 0.25}
 
 
-class Length(Protocol):
-    """Length and rates of a run, as its plan starts from them; see `Preset`."""
-
-    @property
-    def seconds(self) -> float:
-        """From the start to the final validation."""
-
-    @property
-    def most_steps(self) -> int:
-        """More are not worth their time."""
-
-    @property
-    def validations(self) -> int:
-        """How often the validation cases are predicted."""
-
-    @property
-    def learning_rate(self) -> float:
-        """Peak of the cosine."""
-
-    @property
-    def warm_up(self) -> int:
-        """Steps of its rise."""
-
-    @property
-    def weight_decay(self) -> float:
-        """On matrices and kernels."""
-
-    @property
-    def average(self) -> float:
-        """Decay of the running average of the weights."""
-
-
-@dataclass(frozen=True)
-class Preset:
-    """Values that a plan starts from and fits to the data and to the speed of the machine.
+@dataclass(frozen=True, kw_only=True)
+class Length:
+    """Length and rates of a run, as its plan starts from them.
 
     Attributes:
         seconds: Time from the start to the final validation.
-        step_voxels: Voxels of a step, all patches together; fewer where too few steps would fit or
-            the memory is too small, more where steps are fast.
-        case_voxels: Most voxels of a usual case; where it has more, the spacing is coarser.
-        fewest_steps: A step is made smaller until so many fit.
-        most_steps: More are not worth their time; a step is made larger instead.
+        most_steps: More are not worth their time.
         learning_rate: Peak of the cosine.
         warm_up: Steps of its rise.
         weight_decay: Weight decay on matrices and kernels.
         average: Decay of the running average of the weights.
         validations: Number of validations, the end counted in.
+    """
+
+    seconds: float
+    most_steps: int
+    learning_rate: float = 4e-3
+    warm_up: int = 20
+    weight_decay: float = 0.05
+    average: float = 0.99
+    validations: int = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preset(Length):
+    """Values that a plan starts from and fits to the data and to the speed of the machine.
+
+    Attributes:
+        step_voxels: Voxels of a step, all patches together; fewer where too few steps would fit or
+            the memory is too small, more where steps are fast.
+        case_voxels: Most voxels of a usual case; where it has more, the spacing is coarser.
+        fewest_steps: A step is made smaller until so many fit, and larger above `most_steps`.
         overlap: Overlap of windows in a validation.
         final_overlap: Overlap of windows in the final validation.
         flips: Whether the final validation averages eight reflections.
@@ -78,16 +62,9 @@ class Preset:
         network_sizes: Those that differ from the network's own.
     """
 
-    seconds: float
     step_voxels: int
     case_voxels: int
     fewest_steps: int
-    most_steps: int
-    learning_rate: float = 4e-3
-    warm_up: int = 20
-    weight_decay: float = 0.05
-    average: float = 0.99
-    validations: int = 5
     overlap: float = 0.25
     final_overlap: float = 0.5
     flips: bool = False
@@ -173,45 +150,34 @@ PRESETS: dict[str, dict[str, Preset]] = {
 }
 
 
-@dataclass(frozen=True)
-class ClickPreset:
-    """Values that a plan of a fine-tuning of the promptable model starts from; see `Preset`.
+@dataclass(frozen=True, kw_only=True)
+class ClickPreset(Length):
+    """Values that a plan of a fine-tuning of the promptable model starts from.
 
     Attributes:
-        seconds: Time from the start to the final validation.
-        most_steps: More would only forget.
         part: Part that is trained; see `FineTuningRecipe`.
         answers: Structures that are clicked on in a validation, most.
         scenes: Generated scans that are clicked on in a validation.
-        learning_rate: Peak of the cosine.
-        warm_up: Steps of its rise.
-        weight_decay: Weight decay on matrices and kernels.
-        average: Decay of the running average of the weights.
-        validations: Number of validations, the end counted in.
     """
 
-    seconds: float
-    most_steps: int
     part: str = "all"
     answers: int = 16
     scenes: int = 8
     learning_rate: float = 1.5e-3
-    warm_up: int = 20
     weight_decay: float = 0.0
     average: float = 0.98
-    validations: int = 5
 
 
 CLICK_PRESETS: dict[str, dict[str, ClickPreset]] = {
     "cpu": {
-        "quick": ClickPreset(600, most_steps=600, answers=8, scenes=4, validations=3),
-        "balanced": ClickPreset(3600, most_steps=3000),
-        "thorough": ClickPreset(8 * 3600, most_steps=10_000, validations=10),
+        "quick": ClickPreset(seconds=600, most_steps=600, answers=8, scenes=4, validations=3),
+        "balanced": ClickPreset(seconds=3600, most_steps=3000),
+        "thorough": ClickPreset(seconds=8 * 3600, most_steps=10_000, validations=10),
     },
     "gpu": {
-        "quick": ClickPreset(600, most_steps=2000, validations=3),
-        "balanced": ClickPreset(3600, most_steps=6000),
-        "thorough": ClickPreset(8 * 3600, most_steps=20_000, validations=10),
+        "quick": ClickPreset(seconds=600, most_steps=2000, validations=3),
+        "balanced": ClickPreset(seconds=3600, most_steps=6000),
+        "thorough": ClickPreset(seconds=8 * 3600, most_steps=20_000, validations=10),
     },
 }
 

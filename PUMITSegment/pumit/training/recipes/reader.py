@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,3 +26,46 @@ def read_yaml(path: Path) -> dict[str, Any]:
     if not isinstance(recipe, dict):
         raise PumitError(f"{path.name} is not a recipe: it needs keys such as network, schedule.")
     return recipe
+
+
+@dataclass(frozen=True)
+class RecipeFile:
+    """What a recipe's file says, with the changes of the command line.
+
+    Attributes:
+        source: Name of the file, for messages.
+        folder: Folder that relative paths begin at.
+        named_schedule: Keys of `schedule` in the file itself.
+    """
+
+    keys: Mapping[str, Any]
+    source: str
+    folder: Path
+    named_schedule: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, path: Path, folder: Path | None = None) -> RecipeFile:
+        """Read a file; relative paths begin at its own folder where none is given."""
+        keys = read_yaml(path)
+        return cls(keys, path.name, folder or path.parent, keys.get("schedule", {}))
+
+    def path(self, text: str) -> Path:
+        """Make a path of a text of the recipe."""
+        return self.folder / Path(text).expanduser()
+
+    def model(self, text: str) -> str:
+        """Make a path of a text that is one, and leave a name of the index."""
+        path = self.path(text)
+        return str(path) if path.is_file() else text
+
+    def changed(self, changes: Mapping[str, Any]) -> RecipeFile:
+        """Replace keys; those of `data` and `schedule` one by one."""
+        keys = dict(self.keys)
+        for key, value in changes.items():
+            if key not in ("data", "schedule"):
+                keys[key] = value
+            elif value:
+                keys[key] = {**keys.get(key, {}), **value}
+        if "steps" in changes.get("schedule", {}):
+            keys.pop("epochs", None)  # the command line says how long
+        return replace(self, keys=keys)

@@ -17,9 +17,6 @@ class RunLock:
     A lock is seen by the processes of one machine. On a folder that several machines share, a run
     of another one counts as alive as long as its status is written.
 
-    Args:
-        folder: Folder of the run; exists.
-
     Raises:
         TrainingError: If another process trains there.
         ExportError: If the folder cannot be written.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pumit.system.wording import count_of, duration, times
+from pumit.system.wording import count_of, duration, listed, times
 
 MOST_NAMED = 12  # classes in a line
 
@@ -14,7 +14,6 @@ def sentence_of(record: Mapping[str, Any], steps: int = 0) -> str | None:
     """A record as a sentence, or None where it has nothing to say to a person.
 
     Args:
-        record: Record of `log.jsonl`.
         steps: Number of steps of the whole run, where they are known.
     """
     for key, sentence in _SENTENCES:
@@ -31,7 +30,7 @@ def _data(record: Mapping[str, Any], steps: int) -> str:
             parts.append(f"{len(data[key])} {what}")
     text = ", ".join(parts)
     if data.get("classes"):
-        text += f"; classes: {_names(data['classes'])}"
+        text += f"; classes: {listed(data['classes'], MOST_NAMED)}"
     warnings = [str(w) for w in data.get("warnings", ())]
     return ". ".join([text, *(f"Look at this: {w.rstrip('.')}" for w in warnings)]) + "."
 
@@ -118,9 +117,3 @@ _SENTENCES = (
     ("model", _model),
     ("step", _step),
 )
-
-
-def _names(classes: Any) -> str:
-    names = [str(name) for name in classes]
-    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    return ", ".join(names[:MOST_NAMED]) + more

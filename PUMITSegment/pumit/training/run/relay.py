@@ -28,9 +28,6 @@ class Relay:
     """Passes commands on to the part that trains, and its progress back, for a block.
 
     Args:
-        reporter: Reporter of the whole.
-        output: Folder of the whole.
-        title: Title of the part, for the user.
         number: Its number, where the parts are alike and follow one another; from 1 on.
     """
 
@@ -76,13 +73,13 @@ class Relay:
             send_command(self._folder, word)
             self._reporter.control.clear_request()
         status = read_status(self._folder)
-        if status is None or self._reporter.journal is None or not status.is_alive:
+        if status is None or self._reporter.folder is None or not status.is_alive:
             return
         before, parts = self._number - 1, self._parts
         left = status.left_seconds
         if left is not None:
             left += (parts - self._number) * (status.seconds + left)
-        self._reporter.journal.update_status(
+        self._reporter.update(
             state=status.state,
             sentence=f"{self._title}: {status.sentence}",
             step=before * status.steps + status.step,

@@ -1,23 +1,36 @@
-"""How a run reports its progress and receives commands."""
+"""How a run reports its progress, in `status.json` and logs, and receives commands."""
 
 from __future__ import annotations
 
+import json
 import logging
+import os
 import shutil
+import sys
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pumit.errors import DiskFullError
-from pumit.runs import ControlCommand, RunState
+from pumit.errors import DiskFullError, ExportError
+from pumit.runs import (
+    JSON_VARIABLE,
+    LOG,
+    TEXT_LOG,
+    ControlCommand,
+    RunState,
+    RunStatus,
+    read_status,
+    write_status,
+)
 from pumit.system.wording import duration
 from pumit.training.run.clock import RunClock
 from pumit.training.run.control import RunControl, RunStopped
-from pumit.training.run.log_files import RunJournal
+from pumit.training.run.log_text import sentence_of
 from pumit.training.run.resume_state import LAST, step_saved
 
 logger = logging.getLogger(__name__)
@@ -31,12 +44,15 @@ FULL = "The disk is full. Make room: the run waits, and goes on by itself."
 
 
 class RunReporter:
-    """The connection of a run to whoever follows it: reports out, commands in.
+    """The connection of a run to whoever follows it: status and logs out, commands in.
 
-    Without journal and control it is silent.
+    Keeps `status.json`, `log.jsonl` and `log.txt`; may be used from any thread. Nothing of it ends
+    a run: what a full disk refuses is kept and written when there is room, and when nobody reads
+    standard output any more, nothing is written there.
 
     Args:
-        journal: Log and status files; only the first of several processes has one.
+        folder: Folder of the run, which exists; without one it is silent, as in all but the first
+            of several processes.
 
     Attributes:
         step: The one whose weights are validated, or were last.
@@ -44,16 +60,30 @@ class RunReporter:
 
     def __init__(
         self,
-        journal: RunJournal | None = None,
+        folder: Path | None = None,
         control: RunControl | None = None,
         clock: RunClock | None = None,
     ) -> None:
-        self.journal = journal
+        self.folder = folder
         self.control = RunControl(None) if control is None else control
         self.clock = RunClock() if clock is None else clock
         self.clock.on_sleep = self._slept
         self._is_counting = False
         self.step = 0
+        self.status = RunStatus("preparing", "Starting.")
+        self._lock = threading.RLock()
+        self._waiting: dict[str, list[str]] = {LOG: [], TEXT_LOG: []}
+        self._has_reader = True
+        if folder is None:
+            return
+        before = read_status(folder)
+        if before is not None:  # a run that is taken up has what it had
+            known = {key: getattr(before, key) for key in ("step", "steps", "seconds")}
+            if before.model and (folder / before.model).is_file():
+                known |= {"model": before.model, "best_step": before.best_step}
+            self.status = replace(self.status, **known)
+        for log in self._waiting:
+            _end_last_line(folder / log)
 
     def begin(
         self,
@@ -73,22 +103,47 @@ class RunReporter:
         """
         self.clock.begin(before, other_clock_s=other_clock_s, is_processor=is_processor)
         self._is_counting = True
-        if self.journal is not None:
-            sentence = f"Step {step} of {steps}."
-            self.journal.update_status(
-                state="training",
-                sentence=sentence,
-                step=step,
-                steps=steps,
-                seconds=round(before, 1),
-                left_seconds=None,
-            )
+        self.update(
+            state="training",
+            sentence=f"Step {step} of {steps}.",
+            step=step,
+            steps=steps,
+            seconds=round(before, 1),
+            left_seconds=None,
+        )
 
-    def report(self, record: dict[str, Any]) -> None:
-        """A record for the log; of several processes only the first one's counts."""
-        if self.journal is None:
+    def update(self, **changes: Any) -> None:
+        """Change fields of the status, and write it."""
+        with self._lock:
+            self.status = replace(self.status, **changes)
+        self.write_status()
+
+    def write_status(self) -> None:
+        """Write the status as it is, so that readers know the process lives."""
+        if self.folder is None:
             return
-        self.journal.record(record)
+        with self._lock:
+            try:
+                write_status(self.folder, self.status)
+            except ExportError as error:
+                logger.debug("%s", error)
+            for name in self._waiting:
+                self._flush(name)
+
+    def report(self, record: dict[str, Any], *, prints: bool = True) -> None:
+        """A record for the logs, of values that JSON can hold; the status takes what it tells."""
+        if self.folder is None:
+            return
+        line = json.dumps(record)
+        with self._lock:
+            self._append(LOG, line)
+            self._note(record)
+            sentence = sentence_of(record, self.status.steps)
+            if sentence:
+                self._write_text(sentence)
+            printed = sentence if _is_for_people() else line
+            if prints and printed:
+                self._print(printed)
         if "loss" in record:
             self.training()
 
@@ -98,36 +153,38 @@ class RunReporter:
 
     def state(self, state: RunState, sentence: str) -> None:
         """Say what the run is doing."""
-        if self.journal is not None:
-            self.journal.state(state, sentence)
+        self.update(state=state, sentence=sentence)
+
+    def at_case(self, doing: str, number: int, *, checks: bool = True) -> None:
+        """Say which case is prepared next; pause or stop here.
+
+        Raises:
+            RunStopped: If the run shall end.
+        """
+        self.state("preparing", f"{doing} case {number}.")
+        if checks:
+            self.check()
 
     def finish(self, sentence: str) -> None:
         """Say that all is done."""
-        if self.journal is not None:
-            self.journal.write_text(sentence)
-            self.journal.update_status(state="finished", sentence=sentence, left_seconds=0.0)
+        self._write_text(sentence)
+        self.update(state="finished", sentence=sentence, left_seconds=0.0)
 
     def training(self) -> None:
         """Say that steps are taken, which one, and how long it will take."""
-        if self.journal is None:
-            return
-        status = self.journal.status
+        status = self.status
         left = status.left_seconds
         tail = "" if left is None else f", {duration(left)} left"
-        self.journal.state("training", f"Step {status.step} of {status.steps}{tail}.")
+        self.state("training", f"Step {status.step} of {status.steps}{tail}.")
 
     def validating(self, step: int) -> None:
         """Say that the weights of a step are validated."""
         self.step = step
-        if self.journal is not None:
-            self.journal.update_status(
-                state="validating", sentence=f"Validating step {step}.", step=step
-            )
+        self.update(state="validating", sentence=f"Validating step {step}.", step=step)
 
     def best(self, model: Path, step: int) -> None:
         """Say which model is the best so far: the run can be finished with it."""
-        if self.journal is not None:
-            self.journal.update_status(model=model.name, best_step=step)
+        self.update(model=model.name, best_step=step)
 
     @property
     def requested(self) -> ControlCommand | None:
@@ -160,7 +217,7 @@ class RunReporter:
         self, kind: str, sentence: str, wait: Callable[[], ControlCommand | None]
     ) -> ControlCommand | None:
         """Be in the state "paused" until a wait ends."""
-        before = None if self.journal is None else self.journal.status
+        before = self.status
         began = time.monotonic()
         self.event(kind, sentence)
         self.state("paused", sentence)
@@ -170,8 +227,7 @@ class RunReporter:
             if requested != "finish":  # which takes effect between two steps
                 self.control.clear_request()
             self.event("resumed", f"Going on after {duration(time.monotonic() - began)}.")
-            if before is not None:
-                self.state(before.state, before.sentence)
+            self.state(before.state, before.sentence)
         return requested
 
     def written(self, work: Callable[[], T]) -> T:
@@ -184,10 +240,10 @@ class RunReporter:
             try:
                 return work()
             except DiskFullError as error:
-                if self.journal is None:
+                if self.folder is None:
                     raise
                 logger.info("waiting for room: %s", error)
-                folder = self.journal.folder
+                folder = self.folder
                 room = partial(self._room, folder, _free(folder))
             if self._sleep("disk full", f"{FULL} {kept(folder)}", room) == "stop":
                 raise RunStopped(f"Stopped while the disk was full. {kept(folder)}")
@@ -204,11 +260,9 @@ class RunReporter:
     def beat(self) -> None:
         """Give a sign of life, and look at the clock."""
         seconds = self.clock.read()
-        if self.journal is None:
-            return
-        if self._is_counting and self.journal.status.state in ("training", "validating"):
-            self.journal.status.seconds = round(seconds, 1)
-        self.journal.write_status()
+        if self._is_counting and self.status.state in ("training", "validating"):
+            self.status.seconds = round(seconds, 1)
+        self.write_status()
 
     def _slept(self, seconds: float) -> None:
         logger.info("the computer slept for %.0f s", seconds)
@@ -217,6 +271,80 @@ class RunReporter:
             f"The computer slept for {duration(seconds)}, which do not count.",
             slept_seconds=round(seconds, 1),
         )
+
+    def _note(self, record: dict[str, Any]) -> None:
+        changes: dict[str, Any] = {}
+        if isinstance(record.get("step"), int):
+            changes["step"] = record["step"]
+        for key in ("seconds", "left_seconds"):
+            if key in record:
+                changes[key] = record[key]
+        if isinstance(record.get("model"), str):
+            changes["model"] = record["model"]
+        self.status = replace(self.status, **changes)
+
+    def _print(self, line: str) -> None:
+        if not self._has_reader:
+            return
+        try:
+            sys.stdout.write(line + "\n")
+            sys.stdout.flush()
+        except (OSError, ValueError):
+            # Whoever started the run has gone; the run has not.
+            self._has_reader = False
+            _mute()
+
+    def _write_text(self, sentence: str) -> None:
+        """A sentence for the log that a person reads."""
+        with self._lock:
+            clock = time.strftime("%Y-%m-%d %H:%M:%S")
+            self._append(TEXT_LOG, f"{clock}  {' '.join(sentence.split())}")
+
+    def _append(self, name: str, line: str) -> None:
+        if self.folder is not None:
+            self._waiting[name].append(line + "\n")
+            self._flush(name)
+
+    def _flush(self, name: str) -> None:
+        """Write what waits; what finds no room waits on."""
+        waiting = self._waiting[name]
+        if self.folder is None or not waiting:
+            return
+        content = "".join(waiting).encode()
+        try:
+            with (self.folder / name).open("ab", buffering=0) as log:
+                start = log.tell()
+                written = log.write(content)
+                if written < len(content):
+                    log.truncate(start)
+                    return
+        except OSError as error:
+            logger.debug("the log cannot be written: %s", error.strerror)
+            return
+        waiting.clear()
+
+
+def _is_for_people() -> bool:
+    """Return whether standard output is a terminal, and no JSON was requested there."""
+    try:
+        return sys.stdout.isatty() and not os.environ.get(JSON_VARIABLE)
+    except (AttributeError, ValueError):  # there is none, or it is closed
+        return False
+
+
+def _mute() -> None:
+    """Let standard output lead nowhere, lest Python complains of it at its end."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _end_last_line(log: Path) -> None:
+    """End the line that a killed process left half-written, so that the next begins anew."""
+    # An empty or missing log has no place before its end, which is an OSError too.
+    with suppress(OSError), log.open("rb+") as file:
+        file.seek(-1, os.SEEK_END)
+        if file.read(1) != b"\n":
+            file.write(b"\n")
 
 
 def kept(folder: Path) -> str:

@@ -10,7 +10,8 @@ from typing import Any
 
 from pumit.errors import CheckpointError
 from pumit.runs import RECIPE
-from pumit.system.atomic import atomic_path
+from pumit.system.atomic import write_text
+from pumit.system.wording import listed
 from pumit.training.recipes.schedule import Schedule
 from pumit.training.recipes.writer import recipe_text
 from pumit.training.run.resume_state import LAST
@@ -93,7 +94,6 @@ def full_recipe(keys: Mapping[str, Any], schedule: Schedule, planned: Mapping[st
     """A recipe with every value that was decided.
 
     Args:
-        keys: Keys as they were given.
         planned: Further decisions, which replace the given values.
     """
     kept = whole_schedule(schedule, keys)
@@ -129,10 +129,9 @@ def recipe_to_follow(folder: Path, given: Mapping[str, Any], *, source: str) -> 
         return dict(given)
     changes = min((differences(recipe, given) for recipe in known), key=len)
     if changes:
-        named = "; ".join(changes[:MOST_NAMED])
-        more = f"; and {len(changes) - MOST_NAMED} more" if len(changes) > MOST_NAMED else ""
+        named = listed(changes, MOST_NAMED, ";")
         raise CheckpointError(
-            f"{folder.name} holds a run of another recipe than {source}: {named}{more}. Change it "
+            f"{folder.name} holds a run of another recipe than {source}: {named}. Change it "
             "back to go on, or choose another folder to begin anew."
         )
     return _with_harmless(known[-1], given)
@@ -141,21 +140,14 @@ def recipe_to_follow(folder: Path, given: Mapping[str, Any], *, source: str) -> 
 def save_recipes(folder: Path, given: Mapping[str, Any], full: Mapping[str, Any]) -> None:
     """Keep what the run was started with, and the recipe that it follows.
 
-    Args:
-        folder: Folder of the run; exists.
-        given: Recipe as the user gave it.
-        full: Recipe as it is followed.
-
     Raises:
         ExportError: If it cannot be written.
     """
     known = _recipes(folder) if any(folder.rglob(LAST)) else []
     known = [r for r in [*known, plain(given)] if r != full]
     recipes = [*(r for i, r in enumerate(known) if r not in known[:i]), plain(full)]
-    with atomic_path(folder / STARTED, durable=True) as temporary:
-        temporary.write_text(json.dumps({"recipes": recipes}, indent=1), encoding="utf-8")
-    with atomic_path(folder / RECIPE, durable=True) as temporary:
-        temporary.write_text(recipe_text(plain(full), HEADING), encoding="utf-8")
+    write_text(folder / STARTED, json.dumps({"recipes": recipes}, indent=1), durable=True)
+    write_text(folder / RECIPE, recipe_text(plain(full), HEADING), durable=True)
 
 
 def differences(

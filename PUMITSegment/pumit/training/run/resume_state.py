@@ -34,7 +34,6 @@ class Position:
             process.
         skipped: Steps in a row, up to now, whose gradient could not be used.
         best: Highest score of a validation, or None.
-        best_step: Step at which it was reached.
         owes_validation: Whether this step is still to be validated.
     """
 

@@ -10,11 +10,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from traceback import extract_tb
 
-from pumit.errors import ExportError, PumitError
+from pumit.errors import PumitError
 from pumit.runs import LOG
+from pumit.system.atomic import make_folder
 from pumit.training.run.control import RunControl, RunStopped
 from pumit.training.run.lock import RunLock
-from pumit.training.run.log_files import RunJournal
 from pumit.training.run.reporter import HeartbeatThread, RunReporter, kept
 
 # What `atomic_path` calls a file that is not whole, and what safetensors calls its own.
@@ -23,7 +23,7 @@ HALF_WRITTEN = re.compile(r"\.[0-9a-f]{12}-.|\.tmp[0-9A-Za-z]{6}$")
 
 @contextmanager
 def run_session(folder: Path, *, since: float) -> Iterator[RunReporter]:
-    """Hold a run's folder for a block, and keep its journal.
+    """Hold a run's folder for a block, and keep its status and logs.
 
     A folder that was made for it goes again, where the block fails before it has reported.
 
@@ -38,7 +38,7 @@ def run_session(folder: Path, *, since: float) -> Iterator[RunReporter]:
     Raises:
         TrainingError: If another process trains in the folder.
         ExportError: If it cannot be written.
-        RunStopped: If the block was stopped; the journal says so.
+        RunStopped: If the block was stopped; the status says so.
     """
     if int(os.environ.get("RANK", "0")) > 0:
         control = RunControl(None)
@@ -50,11 +50,10 @@ def run_session(folder: Path, *, since: float) -> Iterator[RunReporter]:
     try:
         _tidy(folder)
         control = RunControl(folder, since=since)
-        journal = RunJournal(folder)
-        reporter = RunReporter(journal, control)
+        reporter = RunReporter(folder, control)
         heartbeat = HeartbeatThread(reporter)
         try:
-            journal.write_status()
+            reporter.write_status()
             with control.handle_signals():
                 yield reporter
         except RunStopped as stop:
@@ -73,7 +72,7 @@ def run_session(folder: Path, *, since: float) -> Iterator[RunReporter]:
                 _remove(folder, made)
             else:
                 record = {"event": "failed", "sentence": sentence, **_place_of(error)}
-                journal.record(record, prints=False)  # the command says it on standard error
+                reporter.report(record, prints=False)  # the command says it on standard error
                 reporter.state("failed", sentence)
             raise
         finally:
@@ -94,10 +93,7 @@ def _place_of(error: BaseException) -> dict[str, list[str]]:
 def _make(folder: Path) -> Path | None:
     """Make a folder; returns the outermost that was missing."""
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ExportError(f"Cannot make the folder {folder.name}: {error.strerror}.") from None
+    make_folder(folder)
     return missing[-1] if missing else None
 
 

@@ -75,7 +75,7 @@ class OverlayPictures:
         labels = np.where(case.labels == UNKNOWN, np.uint8(0), case.labels)
         if not self._case and labels.any():
             self._case = case.name
-        if self._reporter.journal is None or case.name != self._case or step == self._step:
+        if self._reporter.folder is None or case.name != self._case or step == self._step:
             return
         self._step = step
         name = f"overlay_{step:06}.png"
@@ -112,10 +112,8 @@ def write_overlay(
     """Write a PNG of one slice, in physical proportions.
 
     Args:
-        path: File to write, `.png`.
         classes: One after the other, lest the masks of many fill the memory. The answer is drawn
             as a line in the class's colour, the truth as a dashed one.
-        title: Text below the picture.
 
     Raises:
         ExportError: If the file cannot be written.

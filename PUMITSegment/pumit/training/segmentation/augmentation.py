@@ -36,7 +36,6 @@ class Augmentation:
 
     Args:
         patch: Size of the result (d, h, w).
-        spacing_mm: Voxel size (d, h, w), mm.
         flip_axes: Axes that may be mirrored.
     """
 

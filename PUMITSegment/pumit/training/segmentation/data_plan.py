@@ -48,7 +48,6 @@ class DataPlan:
         patch_size: Size of the network's patch (d, h, w), voxels.
         intensity: Scaling of intensities, see `Normalization.from_recipe`; a list has one
             rule for each channel.
-        orientation: Orientation of the network's axes.
         median_shape: Usual size of a case at that spacing, voxels.
     """
 
@@ -82,7 +81,6 @@ def plan_for(
             nothing.
         divisor: Divisor of the network's patch along (d, h, w).
         channel_names: Their names; "CT" says what it is.
-        orientation: Orientation of the network's axes.
         step_voxels: Voxels of a step where `given` does not say.
         given: Values that the recipe fixes.
 
@@ -279,7 +277,6 @@ def smaller_plan(plan: DataPlan, divisor: Shape) -> tuple[DataPlan, str] | None:
     Of more than two patches it takes half, then it makes them smaller, and at last it takes one.
 
     Args:
-        plan: Plan that was too large.
         divisor: Divisor of a patch along (d, h, w).
 
     Returns:

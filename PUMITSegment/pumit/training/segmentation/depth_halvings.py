@@ -16,7 +16,6 @@ class SeenField:
     """The patch of a network, as far as it is known before its sizes.
 
     Attributes:
-        spacing_mm: Voxel size (d, h, w).
         depth: Slices of a usual case at that spacing; None where it is unknown.
         patch: Size of its patch (d, h, w), where the recipe says it.
         most_voxels: Largest number of voxels of a patch, where the recipe does not say its size.

@@ -79,7 +79,6 @@ def sizes_of_initial(name: str, given: Mapping[str, Any], model: str) -> dict[st
 
     Args:
         name: Name of the network that is to be trained.
-        given: Sizes that the recipe changes.
 
     Raises:
         CheckpointError: If there is no such model, or it cannot be read.

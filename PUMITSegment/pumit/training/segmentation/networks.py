@@ -105,7 +105,6 @@ def fitted_sizes(
     recipe that says one of the sizes that belong together has said all of them.
 
     Args:
-        given: Sizes that the recipe changes.
         spacing_mm: Voxel size (d, h, w) that the network sees.
         depth: Slices of a usual case at that spacing, if known.
         patch: Size of the network's patch (d, h, w), where the recipe says it: cells are no

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from pumit.training.loop.prefetch import Batch
 from pumit.training.segmentation.augmentation import Augmentation, Shape
 from pumit.training.segmentation.prepared_cases import PreparedCase
 
 
 @dataclass(frozen=True, eq=False)
-class SegmentationBatch:
+class SegmentationBatch(Batch):
     """Patches.
 
     Attributes:
         image: (B, C, d, h, w), float32.
         labels: (B, d, h, w), uint8, `UNKNOWN` where that is not known.
-        cases: Names of the cases they come from.
         drawn: Classes that were drawn in each patch's case, bool (B, K); None for all in all.
     """
 
@@ -37,18 +37,6 @@ class SegmentationBatch:
     def voxels(self) -> int:
         """How many voxels it holds, for the log."""
         return self.labels.numel()
-
-    def to(self, device: torch.device) -> SegmentationBatch:
-        """The same on another device."""
-        return self._each(lambda tensor: tensor.to(device, non_blocking=True))
-
-    def pin_memory(self) -> SegmentationBatch:
-        """The same in memory that a GPU reads without waiting."""
-        return self._each(Tensor.pin_memory)
-
-    def _each(self, change: Callable[[Tensor], Tensor]) -> SegmentationBatch:
-        drawn = None if self.drawn is None else change(self.drawn)
-        return replace(self, image=change(self.image), labels=change(self.labels), drawn=drawn)
 
 
 class SegmentationSource:
@@ -130,7 +118,6 @@ def cut(
     """Copy a box out of (C, d, h, w); what lies beyond the array gets one value.
 
     Args:
-        array: Voxels.
         start: First voxel (d, h, w), which may be negative.
         size: Size (d, h, w).
         beyond: Value outside.

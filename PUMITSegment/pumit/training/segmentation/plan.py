@@ -48,11 +48,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class SegmentationPlan:
-    """A run that can begin.
-
-    Attributes:
-        facts: Findings of the check of the data.
-    """
+    """A run that can begin."""
 
     data: LabelledSet
     facts: DataFacts
@@ -87,7 +83,6 @@ def examine_cases(
     """Find all cases and read each once.
 
     Args:
-        resolve: Makes paths of the recipe's texts.
         progress: Callback for each case's number, from 1 on.
 
     Raises:
@@ -114,7 +109,6 @@ def plan_segmentation(
     """Decide all that the recipe leaves open.
 
     Args:
-        facts: Findings of the check of the data.
         step_voxels: Voxels of a step, where the recipe does not say.
 
     Raises:
@@ -165,7 +159,6 @@ def build_task(
     Args:
         recipe: Recipe with `balanced_share`, `dice_background` and `augmentation`.
         classes: Whether they are regions; their names tell which mirrors are allowed.
-        cases: Cases that patches are cut from.
     """
     axes = flip_axes(recipe.augmentation, [c.label.name for c in classes])
     source = SegmentationSource(

@@ -13,11 +13,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from pumit.errors import ExportError
 from pumit.inference.automatic.segmentation import NetworkPlan, network_image
 from pumit.preprocessing.network_axes import NetworkAxes
 from pumit.preprocessing.resize import resize
-from pumit.system.atomic import atomic_path
+from pumit.system.atomic import atomic_path, make_folder
 from pumit.training.data.case import LabelledVolume, read_labelled
 from pumit.training.data.classes import (
     UNKNOWN,
@@ -180,10 +179,7 @@ def _mapped(
     parts = ("image", "labels", "drawn")
     files = {part: stem.with_name(f"{stem.name}.{part}.npy") for part in parts}
     if not all(path.is_file() for path in files.values()):
-        try:
-            stem.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ExportError(f"Cannot make the folder {stem.parent.name}: {error}.") from None
+        make_folder(stem.parent)
         made = prepare(read_labelled(case, classes), plan, classes)
         everything = np.ones(len(classes), dtype=bool)
         drawn = everything if made.drawn is None else made.drawn

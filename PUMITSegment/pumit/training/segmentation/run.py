@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from pumit.evaluation.segmentation_metrics import summarize
+from pumit.evaluation.segmentation_metrics import means_json, only_means, summarize
 from pumit.inference.automatic.segmentation import NetworkPlan
 from pumit.models.checkpoint import load_checkpoint, save_checkpoint
 from pumit.networks.build import RECIPES
@@ -94,17 +94,13 @@ class SegmentationJob(TrainingJob):
         run, ready, recipe = self.run, self.ready, self.recipe
         planned = {k: v for k, v in ready.plan.as_recipe().items() if k in PlanChoices.model_fields}
         return {
-            "task": "segmentation",
-            "name": run.name,
             "network": ready.network,
             "network_sizes": ready.sizes,
-            "data": settled_data(run.keys["data"], ready.data, ready.split),
+            "data": settled_data(run.file.keys["data"], ready.data, ready.split),
             "plan": {**recipe.plan.named(), **planned},
             "balanced_share": recipe.balanced_share,
             "augmentation": recipe.augmentation.model_dump(),
             "validation": recipe.validation.model_dump(),
-            "seed": run.seed,
-            "workers": run.workers,
         }
 
     def validation(self) -> Validate:
@@ -174,10 +170,7 @@ class SegmentationJob(TrainingJob):
         if pieces:
             recipe = {**checkpoint.recipe, "single_piece": pieces}
             save_checkpoint(best[0], checkpoint.state, recipe)
-        summary = {
-            label: {metric: asdict(mean) for metric, mean in metrics.items()}
-            for label, metrics in summarize(rows).items()
-        }
+        summary = means_json(summarize(rows))
         result = {
             "step": checkpoint.header.step,
             "overlap": validation.overlap,
@@ -188,11 +181,7 @@ class SegmentationJob(TrainingJob):
             "rows": [asdict(row) for row in rows],
         }
         run.reporter.written(lambda: write_json(run.output / "validation.json", result))
-        short = {
-            label: {k: round(m["mean"], 4) for k, m in metrics.items() if m["mean"] is not None}
-            for label, metrics in summary.items()
-        }
-        run.report({"best": {"step": result["step"], **short}})
+        run.report({"best": {"step": result["step"], **only_means(summary)}})
 
     def smaller(self) -> str | None:
         """Fewer or smaller patches."""
@@ -206,7 +195,7 @@ class SegmentationJob(TrainingJob):
     def _plan(self) -> SegmentationPlan:
         run = self.run
         data, facts = examine_cases(
-            self.recipe, run.path, progress=lambda number: run.at_case("Reading", number)
+            self.recipe, run.file.path, progress=lambda number: run.at_case("Reading", number)
         )
         voxels = CPU_STEP_VOXELS if run.device.type == "cpu" else GPU_STEP_VOXELS
         ready = plan_segmentation(self.recipe, data, facts, step_voxels=voxels, seed=run.seed)
@@ -229,10 +218,7 @@ class SegmentationJob(TrainingJob):
     def _initial(self) -> str | None:
         """The model to begin with: a name of the index, or a file as a path."""
         initial = self.recipe.initial
-        if initial is None:
-            return None
-        path = self.run.path(initial)
-        return str(path) if path.is_file() else initial
+        return None if initial is None else self.run.file.model(initial)
 
     def _network_plan(self) -> NetworkPlan:
         return NetworkPlan.from_recipe({"plan": self.ready.plan.as_recipe()})

@@ -100,7 +100,6 @@ class Grid:
 
         Args:
             centre: (z, h, w) in in-plane voxels from the centre of the field, on the CPU.
-            radius: Radius in in-plane voxels.
         """
         slices = []
         for n, extent, c in zip(self.shape, self.extent, centre.tolist(), strict=True):

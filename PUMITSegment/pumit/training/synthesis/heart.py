@@ -33,7 +33,6 @@ def frame_of_heart(grid: Grid, *, tilt: float, thick: float) -> Tensor:
     The long axis runs through the slices of a thin stack, as short-axis views have it.
 
     Args:
-        grid: Grid that it is drawn on.
         tilt: The most that the axis leans away from the slices' normal, as a slope.
         thick: Share of the hearts in thick slices that are seen so; others are turned anyhow.
     """

@@ -13,9 +13,6 @@ def add_lesions(grid: Grid, layout: Layout) -> None:
     """Paint lesions into one structure; each is a target, and all of them together.
 
     The structure includes its lesions, and so does each target that includes the structure.
-
-    Args:
-        layout: Layout, changed in place.
     """
     g = grid.generator
     if not layout.objects:

@@ -89,9 +89,6 @@ def short_axis(grid: Grid, layout: Layout, xyz: Tensor) -> None:
     in front, liver and stomach below, atria and great vessels beyond the base. Cavities hold their
     muscles, as readers draw them. Targets are the wall and both cavities, at times the left
     ventricle with its wall, an atrium or a great vessel.
-
-    Args:
-        layout: Empty label map to paint on.
     """
     g = grid.generator
     chest = _chest(grid, layout, xyz, any_scan(SCANS, g))

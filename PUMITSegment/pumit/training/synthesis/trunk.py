@@ -152,11 +152,7 @@ TIMES = {"liver": 2, "stomach": 2}
 
 
 def trunk(grid: Grid, layout: Layout, xyz: Tensor) -> None:
-    """Paint a trunk and register its organs.
-
-    Args:
-        layout: Empty label map to paint on.
-    """
+    """Paint a trunk and register its organs."""
     g = grid.generator
     greys = any_scan(SCANS, g)
     layout.is_natural = greys is not ANY

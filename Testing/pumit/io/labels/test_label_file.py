@@ -149,15 +149,36 @@ def test_labels_that_nobody_reviewed_say_so(
     assert file.doubts == ((doubt,) if doubt else ())
 
 
+@pytest.mark.parametrize("name", ["a.nii.gz", "a.nii", "a.nrrd", "a.mha"])
+def test_a_label_map_of_a_model_is_unreviewed_until_it_is_changed(
+    tmp_path: Path, name: str
+) -> None:
+    volume = Volume(np.zeros((4, 5, 6)), (3.0, 1.0, 1.0))
+    segments = (Segment("kidney", np.ones((4, 5, 6), dtype=bool)),)
+    path = tmp_path / name
+    write_labelmap(Segmentation(volume, segments, Algorithm("hippo", "1", "AUTOMATIC")), path)
+    assert unreviewed_of([path]) == BY_HIPPO
+    assert read_label_file(path).unreviewed == BY_HIPPO
+    image = SimpleITK.ReadImage(path)  # with what its header says
+    SimpleITK.WriteImage(image, path)
+    assert unreviewed_of([path]) == BY_HIPPO
+    image[1, 1, 1] = 0
+    SimpleITK.WriteImage(image, path)
+    assert unreviewed_of([path]) == ""
+    by_hand = Algorithm("hippo", "1", "SEMIAUTOMATIC")
+    write_labelmap(Segmentation(volume, segments, by_hand), path)
+    assert unreviewed_of([path]) == ""
+
+
 def test_a_label_map_with_a_models_manifest_is_unreviewed_until_it_is_changed(
     tmp_path: Path,
 ) -> None:
     volume = Volume(np.zeros((4, 5, 6)), (3.0, 1.0, 1.0))
     segments = (Segment("kidney", np.ones((4, 5, 6), dtype=bool)),)
     path = tmp_path / "a.nii.gz"
-    algorithm = Algorithm("hippo", "1", "AUTOMATIC")
-    write_labelmap(Segmentation(volume, segments, algorithm), path)
+    save(np.ones((4, 5, 6), np.uint8), path)
     assert unreviewed_of([path]) == ""
+    algorithm = Algorithm("hippo", "1", "AUTOMATIC")
     write_manifest(manifest_of(path, volume, segments, algorithm), tmp_path / "a.manifest.json")
     assert unreviewed_of([path]) == BY_HIPPO
     assert read_label_file(path).unreviewed == BY_HIPPO

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 from pumit.networks.mamba_mim.mamba_block import MambaBlock
-from pumit.networks.mamba_mim.selective_scan import selective_scan_reference
+from scan_reference import selective_scan_reference
 from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from pumit.networks.mamba_mim import mamba_kernel, selective_scan
-from pumit.networks.mamba_mim.selective_scan import selective_scan_reference
+from scan_reference import selective_scan_reference
 from torch import Tensor
 
 PACKAGE = "mamba_ssm"

@@ -8,7 +8,7 @@ from importlib import import_module
 import pytest
 import torch
 from pumit.networks.mamba_mim import selective_scan
-from pumit.networks.mamba_mim.selective_scan import selective_scan_reference
+from scan_reference import selective_scan_reference
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 

@@ -90,7 +90,7 @@ def write(folder: Path, changes: Mapping[str, Any]) -> Path:
 
 def run(folder: Path, name: str = "out", seconds: float | None = None, **changes: Any) -> Path:
     overrides = {} if seconds is None else {"seconds": seconds}
-    return finetune(write(folder, changes), folder / name, overrides=overrides)
+    return finetune(write(folder, changes), folder / name, changes={"schedule": overrides})
 
 
 def records(folder: Path) -> list[dict[str, Any]]:
@@ -244,7 +244,7 @@ def test_every_epoch_ends_with_a_validation_unless_the_recipe_says_otherwise(fol
         # By the recipe that the run keeps, too.
         kept = read_yaml(path.parent / "recipe.yaml")["schedule"]
         assert ("validate_every" in kept, "steps" in kept) == (name == "rarely", False)
-    finetune(folder / "recipe.yaml", folder / "short", overrides={"steps": 2})
+    finetune(folder / "recipe.yaml", folder / "short", changes={"schedule": {"steps": 2}})
     assert max(r["step"] for r in records(folder / "short") if "validation" in r) == 2
 
 
@@ -272,8 +272,10 @@ def test_shipped_recipes_start(
 
     path = Path(module.__file__).with_name("recipes") / f"{name}.yaml"
     recipe = {**yaml.safe_load(path.read_text()), **changes, "batch_size": 2}
-    monkeypatch.setattr(module, "read_yaml", lambda _: recipe)
+    monkeypatch.setattr("pumit.training.recipes.reader.read_yaml", lambda _: recipe)
     data = {"file": str(folder / "set.npz")}
-    made = finetune(path, folder / "out", data=data, overrides={"steps": 1}, device="cpu")
+    made = finetune(
+        path, folder / "out", changes={"data": data, "schedule": {"steps": 1}}, device="cpu"
+    )
     assert read_recipe(made)[0]["metrics"].keys() == {"val", "test"}
     assert load_classifier(made, device="cpu").form.factor == 1.0

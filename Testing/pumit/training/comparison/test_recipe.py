@@ -90,7 +90,7 @@ def test_the_recipe_that_ships_compares_five_families_and_a_unet() -> None:
     assert found.schedule["seconds"] > 0
     assert found.schedule["clock"] == "processor"
     assert not found.recipe.pictures  # the set's licence allows no pictures
-    data = found.keys["data"]
+    data = found.file.keys["data"]
     everybody = sorted([*data["training"], *data["validation"]])
     assert data["validation"] == everybody[::3]
     assert len(everybody) == 24

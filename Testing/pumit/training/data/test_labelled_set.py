@@ -12,7 +12,7 @@ from labelled_scans import ball_and_box, write, write_pairs
 from pumit.errors import PumitError
 from pumit.export.seg_nrrd import write_seg_nrrd
 from pumit.segmentation import Algorithm, Segment, Segmentation
-from pumit.training.cross_validation import CrossValidation, fold_splits
+from pumit.training.cross_validation import fold_splits
 from pumit.training.data.found_cases import LabelledSet
 from pumit.training.data.labelled_set import find_cases, find_labelled_set
 from pumit.training.recipes.labelled import LabelledData
@@ -308,7 +308,6 @@ def test_a_set_that_only_a_model_labelled_is_no_truth(half_predicted: Path) -> N
 
 def test_a_cross_validation_leaves_a_models_own_labels_out(half_predicted: Path) -> None:
     write_segments(half_predicted / "labels" / "case_1.seg.nrrd", status="completed")
-    keys = {"data": {"folder": str(half_predicted), "classes": CLASSES}}
-    recipe = read_segmentation(keys, "recipe")
-    splits = fold_splits(CrossValidation(recipe, keys, 2, half_predicted, Path, 0.0))
+    keys = {"folds": 2, "data": {"folder": str(half_predicted), "classes": CLASSES}}
+    splits = fold_splits(read_segmentation(keys, "recipe"), Path)
     assert {name for s in splits for name in s.validation} == {"case_0", "case_1"}

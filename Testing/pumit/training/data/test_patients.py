@@ -15,6 +15,9 @@ from pumit.training.data.patients import guessed_pattern, matched_patients
         (["hip_12_left", "hip_12_right", "hip_7_left"], 2),
         (["a_visit1", "a_visit2", "b_visit1"], 2),
         (["p0_0", "p0_1", "p1_0"], 2),
+        (["case0/t1", "case0/t2", "case1/t1"], 2),
+        (["sub-01/ses-1/T1w", "sub-01/ses-2/T1w", "sub-02/ses-1/T1w"], 2),
+        (["A/ct", "A/pet", "B/ct"], 2),
     ],
 )
 def test_several_scans_of_a_patient_are_found(names: list[str], patients: int) -> None:
@@ -32,6 +35,8 @@ def test_several_scans_of_a_patient_are_found(names: list[str], patients: int) -
         ["patient1", "patient2", "patient3"],
         [f"site{s}_scan{i}" for s in range(2) for i in range(40)],
         ["a", "b"],
+        ["imagesTr/a", "imagesTr/b", "imagesTs/c"],
+        [f"{site}/scan{i:02d}" for site in "ab" for i in range(4)],
     ],
 )
 def test_names_that_show_no_patient_are_left_alone(names: list[str]) -> None:

@@ -213,7 +213,7 @@ def test_what_a_killed_process_left_is_removed(source: Path, folder: Path) -> No
 def test_a_missing_source_or_folder_is_one_line(source: Path, folder: Path) -> None:
     with pytest.raises(VolumeError, match=r"none\.nii cannot be read"):
         VolumeCache(folder, SETTINGS).get(source.with_name("none.nii"), Maker())
-    with pytest.raises(ExportError, match="cache folder"):
+    with pytest.raises(ExportError, match="the folder cache"):
         VolumeCache(source / "cache", SETTINGS)
 
 

@@ -86,7 +86,7 @@ def run(
     """Train in `folder` with some keys changed; a value None leaves a key out."""
     recipe = {k: v for k, v in {**RECIPE, **changes}.items() if v is not None}
     (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe))
-    return finetune(folder / "recipe.yaml", folder / output, overrides=overrides)
+    return finetune(folder / "recipe.yaml", folder / output, changes={"schedule": overrides or {}})
 
 
 def records(folder: Path) -> list[dict[str, Any]]:

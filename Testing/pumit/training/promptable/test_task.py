@@ -11,7 +11,7 @@ import torch
 from pumit.networks.promptable.constants import NEGATIVE, NO_LABEL, POSITIVE
 from pumit.networks.promptable.network import PromptableNetwork
 from pumit.networks.pumit import Anisotropy
-from pumit.training.promptable.fields import box_fill
+from pumit.training.promptable.fields import FieldSource, box_fill
 from pumit.training.promptable.simulated_prompts import PromptState
 from pumit.training.promptable.task import (
     DEGREE_SHARES,
@@ -32,7 +32,7 @@ def generators(seed: int = 0) -> tuple[torch.Generator, torch.Generator]:
 
 @pytest.fixture
 def task(tiny_network: PromptableNetwork) -> PromptableTask:
-    return PromptableTask(tiny_network.train(), batch_size=1, targets_per_field=2)
+    return PromptableTask(tiny_network.train(), FieldSource(tiny_network.field_size, batch_size=1))
 
 
 @pytest.mark.parametrize("da0", DEGREES)
@@ -79,7 +79,7 @@ def test_the_same_seed_gives_the_same_loss(task: PromptableTask) -> None:
 @pytest.mark.slow
 def test_a_compiled_encoder_sees_what_it_saw(task: PromptableTask) -> None:
     """Through the front end of `torch.compile`."""
-    compiled = PromptableTask(task.network, compiler="eager")
+    compiled = PromptableTask(task.network, task.source, compiler="eager")
     assert list(compiled.state_dict()) == list(task.state_dict())
     image = torch.rand(1, 3, 1, 16, 16, generator=generators()[0])
     with torch.no_grad():
@@ -167,9 +167,8 @@ def test_breaking_what_was_right_costs_and_repairing_does_not() -> None:
 
 def test_corrections_are_trained_to_keep_what_was_right(tiny_network: PromptableNetwork) -> None:
     def loss(weight: float) -> float:
-        task = PromptableTask(
-            tiny_network.train(), batch_size=1, rounds={2: 1.0}, stability_weight=weight
-        )
+        source = FieldSource(tiny_network.field_size, batch_size=1, rounds={2: 1.0})
+        task = PromptableTask(tiny_network.train(), source, stability_weight=weight)
         return task(task.draw(1, *generators(1)))["loss"].item()
 
     assert loss(1.0) > loss(0.0)

@@ -16,7 +16,7 @@ from pumit.networks.build import build_network
 from pumit.networks.promptable.network import PromptableNetwork
 from pumit.training.loop.muon import orthogonalised
 from pumit.training.promptable.corrections import correct_all, depth_of
-from pumit.training.promptable.fields import spawn_generators
+from pumit.training.promptable.fields import FieldSource, spawn_generators
 from pumit.training.promptable.simulated_prompts import PromptState
 from pumit.training.promptable.task import PromptableTask
 from pumit.training.synthesis.grid import Grid
@@ -71,7 +71,7 @@ def test_a_step_computes_all_on_one_device(
     torch.manual_seed(0)
     network = build_network("promptable", **tiny_sizes, geodesic=True)
     assert isinstance(network, PromptableNetwork)
-    task = PromptableTask(network, batch_size=1)
+    task = PromptableTask(network, FieldSource(network.field_size, batch_size=1))
     here = task.draw(da0, torch.Generator().manual_seed(4), torch.Generator().manual_seed(3))
     first = float(task(here)["dice_first"])
     with PretendedGPU() as gpu:

@@ -16,7 +16,7 @@ from pumit.models.index import find_model
 from pumit.runs import CONTROL, RunStatus, read_log, read_status, send_command, write_status
 from pumit.training.run import control as run_control
 from pumit.training.run.control import RunStopped
-from pumit.training.run.log_files import RunJournal
+from pumit.training.run.reporter import RunReporter
 from pumit.training.segmentation.task import SegmentationTask
 from pumit.training.train import finetune
 from tiny_run import run_line, wait_for
@@ -152,8 +152,8 @@ def test_a_run_that_is_taken_up_tells_from_the_start_what_it_has(tmp_path: Path)
     best = tmp_path / "made.safetensors"
     best.touch()
     write_status(tmp_path, RunStatus("stopped", step=7, steps=9, model=best.name, best_step=4))
-    status = RunJournal(tmp_path).status
+    status = RunReporter(tmp_path).status
     assert (status.state, status.step, status.steps) == ("preparing", 7, 9)
     assert (status.model, status.best_step) == (best.name, 4)
     best.unlink()
-    assert RunJournal(tmp_path).status.best_step is None
+    assert RunReporter(tmp_path).status.best_step is None

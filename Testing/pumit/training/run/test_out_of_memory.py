@@ -8,7 +8,6 @@ import pytest
 import torch
 from pumit.errors import TrainingError
 from pumit.runs import read_log
-from pumit.training.run.log_files import RunJournal
 from pumit.training.run.out_of_memory import (
     MemoryShortError,
     WorkerLostError,
@@ -65,7 +64,7 @@ def test_settings_become_smaller_until_they_fit_or_cannot(tmp_path: Path) -> Non
     def smaller(size: int, short: MemoryShortError) -> tuple[int, str] | None:
         return (size // 2, f"{size // 2} now.") if size > 1 else None
 
-    reporter = RunReporter(RunJournal(tmp_path))
+    reporter = RunReporter(tmp_path)
     assert retry_with_less_memory(attempt, 8, smaller, reporter) == "with 2"
     assert tried == [8, 4, 2]
     records, _ = read_log(tmp_path)

@@ -20,12 +20,10 @@ from pumit.models.tensor_file import write_tensors
 from pumit.runs import LOG, RunStatus, read_log, read_status, send_command
 from pumit.system.wording import duration
 from pumit.training.run import control as run_control
-from pumit.training.run import log_files as run_journal
 from pumit.training.run import reporter as run_reporter
 from pumit.training.run import resume_state as run_folder
 from pumit.training.run.clock import RunClock
 from pumit.training.run.control import RunControl, RunStopped
-from pumit.training.run.log_files import RunJournal
 from pumit.training.run.log_text import sentence_of
 from pumit.training.run.reporter import RunReporter
 from pumit.training.run.resume_state import LAST, step_saved
@@ -42,7 +40,7 @@ def swift(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def reporter(tmp_path: Path) -> RunReporter:
-    return RunReporter(RunJournal(tmp_path), RunControl(tmp_path))
+    return RunReporter(tmp_path, RunControl(tmp_path))
 
 
 def status_of(folder: Path) -> RunStatus:
@@ -101,8 +99,13 @@ def test_a_run_that_waits_for_room_can_be_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     FullDisk(monkeypatch, after=5)
+
+    def stop() -> None:
+        wait_for(lambda: (s := read_status(tmp_path)) is not None and s.state == "paused")
+        send_command(tmp_path, "stop")
+
     with run_session(tmp_path, since=0.0) as reporter:
-        threading.Timer(0.3, lambda: send_command(tmp_path, "stop")).start()
+        threading.Thread(target=stop).start()
         with pytest.raises(RunStopped, match=r"disk .* Step 5 is saved\."):
             train_line(tmp_path, reporter)
     assert step_saved(tmp_path / LAST) == 5
@@ -119,20 +122,20 @@ def test_without_a_folder_a_full_disk_is_an_error(tmp_path: Path) -> None:
 def test_lines_that_found_no_room_are_written_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    journal = RunJournal(tmp_path)
-    journal.record({"step": 1})
+    reporter = RunReporter(tmp_path)
+    reporter.report({"step": 1})
     (tmp_path / LOG).rename(tmp_path / "aside")
     (tmp_path / LOG).mkdir()  # nobody can write there
-    journal.record({"step": 2})
+    reporter.report({"step": 2})
     (tmp_path / LOG).rmdir()
     (tmp_path / "aside").rename(tmp_path / LOG)
-    journal.write_status()
+    reporter.write_status()
     assert read_log(tmp_path)[0] == [{"step": 1}, {"step": 2}]
 
 
 def test_a_half_written_line_spoils_no_other(tmp_path: Path) -> None:
     (tmp_path / LOG).write_text('{"step": 1}\n{"ste')
-    RunJournal(tmp_path).record({"step": 2})
+    RunReporter(tmp_path).report({"step": 2})
     assert read_log(tmp_path)[0] == [{"step": 1}, {"step": 2}]
 
 
@@ -143,18 +146,18 @@ def test_a_run_goes_on_when_nobody_listens_any_more(
         def write(self, text: str) -> int:
             raise BrokenPipeError
 
-    monkeypatch.setattr(run_journal, "_mute", lambda: None)
+    monkeypatch.setattr(run_reporter, "_mute", lambda: None)
     monkeypatch.setattr(sys, "stdout", Closed())
-    journal = RunJournal(tmp_path)
+    reporter = RunReporter(tmp_path)
     for step in range(3):
-        journal.record({"step": step})
+        reporter.report({"step": step})
     assert [r["step"] for r in read_log(tmp_path)[0]] == [0, 1, 2]
 
 
 def test_sleep_is_reported_and_not_counted(tmp_path: Path) -> None:
     now = [0.0]
     clock = RunClock(lambda: now[0], lambda: 0.0)
-    reporter = RunReporter(RunJournal(tmp_path), clock=clock)
+    reporter = RunReporter(tmp_path, clock=clock)
     reporter.begin(before=10.0, step=3, steps=9)
     now[0] += 7200
     reporter.beat()
@@ -172,7 +175,7 @@ def test_time_left_knows_steps_validations_and_budget(
 ) -> None:
     """Steps of 2 seconds and validations of 30, after each 8 of 24; they end a budget late."""
     now = [0.0]
-    reporter = RunReporter(RunJournal(tmp_path), clock=RunClock(lambda: now[0], lambda: now[0]))
+    reporter = RunReporter(tmp_path, clock=RunClock(lambda: now[0], lambda: now[0]))
 
     def go(by: float) -> None:
         now[0] += by

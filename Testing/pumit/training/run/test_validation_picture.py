@@ -13,7 +13,6 @@ from pumit.runs import read_log
 from pumit.segmentation import ClassLabel
 from pumit.training.data.case import LabelledVolume
 from pumit.training.data.classes import ClassValue
-from pumit.training.run.log_files import RunJournal
 from pumit.training.run.reporter import RunReporter
 from pumit.training.run.validation_picture import (
     FOOTER,
@@ -99,7 +98,7 @@ def case(name: str, *, labelled: bool) -> LabelledVolume:
 
 
 def test_always_the_same_case_is_shown_once_a_step(tmp_path: Path) -> None:
-    reporter = RunReporter(RunJournal(tmp_path))
+    reporter = RunReporter(tmp_path)
     draw = OverlayPictures(reporter, tmp_path, [ClassValue(1, ClassLabel("ball"))])
     cases = [case("empty", labelled=False), case("b", labelled=True), case("c", labelled=True)]
     for step in (20, 20, 40):
@@ -122,7 +121,7 @@ def test_a_picture_that_cannot_be_written_ends_nothing(
         raise ExportError("The disk is full.")
 
     monkeypatch.setattr("pumit.training.run.validation_picture.write_overlay", refuse)
-    reporter = RunReporter(RunJournal(tmp_path))
+    reporter = RunReporter(tmp_path)
     draw = OverlayPictures(reporter, tmp_path, [ClassValue(1, ClassLabel("ball"))])
     one = case("b", labelled=True)
     reporter.validating(20)

@@ -150,3 +150,14 @@ def test_sided_classes_are_not_mirrored(classes: list[str], axes: tuple[int, ...
 def test_unusable_augmentation_is_named(given: dict[str, Any], message: str) -> None:
     with pytest.raises(PumitError, match=message):
         read_model(AugmentationSettings, given, "augmentation")
+
+
+def test_a_batch_moves_as_a_whole() -> None:
+    images, labels = torch.zeros(1, 1, 2, 4, 4), torch.ones(1, 2, 4, 4, dtype=torch.uint8)
+    batch = SegmentationBatch(images, labels, ["a"], torch.ones(1, 2, dtype=torch.bool))
+    moved = batch.to(torch.device("meta"))
+    assert {moved.image.device.type, moved.labels.device.type} == {"meta"}
+    assert moved.drawn is not None
+    assert moved.drawn.device.type == "meta"
+    assert (moved.cases, batch.image.device.type) == (["a"], "cpu")
+    assert SegmentationBatch(images, labels, ["a"]).to(torch.device("meta")).drawn is None

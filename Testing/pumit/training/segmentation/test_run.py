@@ -43,7 +43,7 @@ def run(
     """Train in `folder` with some keys changed; a value None leaves a key out."""
     recipe = {k: v for k, v in {**RECIPE, **changes}.items() if v is not None}
     (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe))
-    return finetune(folder / "recipe.yaml", folder / output, overrides=overrides)
+    return finetune(folder / "recipe.yaml", folder / output, changes={"schedule": overrides or {}})
 
 
 def records(folder: Path) -> list[dict[str, Any]]:
@@ -244,9 +244,12 @@ def test_recipes_that_ship_start_as_they_are(
             for channel in ("_0000", "_0001")[: 1 if i % 2 else 2] if chaos else ("",):
                 write(folder / "images" / f"case{i}{channel}.nii.gz", image + len(channel))
             write(folder / "labels" / f"case{i}.nii.gz", labels)
-    monkeypatch.setattr(finetune_module, "read_yaml", lambda _: changed)
+    monkeypatch.setattr("pumit.training.recipes.reader.read_yaml", lambda _: changed)
     made = finetune(
-        path, tmp_path / "out", data={"folder": str(folder)}, overrides={"steps": 2}, device="cpu"
+        path,
+        tmp_path / "out",
+        changes={"data": {"folder": str(folder)}, "schedule": {"steps": 2}},
+        device="cpu",
     )
     content, _ = read_recipe(made)
     assert content["network"] == recipe["network"]

@@ -13,14 +13,14 @@ from itertools import product
 
 import numpy as np
 import numpy.typing as npt
-from scipy import ndimage
-
+from pumit.evaluation.simulated_user import moved_within
 from pumit.geometry import Triple
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.interactive.session import InteractiveSession
 from pumit.preprocessing.fields import depth_first
 from pumit.prompts import BoxPrompt, Prompt
 from pumit.volume import Volume
+from scipy import ndimage
 
 Mask = npt.NDArray[np.bool_]
 Random = np.random.Generator
@@ -113,28 +113,6 @@ class DisturbedSession:
         index = [[ends[side, axis] for axis, side in enumerate(s)] for s in _CORNERS]
         moved = self.volume.index_to_world(np.array(index)).tolist()
         return BoxPrompt(tuple((x, y, z) for x, y, z in moved))
-
-
-def moved_within(
-    volume: Volume, side: Mask, point_lps: Triple, jitter_mm: float, rng: Random
-) -> Triple:
-    """Move a click at random, within what it is meant for.
-
-    A click that changes sides would not be what the person meant: it is moved less.
-
-    Args:
-        side: Where the click may be, (D, H, W).
-        jitter_mm: How far it is moved at most, mm.
-    """
-    direction = rng.normal(size=3)
-    shift = jitter_mm * direction / np.linalg.norm(direction)
-    while np.linalg.norm(shift) > 0.1:
-        moved = np.asarray(point_lps) + shift
-        index = np.round(volume.world_to_index(moved)).astype(int)
-        if ((index >= 0) & (index < volume.shape)).all() and side[tuple(index)]:
-            return _triple(moved)
-        shift = shift / 2
-    return point_lps
 
 
 def unchanged(volume: Volume, target: Mask, _: Random) -> DisturbedScan:

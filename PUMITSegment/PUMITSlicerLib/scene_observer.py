@@ -1,0 +1,61 @@
+"""Observes the scene and a module's parameter node; leaves no observer behind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import slicer
+import vtk
+from slicer.util import VTKObservationMixin
+
+
+class SceneObserver(VTKObservationMixin):
+    """Observer of the scene and the parameter node.
+
+    Args:
+        listener: Receiver of the changes, by `onSceneAboutToChange`, `onSceneChanged` and
+            `onParametersModified`.
+    """
+
+    def __init__(self, listener: Any) -> None:
+        super().__init__()
+        self._listener = listener
+        self._parameterNode: Any = None
+
+    def watchScene(self) -> None:
+        """Start to observe the scene."""
+        scene = slicer.mrmlScene
+        for event in (scene.StartCloseEvent, scene.StartImportEvent):
+            self.addObserver(scene, event, self._onSceneAboutToChange)
+        for event in (scene.EndCloseEvent, scene.EndImportEvent):
+            self.addObserver(scene, event, self._onSceneChanged)
+
+    def watchParameterNode(self, node: Any) -> None:
+        """Observe this parameter node instead of the one before; None for none."""
+        modified = vtk.vtkCommand.ModifiedEvent
+        self._parameterNode = self._instead(
+            self._parameterNode, node, {modified: self._onParametersModified}
+        )
+
+    def close(self) -> None:
+        """Remove every observer."""
+        self.removeObservers()
+        self._parameterNode = None
+
+    def _instead(self, before: Any, node: Any, callbacks: dict[Any, Any]) -> Any:
+        """Observe events of a node instead of one before; returns the node."""
+        for event, callback in callbacks.items():
+            if before is not None:
+                self.removeObserver(before, event, callback)
+            if node is not None:
+                self.addObserver(node, event, callback)
+        return node
+
+    def _onSceneAboutToChange(self, caller: object, event: str) -> None:
+        self._listener.onSceneAboutToChange()
+
+    def _onSceneChanged(self, caller: object, event: str) -> None:
+        self._listener.onSceneChanged()
+
+    def _onParametersModified(self, caller: object, event: str) -> None:
+        self._listener.onParametersModified()
