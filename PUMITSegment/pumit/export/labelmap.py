@@ -55,10 +55,15 @@ def write_labels(
     Raises:
         ExportError: If the suffix is unknown, or the file cannot be written.
     """
-    note = {}
-    if made_by is not None and made_by.kind == "AUTOMATIC":
-        note[NOTE] = note_of(labels, made_by.kind, made_by.name)
-    write_volume_file(labels, volume, path, what="label map", header=note)
+    note = model_note(labels, made_by)
+    write_volume_file(labels, volume, path, what="label map", header={NOTE: note} if note else {})
+
+
+def model_note(labels: Labels, made_by: Algorithm | None) -> str:
+    """Return the note that marks labels which no person made or corrected; else empty."""
+    if made_by is None or made_by.kind != "AUTOMATIC":
+        return ""
+    return note_of(labels, made_by.kind, made_by.name)
 
 
 def label_values(segmentation: Segmentation, *, overlap: Overlap = "refuse") -> Labels:

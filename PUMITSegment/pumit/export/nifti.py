@@ -19,7 +19,7 @@ _RGB = 128
 _CODES = {"u1": 2, "i2": 4, "i4": 8, "f4": 16, "f8": 64, "i1": 256, "u2": 512, "u4": 768}
 
 
-def nifti_bytes(array: npt.NDArray[Any], volume: Volume) -> bytes:
+def nifti_bytes(array: npt.NDArray[Any], volume: Volume, *, note: str = "") -> bytes:
     """Write voxels as an uncompressed NIfTI-1 file.
 
     What NIfTI viewers do not read, such as 64-bit integers, becomes float32.
@@ -27,6 +27,7 @@ def nifti_bytes(array: npt.NDArray[Any], volume: Volume) -> bytes:
     Args:
         array: Intensities or labels, (D, H, W), or (3, D, H, W) of uint8 for colours.
         volume: The volume whose grid they are on; of a planar one see `written_spacing_mm`.
+        note: Text of the header's `descrip`, at most 79 bytes.
     """
     is_colour = array.ndim == 4
     kind = f"{array.dtype.kind}{array.dtype.itemsize}".replace("b1", "u1")
@@ -50,6 +51,7 @@ def nifti_bytes(array: npt.NDArray[Any], volume: Volume) -> bytes:
     struct.pack_into("<8f", head, 76, side, *spacing, 0, 0, 0, 0)
     struct.pack_into("<3f", head, 108, _DATA_OFFSET, 1, 0)
     head[123] = _MILLIMETRES
+    struct.pack_into("<80s", head, 148, note.encode("utf-8")[:79])
     struct.pack_into("<2h", head, 252, _SCANNER, _SCANNER)
     struct.pack_into("<6f", head, 256, *turn, *origin)
     rows = np.column_stack([axes * spacing, origin])

@@ -7,7 +7,13 @@ from io import BytesIO
 from pathlib import Path
 
 from pumit.errors import ExportError
-from pumit.export.labelmap import LABELMAP_SUFFIXES, Overlap, label_values, write_labelmap
+from pumit.export.labelmap import (
+    LABELMAP_SUFFIXES,
+    Overlap,
+    label_values,
+    model_note,
+    write_labelmap,
+)
 from pumit.export.nifti import nifti_bytes
 from pumit.export.seg_nrrd import GZIP_LEVEL, save_seg_nrrd, write_seg_nrrd
 from pumit.segmentation import Segmentation
@@ -80,7 +86,9 @@ def segmentation_bytes(segmentation: Segmentation, suffix: str) -> bytes:
     elif suffix == SEG_NRRD_SUFFIX:
         save_seg_nrrd(segmentation, file)
     elif suffix == ".nii.gz":
-        plain = nifti_bytes(label_values(segmentation), segmentation.volume)
+        labels = label_values(segmentation)
+        note = model_note(labels, segmentation.algorithm)
+        plain = nifti_bytes(labels, segmentation.volume, note=note)
         return gzip.compress(plain, GZIP_LEVEL, mtime=0)
     else:
         raise ExportError(f"Only .nii.gz, .seg.nrrd and .dcm are made so, not {suffix!r}.")

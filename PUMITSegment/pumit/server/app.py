@@ -128,6 +128,7 @@ def create_app(
             protocol.PATH_HEALTHZ,
             operations_routes.PATH_READYZ,
             *page_routes.PAGE_PATHS,
+            page_routes.PAGE_WITHOUT_SLASH,
         ),
         path_tokens={operations_routes.PATH_METRICS: metrics_token},
     )

@@ -386,3 +386,36 @@ def test_a_session_that_has_ended_is_opened_again(opened):
     tab.page.get_by_role("button", name="Another answer").click()
     tab.says("answer 2 of 3")
     assert tab.prompts()[-1] == AnswerPrompt(2)
+
+
+def test_a_name_is_typed_while_an_answer_is_on_its_way(opened):
+    tab = opened(spotted(DIRECTIONS["axial"]))
+    held: list = []
+    tab.page.route("**/pumit/v2/predict", lambda route: held.append(route))
+    tab.page.mouse.click(*tab.brightest(0))
+    name = tab.page.get_by_label("Name of the segment")
+    name.fill("")
+    tab.page.keyboard.type("liv")
+    held[0].continue_()
+    tab.says("mL")
+    tab.page.keyboard.type("er")
+    tab.page.keyboard.press("Enter")
+    tab.says("Named liver")
+    assert name.input_value() == "liver"
+
+
+def test_segments_are_chosen_and_removed_by_the_keyboard(opened):
+    tab = opened(spotted(DIRECTIONS["axial"]))
+    tab.page.get_by_role("button", name="New segment").click()
+    tab.page.get_by_role("button", name="New segment").click()
+    tab.page.get_by_label("Work on Segment 3").focus()
+    tab.page.keyboard.press("ArrowUp")
+    assert tab.page.get_by_label("Work on Segment 2").is_checked()
+    tab.page.keyboard.press("ArrowUp")
+    assert tab.page.get_by_label("Work on Segment 1").is_checked()
+    tab.page.get_by_label("Remove Segment 2").focus()
+    tab.page.keyboard.press("Enter")
+    tab.says("Segment 2 removed")
+    assert tab.page.get_by_label("Work on Segment 1").is_checked()
+    tab.page.keyboard.press("ArrowDown")
+    assert tab.page.get_by_label("Work on Segment 3").is_checked()

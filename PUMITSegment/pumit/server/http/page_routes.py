@@ -18,6 +18,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from fastapi import APIRouter, Request, Response
+from fastapi.responses import RedirectResponse
 
 from pumit.errors import ExportError, VolumeError
 from pumit.export.nifti import nifti_bytes
@@ -41,6 +42,7 @@ _TYPES = {
     "view.css": "text/css; charset=utf-8",
 }
 PAGE_PATHS = tuple(PAGE + name for name in _TYPES)
+PAGE_WITHOUT_SLASH = PAGE.rstrip("/")
 _TOKEN_MARK = "<!-- token -->"
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
@@ -74,6 +76,12 @@ async def _file(request: Request) -> Response:
 
 for _path in PAGE_PATHS:
     page.add_api_route(_path, _file, methods=["GET"])
+
+
+@page.get(PAGE_WITHOUT_SLASH)
+async def add_slash() -> Response:
+    """Lead to the page whoever types its address without the last character."""
+    return RedirectResponse(PAGE)
 
 
 @page.post(PAGE)

@@ -216,7 +216,7 @@ async function show(image, meta, restore) {
   answers.clear(), priors.clear();
   nv.addVolume(image);
   const empty = makeNifti(new Uint8Array(dims[0] * dims[1] * dims[2]), dims, image.hdr.affine);
-  overlay = await niivue.NVImage.loadFromFile({ file: new File([empty], "mask.nii"), name: "mask.nii", opacity: 0.5 });
+  overlay = await niivue.NVImage.loadFromFile({ file: new File([empty], "mask.nii"), name: "mask.nii", opacity: byId("opacity").value / 100 });
   overlay.setColormapLabel(labelColors());
   nv.addVolume(overlay);
   present = { segments: [], current: 0 };
@@ -479,11 +479,11 @@ const isInside = (frac) => frac.every((f) => f >= 0 && f <= 1);
 function drawMarks() {
   const canvas = byId("marks");
   if (!scan || !nv.gl) return;
-  // Setting the size clears all; clearRect without anything drawn after it does not reach Chromium's screen.
   canvas.width = nv.gl.canvas.width;
   canvas.height = nv.gl.canvas.height;
   const pen = canvas.getContext("2d"), unit = nv.uiData.dpr || 1;
   const segment = current();
+  let isEmpty = true;
   const marks = [...(segment?.prompts ?? []).flatMap((p) => places.get(p) ?? []), ...(gesture ? [gesture] : [])];
   for (const tile of tiles()) {
     const here = nv.scene.crosshairPos[tile.through];
@@ -496,6 +496,7 @@ function drawMarks() {
       // What is drawn on this slice.
       if (!fractions.every((f) => Math.abs(f[tile.through] - here) < 0.75 * thick)) continue;
       const points = fractions.map((f) => pixelOf(tile, f));
+      isEmpty = false;
       pen.beginPath();
       pen.lineWidth = 2 * unit;
       if (kind === "point") {
@@ -512,6 +513,8 @@ function drawMarks() {
     }
     pen.restore();
   }
+  // Chromium may go on showing what a canvas had, where nothing is drawn after it was cleared.
+  canvas.hidden = isEmpty;
 }
 
 // --- gestures ---------------------------------------------------------------------------------------------
@@ -703,36 +706,50 @@ function refresh() {
   listSegments();
 }
 
+// Lines stay the same elements, so that neither the keyboard's place nor a name that is being typed is lost.
 function listSegments() {
-  const rows = present.segments.map((segment, index) => {
-    const row = document.createElement("li");
-    const radio = Object.assign(document.createElement("input"), { type: "radio", name: "segment", checked: index === present.current });
+  const list = byId("segments");
+  for (const row of [...list.children]) if (!present.segments.some((s) => s.id === row.dataset.id)) row.remove();
+  present.segments.forEach((segment, index) => {
+    const row = [...list.children].find((r) => r.dataset.id === segment.id) ?? makeRow(segment.id);
+    if (list.children[index] !== row) list.insertBefore(row, list.children[index] ?? null);
+    const [radio, swatch, name, remove, facts] = row.children;
+    radio.checked = index === present.current;
     radio.setAttribute("aria-label", `Work on ${segment.name}`);
-    radio.onchange = () => { present = { ...present, current: index }; refresh(); };
-    const swatch = Object.assign(document.createElement("span"), { className: "swatch" });
     swatch.style.background = segment.color;
-    const name = Object.assign(document.createElement("input"), { type: "text", value: segment.name, maxLength: 64 });
-    name.setAttribute("aria-label", "Name of the segment");
-    name.onchange = () => {
-      const value = name.value.trim() || segment.name;
-      change({ ...present, segments: present.segments.map((s, i) => (i === index ? { ...s, name: value, terminology: undefined } : s)) });
-      refresh();
-    };
-    const remove = Object.assign(document.createElement("button"), { textContent: "×" });
+    if (name !== document.activeElement) name.value = segment.name;
     remove.setAttribute("aria-label", `Remove ${segment.name}`);
-    remove.onclick = () => {
-      const segments = present.segments.filter((_, i) => i !== index);
-      change({ segments, current: Math.max(0, Math.min(present.current, segments.length - 1)) });
-      if (!segments.length) addSegment();
-      refresh();
-    };
-    const facts = document.createElement("small");
     const answer = answerOf(segment);
     facts.textContent = answer ? describe(segment, answer).slice(segment.name.length + 2) : "";
-    row.append(radio, swatch, name, remove, facts);
-    return row;
   });
-  byId("segments").replaceChildren(...rows);
+}
+
+function makeRow(id) {
+  const make = (tag, facts) => Object.assign(document.createElement(tag), facts);
+  const row = make("li"), indexOf = () => present.segments.findIndex((s) => s.id === id);
+  row.dataset.id = id;
+  const radio = make("input", { type: "radio", name: "segment" });
+  radio.onchange = () => { present = { ...present, current: indexOf() }; refresh(); };
+  const name = make("input", { type: "text", maxLength: 64 });
+  name.setAttribute("aria-label", "Name of the segment");
+  name.onchange = () => {
+    const index = indexOf(), value = name.value.trim() || present.segments[index].name;
+    change({ ...present, segments: present.segments.map((s, i) => (i === index ? { ...s, name: value, terminology: undefined } : s)) });
+    name.value = value;
+    say(`Named ${value}.`);
+    refresh();
+  };
+  const remove = make("button", { textContent: "×" });
+  remove.onclick = () => {
+    const index = indexOf(), segments = present.segments.filter((s) => s.id !== id);
+    say(`${present.segments[index].name} removed.`);
+    change({ segments, current: Math.max(0, Math.min(present.current - (index < present.current), segments.length - 1)) });
+    if (!segments.length) addSegment();
+    refresh();
+    byId("segments").children[present.current].firstChild.focus();
+  };
+  row.append(radio, make("span", { className: "swatch" }), name, remove, make("small"));
+  return row;
 }
 
 function askForToken(why = "") {
@@ -841,7 +858,8 @@ async function start() {
     if (key === "z" || key === "y") event.preventDefault(), key === "y" || event.shiftKey ? redo() : undo();
   });
   window.addEventListener("beforeunload", (event) => { if (isUnsaved()) event.preventDefault(); });
-  window.addEventListener("pagehide", () => { if (lease) call("/release", { keepalive: true }).catch(() => {}); lease = null; });
+  // Kept by the browser for its button Back, the page asks for its session again when it needs it.
+  window.addEventListener("pagehide", (event) => { if (lease && !event.persisted) call("/release", { keepalive: true }).catch(() => {}), lease = null; });
   setInterval(() => { if (lease) call("/heartbeat").catch(() => {}); }, HEARTBEAT_MS);
   if (token) await enter();
   else askForToken();

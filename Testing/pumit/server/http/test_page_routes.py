@@ -12,6 +12,7 @@ import pumit.server
 import pytest
 from app_client import AUTH, make_client, refused
 from pumit.export.dicom_series import write_dicom_series
+from pumit.io.labels.label_file import read_label_file
 from pumit.server.http.page_routes import PAGE, PAGE_PATHS
 from pumit.volume import Volume
 from pumit.wire import protocol
@@ -58,6 +59,13 @@ def test_the_page_needs_no_token_and_nothing_of_another_host():
                 assert not re.search(r"https?://|\son\w+=|\sstyle=", answer.text), path
             plain = http.get(path, headers={"Accept-Encoding": "identity"})
             assert plain.content == answer.content
+
+
+def test_the_address_is_found_without_its_last_slash():
+    with make_client() as http:
+        answer = http.get(PAGE.rstrip("/"), headers={"Authorization": ""}, follow_redirects=False)
+        assert answer.is_redirect
+        assert answer.headers["location"] == PAGE
 
 
 def test_niivue_is_the_published_file():
@@ -113,6 +121,21 @@ def test_a_segment_is_exported_as_a_label_map_on_the_scans_grid(volume, masks, t
     found = Volume.read(tmp_path / "labels.nii.gz")
     assert np.array_equal(found.array > 0, masks["liver"])
     assert np.allclose(found.index_to_world((5, 6, 7)), volume.index_to_world((5, 6, 7)), atol=1e-4)
+
+
+def test_a_label_map_that_a_model_made_is_known_as_such(volume, masks, tmp_path):
+    one = {"liver": masks["liver"]}
+    with make_client(scan=volume) as http:
+        headers, _ = opened(http)
+        found = exported(http, headers, one, "nii.gz", model="organs")
+        corrected = exported(http, headers, one, "nii.gz")
+    (tmp_path / "found.nii.gz").write_bytes(found.content)
+    assert (
+        read_label_file(tmp_path / "found.nii.gz").unreviewed
+        == "made by PUMIT organs, not reviewed"
+    )
+    (tmp_path / "corrected.nii.gz").write_bytes(corrected.content)
+    assert not read_label_file(tmp_path / "corrected.nii.gz").unreviewed
 
 
 def test_dicom_seg_references_the_scan_and_names_the_model(volume, masks, tmp_path):
