@@ -343,7 +343,7 @@ def leave_no_files() -> None:
 
 
 def _find_token(file: Path | None) -> tuple[str, bool]:
-    """The token, and whether it was made up here."""
+    """Return the token, and whether it was made up here."""
     # Removed, so that no process started from here inherits it.
     given = os.environ.pop(TOKEN_VARIABLE, "")
     if file is not None:

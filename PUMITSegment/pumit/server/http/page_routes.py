@@ -171,7 +171,7 @@ async def export(state: State, lease: ActiveLease, body: ExportIn) -> Response:
 
 
 def _segment(wanted: ExportedSegment, mask: Any) -> Segment:
-    """A mask with its name, the meaning of that name where it has one, and its colour."""
+    """Give a mask its name, the meaning of that name where it has one, and its colour."""
     try:
         meaning = concept_for(wanted.terminology or wanted.name)
     except ExportError:
