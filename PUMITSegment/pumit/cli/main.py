@@ -61,7 +61,7 @@ class _Help(argparse.HelpFormatter):
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         text, default = action.help or "", action.default
-        is_told = "%(default)" in text or str(default) in text
+        is_told = "default" in text or f"({default}" in text
         if default in (None, False, argparse.SUPPRESS, "") or default == [] or is_told:
             return text
         return f"{text} (%(default)s)"
