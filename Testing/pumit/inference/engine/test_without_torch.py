@@ -54,6 +54,13 @@ def test_a_gpu_without_torch_is_refused_in_one_line(device: str) -> None:
     assert len(ran.stdout.splitlines()) == 1
 
 
+def test_an_automatic_model_without_torch_is_refused_in_one_line() -> None:
+    code = "import numpy as np\nimport pumit\ntry: pumit.predict(np.zeros((4, 4)), 'abdomen-ct')\n"
+    ran = without_torch(f"{code}except ValueError as error: print(error)")
+    assert "pip install torch monai einops" in ran.stdout, ran.stderr
+    assert len(ran.stdout.splitlines()) == 1
+
+
 def test_training_without_torch_is_refused_in_one_line(tmp_path: Path) -> None:
     ran = command("train", "segmentation", "--data", str(tmp_path), "-o", str(tmp_path / "run"))
     assert ran.returncode == 2
