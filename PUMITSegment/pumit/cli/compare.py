@@ -14,6 +14,7 @@ from pumit.cli.shared.training_options import (
     choose_json,
     find_recipe,
 )
+from pumit.runs import remember_run
 from pumit.training.recipes.shipped import recipe_names
 
 
@@ -44,6 +45,7 @@ def run(args: argparse.Namespace) -> int:
     since = time.time()  # torch takes seconds to load
     choose_json(args)
     path, is_shipped = find_recipe(args.config)
+    remember_run(args.output)
 
     from pumit.training.comparison.run import compare, compare_again
     from pumit.training.run.control import RunStopped
