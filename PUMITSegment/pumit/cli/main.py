@@ -56,7 +56,7 @@ class Command(Protocol):
         """Do it; returns the exit status."""
 
 
-class _Help(argparse.HelpFormatter):
+class Help(argparse.HelpFormatter):
     """Help that names a default wherever there is one."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
@@ -71,7 +71,7 @@ class _Parser(argparse.ArgumentParser):
     """A parser whose complaint is one line, and whose help names defaults."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **{"formatter_class": _Help, **kwargs})
+        super().__init__(*args, **{"formatter_class": Help, **kwargs})
 
     def error(self, message: str) -> Any:
         self.exit(2, f"{self.prog}: {message} (`{self.prog} --help` shows the usage)\n")
