@@ -177,7 +177,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except PumitError as error:
         return _report(args.command, str(error), 2)
     except KeyboardInterrupt:
-        return _report(args.command, "stopped; nothing half-written remains.", 130)
+        rest = "." if args.command == "serve" else "; nothing half-written remains."
+        return _report(args.command, f"stopped{rest}", 130)
     except BrokenPipeError:
         # Python flushes once more at exit, into a pipe that nobody reads.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
