@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import logging
 import os
 import re
@@ -188,6 +189,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             logger.exception("unexpected")
         if missing := what_is_missing(error):
             return _report(args.command, missing, 2)
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            return _report(args.command, "the disk is full; free some space.", 2)
         if is_out_of_memory(error):
             what = "there is not enough memory; close other programs, crop the scan or use the CPU."
             return _report(args.command, what, 2)

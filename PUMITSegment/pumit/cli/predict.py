@@ -22,6 +22,9 @@ from pumit.cli.shared.progress import Steps, progress_bar
 from pumit.errors import ExportError, PumitError, VolumeError
 from pumit.io.scans import LIST_SUFFIX, Scan, find_scans, suffix_of
 from pumit.prompts import BoxPrompt
+from pumit.system.wording import listed
+
+MOST_NAMES = 20  # in a line of the result
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -271,7 +274,7 @@ def run(args: argparse.Namespace) -> int:
         sys.stdout.write(json.dumps(rows) + "\n")
     else:
         for row in rows:
-            names = ", ".join(found["name"] for found in row.get("classes", ()))
+            names = listed((found["name"] for found in row.get("classes", ())), MOST_NAMES)
             there = "done before" if row.get("state") == "was there" else "nothing found"
             file = f" -> {args.output / row['file']}" if "error" not in row else ""
             print(f"{row['image']}: {row.get('error') or names or there}{file}")
