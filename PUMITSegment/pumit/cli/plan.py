@@ -11,6 +11,7 @@ from typing import Any
 
 from pumit.cli.shared.progress import progress_bar
 from pumit.cli.shared.training_options import add_unreviewed_option
+from pumit.errors import PumitError
 from pumit.system.atomic import write_text
 
 
@@ -51,6 +52,8 @@ def run(args: argparse.Namespace) -> int:
     """Run `pumit plan`."""
     from pumit.training.recipes.reader import read_yaml
 
+    if str(args.config) != "-" and not args.config.exists():
+        raise PumitError(f"There is no folder or recipe {args.config.name!r}; check the path.")
     if args.check:
         from pumit.training.validate import answer, read_recipe
 

@@ -19,6 +19,7 @@ from pumit.volume import Volume
 
 logger = logging.getLogger(__name__)
 
+FIRST_CHANNEL = "_0000"
 LABEL_SUFFIXES = (".seg.nrrd", ".nii.gz", ".nii", ".nrrd", ".nhdr", ".mha", ".mhd")
 
 
@@ -55,10 +56,15 @@ class ComparedClass:
 def find_pairs(predictions: Path, labels: Path) -> list[CasePair]:
     """All cases of two folders, sorted, those too that only one of them has.
 
+    A prediction of `case_0000`, as nnU-Net calls the image of a case, belongs to the labels `case`.
+
     Raises:
         VolumeError: If a folder is none or holds no label map, or no name occurs in both.
     """
     found = [_label_files(predictions, "predictions"), _label_files(labels, "labels")]
+    of_images = {name: name.removesuffix(FIRST_CHANNEL) for name in found[0]}
+    if set(of_images.values()) <= found[1].keys():
+        found[0] = {of_images[name]: file for name, file in found[0].items()}
     names = sorted(found[0].keys() | found[1].keys())
     if not found[0].keys() & found[1].keys():
         raise VolumeError(

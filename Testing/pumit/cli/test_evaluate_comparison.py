@@ -56,6 +56,16 @@ def test_rows_are_written_in_millimetres(run: Any, folders: Any, tmp_path: Path)
     assert ran.out.splitlines()[-1].startswith("mean")
 
 
+def test_predictions_of_nnunets_images_belong_to_the_labels_of_their_cases(
+    run: Any, folders: Any, tmp_path: Path
+) -> None:
+    for file in (tmp_path / "predictions").iterdir():
+        file.rename(file.with_name(file.name.replace(".", "_0000.", 1)))
+    ran = run("evaluate", *folders, "--json")
+    assert ran.status == 0, ran.err
+    assert {row["case"] for row in json.loads(ran.out)["rows"]} == {"a", "b"}
+
+
 def test_rows_are_written_as_a_table(run: Any, folders: Any, tmp_path: Path) -> None:
     empty = labels()
     empty[empty == 2] = 0
