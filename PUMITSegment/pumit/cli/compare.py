@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     """Run `pumit compare`; started again, it goes on. A training that fails makes the status 2."""
     since = time.time()  # torch takes seconds to load
     choose_json(args)
-    path, is_shipped = find_recipe(args.config)
+    path, is_shipped = find_recipe(args.config, "compare")
     remember_run(args.output)
 
     from pumit.training.comparison.run import compare, compare_again

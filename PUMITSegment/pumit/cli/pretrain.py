@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
     remember_run(args.output)
     if args.data is not None:
         return _run_with_labels(args, since)
-    path, _ = find_recipe(args.config or ENCODER)
+    path, _ = find_recipe(args.config or ENCODER, "pretrain")
 
     from pumit.training.pretrain import pretrain
 
@@ -82,7 +82,7 @@ def _run_with_labels(args: argparse.Namespace, since: float) -> int:
     return until_stopped(
         "pretrain",
         lambda: finetune(
-            find_recipe(FINE_TUNING)[0],
+            find_recipe(FINE_TUNING, "train")[0],
             args.output,
             folder=Path.cwd(),
             changes={

@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     """Run `pumit train`; started again, it resumes."""
     since = time.time()  # torch takes seconds to load
     choose_json(args)
-    path, is_shipped = find_recipe(args.config)
+    path, is_shipped = find_recipe(args.config, "train")
     remember_run(args.output)
 
     from pumit.training.train import finetune

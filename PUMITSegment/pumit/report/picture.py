@@ -28,7 +28,7 @@ from pumit.volume import Volume
 
 POSITIVE, NEGATIVE, BOX = "#4ade80", "#ff6b6b", "#ffd166"
 
-# For segments whose colours are alike, and by how much one part of a colour must differ.
+# For segments of the same colour, and by how much one part of a colour must differ.
 SPARE_COLORS = ("#4fd1c5", "#f2c14e", "#7aa5f7", "#e76f9b", "#9bd65b", "#b98ee8", "#e8e8e8")
 LEAST_CONTRAST = 0.2
 
@@ -67,7 +67,7 @@ def write_picture(
 
     Args:
         volume: The scan; 8-bit colour is shown in colour, of other channels the first.
-        segments: Segments on the volume's grid, each in its own colour; of several that are alike
+        segments: Segments on the volume's grid, each in its own colour; of several in the same
             one keeps it.
         prompts: Drawn where they lie on a view: points, scribbles and boxes.
 
@@ -131,7 +131,7 @@ def _fullest_slices(segments: Sequence[Segment]) -> tuple[int, int, int]:
 
 
 def _told_apart(segments: Sequence[Segment]) -> list[Segment]:
-    """Give segments other colours where they are as good as those of earlier ones."""
+    """Give segments other colours where earlier ones have nearly the same."""
     used: list[Floats] = []
     shown = []
     for segment in segments:

@@ -102,8 +102,8 @@ def choose_json(args: argparse.Namespace) -> None:
         os.environ[JSON_VARIABLE] = "1"
 
 
-def find_recipe(config: str) -> tuple[Path, bool]:
-    """Return the recipe's file, and whether it is one that ships.
+def find_recipe(config: str, command: str) -> tuple[Path, bool]:
+    """Return the file of a command's recipe, and whether it is one that ships.
 
     Raises:
         PumitError: If there is none.
@@ -111,7 +111,7 @@ def find_recipe(config: str) -> tuple[Path, bool]:
     is_shipped = not Path(config).suffix
     path = shipped_recipe(config) if is_shipped else Path(config)
     if not path.is_file():
-        names = ", ".join(recipe_names())
+        names = ", ".join(recipe_names(command))
         raise PumitError(f"There is no recipe {config!r}; give a YAML file or one of {names}.")
     return path, is_shipped
 

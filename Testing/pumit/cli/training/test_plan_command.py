@@ -49,7 +49,7 @@ def test_what_is_wrong_is_one_line(refused: Any, tmp_path: Path) -> None:
     write_pairs(tmp_path / "set", 2)
     assert "did you mean 'patch_size'" in refused("plan", recipe)
     assert "invalid choice: 'fast'" in refused("plan", recipe, "--preset", "fast")
-    assert "Cannot read" in refused("plan", tmp_path / "none.yaml")
+    assert "no folder or recipe" in refused("plan", tmp_path / "none.yaml")
     assert "invalid choice: 'x'" in refused("plan", recipe, "--goal", "x")
     recipe.write_text(yaml.safe_dump(GIVEN))
     assert "did you mean 'nnformer_small'" in refused("plan", recipe, "--network", "nnformer_smal")
