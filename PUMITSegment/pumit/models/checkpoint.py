@@ -146,7 +146,9 @@ def read_recipe(path: Path) -> tuple[dict[str, Any], str]:
         CheckpointError: If the file is no checkpoint of ours, nor one of PUMIT's authors.
     """
     if not path.is_file():
-        raise CheckpointError(f"There is no checkpoint {path}; `pumit models list` shows all.")
+        # As it was typed; whole paths name people.
+        shown = path.name if path.is_absolute() else path
+        raise CheckpointError(f"There is no checkpoint {shown}; `pumit models list` shows all.")
     if is_author_file(path):
         recipe, state = read_author_file(path)
         return recipe, fingerprint(state)

@@ -61,9 +61,10 @@ def test_predictions_of_nnunets_images_belong_to_the_labels_of_their_cases(
 ) -> None:
     for file in (tmp_path / "predictions").iterdir():
         file.rename(file.with_name(file.name.replace(".", "_0000.", 1)))
-    ran = run("evaluate", *folders, "--json")
+    ran = run("evaluate", *folders, "-o", tmp_path / "rows.json")
     assert ran.status == 0, ran.err
-    assert {row["case"] for row in json.loads(ran.out)["rows"]} == {"a", "b"}
+    rows = json.loads((tmp_path / "rows.json").read_text())["rows"]
+    assert {row["case"] for row in rows} == {"a", "b"}
 
 
 def test_rows_are_written_as_a_table(run: Any, folders: Any, tmp_path: Path) -> None:
