@@ -278,7 +278,7 @@ class InteractiveSession(PromptedSession):
         if to_index(prompts[:-1], self.volume, self.order).is_answerable:
             before = self._answer(prompts[:-1], None, None)
         d, h, w = (self.volume.spacing_mm[a] for a in self.order)
-        return evidence_of(answer, before, self.solver.shape, (d, h, w))
+        return evidence_of(answer, before, self.solver.pyramid.array, (d, h, w))
 
     def _places(self, answer: SolverState, count: int) -> list[UncertainRegion]:
         volume = self.volume
