@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -85,7 +85,7 @@ class Segment:
     """
 
     name: str
-    mask: Mask
+    mask: Mask = field(repr=False)
     category: CodedConcept = TISSUE
     type: CodedConcept = TISSUE
     type_modifier: CodedConcept | None = None
@@ -179,6 +179,12 @@ class LabelMap:
     regions: npt.NDArray[np.unsignedinteger[Any]] | None = None
     expected_dice: tuple[float | None, ...] = ()
     doubt: npt.NDArray[np.uint8] | None = None
+
+    def __repr__(self) -> str:
+        """Return one line, without voxels."""
+        names = ", ".join(label.name for label in self.classes)
+        size = " x ".join(map(str, self.labels.shape))
+        return f"<LabelMap: {size} voxels (D x H x W), {len(self.classes)} classes: {names}>"
 
     def __post_init__(self) -> None:
         if self.regions is None:

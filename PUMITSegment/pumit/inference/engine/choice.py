@@ -62,7 +62,7 @@ def _openvino_engine(path: Path, weights: Weights, *, keeps_graphs: bool) -> Eng
             sizes_of,
         )
     except ImportError as error:  # absent, or without the operations of a later version
-        remedy = "pip install 'openvino>=2025.0', or pip install 'pumit[train]' for PyTorch"
+        remedy = "pip install 'openvino>=2025.0', or pip install torch monai einops for PyTorch"
         raise PumitError(f"OpenVINO cannot be loaded ({_line(error)}); {remedy}.") from None
     try:
         return OpenVinoEngine(
@@ -80,16 +80,16 @@ def _openvino_engine(path: Path, weights: Weights, *, keeps_graphs: bool) -> Eng
     except RuntimeError as error:  # OpenVINO's own
         raise PumitError(
             f"OpenVINO cannot compute on this CPU ({_line(error)}); "
-            "pip install 'pumit[train]' for PyTorch."
+            "pip install torch monai einops for PyTorch."
         ) from None
 
 
 def _torch_engine(path: Path, weights: Weights, device: str) -> Engine:
     if not has_torch():
         raise PumitError(
-            f"Computing on {device!r} needs PyTorch: pip install 'pumit[train]'; or use cpu."
+            f"Computing on {device!r} needs PyTorch: pip install torch monai einops; or use cpu."
             if device not in ("auto", "cpu")
-            else "This needs PyTorch: pip install 'pumit[train]'."
+            else "This needs PyTorch: pip install torch monai einops."
         )
     from pumit.inference.engine.torch_engine import TorchEngine
     from pumit.inference.loading import build_from, pick_device, pick_precision

@@ -47,6 +47,8 @@ def refusal(
 IS_KNOWN = "pumit_is_known"
 # Headers of a request, bytes: the longest `X-Meta`, and room for what proxies add.
 _MAX_HEADER_BYTES = 32 * 1024
+# Body of a request without a token: at most a form with one.
+_MAX_OPEN_BYTES = 4 * 1024
 # Small JSON can be dear: a name costs two hundred times its bytes until it is refused. Only a
 # segment's prompts have more than a few: three names each, and the points of all its scribbles.
 _MAX_JSON_ITEMS, _MAX_JSON_NAMES = 1_000, 1_000
@@ -168,6 +170,8 @@ class Guard:
         return matches and scheme.lower() == "bearer"
 
     def _limit(self, path: str) -> int:
+        if path in self._open_paths:
+            return _MAX_OPEN_BYTES
         return self._limits.max_body_bytes if path in ARRAY_PATHS else self._limits.max_json_bytes
 
 

@@ -163,8 +163,7 @@ def metrics(request: Request) -> Response:
     if found is None:
         return refusal(
             HTTPStatus.NOT_IMPLEMENTED,
-            "This server has no metrics: install prometheus-client (`pip install 'pumit[server]'`) "
-            "and start it again.",
+            "This server has no metrics: `pip install prometheus-client` and start it again.",
         )
     from pumit.server.http.metrics import CONTENT_TYPE
 
