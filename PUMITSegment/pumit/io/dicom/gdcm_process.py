@@ -7,6 +7,7 @@ macOS, and on every system from here, where it is watched. On Windows it ends wi
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import queue
@@ -52,6 +53,9 @@ _MULTIFRAME_CAPTURE = {
     2: UID("1.2.840.10008.5.1.4.1.1.7.3"),  # words
     3: UID("1.2.840.10008.5.1.4.1.1.7.4"),  # colours
 }
+# An element of encapsulated pixels in explicit little endian, and what ends it (PS3.5 A.4).
+_PIXEL_DATA = bytes.fromhex("e07f1000") + b"OB\0\0\xff\xff\xff\xff"
+_END = bytes.fromhex("feffdde000000000")
 _THREADS = ("ITK_GLOBAL_DEFAULT_NUMBER_OF_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 # As ITK calls them.
 _TYPES = {
@@ -100,6 +104,7 @@ class GdcmProcess:
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._answers: queue.Queue[str] = queue.Queue()
         self._jobs: deque[_Job] = deque()
+        self._headers: dict[tuple[Any, ...], bytes] = {}
         self._count = 0
         self._is_ready = False
 
@@ -186,7 +191,7 @@ class GdcmProcess:
         size = int(np.prod(shape)) * max(int(ds.BitsAllocated) // 8, 1)  # a bit becomes a byte
         self._count += 1
         file = Path(self._folder.name, f"{self._count}.dcm")
-        _bare(ds).save_as(file, enforce_file_format=True)
+        self._write(ds, file)
         job = _Job(
             syntax=ds.file_meta.TransferSyntaxUID,
             file=file,
@@ -206,6 +211,17 @@ class GdcmProcess:
         with suppress(OSError):  # it has ended: `result` says so
             self._process.stdin.write(json.dumps(request) + "\n")
             self._process.stdin.flush()
+
+    def _write(self, ds: FileDataset, file: Path) -> None:
+        """Write the pixels of a file with little else, which is the same for a whole series."""
+        bare = _bare(ds)
+        key = (bare.SOPClassUID, bare.file_meta.TransferSyntaxUID, *map(bare.get, _IMAGE_PIXEL))
+        if key not in self._headers:
+            header = io.BytesIO()
+            bare.save_as(header, enforce_file_format=True)
+            self._headers[key] = header.getvalue()
+        with file.open("wb") as target:
+            target.writelines((self._headers[key], _PIXEL_DATA, ds.PixelData, _END))
 
     def result(self) -> Array:
         """Stored values of the first file that was submitted and not asked for yet.
@@ -327,7 +343,7 @@ def _read_lines(pipe: IO[str], take: Any) -> None:
 
 
 def _bare(ds: FileDataset) -> Dataset:
-    """A secondary capture of the same encoded pixels, whose values mean nothing but themselves."""
+    """A secondary capture without its pixels, whose values mean nothing but themselves."""
     bare = Dataset()
     for keyword in _IMAGE_PIXEL:
         if keyword in ds:
@@ -339,9 +355,6 @@ def _bare(ds: FileDataset) -> Dataset:
     is_multiframe = int(ds.get("NumberOfFrames") or 1) > 1
     bare.SOPClassUID = _MULTIFRAME_CAPTURE[kind] if is_multiframe else SecondaryCaptureImageStorage
     bare.SOPInstanceUID = "1.2.3"
-    bare.PixelData = ds.PixelData
-    bare["PixelData"].VR = "OB"
-    bare["PixelData"].is_undefined_length = True
     bare.file_meta = FileMetaDataset()
     bare.file_meta.TransferSyntaxUID = ds.file_meta.TransferSyntaxUID
     return bare
