@@ -235,8 +235,8 @@ def test_neighbours_in_the_abdomen_can_be_told_apart(segmentation_node):
     ],
 )
 def test_the_field_of_a_segment_and_find_understand_the_same_words(scene, text: str) -> None:
-    from PUMITSlicerLib.term_search import TermSearch
     from pumit.structures.names import meaning_key, requested_structure
+    from PUMITSlicerLib.term_search import TermSearch
 
     search = TermSearch()
     assert search.isSure(text)
