@@ -190,11 +190,7 @@ class WorkingSegmentation:
         packed = answer.packed if isWhole else self._read(segmentID)
         kept = float(answer.packed.box is not None) if isWhole else _share(packed, answer.packed)
         isFilled = packed.box is not None and not isEmptySegment(self.node, segmentID)
-        rate(
-            self._segment(segmentID),
-            Rating.ofAnswer(quality, kept) if isFilled else None,
-            int(np.count_nonzero(answer.prepared.voxels)) if isWhole else None,
-        )
+        rate(self._segment(segmentID), Rating.ofAnswer(quality, kept) if isFilled else None)
         if packed.box is not None and (snapshot := self.prompts.snapshot(segmentID)).isContinued:
             # Clicks correct what was found here, and not what was in the frame before.
             origin = {"isContinued": True, "isClicked": snapshot.isOneClick}

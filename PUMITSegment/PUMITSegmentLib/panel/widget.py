@@ -32,6 +32,7 @@ from PUMITSegmentLib.panel.tokenizer_section import TokenizerSection
 from PUMITSegmentLib.scene.box_edges import BoxEdges
 from PUMITSegmentLib.scene.offered_segmentation import OfferedSegmentation
 from PUMITSegmentLib.scene.picking import SegmentPicking
+from PUMITSegmentLib.scene.view_cursor import ViewCursor
 from PUMITSegmentLib.scene.view_gate import ViewGate
 from PUMITSegmentLib.scene.view_status import ViewStatus
 
@@ -120,6 +121,7 @@ class SegmentWidget:
         addCleanUpMenu(self.ui.cleanUpButton, logic)
         self.picking = SegmentPicking(logic)
         self.viewStatus = ViewStatus(logic.status, logic.guard.nameIn)
+        self.viewCursor = ViewCursor(logic)
         self.boxEdges = BoxEdges()
         self.offered = OfferedSegmentation(logic)
         self.viewGate = ViewGate(logic, self._onViewsChanged)
@@ -187,6 +189,7 @@ class SegmentWidget:
         self._connect(self.logic.parameters)
         self.reviewRow.refresh()
         self.viewStatus.refresh()
+        self._followCursor()
         self.segmentSection.refresh()
         self.displayRow.refresh()
         self.segmentColumns.refresh()
@@ -210,16 +213,25 @@ class SegmentWidget:
                 part.open()
             else:
                 part.close()
+        self._followCursor()
 
     def _onLayout(self, layout: int) -> None:
         self.viewGate.open()
         self.picking.open()
         self.viewStatus.open()
         self.boxEdges.open()
+        self._followCursor()
 
     def _onViewsChanged(self) -> None:
         self.logic.guard.onViewsChanged()
         self.viewStatus.refresh()
+        self._followCursor()
+
+    def _followCursor(self) -> None:
+        if self._isFollowingLayout:
+            self.viewCursor.refresh()
+        else:
+            self.viewCursor.close()
 
     def _connect(self, parameters) -> None:
         """Let widgets follow a parameter node, and it them."""

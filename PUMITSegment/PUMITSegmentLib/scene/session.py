@@ -154,9 +154,10 @@ class SceneSession:
         self._owner.onSessionChanged()
 
     def onSceneChanged(self) -> None:
-        """Take up what the scene holds now."""
+        """Take up what the scene holds now, and what the views show of it."""
         if self.parameters is None:
             self._attach()
+            self.followViews()
 
     def onNodeAboutToBeRemoved(self, node) -> None:
         """Note whose prompts go with a segmentation that is deleted."""
