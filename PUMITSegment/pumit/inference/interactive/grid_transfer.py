@@ -14,6 +14,7 @@ from pumit.preprocessing.fields import Field, box_of
 from pumit.preprocessing.interpolation import resampled
 
 Floats = npt.NDArray[np.float32]
+Box = tuple[slice, slice, slice]  # voxels of the volume
 INSIDE, OUTSIDE = 4.0, -4.0  # logits of what is sure
 
 
@@ -35,7 +36,7 @@ class LogitBox:
         return int((self.logits > 0).sum())
 
     @property
-    def window(self) -> tuple[slice, slice, slice]:
+    def window(self) -> Box:
         """The box as slices of the volume."""
         d, h, w = (slice(s, s + n) for s, n in zip(self.start, self.logits.shape, strict=True))
         return (d, h, w)
@@ -66,25 +67,8 @@ def to_volume(logits: Floats, field: Field, shape: tuple[int, int, int]) -> Logi
     Returns:
         The patch, or None where nothing is foreground.
     """
-    window = window_of(logits > 0)
-    if window is None:
-        return None
-    starts, axes = [], []
-    for axis, hit in enumerate(window):
-        edge = np.array([hit.start - 1.0, hit.stop])
-        step, centre = field.step[axis], field.centre_index[axis]
-        low, high = (edge - (field.shape[axis] - 1) / 2) * step + centre
-        start = int(max(0, np.floor(low)))
-        stop = int(min(shape[axis], np.ceil(high) + 1))
-        # Voxels beyond the field belong to others.
-        outer_low, outer_high = (b[axis] for b in field.bounds())
-        start = max(start, int(np.ceil(outer_low)))
-        stop = min(stop, int(np.floor(outer_high)) + 1)
-        if stop <= start:
-            return None
-        starts.append(start)
-        axes.append((np.arange(start, stop) - centre) / step + (field.shape[axis] - 1) / 2)
-    return LogitBox((starts[0], starts[1], starts[2]), resampled(logits, axes))
+    box = foreground_box(logits, field, shape)
+    return None if box is None else on_box(logits, field, box)
 
 
 def to_volume_box(values: Floats, field: Field, shape: tuple[int, int, int]) -> LogitBox | None:
@@ -93,17 +77,42 @@ def to_volume_box(values: Floats, field: Field, shape: tuple[int, int, int]) -> 
     Returns:
         The patch, or None where the field lies beyond the volume.
     """
-    starts, axes = [], []
+    box = covered_box(field, shape)
+    return None if box is None else on_box(values, field, box)
+
+
+def covered_box(field: Field, shape: tuple[int, int, int]) -> Box | None:
+    """Voxels of the volume that a field covers, or None where it lies beyond the volume."""
     low, high = field.bounds()
-    for axis in range(3):
-        start = max(0, int(np.ceil(low[axis])))
-        stop = min(shape[axis], int(np.floor(high[axis])) + 1)
-        if stop <= start:
-            return None
-        offset = (np.arange(start, stop) - field.centre_index[axis]) / field.step[axis]
+    first = np.ceil(low).astype(int).clip(0)
+    return _box_between(first, np.minimum(np.floor(high).astype(int) + 1, shape))
+
+
+def foreground_box(logits: Floats, field: Field, shape: tuple[int, int, int]) -> Box | None:
+    """Voxels of the volume that may be foreground in a field's answer, or None without any."""
+    window, covered = window_of(logits > 0), covered_box(field, shape)
+    if window is None or covered is None:
+        return None
+    low, high = field.to_volume([[s.start - 1 for s in window], [s.stop for s in window]])
+    first = np.maximum(np.floor(low).astype(int), [s.start for s in covered])
+    return _box_between(first, np.minimum(np.ceil(high).astype(int) + 1, [s.stop for s in covered]))
+
+
+def on_box(values: Floats, field: Field, box: Box) -> LogitBox:
+    """Values (d, h, w) of a field at the voxels of a box of the volume."""
+    axes = []
+    for axis, part in enumerate(box):
+        offset = (np.arange(part.start, part.stop) - field.centre_index[axis]) / field.step[axis]
         axes.append(offset + (field.shape[axis] - 1) / 2)
-        starts.append(start)
-    return LogitBox((starts[0], starts[1], starts[2]), resampled(values, axes))
+    d, h, w = box
+    return LogitBox((d.start, h.start, w.start), resampled(values, axes))
+
+
+def _box_between(first: npt.NDArray[np.int64], stop: npt.NDArray[np.int64]) -> Box | None:
+    if (stop <= first).any():
+        return None
+    d, h, w = (slice(a, b) for a, b in zip(first.tolist(), stop.tolist(), strict=True))
+    return (d, h, w)
 
 
 def to_field(patch: LogitBox | None, field: Field) -> Floats:

@@ -8,11 +8,20 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from pumit.inference.interactive.grid_transfer import Floats, LogitBox, to_volume_box
+from pumit.inference.interactive.grid_transfer import (
+    OUTSIDE,
+    Box,
+    Floats,
+    LogitBox,
+    covered_box,
+    foreground_box,
+    on_box,
+)
 from pumit.preprocessing.fields import Field
 from pumit.preprocessing.interpolation import interpolate
 
 SAMPLED_VOXELS = 500_000
+SLICES = 8  # that are blended at a time
 
 
 @dataclass(frozen=True)
@@ -81,37 +90,64 @@ def merge(coarse: LogitBox, windows: list[Window], shape: tuple[int, int, int]) 
         windows: Finer answers, each on the grid of its field.
 
     Returns:
-        Logits on the smallest box that holds the coarse answer and all windows.
+        Logits on the smallest box that holds the foreground of all.
     """
-    # 1. The answers of the windows on the volume's grid, their weights, and the box of all.
-    starts, stops = (
-        list(coarse.start),
-        [s + n for s, n in zip(coarse.start, coarse.logits.shape, strict=True)],
+    # 1. The box of all; where none of them is foreground, their mean is not either.
+    found = [foreground_box(window.logits, window.field, shape) for window in windows]
+    boxes = [coarse.window, *(box for box in found if box is not None)]
+    d, h, w = (
+        slice(min(s.start for s in parts), max(s.stop for s in parts))
+        for parts in zip(*boxes, strict=True)
     )
-    parts = []
-    for window in windows:
-        part = to_volume_box(window.logits, window.field, shape)
-        if part is None:
-            continue
-        parts.append((part, _weight(window.field, part)))
-        for axis in range(3):
-            starts[axis] = min(starts[axis], part.start[axis])
-            stops[axis] = max(stops[axis], part.start[axis] + part.logits.shape[axis])
-    # 2. The coarse answer with a small weight; outside its box, background (logit -4).
-    size = tuple(b - a for a, b in zip(starts, stops, strict=True))
-    total: Floats = np.full(size, -4.0, dtype=np.float32)
-    total[_window_of(coarse, starts)] = coarse.logits.clip(-8, 8)
-    weights: Floats = np.full(size, 0.15, dtype=np.float32)
+    total: Floats = np.empty([s.stop - s.start for s in (d, h, w)], dtype=np.float32)
+    # 2. A few slices at a time: a window reaches over much of a large scan.
+    for first in range(d.start, d.stop, SLICES):
+        slab = slice(first, min(first + SLICES, d.stop))
+        total[slab.start - d.start : slab.stop - d.start] = _blended(
+            coarse, windows, (slab, h, w), shape
+        )
+    return LogitBox((d.start, h.start, w.start), total)
+
+
+def _blended(
+    coarse: LogitBox, windows: list[Window], box: Box, shape: tuple[int, int, int]
+) -> Floats:
+    """Weighted mean of all answers at the voxels of a box, logits (d, h, w)."""
+    # 1. The coarse answer with a small weight; outside its box, background (logit -4).
+    total: Floats = np.full([s.stop - s.start for s in box], OUTSIDE, dtype=np.float32)
+    common = _common(coarse.window, box)
+    if common is not None:
+        inner = coarse.logits[_within(common, coarse.window)]
+        total[_within(common, box)] = inner.clip(-8, 8)
+    weights: Floats = np.full(total.shape, 0.15, dtype=np.float32)
     total *= weights
-    # 3. The weighted mean of all answers, logits (d, h, w).
-    for part, weight in parts:
-        here = _window_of(part, starts)
+    # 2. Each window where it reaches.
+    for window in windows:
+        covered = covered_box(window.field, shape)
+        common = None if covered is None else _common(covered, box)
+        if common is None:
+            continue
+        part = on_box(window.logits, window.field, common)
+        weight = _weight(window.field, part)
         values = np.clip(part.logits, -8, 8, out=part.logits)
         values *= weight
+        here = _within(common, box)
         total[here] += values
         weights[here] += weight
     total /= weights
-    return LogitBox((starts[0], starts[1], starts[2]), total)
+    return total
+
+
+def _common(a: Box, b: Box) -> Box | None:
+    """What two boxes share, or None."""
+    d, h, w = (slice(max(s.start, t.start), min(s.stop, t.stop)) for s, t in zip(a, b, strict=True))
+    return (d, h, w) if all(s.start < s.stop for s in (d, h, w)) else None
+
+
+def _within(part: Box, whole: Box) -> Box:
+    """A box as slices of one that holds it."""
+    d, h, w = (slice(s.start - t.start, s.stop - t.start) for s, t in zip(part, whole, strict=True))
+    return (d, h, w)
 
 
 def joined(a: LogitBox, b: LogitBox) -> LogitBox:
