@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,7 @@ from pumit.preprocessing.interpolation import resampled
 
 Floats = npt.NDArray[np.float32]
 Box = tuple[slice, slice, slice]  # voxels of the volume
+SLICES = 8  # of a slab
 INSIDE, OUTSIDE = 4.0, -4.0  # logits of what is sure
 
 
@@ -71,16 +72,6 @@ def to_volume(logits: Floats, field: Field, shape: tuple[int, int, int]) -> Logi
     return None if box is None else on_box(logits, field, box)
 
 
-def to_volume_box(values: Floats, field: Field, shape: tuple[int, int, int]) -> LogitBox | None:
-    """Bring all of a field's values (d, h, w) to the volume's grid.
-
-    Returns:
-        The patch, or None where the field lies beyond the volume.
-    """
-    box = covered_box(field, shape)
-    return None if box is None else on_box(values, field, box)
-
-
 def covered_box(field: Field, shape: tuple[int, int, int]) -> Box | None:
     """Voxels of the volume that a field covers, or None where it lies beyond the volume."""
     low, high = field.bounds()
@@ -106,6 +97,35 @@ def on_box(values: Floats, field: Field, box: Box) -> LogitBox:
         axes.append(offset + (field.shape[axis] - 1) / 2)
     d, h, w = box
     return LogitBox((d.start, h.start, w.start), resampled(values, axes))
+
+
+def slabs(box: Box) -> Iterator[Box]:
+    """A box a few slices at a time, for what would take much memory at once."""
+    d, h, w = box
+    for first in range(d.start, d.stop, SLICES):
+        yield (slice(first, min(first + SLICES, d.stop)), h, w)
+
+
+def enclosing(boxes: Iterable[Box]) -> Box:
+    """The smallest box that holds several."""
+    d, h, w = (
+        slice(min(s.start for s in parts), max(s.stop for s in parts))
+        for parts in zip(*boxes, strict=True)
+    )
+    return (d, h, w)
+
+
+def filled(box: Box, value: float) -> LogitBox:
+    """One logit at all voxels of a box."""
+    d, h, w = box
+    shape = [s.stop - s.start for s in box]
+    return LogitBox((d.start, h.start, w.start), np.full(shape, value, dtype=np.float32))
+
+
+def within(part: Box, start: Sequence[int]) -> Box:
+    """A box as slices of an array whose first voxel is `start`."""
+    d, h, w = (slice(s.start - a, s.stop - a) for s, a in zip(part, start, strict=True))
+    return (d, h, w)
 
 
 def _box_between(first: npt.NDArray[np.int64], stop: npt.NDArray[np.int64]) -> Box | None:

@@ -14,14 +14,17 @@ from pumit.inference.interactive.grid_transfer import (
     Floats,
     LogitBox,
     covered_box,
+    enclosing,
+    filled,
     foreground_box,
     on_box,
+    slabs,
+    within,
 )
 from pumit.preprocessing.fields import Field
 from pumit.preprocessing.interpolation import interpolate
 
 SAMPLED_VOXELS = 500_000
-SLICES = 8  # that are blended at a time
 
 
 @dataclass(frozen=True)
@@ -94,19 +97,12 @@ def merge(coarse: LogitBox, windows: list[Window], shape: tuple[int, int, int]) 
     """
     # 1. The box of all; where none of them is foreground, their mean is not either.
     found = [foreground_box(window.logits, window.field, shape) for window in windows]
-    boxes = [coarse.window, *(box for box in found if box is not None)]
-    d, h, w = (
-        slice(min(s.start for s in parts), max(s.stop for s in parts))
-        for parts in zip(*boxes, strict=True)
-    )
-    total: Floats = np.empty([s.stop - s.start for s in (d, h, w)], dtype=np.float32)
+    whole = enclosing([coarse.window, *(box for box in found if box is not None)])
     # 2. A few slices at a time: a window reaches over much of a large scan.
-    for first in range(d.start, d.stop, SLICES):
-        slab = slice(first, min(first + SLICES, d.stop))
-        total[slab.start - d.start : slab.stop - d.start] = _blended(
-            coarse, windows, (slab, h, w), shape
-        )
-    return LogitBox((d.start, h.start, w.start), total)
+    answer = filled(whole, OUTSIDE)
+    for slab in slabs(whole):
+        answer.logits[within(slab, answer.start)] = _blended(coarse, windows, slab, shape)
+    return answer
 
 
 def _blended(
@@ -114,11 +110,11 @@ def _blended(
 ) -> Floats:
     """Weighted mean of all answers at the voxels of a box, logits (d, h, w)."""
     # 1. The coarse answer with a small weight; outside its box, background (logit -4).
-    total: Floats = np.full([s.stop - s.start for s in box], OUTSIDE, dtype=np.float32)
+    start, total = [s.start for s in box], filled(box, OUTSIDE).logits
     common = _common(coarse.window, box)
     if common is not None:
-        inner = coarse.logits[_within(common, coarse.window)]
-        total[_within(common, box)] = inner.clip(-8, 8)
+        inner = coarse.logits[within(common, coarse.start)]
+        total[within(common, start)] = inner.clip(-8, 8)
     weights: Floats = np.full(total.shape, 0.15, dtype=np.float32)
     total *= weights
     # 2. Each window where it reaches.
@@ -131,7 +127,7 @@ def _blended(
         weight = _weight(window.field, part)
         values = np.clip(part.logits, -8, 8, out=part.logits)
         values *= weight
-        here = _within(common, box)
+        here = within(common, start)
         total[here] += values
         weights[here] += weight
     total /= weights
@@ -144,31 +140,13 @@ def _common(a: Box, b: Box) -> Box | None:
     return (d, h, w) if all(s.start < s.stop for s in (d, h, w)) else None
 
 
-def _within(part: Box, whole: Box) -> Box:
-    """A box as slices of one that holds it."""
-    d, h, w = (slice(s.start - t.start, s.stop - t.start) for s, t in zip(part, whole, strict=True))
-    return (d, h, w)
-
-
 def joined(a: LogitBox, b: LogitBox) -> LogitBox:
     """The union of two answers, on a box that holds both."""
-    start = [min(i, j) for i, j in zip(a.start, b.start, strict=True)]
-    ends = [
-        [s + n for s, n in zip(patch.start, patch.logits.shape, strict=True)] for patch in (a, b)
-    ]
-    size = [max(i, j) - s for i, j, s in zip(*ends, start, strict=True)]
-    total: Floats = np.full(size, -8.0, dtype=np.float32)
+    both = filled(enclosing([a.window, b.window]), 2 * OUTSIDE)
     for patch in (a, b):
-        here = total[_window_of(patch, start)]
+        here = both.logits[within(patch.window, both.start)]
         np.maximum(here, patch.logits, out=here)
-    return LogitBox((start[0], start[1], start[2]), total)
-
-
-def _window_of(patch: LogitBox, starts: list[int]) -> tuple[slice, ...]:
-    return tuple(
-        slice(a - s, a - s + n)
-        for a, s, n in zip(patch.start, starts, patch.logits.shape, strict=True)
-    )
+    return both
 
 
 def _weight(where: Field, part: LogitBox) -> Floats:

@@ -258,7 +258,7 @@ class InteractiveSession(PromptedSession):
     def _mask(self, answer: SolverState) -> npt.NDArray[np.bool_]:
         mask = np.zeros(tuple(self.volume.shape[a] for a in self.order), dtype=bool)
         if answer.patch is not None:
-            mask[answer.patch.window] = answer.patch.logits > 0
+            np.greater(answer.patch.logits, 0, out=mask[answer.patch.window])
         return mask.transpose(np.argsort(self.order))
 
     def _iou(self, answer: SolverState) -> float:
