@@ -122,6 +122,21 @@ def filled(box: Box, value: float) -> LogitBox:
     return LogitBox((d.start, h.start, w.start), np.full(shape, value, dtype=np.float32))
 
 
+def on_other_box(patch: LogitBox, box: Box) -> LogitBox:
+    """An answer on another box, in a memory of its own; background beyond the answer's."""
+    other, shared = filled(box, OUTSIDE), common(patch.window, box)
+    if shared is not None:
+        other.logits[within(shared, other.start)] = patch.logits[within(shared, patch.start)]
+    return other
+
+
+def common(a: Box, b: Box) -> Box | None:
+    """What two boxes share, or None."""
+    pairs = zip(a, b, strict=True)
+    d, h, w = (slice(max(s.start, t.start), min(s.stop, t.stop)) for s, t in pairs)
+    return (d, h, w) if all(s.start < s.stop for s in (d, h, w)) else None
+
+
 def within(part: Box, start: Sequence[int]) -> Box:
     """A box as slices of an array whose first voxel is `start`."""
     d, h, w = (slice(s.start - a, s.stop - a) for s, a in zip(part, start, strict=True))

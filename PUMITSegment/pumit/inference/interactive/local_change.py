@@ -27,10 +27,12 @@ from pumit.inference.interactive.grid_transfer import (
     Box,
     Floats,
     LogitBox,
+    common,
     covered_box,
     enclosing,
     filled,
     on_box,
+    on_other_box,
     slabs,
     to_field,
     within,
@@ -226,7 +228,7 @@ def apply_change(
     if box is None:
         return patch
     # 2. The earlier answer, enlarged to hold both.
-    whole = _on(patch, enclosing([patch.window, box]))
+    whole = on_other_box(patch, enclosing([patch.window, box]))
     # 3. New logits and the region on the volume's grid, the ones taken over in the other.
     taken = region[window].astype(np.float32)
     for slab in slabs(box):
@@ -260,27 +262,24 @@ def changed_at(
     """
     if after is None:
         after = LogitBox(before.start, np.full(before.logits.shape, OUTSIDE, np.float32))
-    # 1. Both on a box that holds both, and the part of it that changed, with a rim.
-    box = enclosing([before.window, after.window])
-    old, new = _on(before, box), _on(after, box)
-    changed = (old.logits > 0) != (new.logits > 0)
-    window = window_of(changed)
-    if window is None:
+    # 1. Both where they differ, and a rim around it.
+    box = _difference(before, after)
+    if box is None:
         return before
-    window = tuple(slice(max(s.start - RIM, 0), s.stop + RIM) for s in window)
-    changed = changed[window]
+    d, h, w = (slice(max(s.start - RIM, 0), s.stop + RIM) for s in box)
+    both = enclosing([before.window, after.window])
+    box = common((d, h, w), both) or box
+    old, new = on_other_box(before, box), on_other_box(after, box)
     # 2. The pieces of the change within reach of the places.
-    labels, _ = ndimage.label(changed, _NEIGHBOURS)
-    first = np.add(old.start, [s.start for s in window])
-    near = _near(places, first, changed.shape, np.asarray(spacing_mm, dtype=np.float64))
+    labels, _ = ndimage.label((old.logits > 0) != (new.logits > 0), _NEIGHBOURS)
+    near = _near(places, old.start, labels.shape, np.asarray(spacing_mm, dtype=np.float64))
     touched = np.unique(labels[near])
     touched = touched[touched > 0]
     if len(touched) == 0:
         return before
     # 3. With a rim, so that the border is the new one.
     taken = ndimage.binary_dilation(np.isin(labels, touched), _NEIGHBOURS)
-    np.copyto(old.logits[window], new.logits[window], where=taken)
-    return old
+    return _taken_over(before, new, taken)
 
 
 def near_places(
@@ -300,33 +299,39 @@ def near_places(
         after: New answer.
         points: The newest prompt's, volume indices (d, h, w) and whether each is inside.
     """
-    box = enclosing([before.window, after.window])
-    whole = _on(before, box)
-    old, new = whole.logits, _on(after, box).logits
-    # 1. The way of the newest prompt alone: a stroke is inside or outside as a whole.
-    (np.maximum if points[-1][3] else np.minimum)(old, new, out=new)
-    changed = (old > 0) != (new > 0)
-    window = window_of(changed)
-    if window is None:
+    box = _difference(before, after)
+    if box is None:
         return before
-    changed = changed[window]
+    old, new = on_other_box(before, box), on_other_box(after, box)
+    # 1. The way of the newest prompt alone: a stroke is inside or outside as a whole.
+    one_way = np.maximum if points[-1][3] else np.minimum
+    one_way(old.logits, new.logits, out=new.logits)
+    changed = (old.logits > 0) != (new.logits > 0)
+    if not changed.any():
+        return before
     # 2. How deep the change is at the places, searched for where there is any.
     sampling = np.asarray(spacing_mm, dtype=np.float64)
     places = np.asarray([point[:3] for point in points], dtype=np.float64)
-    depth = _depth(changed, sampling, [n == 1 for n in old.shape])
-    first = np.add(whole.start, [s.start for s in window])
-    near = _near(places, first, changed.shape, sampling)
+    whole = enclosing([before.window, after.window])
+    depth = _depth(changed, sampling, [s.stop - s.start == 1 for s in whole])
+    near = _near(places, old.start, changed.shape, sampling)
     reach = max(GIVEN_DEPTHS * float(depth[near].max(initial=0)), REACH * float(sampling[1:].max()))
     # 3. Within that reach of one of them.
     kept = np.zeros(changed.shape, dtype=bool)
     for place in places:
         axes = [
-            ((np.arange(n) + a - at) * mm) ** 2
-            for n, a, at, mm in zip(kept.shape, first, place, sampling, strict=True)
+            ((np.arange(n) + first - at) * mm) ** 2
+            for n, first, at, mm in zip(kept.shape, old.start, place, sampling, strict=True)
         ]
         d2, h2, w2 = np.ix_(*axes)
         kept |= d2 + h2 + w2 <= reach**2
-    np.copyto(old[window], new[window], where=kept)
+    return _taken_over(before, new, kept)
+
+
+def _taken_over(before: LogitBox, part: LogitBox, taken: Mask) -> LogitBox:
+    """An earlier answer with some voxels of another one."""
+    whole = on_other_box(before, enclosing([before.window, part.window]))
+    np.copyto(whole.logits[within(part.window, whole.start)], part.logits, where=taken)
     return whole
 
 
@@ -361,11 +366,20 @@ def _depth_in(patch: LogitBox, where: Field) -> float:
     return float(_depth(inside, sampling, [n == 1 for n in inside.shape]).max())
 
 
-def _on(patch: LogitBox, box: Box) -> LogitBox:
-    """An answer on a box that holds its own, in a memory of its own."""
-    whole = filled(box, OUTSIDE)
-    whole.logits[within(patch.window, whole.start)] = patch.logits
-    return whole
+def _difference(a: LogitBox, b: LogitBox) -> Box | None:
+    """The smallest box that holds every voxel that only one of two answers holds, or None."""
+    whole = enclosing([a.window, b.window])
+    start, differs = [s.start for s in whole], filled(whole, 0).logits > 0
+    for slab in slabs(whole):
+        masks = [on_other_box(each, slab).logits > 0 for each in (a, b)]
+        differs[within(slab, start)] = masks[0] != masks[1]
+    window = window_of(differs)
+    if window is None:
+        return None
+    d, h, w = (
+        slice(s.start + first, s.stop + first) for s, first in zip(window, start, strict=True)
+    )
+    return (d, h, w)
 
 
 def _near(

@@ -13,11 +13,13 @@ from pumit.inference.interactive.grid_transfer import (
     Box,
     Floats,
     LogitBox,
+    common,
     covered_box,
     enclosing,
     filled,
     foreground_box,
     on_box,
+    on_other_box,
     slabs,
     within,
 )
@@ -110,34 +112,25 @@ def _blended(
 ) -> Floats:
     """Weighted mean of all answers at the voxels of a box, logits (d, h, w)."""
     # 1. The coarse answer with a small weight; outside its box, background (logit -4).
-    start, total = [s.start for s in box], filled(box, OUTSIDE).logits
-    common = _common(coarse.window, box)
-    if common is not None:
-        inner = coarse.logits[within(common, coarse.start)]
-        total[within(common, start)] = inner.clip(-8, 8)
+    start, total = [s.start for s in box], on_other_box(coarse, box).logits
+    np.clip(total, -8, 8, out=total)
     weights: Floats = np.full(total.shape, 0.15, dtype=np.float32)
     total *= weights
     # 2. Each window where it reaches.
     for window in windows:
         covered = covered_box(window.field, shape)
-        common = None if covered is None else _common(covered, box)
-        if common is None:
+        shared = None if covered is None else common(covered, box)
+        if shared is None:
             continue
-        part = on_box(window.logits, window.field, common)
+        part = on_box(window.logits, window.field, shared)
         weight = _weight(window.field, part)
         values = np.clip(part.logits, -8, 8, out=part.logits)
         values *= weight
-        here = within(common, start)
+        here = within(shared, start)
         total[here] += values
         weights[here] += weight
     total /= weights
     return total
-
-
-def _common(a: Box, b: Box) -> Box | None:
-    """What two boxes share, or None."""
-    d, h, w = (slice(max(s.start, t.start), min(s.stop, t.stop)) for s, t in zip(a, b, strict=True))
-    return (d, h, w) if all(s.start < s.stop for s in (d, h, w)) else None
 
 
 def joined(a: LogitBox, b: LogitBox) -> LogitBox:

@@ -29,7 +29,7 @@ from pumit.system.threads import FittingThreads
 from pumit.volume import Volume
 
 CACHED_ANSWERS = 64
-CACHED_ANSWER_BYTES = 1 << 29
+CACHED_ANSWER_BYTES = 1 << 28
 
 
 class InteractiveSession(PromptedSession):
