@@ -79,9 +79,11 @@ def covered_box(field: Field, shape: tuple[int, int, int]) -> Box | None:
     return _box_between(first, np.minimum(np.floor(high).astype(int) + 1, shape))
 
 
-def foreground_box(logits: Floats, field: Field, shape: tuple[int, int, int]) -> Box | None:
-    """Voxels of the volume that may be foreground in a field's answer, or None without any."""
-    window, covered = window_of(logits > 0), covered_box(field, shape)
+def foreground_box(
+    logits: Floats, field: Field, shape: tuple[int, int, int], *, above: float = 0.0
+) -> Box | None:
+    """Voxels of the volume where a field's logits may be above some value, or None without any."""
+    window, covered = window_of(logits > above), covered_box(field, shape)
     if window is None or covered is None:
         return None
     low, high = field.to_volume([[s.start - 1 for s in window], [s.stop for s in window]])

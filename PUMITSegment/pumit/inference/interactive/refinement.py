@@ -95,10 +95,10 @@ def merge(coarse: LogitBox, windows: list[Window], shape: tuple[int, int, int]) 
         windows: Finer answers, each on the grid of its field.
 
     Returns:
-        Logits on the smallest box that holds the foreground of all.
+        Logits on the smallest box that holds the coarse answer and what windows doubt.
     """
-    # 1. The box of all; where none of them is foreground, their mean is not either.
-    found = [foreground_box(window.logits, window.field, shape) for window in windows]
+    # 1. The box of all; the rest is as surely background as what no window sees.
+    found = [foreground_box(w.logits, w.field, shape, above=OUTSIDE) for w in windows]
     whole = enclosing([coarse.window, *(box for box in found if box is not None)])
     # 2. A few slices at a time: a window reaches over much of a large scan.
     answer = filled(whole, OUTSIDE)
