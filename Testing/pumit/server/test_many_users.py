@@ -196,6 +196,27 @@ def test_a_volume_that_comes_after_its_session_s_end_is_refused(run, engine):
     assert scan_bytes < volume.array.nbytes
 
 
+def test_what_was_compiled_is_given_back_when_the_last_user_goes_or_sleeps(
+    run, engine, monkeypatch
+):
+    volume, _ = scan()
+    rests = []
+    monkeypatch.setattr(engine._segmenter.engine, "rest", lambda: rests.append(len(rests)))
+
+    async def story(users):
+        first, second = await users.open(volume), await users.open(volume)
+        users.state.leases.release(first.token)
+        await users.click(second, volume, BALL)
+        while_one_is_awake = len(rests)
+        second.active_at -= 400
+        users.state.leases.sweep()
+        await users.state.set_up(users.state.leases.claim(), lambda session: None)
+        return while_one_is_awake
+
+    assert run(story) == 0
+    assert rests
+
+
 def test_a_cancelled_long_job_leaves_nothing_behind(run):
     volume, _ = scan()
 

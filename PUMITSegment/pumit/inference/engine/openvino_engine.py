@@ -255,6 +255,15 @@ class OpenVinoEngine:
                     self._graphs[grid] = self._compiling.submit(self._compile_both, *grid)
             self._forget()
 
+    def rest(self) -> None:
+        """Give up all graphs; see `Engine`."""
+        with self._lock:
+            for graph in self._graphs.values():
+                graph.cancel()
+            self._graphs.clear()
+            self._foreseen.clear()
+            self._warm = None
+
     def encode(self, image: Floats, *, da0: int, slice_ratio: float) -> GraphFeatures:
         """Encode a field; see `Engine`."""
         d, h, w = image.shape[1:]

@@ -84,6 +84,10 @@ class LazyModelCache:
         names = ", ".join(card.name for card in offered) or "none"
         raise CheckpointError(f"The server offers no model {name!r} for this; it offers: {names}.")
 
+    def forget(self) -> None:
+        """Give up every model; the next request loads it again."""
+        self._loaded.clear()
+
     def load(self, name: str, loader: Callable[[str, str], Any]) -> Any:
         """A model ready to answer; others make room for it.
 

@@ -177,6 +177,7 @@ class ServerState:
         def sleep(job: Job) -> None:
             if lease.is_idle:
                 self._evictor.suspend(lease)
+                self._rest_if_idle()
 
         with contextlib.suppress(BusyError):
             self.queue.submit(lease.token, sleep)
@@ -190,10 +191,15 @@ class ServerState:
 
         def forget(job: Job) -> None:
             self._evictor.forget_ended()
+            self._rest_if_idle()
 
         # In the queue's thread: the session may still be computing.
         with contextlib.suppress(BusyError):
             self.queue.submit(lease.token, forget)
+
+    def _rest_if_idle(self) -> None:
+        if not self._evictor.held.awake:
+            self.engine.rest()
 
 
 def no_volume() -> VolumeError:
