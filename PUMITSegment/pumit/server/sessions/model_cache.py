@@ -86,7 +86,7 @@ class LazyModelCache:
 
     def forget(self) -> None:
         """Give up every model; the next request loads it again."""
-        self._loaded.clear()
+        self._loaded = OrderedDict()
 
     def load(self, name: str, loader: Callable[[str, str], Any]) -> Any:
         """A model ready to answer; others make room for it.
@@ -97,9 +97,10 @@ class LazyModelCache:
 
         path = find_model(name)
         key = (name, str(path), path.stat().st_mtime_ns if path.is_file() else 0)
-        if key not in self._loaded:
-            while len(self._loaded) >= _KEPT:
-                self._loaded.popitem(last=False)
-            self._loaded[key] = loader(name, self._device)
-        self._loaded.move_to_end(key)
-        return self._loaded[key]
+        loaded = self._loaded  # given up by another thread, it is still whole here
+        if key not in loaded:
+            while len(loaded) >= _KEPT:
+                loaded.popitem(last=False)
+            loaded[key] = loader(name, self._device)
+        loaded.move_to_end(key)
+        return loaded[key]

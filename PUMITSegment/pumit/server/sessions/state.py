@@ -53,6 +53,7 @@ class ServerState:
             on_idle=self._suspend_idle,
             prefix=f"{instance}." if instance else "",
         )
+        self._is_idle = False
         self._evictor = SessionEvictor(
             engine.holdings,
             limits.max_memory_bytes,
@@ -177,7 +178,6 @@ class ServerState:
         def sleep(job: Job) -> None:
             if lease.is_idle:
                 self._evictor.suspend(lease)
-                self._rest_if_idle()
 
         with contextlib.suppress(BusyError):
             self.queue.submit(lease.token, sleep)
@@ -191,14 +191,15 @@ class ServerState:
 
         def forget(job: Job) -> None:
             self._evictor.forget_ended()
-            self._rest_if_idle()
 
         # In the queue's thread: the session may still be computing.
         with contextlib.suppress(BusyError):
             self.queue.submit(lease.token, forget)
 
-    def _rest_if_idle(self) -> None:
-        if not self._evictor.held.awake:
+    def rest_when_idle(self) -> None:
+        """Give back what is compiled, when no session was awake now and at the call before."""
+        was_idle, self._is_idle = self._is_idle, not self._evictor.held.awake
+        if was_idle and self._is_idle:
             self.engine.rest()
 
 
