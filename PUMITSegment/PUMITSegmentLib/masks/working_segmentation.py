@@ -179,18 +179,21 @@ class WorkingSegmentation:
             segments have the rest, or the user allows no change there, or the voxels of the
             segmentation are larger than the scan's.
         """
-        isWhole = self._writer.write(
-            self.node, segmentID, answer.prepared, self.volumeNode, overwrite
-        )
-        setProvenance(
-            self._segment(segmentID),
-            byModel("SEMIAUTOMATIC", model.get("name", ""), model.get("version", "")),
-        )
-        # What was restricted or resampled has to be read back.
-        packed = answer.packed if isWhole else self._read(segmentID)
-        kept = float(answer.packed.box is not None) if isWhole else _share(packed, answer.packed)
-        isFilled = packed.box is not None and not isEmptySegment(self.node, segmentID)
-        rate(self._segment(segmentID), Rating.ofAnswer(quality, kept) if isFilled else None)
+        with self._writer.writing(self.node):
+            isWhole = self._writer.write(
+                self.node, segmentID, answer.prepared, self.volumeNode, overwrite
+            )
+            setProvenance(
+                self._segment(segmentID),
+                byModel("SEMIAUTOMATIC", model.get("name", ""), model.get("version", "")),
+            )
+            # What was restricted or resampled has to be read back.
+            packed = answer.packed if isWhole else self._read(segmentID)
+            kept = (
+                float(answer.packed.box is not None) if isWhole else _share(packed, answer.packed)
+            )
+            isFilled = packed.box is not None and not isEmptySegment(self.node, segmentID)
+            rate(self._segment(segmentID), Rating.ofAnswer(quality, kept) if isFilled else None)
         if packed.box is not None and (snapshot := self.prompts.snapshot(segmentID)).isContinued:
             # Clicks correct what was found here, and not what was in the frame before.
             origin = {"isContinued": True, "isClicked": snapshot.isOneClick}

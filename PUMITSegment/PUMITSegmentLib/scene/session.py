@@ -179,7 +179,8 @@ class SceneSession:
             self._owner.onSegmentShown()
         if node.IsA("vtkMRMLSegmentationNode"):
             removePrompts(self._orphans.pop(node, []))
-        self.onParametersModified()
+        if node in (self.volumeNode, self.segmentationNode) or not node.GetHideFromEditors():
+            self.onParametersModified()
 
     def onParametersModified(self) -> None:
         """Act upon parameters that changed."""

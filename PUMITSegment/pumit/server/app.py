@@ -145,6 +145,7 @@ async def _sweep(state: ServerState) -> None:
         await asyncio.sleep(min(15.0, timeout_s / 4))
         try:
             state.leases.sweep()
+            state.rest_when_idle()
             # In a thread: it takes some milliseconds.
             await asyncio.get_running_loop().run_in_executor(None, give_back_memory)
         except Exception as error:

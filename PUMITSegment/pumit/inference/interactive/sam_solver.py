@@ -46,6 +46,9 @@ class SamEngine:
     field_size: int
     name: str = "torch"
 
+    def rest(self) -> None:
+        """Nothing: only the weights are held; see `Engine`."""
+
 
 def load_sam(
     path: Path, device: str = "auto", *, size: int | None = None
