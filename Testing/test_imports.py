@@ -56,11 +56,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "nninteractive": {"wire", "gestures", "client", "server", "inference", "models"}
     | {"preprocessing"},
     "server": {"wire", "nninteractive", "inference", "models", "export", "structures"},
+    "followup": {"preprocessing", "export", "report"},
     "campaign": {"io", "models", "export", "evaluation", "report", "runs"}
     | {"training", "batch", "structures", "inference"},
     "cli": _CORE
     | {"export", "evaluation", "report", "runs", "training", "server", "structures", "batch"}
-    | {"campaign"},
+    | {"campaign", "followup"},
     "simple": {"inference", "export"},
     "__main__": {"cli"},
 }

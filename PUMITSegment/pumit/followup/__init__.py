@@ -1,1 +1,1 @@
-"""The same lesions at another date: scans registered, lesions carried over, matched and measured."""
+"""The same lesions at another date: scans registered, lesions carried over and measured."""

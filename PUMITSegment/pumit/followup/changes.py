@@ -12,7 +12,7 @@ from scipy.spatial import ConvexHull, QhullError
 from scipy.spatial.distance import pdist
 
 from pumit.export.statistics import SegmentStatistics, segment_statistics
-from pumit.followup.lesions import CarriedLesion, Lesion, Mask
+from pumit.followup.lesions import CarriedLesion, Lesion, Mask, lesions_of
 from pumit.geometry import Floats, window_of
 from pumit.segmentation import Segment
 from pumit.volume import Volume
@@ -67,7 +67,7 @@ class LesionChange:
 
     @property
     def volume_change(self) -> float | None:
-        """Change of volume as a share of the earlier one; None of a new lesion, or one not shown."""
+        """Change of volume as a share of the earlier one; None where one is not known."""
         if not self.before.volume_ml or self.change == "not shown":
             return None
         return self.after.volume_ml / self.before.volume_ml - 1
@@ -89,7 +89,7 @@ def changes_of(
             lesions, and two segments the same one.
         tolerance_mm: Distance that an earlier lesion may be off its place.
     """
-    pieces = _pieces(later)
+    pieces = lesions_of([(name, mask) for name, mask in later if mask.any()])
     links = _links(carried, pieces, later_volume.spacing_mm, tolerance_mm)
     found = []
     for olds, news in _groups(len(carried), len(pieces), links):
@@ -97,12 +97,6 @@ def changes_of(
         after = _distinct([pieces[i] for i in news])
         found.append(_change(before, after, earlier_volume, later_volume))
     return found
-
-
-def _pieces(later: Sequence[tuple[str, Mask]]) -> list[Lesion]:
-    from pumit.followup.lesions import lesions_of
-
-    return lesions_of([(name, mask) for name, mask in later if mask.any()])
 
 
 def _links(

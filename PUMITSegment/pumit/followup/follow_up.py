@@ -10,14 +10,23 @@ import numpy as np
 
 from pumit.errors import PumitError
 from pumit.followup.changes import LesionChange, changes_of
-from pumit.followup.lesions import CarriedLesion, Mask, carried, carried_prompts, lesions_of
+from pumit.followup.lesions import (
+    CarriedLesion,
+    Lesion,
+    Mask,
+    carried,
+    carried_prompts,
+    lesions_of,
+)
 from pumit.followup.registration import Registration
-from pumit.prompts import PointPrompt, Prompt
+from pumit.prompts import AnswerPrompt, PointPrompt, Prompt
 from pumit.segmentation import PromptAnswer
 from pumit.volume import Volume
 
 # What a registration may be off where it looks good, mm.
 LEAST_TOLERANCE_MM = 5.0
+# A new lesion is not that much larger than the largest known one.
+_NEW_SIZE = 2.5
 
 
 class Answering(Protocol):
@@ -84,11 +93,15 @@ def follow_up(
         answer = session.answer([*lesion.prompts, *own], f"lesion {number + 1}").mask
         segment = lesion.lesion.segment
         masks[segment] = masks[segment] | answer if segment in masks else answer
+    largest = max(
+        [int(np.count_nonzero(mask)) for mask in masks.values()]
+        + [int(np.count_nonzero(lesion.place)) for lesion in lesions]
+    )
     for number, point in enumerate(new_points, start=1):
         if progress is not None:
             progress(f"Lesion {len(lesions) + number} of {count}", (count - 1) / count)
         name = "New lesion" if len(new_points) == 1 else f"New lesion {number}"
-        masks[name] = session.answer([point], f"new {number}").mask
+        masks[name] = _new_lesion(session, point, f"new {number}", _NEW_SIZE * largest)
     later_segments = tuple((name, mask) for name, mask in masks.items() if mask.any())
     changes = _changes(lesions, later_segments, earlier, later, registration)
     return FollowUp(registration, changes, later_segments, used, left + len(moved) - used)
@@ -111,7 +124,21 @@ def compare_dates(
     return FollowUp(registration, changes, tuple(later_segments))
 
 
-def _lesions(segments: Sequence[tuple[str, Mask]]):  # type: ignore[no-untyped-def]
+def _new_lesion(session: Answering, point: Prompt, segment: str, most_voxels: float) -> Mask:
+    """The most trusted of the answers to a click that is of a lesion's size; else the smallest.
+
+    A click into a lesion may mean the organ as well.
+    """
+    answer = session.answer([point], segment)
+    masks = [answer.mask]
+    for number in range(2, answer.choice.count + 1):
+        masks.append(session.answer([point, AnswerPrompt(number)], segment).mask)
+    sizes = [int(np.count_nonzero(mask)) for mask in masks]
+    fitting = [mask for mask, size in zip(masks, sizes, strict=True) if 0 < size <= most_voxels]
+    return fitting[0] if fitting else masks[int(np.argmin(sizes))]
+
+
+def _lesions(segments: Sequence[tuple[str, Mask]]) -> list[Lesion]:
     found = lesions_of([(name, mask) for name, mask in segments if mask.any()])
     if not found:
         raise PumitError("The earlier segmentation is empty; segment its lesions first.")

@@ -12,8 +12,8 @@ from scipy import ndimage
 
 from pumit.followup.registration import Registration
 from pumit.geometry import Floats, window_of
-from pumit.prompts import BoxPrompt, MaskPrompt, PointPrompt, Prompt, ScribblePrompt
 from pumit.preprocessing.channels import grey
+from pumit.prompts import BoxPrompt, MaskPrompt, PointPrompt, Prompt, ScribblePrompt
 from pumit.volume import Volume
 
 Mask = npt.NDArray[np.bool_]
@@ -26,8 +26,10 @@ _AROUND_MM, _GROWTH_MM, _GROWTH_SHARE = 25.0, 8.0, 0.8
 # Around a lesion: what is certainly its neighbourhood.
 _RING_MM = (2.0, 7.0)
 _SMOOTH_MM = 1.5
-# Overlap with itself that a lesion's look must reach where it is known.
-_KNOWN = 0.7
+# Shares of a lesion that looks like it, and of its surroundings that do not.
+_KNOWN = 0.6
+# Share of its volume from which something is left of it.
+_LEFT = 0.03
 # Share of a lesion that the later scan must show.
 _SHOWN = 0.5
 
@@ -78,7 +80,7 @@ def lesions_of(segments: Sequence[tuple[str, Mask]]) -> list[Lesion]:
     """
     found = []
     for name, mask in segments:
-        pieces, count = ndimage.label(mask, np.ones((3, 3, 3)))
+        pieces, _count = ndimage.label(mask, np.ones((3, 3, 3)))
         sizes = np.bincount(pieces.ravel())[1:]
         order = [i for i in np.argsort(-sizes, kind="stable") if sizes[i] >= _LEAST_VOXELS]
         order = order or np.argsort(-sizes, kind="stable")[:1].tolist()
@@ -99,8 +101,8 @@ def carried(
     """Look for the lesions of the earlier scan in the later one.
 
     A lesion is looked for around its place by its intensities at the first date, relative to what
-    surrounds it. Where this rule does not find it again in the earlier scan itself, its look is
-    not distinct, and it is only brought over.
+    surrounds it. Where this rule does not tell it from its surroundings in the earlier scan itself,
+    it is only brought over.
 
     Args:
         lesions: All lesions of the earlier scan, on its grid.
@@ -198,13 +200,17 @@ def _carried(
     inside, outside = float(np.median(first[place])), float(np.median(first[ring]))
     scale, shift = _scale(first[near], second[near])
     reach = away <= max(_GROWTH_MM, _GROWTH_SHARE * (0.75 * expected / np.pi) ** (1 / 3))
-    # 3. The rule must find the lesion where it is known.
-    again = _alike(first, inside, outside, place, reach & ~others)
-    overlap = 2 * np.count_nonzero(again & place) / (again.sum() + place.sum())
-    if overlap < _KNOWN:
+    # 3. The rule must tell the lesion from what is around it where it is known.
+    like = _looks(first, inside, outside) & is_known
+    if like[place].mean() < _KNOWN or like[ring].mean() > 1 - _KNOWN:
         return CarriedLesion(lesion, whole, "by its place", whole)
-    start = _alike(second, scale * inside + shift, scale * outside + shift, place, reach)
-    if not start.any():
+    # 4. What looked like it around it at the first date is not the lesion, such as fat.
+    apart = ndimage.distance_transform_edt(~(place | others), sampling=later.spacing_mm)
+    neighbours = ndimage.binary_dilation(like & (apart > _RING_MM[0]))
+    start = _alike(
+        second, scale * inside + shift, scale * outside + shift, place, reach & ~neighbours
+    )
+    if np.count_nonzero(start) * voxel_mm3 < _LEFT * expected or start.sum() < _LEAST_VOXELS:
         return CarriedLesion(lesion, empty, "gone", whole)
     return CarriedLesion(lesion, _put(start, window, later.shape), "by its look", whole)
 
@@ -216,9 +222,7 @@ def _window(
     box = window_of(mask)
     assert box is not None
     margin = [_AROUND_MM / s for s in earlier.spacing_mm]
-    ends = [
-        (s.start - m, s.stop - 1 + m) for s, m in zip(box, margin, strict=True)
-    ]
+    ends = [(s.start - m, s.stop - 1 + m) for s, m in zip(box, margin, strict=True)]
     corners = np.stack(np.meshgrid(*ends, indexing="ij"), -1).reshape(-1, 3)
     index = later.world_to_index(registration.to_later(earlier.index_to_world(corners)))
     low = np.maximum(np.floor(index.min(axis=0)), 0).astype(int).tolist()
@@ -243,14 +247,18 @@ def _scale(first: Floats, second: Floats) -> tuple[float, float]:
     return (factor, shift) if factor > 0 else (1.0, middle)
 
 
+def _looks(values: Floats, inside: float, outside: float) -> Mask:
+    """Where a lesion's intensity is nearer than that of its surroundings."""
+    if inside == outside:
+        return np.zeros(values.shape, bool)
+    # 0 is the lesion's intensity, 1 that of its surroundings.
+    apart = (inside - values) / (inside - outside)
+    return np.asarray((apart < 0.5) & (apart > -1.2))
+
+
 def _alike(values: Floats, inside: float, outside: float, place: Mask, reach: Mask) -> Mask:
     """Pieces at a place that look as a lesion does: nearer to it than to its surroundings."""
-    contrast = inside - outside
-    if contrast == 0:
-        return np.zeros_like(place)
-    # 0 is the lesion's intensity, 1 that of its surroundings.
-    apart = (inside - values) / contrast
-    alike = (apart < 0.5) & (apart > -1.2) & reach
+    alike = _looks(values, inside, outside) & reach
     opened = ndimage.binary_opening(alike)
     alike = opened if opened.any() else alike
     pieces, _ = ndimage.label(alike)

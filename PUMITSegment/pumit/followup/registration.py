@@ -64,6 +64,15 @@ class Registration:
         """Map points of the earlier scan, (..., 3), to the later one, LPS mm."""
         return np.asarray(points_lps, np.float64) @ self.matrix[:3, :3].T + self.matrix[:3, 3]
 
+    @property
+    def sentence(self) -> str:
+        """How well the scans fit, for people."""
+        return (
+            f"Registration {self.fit}: {self.shift_mm:.1f} mm left between blocks of the scans "
+            f"(nine of ten within {self.worst_mm:.1f} mm), {self.overlap:.0%} of the earlier body "
+            "is in the later scan."
+        )
+
     @cached_property
     def inverse(self) -> Floats:
         """4 x 4, from the later to the earlier scan, LPS mm."""
@@ -83,8 +92,8 @@ def register(
 ) -> Registration:
     """Register a later scan onto an earlier one of the same patient.
 
-    Rigid, then affine, coarse to fine, by Mattes' mutual information within the body. The same
-    scans always give the same result.
+    Rigid, then affine, coarse to fine, by Mattes' mutual information within the body. Nothing is
+    drawn at random: the same scans give the same result.
 
     Args:
         progress: Callback with a step in words and the finished share, 0 to 1.
@@ -96,8 +105,7 @@ def register(
     Source:
         Mattes et al., IEEE TMI 2003, as in ITK.
     """
-    if earlier.is_planar or later.is_planar:
-        raise VolumeError("A follow-up needs volumes; one of the scans is a 2D image.")
+    _require_volumes(earlier, later)
 
     def step(what: str, share: float) -> None:
         if cancelled is not None and cancelled():
@@ -132,14 +140,61 @@ def register(
     return best
 
 
+def measured(earlier: Volume, later: Volume, matrix: npt.ArrayLike) -> Registration:
+    """Measure how well a given transform fits two scans.
+
+    Args:
+        matrix: 4 x 4, from the earlier to the later scan, LPS mm.
+
+    Raises:
+        VolumeError: If a scan is a 2D image.
+    """
+    _require_volumes(earlier, later)
+    fixed, body = _image_and_body(earlier)
+    return _measured(fixed, _image_and_body(later)[0], body, np.asarray(matrix, np.float64))
+
+
+def brought_to_earlier(
+    later: Volume, earlier: Volume, registration: Registration
+) -> npt.NDArray[np.float32]:
+    """The later scan on the grid of the earlier one, (D, H, W); its lowest value outside of it."""
+    array = np.nan_to_num(np.asarray(grey(later, 0), np.float32))
+    grid = SimpleITK.GetImageFromArray(np.zeros(earlier.shape, np.uint8))
+    _place(grid, earlier)
+    image = SimpleITK.GetImageFromArray(array)
+    _place(image, later)
+    transform = itk_transform(registration.matrix)
+    moved = SimpleITK.Resample(
+        *(image, grid, transform, SimpleITK.sitkLinear, float(array.min()), SimpleITK.sitkFloat32)
+    )
+    return np.asarray(SimpleITK.GetArrayFromImage(moved), np.float32)
+
+
+def itk_transform(matrix: Floats) -> Any:
+    """ITK's transform of a 4 x 4 matrix, LPS mm."""
+    transform = SimpleITK.AffineTransform(3)
+    transform.SetMatrix(matrix[:3, :3].ravel().tolist())
+    transform.SetTranslation(matrix[:3, 3].tolist())
+    return transform
+
+
+def _require_volumes(earlier: Volume, later: Volume) -> None:
+    if earlier.is_planar or later.is_planar:
+        raise VolumeError("A follow-up needs volumes; one of the scans is a 2D image.")
+
+
+def _place(image: Any, volume: Volume) -> None:
+    image.SetSpacing(volume.spacing_mm[::-1])
+    image.SetOrigin(volume.origin_lps)
+    image.SetDirection(volume.direction.ravel().tolist())
+
+
 def _image(volume: Volume) -> Any:
     """A grey image with voxels as they are registered, without far outliers."""
     array = np.nan_to_num(np.asarray(grey(volume, 0), np.float32))
     low, high = np.percentile(array[:: max(1, array.shape[0] // 64), ::2, ::2], (0.5, 99.8))
     image = SimpleITK.GetImageFromArray(np.clip(array, low, high))
-    image.SetSpacing(volume.spacing_mm[::-1])
-    image.SetOrigin(volume.origin_lps)
-    image.SetDirection(volume.direction.ravel().tolist())
+    _place(image, volume)
     steps = np.maximum(image.GetSpacing(), _WORKING_MM)
     ratio = steps / np.array(image.GetSpacing())
     sigmas = [0.5 * s if r > 1.01 else 0.0 for s, r in zip(steps, ratio, strict=True)]
@@ -222,11 +277,12 @@ def _first_shift(fixed: Any, moving: Any, body: Any, other: Any) -> list[float]:
     here, _ = _values(fixed, places)
     between = np.array(_middle(other)) - np.array(_middle(body))
     # A scan may show more of the body along its axis than the other one.
-    reach = 0.5 * max(float(np.ptp(_places(i, m, _SEARCH_MM)[:, 2])) for i, m in
-                      ((fixed, body), (moving, other)))
+    reach = 0.5 * max(
+        float(np.ptp(_places(i, m, _SEARCH_MM)[:, 2])) for i, m in ((fixed, body), (moving, other))
+    )
     along = np.arange(0, reach, _SEARCH_MM)
     along = np.concatenate([-along[:0:-1], along])
-    shifts = [np.zeros(3)] + [between + [0.0, 0.0, float(z)] for z in along]
+    shifts = [np.zeros(3)] + [between + np.array((0.0, 0.0, z)) for z in along]
     best, found = -1.0, None
     for shift in shifts:
         there, inside = _values(moving, places + shift)
@@ -252,8 +308,8 @@ def _optimised(fixed: Any, moving: Any, body: Any, start: Any, shrink: tuple[int
     """The transform that ITK's optimiser reaches."""
     method = SimpleITK.ImageRegistrationMethod()
     # Sums of floats depend on how they are shared out.
-    method.SetNumberOfThreads(2)
-    method.SetNumberOfWorkUnits(2)
+    method.SetNumberOfThreads(1)
+    method.SetNumberOfWorkUnits(1)
     method.SetMetricAsMattesMutualInformation(32)
     method.SetMetricFixedMask(body)
     method.SetMetricSamplingStrategy(method.REGULAR)
@@ -313,8 +369,8 @@ def _measured(fixed: Any, moving: Any, body: Any, matrix: Floats) -> Registratio
         fit = _correlation(block, area)
         shifts.append(float(np.linalg.norm((_peak(fit) - reach) * spacing)))
         fits.append(float(fit[tuple(reach)]))
-    if not shifts:
-        shifts, fits = [float("inf")], [0.0]
+    if not shifts:  # nothing in common
+        return Registration(matrix, float("inf"), float("inf"), 0.0, float(inside.mean()))
     return Registration(
         matrix,
         float(np.median(shifts)),

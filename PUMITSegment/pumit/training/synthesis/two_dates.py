@@ -1,4 +1,4 @@
-"""A generated torso at two dates: it moves by a known map, and lesions grow, shrink, come and go."""
+"""A generated torso at two dates, moved by a known map; lesions grow, shrink, come and go."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Ball = tuple[tuple[float, float, float], float]
 # Centres, LPS mm where the torso was first, and radii, mm: at the first date and at the second.
 LESIONS: dict[str, tuple[tuple[Ball, ...], tuple[Ball, ...]]] = {
     "grown": ((((-75, 25, 0), 9),), (((-75, 25, 0), 13),)),
-    "shrunk": ((((-40, 12, 50), 12),), (((-40, 12, 50), 8),)),
+    "shrunk": ((((-40, 12, 50), 12),), (((-40, 12, 50), 7),)),
     "stable": ((((92, 35, 32), 9),), (((92, 35, 32), 9),)),
     "gone": ((((-38, -38, 12), 9),), ()),
     "new": ((), (((-105, 10, 12), 8),)),
@@ -31,6 +31,8 @@ LESIONS: dict[str, tuple[tuple[Ball, ...], tuple[Ball, ...]]] = {
 }
 LESION_HU = 35.0
 AIR_HU = -1000.0
+# Where the table is at the second date, LPS mm.
+_TABLE_MM = (0.0, 40.0, -180.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +74,7 @@ def two_dates(seed: int = 0, *, motion: float = 1.0) -> TwoDates:
     x, y, z = (float(v) for v in middle - turn @ half)
     grid = Volume(np.zeros(shape, np.int16), spacing, (x, y, z), turn)
     earlier, earlier_masks = _date(body, body, np.eye(4), 0, rng)
-    later, later_masks = _date(body, grid, np.linalg.inv(matrix), 1, rng)
+    later, later_masks = _date(body, grid, np.asarray(np.linalg.inv(matrix), np.float64), 1, rng)
     return TwoDates(earlier, later, earlier_masks, later_masks, matrix)
 
 
@@ -82,7 +84,7 @@ def _moved(rng: np.random.Generator, motion: float) -> Floats:
     size = np.diag(1 + motion * rng.uniform(-0.03, 0.03, 3))
     matrix = np.eye(4)
     matrix[:3, :3] = turn @ size
-    matrix[:3, 3] = motion * (rng.uniform(-25, 25, 3) + [0.0, 40.0, -180.0])
+    matrix[:3, 3] = motion * (rng.uniform(-25, 25, 3) + np.array(_TABLE_MM))
     return matrix
 
 
