@@ -97,6 +97,7 @@ GUI_MAY_IMPORT = BASE | {
     *("client", "wire", "nninteractive", "gestures", "export", "io", "runs"),
     *("models", "structures"),  # names and cards, no weights
     "campaign",  # reads and changes files; trainings and predictions are processes
+    "followup",  # registers; a session answers
 }
 
 

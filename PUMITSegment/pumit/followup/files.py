@@ -14,7 +14,7 @@ import SimpleITK
 from pumit.errors import ExportError, VolumeError
 from pumit.followup.changes import LesionChange, Measure
 from pumit.followup.follow_up import FollowUp
-from pumit.followup.registration import Registration, brought_to_earlier, itk_transform
+from pumit.followup.registration import Registration, brought_onto, itk_transform
 from pumit.geometry import Floats
 from pumit.segmentation import Mask
 from pumit.system.atomic import atomic_path, write_json, write_text
@@ -123,7 +123,7 @@ def write_registration(
             ) from error
         finally:
             written.unlink(missing_ok=True)
-    registered = brought_to_earlier(later, earlier, registration)
+    registered = brought_onto(earlier, later, registration.matrix)
     write_registration_picture(
         earlier, registered, mask, folder / PICTURE, title=registration.sentence
     )

@@ -154,16 +154,19 @@ def measured(earlier: Volume, later: Volume, matrix: npt.ArrayLike) -> Registrat
     return _measured(fixed, _image_and_body(later)[0], body, np.asarray(matrix, np.float64))
 
 
-def brought_to_earlier(
-    later: Volume, earlier: Volume, registration: Registration
-) -> npt.NDArray[np.float32]:
-    """The later scan on the grid of the earlier one, (D, H, W); its lowest value outside of it."""
-    array = np.nan_to_num(np.asarray(grey(later, 0), np.float32))
-    grid = SimpleITK.GetImageFromArray(np.zeros(earlier.shape, np.uint8))
-    _place(grid, earlier)
+def brought_onto(grid_of: Volume, volume: Volume, matrix: Floats) -> npt.NDArray[np.float32]:
+    """A scan on the grid of another one, (D, H, W); its lowest value where it shows nothing.
+
+    Args:
+        grid_of: The other scan.
+        matrix: 4 x 4, from places of the other scan to those of this one, LPS mm.
+    """
+    array = np.nan_to_num(np.asarray(grey(volume, 0), np.float32))
+    grid = SimpleITK.GetImageFromArray(np.zeros(grid_of.shape, np.uint8))
+    _place(grid, grid_of)
     image = SimpleITK.GetImageFromArray(array)
-    _place(image, later)
-    transform = itk_transform(registration.matrix)
+    _place(image, volume)
+    transform = itk_transform(matrix)
     moved = SimpleITK.Resample(
         *(image, grid, transform, SimpleITK.sitkLinear, float(array.min()), SimpleITK.sitkFloat32)
     )

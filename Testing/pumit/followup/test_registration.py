@@ -10,7 +10,7 @@ import SimpleITK
 from pumit.errors import Cancelled, VolumeError
 from pumit.followup.registration import (
     Registration,
-    brought_to_earlier,
+    brought_onto,
     itk_transform,
     measured,
     register,
@@ -87,7 +87,7 @@ def test_noise_is_no_patient(dates: TwoDates) -> None:
 def test_the_later_scan_is_brought_to_the_earlier_grid(
     dates: TwoDates, registration: Registration
 ) -> None:
-    moved = brought_to_earlier(dates.later, dates.earlier, registration)
+    moved = brought_onto(dates.earlier, dates.later, registration.matrix)
     middle = tuple(slice(n // 4, -(n // 4)) for n in dates.earlier.shape)
     first: Floats = dates.earlier.array[middle].astype(np.float64)
     assert np.corrcoef(first.ravel(), moved[middle].ravel())[0, 1] > 0.95
