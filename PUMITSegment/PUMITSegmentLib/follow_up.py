@@ -226,6 +226,11 @@ class FollowUpWork:
             self._logic.showNextStep()
             self._onChanged()
 
+    def heedScene(self) -> None:
+        """Discard a registration whose scans are not worked on any more."""
+        if self.registration is not None and not self._isStill():
+            self._drop()
+
     def _isStill(self) -> bool:
         """Whether both scans are there as they were registered."""
         volumeNode, key = self._asked

@@ -164,6 +164,7 @@ class SegmentWidget:
 
     def close(self) -> None:
         """Leave nothing behind: no key, no observer, no timer, no worker."""
+        self.followUpSection.close()  # takes its preview out of the scene, which others follow
         self.shortcuts.remove()
         self.reviewRow.exit()
         self.offered.close()
@@ -178,7 +179,6 @@ class SegmentWidget:
         self.automaticSection.close()
         self.findSection.close()
         self.batchSection.close()
-        self.followUpSection.close()
         self.tokenizerSection.close()
         self.exportSection.close()
         self._connect(None)

@@ -44,6 +44,7 @@ class FollowUpSection(VTKObservationMixin):
 
     def refresh(self, *_arguments) -> None:
         """List earlier segmentations; only while the section is open."""
+        self.work.heedScene()
         if self._ui.followUpSection.collapsed:
             return
         nodes = self.work.candidates()
