@@ -55,7 +55,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "client": {"wire", "nninteractive", "server", "inference", "models"},
     "nninteractive": {"wire", "gestures", "client", "server", "inference", "models"}
     | {"preprocessing"},
-    "server": {"wire", "nninteractive", "inference", "models", "export", "structures"},
+    "itksnap": {"wire", "gestures", "nninteractive", "server", "inference"},
+    "server": {"wire", "nninteractive", "itksnap", "inference", "models", "export", "structures"},
     "followup": {"preprocessing", "export", "report"},
     "campaign": {"io", "models", "export", "evaluation", "report", "runs"}
     | {"training", "batch", "structures", "inference"},

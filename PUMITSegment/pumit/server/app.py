@@ -16,6 +16,8 @@ from starlette.responses import JSONResponse
 
 from pumit import __version__
 from pumit.errors import Cancelled, PumitError
+from pumit.itksnap import routes as itksnap_routes
+from pumit.itksnap.paths import ItksnapPaths
 from pumit.nninteractive.server import routes as nninteractive_routes
 from pumit.server.http import automatic_routes, lease_routes, operations_routes, session_routes
 from pumit.server.http.guard import Guard, refusal
@@ -63,6 +65,7 @@ def create_app(
     allowed_hosts: Collection[str] | None = LOOPBACK_NAMES,
     instance: str = "",
     metrics_token: str = "",
+    itksnap: bool = False,
 ) -> FastAPI:
     """Build the application around a loaded model.
 
@@ -70,6 +73,7 @@ def create_app(
         allowed_hosts: Host names a request may be meant for; None for any.
         instance: Name before each lease token, by which a proxy knows this server.
         metrics_token: A second token that opens `/metrics` and nothing else.
+        itksnap: Whether ITK-SNAP's routes are there, without a token: on this machine only.
 
     Raises:
         PumitError: If the token is empty.
@@ -105,6 +109,8 @@ def create_app(
     app.include_router(nninteractive_routes.router)
     app.include_router(session_routes.router)
     app.include_router(automatic_routes.router)
+    if itksnap:
+        app.include_router(itksnap_routes.router, dependencies=[refuse_claims])
     app.add_exception_handler(PumitError, _answer_error)
     app.add_exception_handler(HTTPException, _answer_http)
     app.add_exception_handler(RequestValidationError, _answer_invalid)
@@ -115,6 +121,7 @@ def create_app(
         allowed_hosts=allowed_hosts,
         open_paths=(protocol.PATH_HEALTHZ, operations_routes.PATH_READYZ),
         path_tokens={operations_routes.PATH_METRICS: metrics_token},
+        viewer=ItksnapPaths() if itksnap else None,
     )
     # Outermost: what the guard refuses is counted too.
     app.add_middleware(TrafficLayer, traffic=operations.traffic)

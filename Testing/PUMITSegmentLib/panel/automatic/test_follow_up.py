@@ -186,6 +186,7 @@ def test_corrected_segments_are_compared_again_also_after_loading(
     slicer.util.loadScene(str(path))
     panel.process()
     loaded = panel.logic.segmentationNode
-    assert loaded is not None and loaded is not node
+    assert loaded is not None
+    assert loaded is not node
     assert panel.panel.followUpSection.work.canMeasure
     assert panel.column("lesion") == [*LESIONS, "Sum"]
