@@ -386,7 +386,7 @@ class RegistrationPreview:
         grid = readVolume(laterNode, isFinite=False)
         volume = Volume(array, grid.spacing_mm, grid.origin_lps, grid.direction)
         name = _("{scan}, registered").format(scan=earlierNode.GetName())
-        # Known as made from the later scan, where it lies.
+        # Known as made from the later scan, on whose grid it is.
         self._node = addVolumeNode(name, volume, laterNode)
         self._node.SetHideFromEditors(True)
         self._node.SetSaveWithScene(False)

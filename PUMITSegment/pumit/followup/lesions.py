@@ -256,12 +256,11 @@ def _looks(values: Floats, inside: float, outside: float) -> Mask:
     return np.asarray((apart < 0.5) & (apart > -1.2))
 
 
-def _alike(values: Floats, inside: float, outside: float, place: Mask, reach: Mask) -> Mask:
+def _looking_like(values: Floats, inside: float, outside: float, place: Mask, reach: Mask) -> Mask:
     """Pieces at a place that look as a lesion does: nearer to it than to its surroundings."""
-    alike = _looks(values, inside, outside) & reach
-    opened = ndimage.binary_opening(alike)
-    alike = opened if opened.any() else alike
-    pieces, _ = ndimage.label(alike)
+    found = _looks(values, inside, outside) & reach
+    opened = ndimage.binary_opening(found)
+    pieces, _ = ndimage.label(opened if opened.any() else found)
     there = np.unique(pieces[ndimage.binary_dilation(place)])
     kept = np.isin(pieces, there[there > 0])
     return np.asarray(ndimage.binary_fill_holes(kept)) & reach

@@ -22,8 +22,8 @@ _BROWSER = ("origin", "sec-fetch-mode", "sec-fetch-site")
 class ItksnapPaths:
     """Paths that need no token: ITK-SNAP has none to send.
 
-    A session is known by its secret name only. That the server listens on this machine alone is
-    for `ServeSettings` to hold.
+    A session is known by its secret name only. `ServeSettings` holds that the server listens on
+    this machine only.
     """
 
     def __init__(self) -> None:

@@ -169,7 +169,7 @@ async def _point(
         index = np.array([*place, 0][:3][::-1])
         if (index < 0).any() or (index >= volume.shape).any():
             raise PromptError(
-                f"The point {place} lies outside of the image, which has "
+                f"The point {place} is outside of the image, which has "
                 f"{' x '.join(str(n) for n in volume.shape[::-1])} voxels."
             )
         x, y, z = volume.index_to_world(index).tolist()
