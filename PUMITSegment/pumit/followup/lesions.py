@@ -207,7 +207,7 @@ def _carried(
     # 4. What looked like it around it at the first date is not the lesion, such as fat.
     apart = ndimage.distance_transform_edt(~(place | others), sampling=later.spacing_mm)
     neighbours = ndimage.binary_dilation(like & (apart > _RING_MM[0]))
-    start = _alike(
+    start = _looking_like(
         second, scale * inside + shift, scale * outside + shift, place, reach & ~neighbours
     )
     if np.count_nonzero(start) * voxel_mm3 < _LEFT * expected or start.sum() < _LEAST_VOXELS:
