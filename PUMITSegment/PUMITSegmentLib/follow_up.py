@@ -283,8 +283,11 @@ class FollowUpWork:
         result: FollowUp,
         found: FoundStructures | None,
     ) -> None:
+        before = set(segmentIDs(self._logic.segmentationNode))
         if found is not None:
             self._logic.addFound(found)
+            if set(segmentIDs(self._logic.segmentationNode)) <= before:
+                return  # the user was asked, or it was refused: the status says so
         node = self._logic.segmentationNode
         if node is not None and earlier.node.GetScene() is not None:
             _keep(node, earlier, registration)

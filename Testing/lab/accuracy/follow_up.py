@@ -5,7 +5,7 @@ python Testing/lab/accuracy/follow_up.py [SEEDS]
 
 from __future__ import annotations
 
-import sys
+import argparse
 
 import numpy as np
 from pumit import InteractiveSession, load_segmenter
@@ -67,4 +67,6 @@ def main(count: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 10)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("seeds", type=int, nargs="?", default=10, help="number of torsos")
+    main(parser.parse_args().seeds)

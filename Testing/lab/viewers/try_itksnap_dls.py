@@ -13,6 +13,7 @@ types must not. Prints each request; exits with the number of differences.
 
 from __future__ import annotations
 
+import argparse
 import base64
 import gzip
 import json
@@ -111,4 +112,10 @@ def main(theirs: str, ours: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:3]))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("theirs", help="address of the published server")
+    parser.add_argument("ours", help="address of `pumit serve --itksnap`")
+    given = parser.parse_args()
+    sys.exit(main(given.theirs, given.ours))
