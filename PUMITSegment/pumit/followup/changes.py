@@ -12,7 +12,8 @@ from scipy.spatial import ConvexHull, QhullError
 from scipy.spatial.distance import pdist
 
 from pumit.export.statistics import SegmentStatistics, segment_statistics
-from pumit.followup.lesions import CarriedLesion, Lesion, Mask, lesions_of
+from pumit.followup.kept_mask import Mask
+from pumit.followup.lesions import CarriedLesion, Lesion, lesions_of
 from pumit.geometry import Floats, window_of
 from pumit.segmentation import Segment
 from pumit.volume import Volume
@@ -110,22 +111,24 @@ def _links(
     for i, old in enumerate(carried):
         if old.found in ("gone", "not shown"):
             continue
-        names = old.mask if old.mask.any() else old.place
+        kept = old.kept if old.kept.count else old.kept_place
         for j, piece in enumerate(pieces):
-            shared = np.count_nonzero(names & piece.mask)
-            least = min(np.count_nonzero(names), np.count_nonzero(piece.mask))
-            if shared >= max(1, _LINKED_SHARE * least):
+            least = min(kept.count, piece.kept.count)
+            if kept.shared(piece.kept) >= max(1, _LINKED_SHARE * least):
                 links.add((i, j))
     # What was not met: the nearest piece that nothing else claims, within the tolerance.
     free = [j for j in range(len(pieces)) if all(j != k for _, k in links)]
     for i, old in enumerate(carried):
         if any(i == k for k, _ in links) or old.found in ("gone", "not shown") or not free:
             continue
-        if not old.place.any():
+        place = old.kept_place
+        if not place.count:
             continue
-        away = ndimage.distance_transform_edt(~old.place, sampling=spacing_mm)
-        nearest = min(free, key=lambda j: float(away[pieces[j].mask].min()))
-        if float(away[pieces[nearest].mask].min()) <= tolerance_mm:
+        window = place.window_with(tuple(int(tolerance_mm / s) + 1 for s in spacing_mm))
+        away = ndimage.distance_transform_edt(~place.within(window), sampling=spacing_mm)
+        near = {j: away[pieces[j].kept.within(window)].min(initial=np.inf) for j in free}
+        nearest = min(free, key=lambda j: float(near[j]))
+        if near[nearest] <= tolerance_mm:
             links.add((i, nearest))
             free.remove(nearest)
     return links
@@ -154,9 +157,8 @@ def _groups(
 def _distinct(pieces: Sequence[Lesion]) -> list[Lesion]:
     """Pieces without those that another segment holds as well: the larger one counts."""
     kept: list[Lesion] = []
-    for piece in sorted(pieces, key=lambda p: -int(np.count_nonzero(p.mask))):
-        size = np.count_nonzero(piece.mask)
-        if all(np.count_nonzero(piece.mask & k.mask) < _SAME_SHARE * size for k in kept):
+    for piece in sorted(pieces, key=lambda p: -p.kept.count):
+        if all(piece.kept.shared(k.kept) < _SAME_SHARE * piece.kept.count for k in kept):
             kept.append(piece)
     return [piece for piece in pieces if piece in kept]
 

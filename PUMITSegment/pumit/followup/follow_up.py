@@ -10,10 +10,10 @@ import numpy as np
 
 from pumit.errors import PumitError
 from pumit.followup.changes import LesionChange, changes_of
+from pumit.followup.kept_mask import KeptMask, Mask
 from pumit.followup.lesions import (
     CarriedLesion,
     Lesion,
-    Mask,
     carried,
     carried_prompts,
     lesions_of,
@@ -95,7 +95,7 @@ def follow_up(
         masks[segment] = masks[segment] | answer if segment in masks else answer
     largest = max(
         [int(np.count_nonzero(mask)) for mask in masks.values()]
-        + [int(np.count_nonzero(lesion.place)) for lesion in lesions]
+        + [lesion.kept_place.count for lesion in lesions]
     )
     for number, point in enumerate(new_points, start=1):
         if progress is not None:
@@ -180,11 +180,11 @@ def _is_of(
         return bool(lesion.mask[d, h, w])
     if any(other.mask[d, h, w] for other in lesions):
         return False
-    return lesion is min(lesions, key=lambda each: _distance(each.mask, (d, h, w), later))
+    return lesion is min(lesions, key=lambda each: _distance(each.kept, (d, h, w), later))
 
 
-def _distance(mask: Mask, index: Sequence[int], later: Volume) -> float:
-    places = np.argwhere(mask)
-    if not len(places):
+def _distance(kept: KeptMask, index: Sequence[int], later: Volume) -> float:
+    if not kept.count:
         return float("inf")
+    places = np.argwhere(kept.part) + [s.start for s in kept.window]
     return float(np.linalg.norm((places - index) * np.array(later.spacing_mm), axis=1).min())

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
+from pumit.followup.kept_mask import KeptMask, Mask
 from pumit.followup.registration import Registration
-from pumit.geometry import Floats, window_of
+from pumit.geometry import Floats
 from pumit.preprocessing.channels import grey
 from pumit.prompts import BoxPrompt, MaskPrompt, PointPrompt, Prompt, ScribblePrompt
 from pumit.volume import Volume
 
-Mask = npt.NDArray[np.bool_]
 Found = Literal["by its look", "by its place", "given", "gone", "not shown"]
 
 # Pieces of fewer voxels are specks.
@@ -34,42 +33,55 @@ _LEFT = 0.03
 _SHOWN = 0.5
 
 
-@dataclass(frozen=True, eq=False)
 class Lesion:
     """A connected piece of a segment.
 
-    Attributes:
+    Args:
         name: Name of the segment, with a number where it has several pieces.
         segment: Name of the segment.
         mask: On the grid of its scan, (D, H, W).
+
+    Attributes:
+        kept: The mask, without what is empty around it.
     """
 
-    name: str
-    segment: str
-    mask: Mask
+    def __init__(self, name: str, segment: str, mask: Mask) -> None:
+        self.name, self.segment, self.kept = name, segment, KeptMask(mask)
+
+    @property
+    def mask(self) -> Mask:
+        """Its voxels, on the grid of its scan."""
+        return self.kept.whole()
 
 
-@dataclass(frozen=True, eq=False)
 class CarriedLesion:
     """An earlier lesion in the later scan.
 
-    Attributes:
+    Args:
         lesion: As it was.
         mask: Where to start from, on the grid of the later scan; empty where there is nothing.
         found: How: something there looks as the lesion did; only its place is known; a mask of the
             later scan is given; nothing there looks like it; or the scan does not show the place.
         place: Where the lesion was, brought over, on the grid of the later scan.
+
+    Attributes:
+        kept: The mask, without what is empty around it.
+        kept_place: The place, likewise.
     """
 
-    lesion: Lesion
-    mask: Mask
-    found: Found
-    place: Mask
+    def __init__(self, lesion: Lesion, mask: Mask, found: Found, place: Mask) -> None:
+        self.lesion, self.found = lesion, found
+        self.kept, self.kept_place = KeptMask(mask), KeptMask(place)
+
+    @property
+    def mask(self) -> Mask:
+        """Where to start from, on the grid of the later scan."""
+        return self.kept.whole()
 
     @property
     def prompts(self) -> list[Prompt]:
         """What a session answers: the mask to start from; nothing for a lesion that is gone."""
-        return [MaskPrompt(self.mask)] if self.mask.any() else []
+        return [MaskPrompt(self.mask)] if self.kept.count else []
 
 
 def lesions_of(segments: Sequence[tuple[str, Mask]]) -> list[Lesion]:
@@ -111,7 +123,7 @@ def carried(
     """
     together = np.zeros(earlier.shape, bool)
     for lesion in lesions:
-        together |= lesion.mask
+        together[lesion.kept.window] |= lesion.kept.part
     return [
         _carried(lesion, together, earlier, later, registration, by_look=by_look)
         for lesion in lesions
@@ -161,7 +173,7 @@ def _carried(
     by_look: bool,
 ) -> CarriedLesion:
     empty = np.zeros(later.shape, bool)
-    window = _window(lesion.mask, earlier, later, registration)
+    window = _window(lesion.kept, earlier, later, registration)
     if window is None:
         return CarriedLesion(lesion, empty, "not shown", empty)
     # 1. Both scans on the part of the later grid around the place.
@@ -170,12 +182,18 @@ def _carried(
     at = np.moveaxis(earlier.world_to_index(places), -1, 0)
     size = np.array(earlier.shape).reshape(3, 1, 1, 1)
     is_known = ((at >= -0.5) & (at <= size - 0.5)).all(axis=0)
+    # Only the part of the earlier grid that is looked at.
+    low = np.clip(np.floor(at.reshape(3, -1).min(axis=1)), 0, np.array(earlier.shape) - 1)
+    high = np.clip(np.ceil(at.reshape(3, -1).max(axis=1)) + 1, low + 1, earlier.shape)
+    from_box = tuple(slice(a, b) for a, b in zip(low.astype(int), high.astype(int), strict=True))
+    at = at - low.reshape(3, 1, 1, 1)
+    own = lesion.kept.within(from_box)
     place, others = (
         ndimage.map_coordinates(mask.astype(np.float32), at, order=1) > 0.5
-        for mask in (lesion.mask, together & ~lesion.mask)
+        for mask in (own, together[from_box] & ~own)
     )
     voxel_mm3 = float(np.prod(later.spacing_mm))
-    expected = float(np.count_nonzero(lesion.mask)) * float(np.prod(earlier.spacing_mm))
+    expected = lesion.kept.count * float(np.prod(earlier.spacing_mm))
     expected *= abs(float(np.linalg.det(registration.matrix[:3, :3])))
     whole = _put(place, window, later.shape)
     if np.count_nonzero(place) * voxel_mm3 < _SHOWN * expected or not place.any():
@@ -186,9 +204,9 @@ def _carried(
     if not by_look:
         return CarriedLesion(lesion, whole, "given", whole)
     first = ndimage.map_coordinates(
-        np.nan_to_num(grey(earlier, 0).astype(np.float32)), at, order=1, mode="nearest"
+        np.nan_to_num(_grey(earlier, from_box)), at, order=1, mode="nearest"
     )
-    second = np.nan_to_num(grey(later, 0)[window].astype(np.float32))
+    second = np.nan_to_num(_grey(later, window))
     sigma = [_SMOOTH_MM / s for s in later.spacing_mm]
     first, second = (ndimage.gaussian_filter(part, sigma) for part in (first, second))
     # 2. Its intensity and that of its surroundings; the same at the second date.
@@ -216,11 +234,10 @@ def _carried(
 
 
 def _window(
-    mask: Mask, earlier: Volume, later: Volume, registration: Registration
+    kept: KeptMask, earlier: Volume, later: Volume, registration: Registration
 ) -> tuple[slice, ...] | None:
     """The part of the later grid around a lesion's place; None where it is outside."""
-    box = window_of(mask)
-    assert box is not None
+    box = kept.window
     margin = [_AROUND_MM / s for s in earlier.spacing_mm]
     ends = [(s.start - m, s.stop - 1 + m) for s, m in zip(box, margin, strict=True)]
     corners = np.stack(np.meshgrid(*ends, indexing="ij"), -1).reshape(-1, 3)
@@ -230,6 +247,13 @@ def _window(
     if any(a >= b for a, b in zip(low, high, strict=True)):
         return None
     return tuple(slice(a, b) for a, b in zip(low, high, strict=True))
+
+
+def _grey(volume: Volume, window: tuple[slice, ...]) -> npt.NDArray[np.float32]:
+    """A part of a scan, of its first channel or as grey."""
+    place: Any = (..., *window)
+    part = Volume(volume.array[place], volume.spacing_mm)
+    return np.asarray(grey(part, 0), np.float32)
 
 
 def _put(part: Mask, window: tuple[slice, ...], shape: tuple[int, int, int]) -> Mask:
