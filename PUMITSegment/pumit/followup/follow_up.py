@@ -125,7 +125,7 @@ def compare_dates(
 
 
 def _new_lesion(session: Answering, point: Prompt, segment: str, most_voxels: float) -> Mask:
-    """The most trusted of the answers to a click that is of a lesion's size; else the smallest.
+    """Get the most trusted of the answers to a click that is of a lesion's size; else the smallest.
 
     A click into a lesion may mean the organ as well.
     """

@@ -31,13 +31,13 @@ class KeptMask:
         self.count = int(np.count_nonzero(self.part))
 
     def whole(self) -> Mask:
-        """The mask on the whole grid."""
+        """Return the mask on the whole grid."""
         mask = np.zeros(self.shape, bool)
         mask[self.window] = self.part
         return mask
 
     def within(self, window: Window) -> Mask:
-        """The mask in another box of the grid."""
+        """Return the mask in another box of the grid."""
         part = np.zeros([s.stop - s.start for s in window], bool)
         here, there = [], []
         for own, other in zip(self.window, window, strict=True):
@@ -50,7 +50,7 @@ class KeptMask:
         return part
 
     def shared(self, other: KeptMask) -> int:
-        """Number of voxels that both hold."""
+        """Return the number of voxels that both hold."""
         return int(np.count_nonzero(other.within(self.window) & self.part))
 
     def window_with(self, margin: tuple[int, ...]) -> Window:

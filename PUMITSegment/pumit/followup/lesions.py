@@ -85,7 +85,7 @@ class CarriedLesion:
 
 
 def lesions_of(segments: Sequence[tuple[str, Mask]]) -> list[Lesion]:
-    """Connected pieces of segments, the largest of each segment first; specks are left out.
+    """Return connected pieces of segments, the largest of each segment first; specks are left out.
 
     Args:
         segments: Names and masks.
@@ -236,7 +236,7 @@ def _carried(
 def _window(
     kept: KeptMask, earlier: Volume, later: Volume, registration: Registration
 ) -> tuple[slice, ...] | None:
-    """The part of the later grid around a lesion's place; None where it is outside."""
+    """Return the part of the later grid around a lesion's place; None where it is outside."""
     box = kept.window
     margin = [_AROUND_MM / s for s in earlier.spacing_mm]
     ends = [(s.start - m, s.stop - 1 + m) for s, m in zip(box, margin, strict=True)]
@@ -250,7 +250,7 @@ def _window(
 
 
 def _grey(volume: Volume, window: tuple[slice, ...]) -> npt.NDArray[np.float32]:
-    """A part of a scan, of its first channel or as grey."""
+    """Return a part of a scan, of its first channel or as grey."""
     place: Any = (..., *window)
     part = Volume(volume.array[place], volume.spacing_mm)
     return np.asarray(grey(part, 0), np.float32)

@@ -155,7 +155,7 @@ def measured(earlier: Volume, later: Volume, matrix: npt.ArrayLike) -> Registrat
 
 
 def brought_onto(grid_of: Volume, volume: Volume, matrix: Floats) -> npt.NDArray[np.float32]:
-    """A scan on the grid of another one, (D, H, W); its lowest value where it shows nothing.
+    """Return a scan on the grid of another one, (D, H, W); its lowest value where it shows nothing.
 
     Args:
         grid_of: The other scan.
@@ -193,7 +193,7 @@ def _place(image: Any, volume: Volume) -> None:
 
 
 def _image(volume: Volume) -> Any:
-    """A grey image with voxels as they are registered, without far outliers."""
+    """Return a grey image with voxels as they are registered, without far outliers."""
     array = np.nan_to_num(np.asarray(grey(volume, 0), np.float32))
     low, high = np.percentile(array[:: max(1, array.shape[0] // 64), ::2, ::2], (0.5, 99.8))
     image = SimpleITK.GetImageFromArray(np.clip(array, low, high))
@@ -216,7 +216,7 @@ def _image(volume: Volume) -> Any:
 
 
 def _image_and_body(volume: Volume) -> tuple[Any, Any]:
-    """The image with the contrast of what is in the body, and the body, a little grown."""
+    """Return the image with the contrast of what is in the body, and the body, a little grown."""
     image = _image(volume)
     filled = _filled_body(image)
     values = SimpleITK.GetArrayViewFromImage(image)
@@ -228,7 +228,7 @@ def _image_and_body(volume: Volume) -> tuple[Any, Any]:
 
 
 def _filled_body(image: Any) -> Mask:
-    """What is not air, filled: the largest piece above Otsu's threshold."""
+    """Return what is not air, filled: the largest piece above Otsu's threshold."""
     mask = SimpleITK.OtsuThreshold(SimpleITK.DiscreteGaussian(image, 4.0), 0, 1)
     array = SimpleITK.GetArrayViewFromImage(mask) > 0
     pieces, count = ndimage.label(array)
@@ -275,7 +275,7 @@ def _values(image: Any, points: Floats) -> tuple[Floats, Mask]:
 
 
 def _first_shift(fixed: Any, moving: Any, body: Any, other: Any) -> list[float]:
-    """The shift to begin with: of those that lay the bodies on each other, or leave them."""
+    """Return the shift to begin with: of those that lay the bodies on each other, or leave them."""
     places = _places(fixed, body, _SEARCH_MM)
     here, _ = _values(fixed, places)
     between = np.array(_middle(other)) - np.array(_middle(body))
@@ -308,7 +308,7 @@ def _information(first: Floats, second: Floats, bins: int = 24) -> float:
 
 
 def _optimised(fixed: Any, moving: Any, body: Any, start: Any, shrink: tuple[int, ...]) -> Any:
-    """The transform that ITK's optimiser reaches."""
+    """Return the transform that ITK's optimiser reaches."""
     method = SimpleITK.ImageRegistrationMethod()
     # Sums of floats depend on how they are shared out.
     method.SetNumberOfThreads(1)
@@ -394,7 +394,7 @@ def _correlation(block: Floats, area: Floats) -> Floats:
 
 
 def _peak(fit: Floats) -> Floats:
-    """The highest place of a map, between its voxels: the top of a parabola along each axis."""
+    """Get the highest place of a map, between its voxels: the top of a parabola along each axis."""
     top = np.unravel_index(int(fit.argmax()), fit.shape)
     place = np.array(top, np.float64)
     for axis, at in enumerate(top):

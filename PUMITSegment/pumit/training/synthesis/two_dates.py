@@ -79,7 +79,7 @@ def two_dates(seed: int = 0, *, motion: float = 1.0) -> TwoDates:
 
 
 def _moved(rng: np.random.Generator, motion: float) -> Floats:
-    """A rotation, a small change of size, and a shift that is mostly the table's."""
+    """Return a rotation, a small change of size, and a shift that is mostly the table's."""
     turn = Rotation.from_euler("xyz", motion * rng.uniform(-8, 8, 3), degrees=True).as_matrix()
     size = np.diag(1 + motion * rng.uniform(-0.03, 0.03, 3))
     matrix = np.eye(4)
