@@ -71,6 +71,7 @@ class WorkingSegmentation:
         self._unanswered: list[SegmentState] = []
         # Whose prompts the latest step changed; empty if it was another kind of step.
         self._latest = ""
+        self._isRestoring = False
         self.setVolume(volumeNode)
 
     def setVolume(self, volumeNode) -> None:
@@ -124,6 +125,8 @@ class WorkingSegmentation:
 
     def snapshot(self, segmentID: str) -> None:
         """Take note of a segment as it is, before its first step."""
+        if self._isRestoring:
+            return
         if canRead(self.node, self.volumeNode) and self._history.present(segmentID) is None:
             packed = self._read(segmentID)
             self._history.begin(segmentID, self._state(segmentID, packed))
@@ -376,6 +379,15 @@ class WorkingSegmentation:
         if states is None:
             return None
         self._latest = ""
+        # One segment that goes selects the next, which may go as well: that is no other step.
+        self._isRestoring = True
+        try:
+            self._restoreEach(states)
+        finally:
+            self._isRestoring = False
+        return [i for i, state in states.items() if state in self._unanswered]
+
+    def _restoreEach(self, states) -> None:
         for segmentID, state in states.items():
             if state is None:
                 self._drop(segmentID)
@@ -387,7 +399,6 @@ class WorkingSegmentation:
                 self._restoreMask(segmentID, state.mask)
                 restoreRating(self._segment(segmentID), state.appearance.rating)
             self._dirtySegments.discard(segmentID)
-        return [i for i, state in states.items() if state in self._unanswered]
 
     def _close(self, answered: SegmentState | None) -> None:
         """Note that a state's prompts are answered."""

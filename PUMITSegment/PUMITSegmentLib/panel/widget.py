@@ -15,6 +15,7 @@ from PUMITSegmentLib.change_flash import ChangeFlash
 from PUMITSegmentLib.logic import PUMITSegmentLogic
 from PUMITSegmentLib.panel.automatic.batch_section import BatchSection
 from PUMITSegmentLib.panel.automatic.find_section import FindSection
+from PUMITSegmentLib.panel.automatic.follow_up_section import FollowUpSection
 from PUMITSegmentLib.panel.automatic_section import AutomaticSection
 from PUMITSegmentLib.panel.compute_section import ComputeSection
 from PUMITSegmentLib.panel.display_row import DisplayRow
@@ -110,6 +111,7 @@ class SegmentWidget:
         self.automaticSection = AutomaticSection(self.ui, logic)
         self.findSection = FindSection(self.ui, logic)
         self.batchSection = BatchSection(self.ui, logic)
+        self.followUpSection = FollowUpSection(self.ui, logic)
         self.tokenizerSection = TokenizerSection(self.ui, logic)
         self.downloadedData = DownloadedData(self.ui.removeDownloadedButton, logic)
         self.exportSection = ExportSection(self.ui, logic)
@@ -164,6 +166,7 @@ class SegmentWidget:
 
     def close(self) -> None:
         """Leave nothing behind: no key, no observer, no timer, no worker."""
+        self.followUpSection.close()  # takes its preview out of the scene, which others follow
         self.shortcuts.remove()
         self.reviewRow.exit()
         self.offered.close()
@@ -198,6 +201,7 @@ class SegmentWidget:
         self.automaticSection.refresh()
         self.findSection.refresh()
         self.batchSection.refresh()
+        self.followUpSection.refresh()
         self.tokenizerSection.refresh()
         self.exportSection.refreshSoon()
 
