@@ -45,7 +45,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "networks": set(),
     "models": {"networks"},
     "inference": {"preprocessing", "networks", "models"},
-    "export": set(),
+    "export": {"io"},  # the note of a label file is written and read by one module
     "structures": {"io", "models", "inference", "export"},
     "batch": {"io", "models", "inference", "export", "structures"},
     "evaluation": _CORE | {"gestures"},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -85,7 +85,7 @@ class Segment:
     """
 
     name: str
-    mask: Mask
+    mask: Mask = field(repr=False)
     category: CodedConcept = TISSUE
     type: CodedConcept = TISSUE
     type_modifier: CodedConcept | None = None
@@ -143,7 +143,7 @@ class ClassLabel:
 
 
 def region_type(count: int) -> type[np.unsignedinteger[Any]]:
-    """The smallest type with a bit for each of `count` classes that overlap.
+    """Return the smallest type with a bit for each of `count` classes that overlap.
 
     Raises:
         VolumeError: If there are more than 64.
@@ -180,6 +180,12 @@ class LabelMap:
     expected_dice: tuple[float | None, ...] = ()
     doubt: npt.NDArray[np.uint8] | None = None
 
+    def __repr__(self) -> str:
+        """Return one line, without voxels."""
+        names = ", ".join(label.name for label in self.classes)
+        size = " x ".join(map(str, self.labels.shape))
+        return f"<LabelMap: {size} voxels (D x H x W), {len(self.classes)} classes: {names}>"
+
     def __post_init__(self) -> None:
         if self.regions is None:
             return
@@ -197,7 +203,7 @@ class LabelMap:
         classes: tuple[ClassLabel, ...],
         expected_dice: tuple[float | None, ...] = (),
     ) -> LabelMap:
-        """An answer whose classes overlap, with the labels that follow from its regions."""
+        """Return an answer whose classes overlap, with the labels that follow from its regions."""
         dtype = np.uint8 if len(classes) < 256 else np.uint16
         labels = np.zeros(regions.shape, dtype=dtype)
         answer = cls(labels, classes, regions, expected_dice)

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from pumit.errors import VolumeError
+from pumit.errors import PumitError, VolumeError
 from pumit.segmentation import Algorithm, LabelMap, Segmentation
+from pumit.system.optional import what_is_missing
 from pumit.volume import Frame, Volume
 
 if TYPE_CHECKING:
@@ -91,9 +92,12 @@ def predict(
     Raises:
         VolumeError: If the image cannot be used, or an array of slices has no spacing.
         CheckpointError: If there is no such model, or it is no automatic one.
+        PumitError: If PyTorch is not installed.
     """
-    from pumit.inference.automatic.segmentation import load_automatic
-
+    try:
+        from pumit.inference.automatic.segmentation import load_automatic
+    except ImportError as error:
+        raise PumitError(what_is_missing(error) or str(error)) from error
     return load_automatic(model, device).segment(Volume.of(image, spacing_mm))
 
 

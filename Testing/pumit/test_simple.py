@@ -12,6 +12,7 @@ import SimpleITK
 from pumit import simple
 from pumit.errors import ExportError, PromptError, VolumeError
 from pumit.inference.interactive.segmenter import Segmenter
+from pumit.segmentation import ClassLabel, LabelMap, Segment
 from pumit.volume import Frame, Volume
 
 STEP = (3.0, 1.5, 1.0)
@@ -139,3 +140,11 @@ def test_what_cannot_be_saved_is_one_sentence(tmp_path: Path) -> None:
 
 def test_a_volume_is_shown_in_one_line() -> None:
     assert repr(scan()[0]) == "<Volume: 16 x 40 x 48 voxels, 3 x 1.5 x 1 mm (D x H x W), int16>"
+
+
+def test_results_are_shown_in_one_line_without_voxels() -> None:
+    labels = LabelMap(np.zeros((2, 3, 4), np.uint8), (ClassLabel("liver"), ClassLabel("spleen")))
+    assert repr(labels) == "<LabelMap: 2 x 3 x 4 voxels (D x H x W), 2 classes: liver, spleen>"
+    segment = Segment("liver", np.ones((30, 40, 50), dtype=bool))
+    assert "\n" not in repr(segment)
+    assert "array" not in repr(segment)

@@ -54,7 +54,7 @@ class ViewCursor:
 
 
 def pointer(isPositive: bool) -> Any:
-    """A cross, open in its middle, whose sign and colour tell the side."""
+    """Return a cross, open in its middle, whose sign and colour tell the side."""
     picture = qt.QPixmap(_SIZE, _SIZE)
     picture.fill(qt.QColor(0, 0, 0, 0))
     rgb = _INSIDE_RGB if isPositive else _OUTSIDE_RGB

@@ -77,7 +77,7 @@ class SegmentVolumes:
 
 
 def digestOf(segment) -> str:
-    """Number, places and pattern of a segment's voxels, in its own grid; empty without any.
+    """Return number, places and pattern of a segment's voxels, in its own grid; empty without any.
 
     The rest of the image that holds them, which it may share with other segments, does not count.
     """
@@ -116,7 +116,7 @@ def sizeInWords(extent: Extent, volumeNode) -> str:
 
 
 def volumeInWords(volume_ml: float) -> str:
-    """A volume as one writes it down, such as "3.4 mL"."""
+    """Return a volume as one writes it down, such as "3.4 mL"."""
     return _inWords(volume_ml, "mL")
 
 

@@ -136,7 +136,7 @@ def _connect(address: str, patience_s: float) -> Client:
         from distributed import Client
     except ImportError:
         raise PumitError(
-            "Dask is not installed here; `pip install 'pumit[dask]'`, and on the workers too."
+            "Dask is not installed here; `pip install distributed`, and on the workers too."
         ) from None
     end = time.monotonic() + patience_s
     while True:

@@ -19,7 +19,7 @@ from pumit.training.recipes.shipped import recipe_names
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `pumit compare`."""
-    names = ", ".join(name for name in recipe_names() if name.startswith("compare"))
+    names = ", ".join(recipe_names("compare"))
     parser.add_argument("config", help=f"a YAML recipe, or the name of one that ships: {names}")
     parser.add_argument(
         "-o",

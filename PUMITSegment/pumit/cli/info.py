@@ -13,6 +13,8 @@ import numpy as np
 if TYPE_CHECKING:
     from pumit.volume import Volume
 
+_AXES = "columns, rows, slices"
+_LENGTHS = "voxels", "spacing_mm"
 _TOWARDS = ("left", "posterior", "superior"), ("right", "anterior", "inferior")
 
 
@@ -31,20 +33,24 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(facts))
         return 0
-    size, step = (" x ".join(f"{v:.4g}" for v in facts[k]) for k in ("voxels", "spacing_mm"))
+    axes, unit = ("columns, rows", "pixels") if facts["is_planar"] else (_AXES, "voxels")
+    shown = 2 if facts["is_planar"] else 3
+    size, step = (" x ".join(f"{v:.4g}" for v in facts[k][:shown]) for k in _LENGTHS)
     place = ", ".join(
         f"{axis} {low:g} to {high:g}" for axis, (low, high) in zip("RAS", facts["ras"], strict=True)
     )
     channels = f", {facts['channels']} channels" if facts["channels"] > 1 else ""
     ras, voxel = (",".join(f"{v:g}" for v in facts[k]) for k in ("middle_ras", "middle_voxel"))
     rows = {
-        "Size": f"{size} voxels (columns, rows, slices){channels}",
+        "Size": f"{size} {unit} ({axes}){channels}",
         "Spacing": f"{step} mm",
-        "Orientation": f"{', '.join(facts['orientation'])} (columns, rows, slices run there)",
+        "Orientation": f"{', '.join(facts['orientation'][:shown])} ({axes} run there)",
         "Extent": f"{place} mm",
         "Intensities": f"{facts['type']}, {facts['range'][0]:g} to {facts['range'][1]:g}",
         "Modality": facts["modality"] or "not stated",
-        "To click in the middle": f"--point={ras} or --voxel={voxel}",
+        "To click in the middle": f"--voxel={voxel.removesuffix(',0')}"
+        if facts["is_planar"]
+        else f"--point={ras} or --voxel={voxel}",
     }
     width = max(map(len, rows))
     print("\n".join(f"{name.ljust(width)}  {text}" for name, text in rows.items()))
@@ -64,6 +70,7 @@ def facts_of(volume: Volume) -> dict[str, Any]:
     return {
         "voxels": list(volume.shape[::-1]),
         "spacing_mm": list(volume.spacing_mm[::-1]),
+        "is_planar": volume.is_planar,
         "channels": volume.channels,
         "orientation": [
             _TOWARDS[int(axis[i] < 0)][i] for axis, i in zip(axes, largest, strict=True)

@@ -26,6 +26,7 @@ COMMANDS = {
     "demo": ("pumit.cli.demo", "segment a generated scan: mask, DICOM-SEG and picture"),
     "sample": ("pumit.cli.sample", "make generated scans to try the commands with"),
     "segment": ("pumit.cli.segment", "segment a scan from points, boxes or a markups file"),
+    "view": ("pumit.cli.view", "open a scan in a page of the browser, and segment it by clicks"),
     "info": ("pumit.cli.info", "show size, place and modality of a scan, and a place to click"),
     "predict": ("pumit.cli.predict", "segment or classify scans automatically, one or many"),
     "reconstruct": ("pumit.cli.reconstruct", "show what a tokenizer keeps of a scan"),
@@ -60,7 +61,7 @@ class _Help(argparse.HelpFormatter):
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         text, default = action.help or "", action.default
-        is_told = "%(default)" in text or str(default) in text
+        is_told = "default" in text or f"({default}" in text
         if default in (None, False, argparse.SUPPRESS, "") or default == [] or is_told:
             return text
         return f"{text} (%(default)s)"

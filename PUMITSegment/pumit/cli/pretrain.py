@@ -21,7 +21,7 @@ ENCODER, FINE_TUNING = "vit", "segmentation"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `pumit pretrain`."""
-    add_training_options(parser, "runs/pretrain", needs_recipe=False)
+    add_training_options(parser, "pretrain", needs_recipe=False)
     parser.add_argument(
         "--on",
         "--real-folder",

@@ -19,7 +19,7 @@ from pumit.cli.shared.training_options import (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `pumit train`."""
-    add_training_options(parser, "runs/train")
+    add_training_options(parser, "train")
     parser.add_argument("--data", metavar="PATH", help="the data set, if not the recipe's")
     add_unreviewed_option(parser)
     parser.add_argument("--fold", help="which part validates, such as 1/5")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
 import highdicom as hd
 import numpy as np
@@ -36,7 +36,7 @@ SegKind = Literal["BINARY", "LABELMAP"]
 
 def write_dicom_seg(
     segmentation: Segmentation,
-    path: str | Path,
+    path: str | Path | BinaryIO,
     *,
     kind: SegKind = "BINARY",
     series_description: str = "PUMIT segmentation",
@@ -53,6 +53,7 @@ def write_dicom_seg(
 
     Args:
         segmentation: Segments of a volume that was read from DICOM.
+        path: File to write, usually `.dcm`; or what is open for writing, such as memory.
         kind: Type of the object; a LABELMAP holds one segment per voxel.
         series_description: Description of the new series, at most 64 characters.
         series_number: Number of the new series in the study.
@@ -79,6 +80,9 @@ def write_dicom_seg(
         seg.SeriesDescription, seg.SeriesNumber = series_description, series_number
         if reviewer:
             seg.ContentCreatorName = reviewer.replace("\\", " ")[:64]
+        if not isinstance(path, (str, Path)):
+            seg.save_as(path)
+            return
         with atomic_path(Path(path)) as temporary:
             seg.save_as(temporary)
 
@@ -167,7 +171,7 @@ def versioned(algorithm: Algorithm) -> str:
 
 
 def coded(concept: CodedConcept) -> hd.sr.CodedConcept:
-    """A term as DICOM objects hold it."""
+    """Return a term as DICOM objects hold it."""
     return hd.sr.CodedConcept(concept.value, concept.scheme, concept.meaning)
 
 

@@ -37,7 +37,7 @@ def write_labelmap(
         ExportError: If segments overlap and that is refused, an overlap leaves nothing of a
             segment, the suffix is unknown, or the file cannot be written.
     """
-    labels = _labels(segmentation, refuse=overlap == "refuse")
+    labels = label_values(segmentation, overlap=overlap)
     write_labels(labels, segmentation.volume, path, made_by=segmentation.algorithm)
 
 
@@ -55,14 +55,24 @@ def write_labels(
     Raises:
         ExportError: If the suffix is unknown, or the file cannot be written.
     """
-    note = {}
-    if made_by is not None and made_by.kind == "AUTOMATIC":
-        note[NOTE] = note_of(labels, made_by.kind, made_by.name)
-    write_volume_file(labels, volume, path, what="label map", header=note)
+    note = model_note(labels, made_by)
+    write_volume_file(labels, volume, path, what="label map", header={NOTE: note} if note else {})
 
 
-def _labels(segmentation: Segmentation, *, refuse: bool) -> Labels:
-    segments = segmentation.segments
+def model_note(labels: Labels, made_by: Algorithm | None) -> str:
+    """Return the note that marks labels which no person made or corrected; else empty."""
+    if made_by is None or made_by.kind != "AUTOMATIC":
+        return ""
+    return note_of(labels, made_by.kind, made_by.name)
+
+
+def label_values(segmentation: Segmentation, *, overlap: Overlap = "refuse") -> Labels:
+    """Voxel values 1, 2, ... of segments, (D, H, W), as `write_labelmap` writes them.
+
+    Raises:
+        ExportError: If segments overlap and that is refused, or nothing of a segment is left.
+    """
+    segments, refuse = segmentation.segments, overlap == "refuse"
     labels: Labels = np.zeros(segmentation.volume.shape, dtype=label_type(len(segments)))
     for number, segment in enumerate(segments, start=1):
         taken = np.unique(labels[segment.mask])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 from datetime import datetime
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
@@ -35,15 +36,22 @@ def write_seg_nrrd(
     Raises:
         ExportError: If the file cannot be written.
     """
-    layers = arrange_in_layers(segmentation.segments)
-    review = _review(reviewer) if is_reviewed else {"Segmentation.Status": "inprogress"}
-    header = _header(segmentation, layers, review)
+    review = _review(reviewer) if is_reviewed else {}
     with atomic_path(Path(path)) as temporary, temporary.open("wb") as file:
-        file.write(header.encode("utf-8"))
-        with gzip.GzipFile("", "wb", GZIP_LEVEL, file, mtime=0) as packed:
-            for part in zip(*layers.maps, strict=True):
-                # The list axis varies fastest: slices of (H, W, L).
-                packed.write(_little_endian(part).tobytes())
+        save_seg_nrrd(segmentation, file, review=review)
+
+
+def save_seg_nrrd(
+    segmentation: Segmentation, file: BinaryIO, *, review: dict[str, str] | None = None
+) -> None:
+    """Write what `write_seg_nrrd` writes into an open file, or into memory."""
+    layers = arrange_in_layers(segmentation.segments)
+    header = _header(segmentation, layers, review or {"Segmentation.Status": "inprogress"})
+    file.write(header.encode("utf-8"))
+    with gzip.GzipFile("", "wb", GZIP_LEVEL, file, mtime=0) as packed:
+        for part in zip(*layers.maps, strict=True):
+            # The list axis varies fastest: slices of (H, W, L).
+            packed.write(_little_endian(part).tobytes())
 
 
 def _little_endian(part: tuple[Labels, ...]) -> Labels:

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import gzip
+from io import BytesIO
 from pathlib import Path
 
 from pumit.errors import ExportError
-from pumit.export.labelmap import LABELMAP_SUFFIXES, Overlap, write_labelmap
-from pumit.export.seg_nrrd import write_seg_nrrd
+from pumit.export.labelmap import (
+    LABELMAP_SUFFIXES,
+    Overlap,
+    label_values,
+    model_note,
+    write_labelmap,
+)
+from pumit.export.nifti import nifti_bytes
+from pumit.export.seg_nrrd import GZIP_LEVEL, save_seg_nrrd, write_seg_nrrd
 from pumit.segmentation import Segmentation
 
 SEG_NRRD_SUFFIX = ".seg.nrrd"
@@ -58,3 +67,29 @@ def write_segmentation(
         write_seg_nrrd(segmentation, path)
     else:
         write_labelmap(segmentation, path, overlap=overlap)
+
+
+def segmentation_bytes(segmentation: Segmentation, suffix: str) -> bytes:
+    """Make the file that `write_segmentation` would write, without touching a disk.
+
+    Args:
+        suffix: `.nii.gz`, `.seg.nrrd` or `.dcm`.
+
+    Raises:
+        ExportError: If the suffix is another one, or the format cannot hold these segments.
+    """
+    file = BytesIO()
+    if suffix == DICOM_SUFFIX:
+        from pumit.export.dicom_seg import write_dicom_seg
+
+        write_dicom_seg(segmentation, file)
+    elif suffix == SEG_NRRD_SUFFIX:
+        save_seg_nrrd(segmentation, file)
+    elif suffix == ".nii.gz":
+        labels = label_values(segmentation)
+        note = model_note(labels, segmentation.algorithm)
+        plain = nifti_bytes(labels, segmentation.volume, note=note)
+        return gzip.compress(plain, GZIP_LEVEL, mtime=0)
+    else:
+        raise ExportError(f"Only .nii.gz, .seg.nrrd and .dcm are made so, not {suffix!r}.")
+    return file.getvalue()

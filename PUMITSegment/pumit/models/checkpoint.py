@@ -146,7 +146,7 @@ def read_recipe(path: Path) -> tuple[dict[str, Any], str]:
         CheckpointError: If the file is no checkpoint of ours, nor one of PUMIT's authors.
     """
     if not path.is_file():
-        raise CheckpointError(f"There is no checkpoint {path.name}; `pumit models list` shows all.")
+        raise CheckpointError(f"There is no checkpoint {path}; `pumit models list` shows all.")
     if is_author_file(path):
         recipe, state = read_author_file(path)
         return recipe, fingerprint(state)

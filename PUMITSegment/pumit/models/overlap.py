@@ -31,6 +31,9 @@ class Evidence:
         doubt: Voxels that must be expected to be wrong, over those of the answer.
         width: Mean width in the plane of the slices, voxels.
         agreement: Dice with the answer before the newest click; None after the first.
+        confidence: Mean probability of its voxels, 0.5 to 1.
+        edge: Share of its border in the slices where the image changes more than at half of the
+            voxels inside.
     """
 
     estimate: float
@@ -38,19 +41,27 @@ class Evidence:
     voxels: int
     width: float
     agreement: float | None
+    confidence: float
+    edge: float
 
     def features(self) -> dict[str, float]:
-        """The numbers that a model of the overlap weighs, by name."""
-        estimate = min(max(self.estimate, LEAST), MOST)
+        """Return the numbers that a model of the overlap weighs, by name."""
         return {
             "constant": 1.0,
             "is_first": float(self.agreement is None),
-            "estimate": math.log(estimate / (1 - estimate)),
+            "estimate": _logit(self.estimate),
             "doubt": math.log(max(self.doubt, LEAST)),
             "size": math.log10(max(self.voxels, 1)),
             "width": math.log(max(self.width, 1.0)),
             "agreement": 0.0 if self.agreement is None else self.agreement,
+            "confidence": _logit(self.confidence),
+            "edge": self.edge,
         }
+
+
+def _logit(share: float) -> float:
+    share = min(max(share, LEAST), MOST)
+    return math.log(share / (1 - share))
 
 
 @dataclass(frozen=True)
@@ -70,13 +81,13 @@ class OverlapModel:
     carefully: float
 
     def expected_dice(self, evidence: Evidence) -> float:
-        """The Dice with the truth to expect, 0 to 1."""
+        """Return the Dice with the truth to expect, 0 to 1."""
         features = evidence.features()
         logit = sum(weight * features[name] for name, weight in self.weights.items())
         return 1 / (1 + math.exp(-min(max(logit, -20.0), 20.0)))
 
     def quality(self, expected_dice: float) -> Quality:
-        """The word for an expected Dice."""
+        """Return the word for an expected Dice."""
         if expected_dice >= self.good:
             return "good"
         if expected_dice >= self.check:
@@ -86,7 +97,7 @@ class OverlapModel:
 
 @cache
 def overlap_models() -> Mapping[str, OverlapModel]:
-    """The models of the overlap that ship, by the SHA-256 of the weights they were fitted to.
+    """Get the models of the overlap that ship, by the SHA-256 of the weights they were fitted to.
 
     Raises:
         CheckpointError: If the file is damaged.

@@ -72,7 +72,7 @@ def read_sam_file(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]] | None
     return recipe, found
 
 
-MISSING = "SAM needs the transformers package; install it with: pip install 'pumit[sam]'."
+MISSING = "SAM needs the transformers package; install it with: pip install torch transformers."
 
 
 def is_sam_file(path: Path) -> bool:

@@ -17,7 +17,13 @@ from starlette.responses import JSONResponse
 from pumit import __version__
 from pumit.errors import Cancelled, PumitError
 from pumit.nninteractive.server import routes as nninteractive_routes
-from pumit.server.http import automatic_routes, lease_routes, operations_routes, session_routes
+from pumit.server.http import (
+    automatic_routes,
+    lease_routes,
+    operations_routes,
+    page_routes,
+    session_routes,
+)
 from pumit.server.http.guard import Guard, refusal
 from pumit.server.http.operations_routes import Operations
 from pumit.server.http.traffic import TrafficLayer
@@ -26,6 +32,7 @@ from pumit.server.sessions.limits import Limits
 from pumit.server.sessions.memory import MemoryFull
 from pumit.server.sessions.state import ServerState
 from pumit.system.machine import give_back_memory
+from pumit.volume import Volume
 from pumit.wire import protocol
 
 logger = logging.getLogger(__name__)
@@ -63,6 +70,7 @@ def create_app(
     allowed_hosts: Collection[str] | None = LOOPBACK_NAMES,
     instance: str = "",
     metrics_token: str = "",
+    scan: Volume | None = None,
 ) -> FastAPI:
     """Build the application around a loaded model.
 
@@ -70,6 +78,7 @@ def create_app(
         allowed_hosts: Host names a request may be meant for; None for any.
         instance: Name before each lease token, by which a proxy knows this server.
         metrics_token: A second token that opens `/metrics` and nothing else.
+        scan: A scan that every session may open without sending it, as `pumit view` has.
 
     Raises:
         PumitError: If the token is empty.
@@ -80,7 +89,7 @@ def create_app(
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        state = app.state.server = ServerState(engine, limits, instance=instance)
+        state = app.state.server = ServerState(engine, limits, instance=instance, scan=scan)
         operations.watch(state)
         sweeper = asyncio.create_task(_sweep(state))
         try:
@@ -105,6 +114,8 @@ def create_app(
     app.include_router(nninteractive_routes.router)
     app.include_router(session_routes.router)
     app.include_router(automatic_routes.router)
+    app.include_router(page_routes.router)
+    app.include_router(page_routes.page)
     app.add_exception_handler(PumitError, _answer_error)
     app.add_exception_handler(HTTPException, _answer_http)
     app.add_exception_handler(RequestValidationError, _answer_invalid)
@@ -113,7 +124,12 @@ def create_app(
         token=token,
         limits=limits,
         allowed_hosts=allowed_hosts,
-        open_paths=(protocol.PATH_HEALTHZ, operations_routes.PATH_READYZ),
+        open_paths=(
+            protocol.PATH_HEALTHZ,
+            operations_routes.PATH_READYZ,
+            *page_routes.PAGE_PATHS,
+            page_routes.PAGE_WITHOUT_SLASH,
+        ),
         path_tokens={operations_routes.PATH_METRICS: metrics_token},
     )
     # Outermost: what the guard refuses is counted too.

@@ -26,6 +26,7 @@ from pumit.server.parent_watch import watch_parent
 from pumit.server.sessions.engine import SegmenterEngine
 from pumit.server.sessions.limits import MIB, Limits
 from pumit.system.loopback import is_loopback
+from pumit.volume import Volume
 from pumit.wire.protocol import API_VERSION, PARENT_VARIABLE, TOKEN_VARIABLE
 
 _MIN_TOKEN_LENGTH = 16
@@ -126,6 +127,7 @@ def serve(
     *,
     engine: SegmenterEngine | None = None,
     announce: Announce | None = None,
+    scan: Volume | None = None,
 ) -> None:
     """Load the model, listen, and serve until a signal ends the process.
 
@@ -133,6 +135,7 @@ def serve(
         engine: The model; loaded as the settings say where None.
         announce: Callback once clients can connect, with `event`, `url`, `port`, `pid` and
             `api_version`; behind a proxy `url` is `unix:` with the socket file, `port` 0.
+        scan: A scan that every session may open without sending it.
 
     Raises:
         PumitError: If the model cannot be loaded, or the address is taken.
@@ -148,6 +151,7 @@ def serve(
         allowed_hosts=_allowed_hosts(settings),
         instance=settings.instance,
         metrics_token=settings.metrics_token,
+        scan=scan,
     )
     uds = settings.uds
     listener = bind_file(uds) if uds else bind_address(settings.host, settings.port)
@@ -274,7 +278,7 @@ def run(args: argparse.Namespace, *, engine: SegmenterEngine | None = None) -> i
     Raises:
         PumitError: What the user can repair.
     """
-    _forbid_core_dumps()
+    leave_no_files()
     parent = os.environ.pop(PARENT_VARIABLE, "")
     if parent.isdigit():
         watch_parent(int(parent))
@@ -329,8 +333,9 @@ def run(args: argparse.Namespace, *, engine: SegmenterEngine | None = None) -> i
     return 0
 
 
-def _forbid_core_dumps() -> None:
-    """Should the process crash, no image of its memory may come to lie on a disk."""
+def leave_no_files() -> None:
+    """Write nothing while serving: no image of a crashed process, no code that is compiled late."""
+    sys.dont_write_bytecode = True
     if sys.platform != "win32":
         import resource
 
@@ -338,7 +343,7 @@ def _forbid_core_dumps() -> None:
 
 
 def _find_token(file: Path | None) -> tuple[str, bool]:
-    """The token, and whether it was made up here."""
+    """Return the token, and whether it was made up here."""
     # Removed, so that no process started from here inherits it.
     given = os.environ.pop(TOKEN_VARIABLE, "")
     if file is not None:

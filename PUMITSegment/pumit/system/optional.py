@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# What `pip install 'pumit[train]'` brings and `pip install pumit` does not.
+# Packages of the extra `train`. What to type names them: PUMIT may come from a clone or a wheel.
 _OF_TRAINING = {"torch": "PyTorch", "monai": "MONAI", "einops": "einops"}
 
 
@@ -14,6 +14,6 @@ def what_is_missing(error: BaseException) -> str:
     if package not in _OF_TRAINING:
         return ""
     return (
-        f"This needs {_OF_TRAINING[package]}: pip install 'pumit[train]'; in Slicer, With PyTorch "
-        "in section Compute."
+        f"This needs {_OF_TRAINING[package]}: pip install torch monai einops; in Slicer, "
+        "With PyTorch in section Compute."
     )

@@ -20,6 +20,8 @@ OTHER_VERSION = f"{OUR_VERSION}, the client another one; update the older of the
 META_HEADER = "X-Meta"
 LEASE_HEADER = "X-Lease-Token"
 VERSION_HEADER = "X-Pumit-Api"
+# What `Accept-Encoding` says, for a page in a browser, which may not set that one.
+CODEC_HEADER = "X-Pumit-Codec"
 OCTET_STREAM = "application/octet-stream"
 
 # Leases, as in the nnInteractive protocol.
@@ -54,6 +56,10 @@ PATH_CANCEL = f"{PREFIX}/cancel"
 PATH_SEGMENT_AUTOMATICALLY = f"{PREFIX}/segment_automatically"
 PATH_FIND = f"{PREFIX}/find"
 PATH_RECONSTRUCT = f"{PREFIX}/reconstruct"
+
+# For the page in a browser: the scan of `pumit view`, and masks as files.
+PATH_SCAN = f"{PREFIX}/scan"
+PATH_EXPORT = f"{PREFIX}/export"
 
 # Work that is no segment's prediction is cancelled, like one, by these names.
 AUTOMATIC_JOB = "pumit:automatic"

@@ -3,7 +3,7 @@
 `python Testing/lab/fuzz/fuzz_files.py --seconds 600` shares the time out among all targets and
 prints what was found, with its bytes; it ends with status 1 where anything was. Each input must
 give a result or a `PumitError` of one line, within `SLOW_S` seconds. All seconds are the
-processor's, so that a busy machine changes nothing. Needs `pip install pumit[fuzz]`.
+processor's, so that a busy machine changes nothing. Needs `pip install -e ".[fuzz]"`.
 """
 
 from __future__ import annotations

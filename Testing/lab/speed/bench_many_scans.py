@@ -15,7 +15,7 @@ the two worse than it is on a quiet one; neither replaces the ratio of a quiet m
 
     python Testing/lab/speed/bench_many_scans.py --workers 3 --scans 30 --rounds 3
 
-Needs `pip install 'pumit[dask]'`. The model is a small network with random weights, whose time does
+Needs `pip install distributed`. The model is a small network with random weights, whose time does
 not depend on them.
 """
 
@@ -145,7 +145,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
     if find_spec("distributed") is None:
-        parser.error("Dask is not installed; install it by pip install 'pumit[dask]'.")
+        parser.error("Dask is not installed; install it by pip install distributed.")
     # Every process computes, reads and writes in one thread, whoever starts it.
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "ITK_GLOBAL_DEFAULT_NUMBER_OF_THREADS"):
         os.environ[name] = "1"

@@ -14,7 +14,7 @@ from batch_workers import count, make_tasks, noted, work
 from pumit.batch.run import predict_many
 from pumit.errors import PumitError, ServiceError
 
-pytest.importorskip("distributed", reason="Dask is not installed: pip install 'pumit[dask]'")
+pytest.importorskip("distributed", reason="Dask is not installed: pip install distributed")
 
 from dask_scene import DaskScene, wait_until
 from pumit.batch.dask_cluster import run_on_dask

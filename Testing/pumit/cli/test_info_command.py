@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import SimpleITK
+from PIL import Image
 from pumit.volume import Volume
 
 
@@ -55,3 +56,11 @@ def test_people_get_a_line_per_fact(run: Any, turned: Path) -> None:
 
 def test_what_is_no_scan_is_one_line(refused: Any, tmp_path: Path) -> None:
     assert "pumit info: " in refused("info", tmp_path / "none.nii.gz")
+
+
+def test_a_picture_has_pixels_and_no_slices(run: Any, tmp_path: Path) -> None:
+    Image.fromarray(np.arange(20, dtype=np.uint8).reshape(4, 5)).save(tmp_path / "photo.png")
+    told = run("info", tmp_path / "photo.png").out
+    assert "5 x 4 pixels (columns, rows)\n" in told
+    assert "1 x 1 mm\n" in told
+    assert "--voxel=2,1\n" in told

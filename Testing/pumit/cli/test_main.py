@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -211,7 +212,11 @@ def test_talk_is_chosen_before_or_behind_the_command(
 
 def test_help_names_defaults(run: Any) -> None:
     text = " ".join(run("segment", "--help").out.split())
-    for what in ("voxels (RAS)", "its slice and a box on all slices that it meets (default)"):
+    for what in (
+        "cuda:1, mps (auto)",
+        "voxels (RAS)",
+        "its slice and a box on all slices that it meets (default)",
+    ):
         assert what in text
     assert "(None)" not in text
     assert "(False)" not in text
@@ -222,3 +227,12 @@ def test_completion_knows_every_command(run: Any) -> None:
     script = run("--print-completion", "bash").out
     assert all(command in script for command in COMMANDS)
     assert "--terminology" in script
+
+
+@pytest.mark.parametrize(
+    ("command", "recipe"),
+    [("train", "nnformer_acdc"), ("pretrain", "mamba_mim"), ("compare", "compare_hippocampus")],
+)
+def test_help_names_the_recipes_of_its_command_only(run: Any, command: str, recipe: str) -> None:
+    named = set(re.findall(r"\w+", run(command, "--help").out))
+    assert named & {"nnformer_acdc", "mamba_mim", "compare_hippocampus"} == {recipe}

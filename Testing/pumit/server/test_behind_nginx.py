@@ -21,6 +21,7 @@ from pumit.client.remote_session import RemoteSession
 from pumit.client.worker import LocalWorker
 from pumit.errors import ServiceError
 from pumit.prompts import PointPrompt
+from pumit.server.http.page_routes import PAGE_PATHS
 from pumit.wire import protocol
 from pumit.wire.arrays import pack_array
 
@@ -142,6 +143,17 @@ def test_the_published_client_goes_through(site):
     lease, voxels = done.stdout.split()
     assert lease in ("0.", "1.")
     assert int(voxels) > 0
+
+
+def test_the_page_for_browsers_comes_with_the_servers_own_policy(site):
+    for path in PAGE_PATHS:
+        answer = site.request("GET", path, headers={})
+        assert answer.status_code == 200
+        # Two policies would both hold, and that of the other paths forbids everything.
+        policies = answer.raw.headers.getlist("Content-Security-Policy")
+        assert len(policies) == 1
+        assert "script-src 'self'" in policies[0]
+        assert "Strict-Transport-Security" in answer.headers
 
 
 def test_another_certificate_is_not_trusted_and_plain_http_leads_to_tls(site):

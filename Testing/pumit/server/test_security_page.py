@@ -11,6 +11,8 @@ from pathlib import Path
 import pumit.server
 import pytest
 from app_client import make_client
+from loopback_server import TOKEN
+from pumit.server.http.page_routes import PAGE_PATHS
 from pumit.server.serve import add_arguments
 from pumit.server.sessions.limits import GIB, Limits
 from pumit.wire import protocol
@@ -105,6 +107,15 @@ def test_strangers_get_health_and_readiness_and_nothing_else():
             assert answer.status_code == (200 if is_open else 401), path
             if is_open:
                 assert answer.json() == {"ok": True}
+
+
+def test_the_page_is_the_same_for_strangers_and_has_nothing_of_anybody():
+    with make_client() as http:
+        for path in PAGE_PATHS:
+            known, stranger = http.get(path), http.get(path, headers={"Authorization": ""})
+            assert known.status_code == stranger.status_code == 200
+            assert known.content == stranger.content
+            assert TOKEN not in stranger.text
 
 
 def test_leases_are_long_random_and_never_told_again():

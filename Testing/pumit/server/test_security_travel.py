@@ -74,4 +74,5 @@ def test_the_server_has_nothing_to_fetch_with():
             names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom):
                 names = [node.module or "", *(a.name for a in node.names)]
+            names = [name for name in names if name != "urllib.parse"]  # parses, and asks no one
             assert not [name for name in names if name.startswith((*clients, "fetch"))], module.name

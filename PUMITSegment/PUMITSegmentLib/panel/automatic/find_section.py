@@ -132,7 +132,7 @@ class FindSection:
         self._report()
 
     def _place(self) -> tuple[Hashable, Any]:
-        """What is searched, as a key, and corners of its region; no key where one is unusable."""
+        """Return the search as a key, and corners of its region; no key where one is unusable."""
         logic = self._logic
         region = nodeOf(logic.parameters, "automaticRegion")
         try:
@@ -265,5 +265,5 @@ class FindSection:
 
 
 def _shown(structure: str) -> str:
-    """A structure as people read it, which may be wanted by Slicer's whole terminology entry."""
+    """Return a structure as people read it, also of a whole terminology entry of Slicer."""
     return requested_structure(structure).text if "~" in structure else structure

@@ -15,25 +15,35 @@ from pumit.training.recipes.shipped import recipe_names, shipped_recipe
 
 
 def add_training_options(
-    parser: argparse.ArgumentParser, output: str, *, needs_recipe: bool = True
+    parser: argparse.ArgumentParser, command: str, *, needs_recipe: bool = True
 ) -> None:
-    """Declare the recipe, the output folder and what overrides the recipe."""
+    """Declare the recipe, the output folder and what overrides the recipe.
+
+    Args:
+        command: `train` or `pretrain`.
+    """
+    output = f"runs/{command}"
     parser.add_argument(
         "config",
         nargs=None if needs_recipe else "?",
-        help="a YAML recipe, or the name of one that ships: " + ", ".join(recipe_names()),
+        help="a YAML recipe, or the name of one that ships: " + ", ".join(recipe_names(command)),
     )
-    parser.add_argument(
-        "-o", "--output", type=Path, default=Path(output), help=f"folder of the run ({output})"
-    )
+    parser.add_argument("-o", "--output", type=Path, default=Path(output), help="folder of the run")
     parser.add_argument(
         "--seconds",
         type=float,
-        help="time limit of the whole run in seconds, the time before a stop included",
+        help="time limit of the whole run in seconds, the time before a stop included; default: "
+        "the recipe's",
     )
-    parser.add_argument("--steps", type=int, help="total number of optimiser steps")
-    parser.add_argument("--device", help="auto, cpu, cuda, cuda:1")
-    parser.add_argument("--workers", type=int, help="number of processes that prepare batches")
+    parser.add_argument(
+        "--steps", type=int, help="total number of optimiser steps; default: the recipe's"
+    )
+    parser.add_argument("--device", help="auto, cpu, cuda, cuda:1; default: the recipe's")
+    parser.add_argument(
+        "--workers",
+        type=int,
+        help="number of processes that prepare batches; default: the recipe's, or the machine's",
+    )
     add_json_option(parser)
     parser.add_argument(
         "--finish",
@@ -93,7 +103,7 @@ def choose_json(args: argparse.Namespace) -> None:
 
 
 def find_recipe(config: str) -> tuple[Path, bool]:
-    """The recipe's file, and whether it is one that ships.
+    """Return the recipe's file, and whether it is one that ships.
 
     Raises:
         PumitError: If there is none.

@@ -26,7 +26,7 @@ VARIABLE = "PUMIT_ENGINE"
 
 
 def load_engine(path: Path, device: str, *, keeps_graphs: bool = True) -> tuple[Engine, Weights]:
-    """The engine for a promptable checkpoint, and the checkpoint's weights and metadata.
+    """Return the engine for a promptable checkpoint, and the checkpoint's weights and metadata.
 
     Args:
         device: "auto", "cpu", "cuda", "cuda:1" or "mps".
@@ -62,7 +62,7 @@ def _openvino_engine(path: Path, weights: Weights, *, keeps_graphs: bool) -> Eng
             sizes_of,
         )
     except ImportError as error:  # absent, or without the operations of a later version
-        remedy = "pip install 'openvino>=2025.0', or pip install 'pumit[train]' for PyTorch"
+        remedy = "pip install 'openvino>=2025.0', or pip install torch monai einops for PyTorch"
         raise PumitError(f"OpenVINO cannot be loaded ({_line(error)}); {remedy}.") from None
     try:
         return OpenVinoEngine(
@@ -80,16 +80,16 @@ def _openvino_engine(path: Path, weights: Weights, *, keeps_graphs: bool) -> Eng
     except RuntimeError as error:  # OpenVINO's own
         raise PumitError(
             f"OpenVINO cannot compute on this CPU ({_line(error)}); "
-            "pip install 'pumit[train]' for PyTorch."
+            "pip install torch monai einops for PyTorch."
         ) from None
 
 
 def _torch_engine(path: Path, weights: Weights, device: str) -> Engine:
     if not has_torch():
         raise PumitError(
-            f"Computing on {device!r} needs PyTorch: pip install 'pumit[train]'; or use cpu."
+            f"Computing on {device!r} needs PyTorch: pip install torch monai einops; or use cpu."
             if device not in ("auto", "cpu")
-            else "This needs PyTorch: pip install 'pumit[train]'."
+            else "This needs PyTorch: pip install torch monai einops."
         )
     from pumit.inference.engine.torch_engine import TorchEngine
     from pumit.inference.loading import build_from, pick_device, pick_precision
@@ -103,6 +103,6 @@ def _torch_engine(path: Path, weights: Weights, device: str) -> Engine:
 
 
 def _line(error: Exception) -> str:
-    """The last line of an error, short: OpenVINO's begin with where they were raised."""
+    """Return the last line of an error, short: OpenVINO's begin with where they were raised."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return (lines[-1] if lines else type(error).__name__)[:160].rstrip(".")

@@ -30,6 +30,11 @@ class PromptedSession(ABC):
     def __init__(self) -> None:
         self._history = PromptHistory()
 
+    def __repr__(self) -> str:
+        """Return one line: how many prompts each segment has."""
+        counts = [f"{name} ({len(prompts)})" for name, prompts in self._history.state.items()]
+        return f"<{type(self).__name__}: prompts of {', '.join(counts) or 'no segment'}>"
+
     @property
     @abstractmethod
     def volume(self) -> Volume:
@@ -191,7 +196,7 @@ class PromptedSession(ABC):
 
 
 def with_first(state: State, count: int, segment: str) -> State:
-    """The prompts by segment with only the first `count` of one segment."""
+    """Return the prompts by segment with only the first `count` of one segment."""
     rest = state.get(segment, ())[: max(count, 0)]
     if rest:
         return {**state, segment: rest}

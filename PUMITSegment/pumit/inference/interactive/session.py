@@ -224,14 +224,14 @@ class InteractiveSession(PromptedSession):
         return self._answer(self.prompts(segment), None, None).count
 
     def estimated_iou(self, segment: str = "1") -> float:
-        """The IoU to expect of the answer, 0 to 1.
+        """Return the IoU to expect of the answer, 0 to 1.
 
         The model's own estimate, read as the model's calibration says where it has one.
         """
         return self._iou(self._answer(self.prompts(segment), None, None))
 
     def expected_dice(self, segment: str = "1") -> float | None:
-        """The overlap (Dice) with the truth to expect of the answer, 0 to 1.
+        """Return the overlap (Dice) with the truth to expect of the answer, 0 to 1.
 
         None where that was not measured: of other weights than those that ship, of 2D images, and
         of prompts other than clicks.
@@ -241,7 +241,7 @@ class InteractiveSession(PromptedSession):
         return self._dice(prompts)
 
     def quality(self, segment: str = "1") -> Quality | None:
-        """The same in a word; None where it is not known."""
+        """Return the same in a word; None where it is not known."""
         dice = self.expected_dice(segment)
         return None if dice is None or self._overlap is None else self._overlap.quality(dice)
 
@@ -278,7 +278,7 @@ class InteractiveSession(PromptedSession):
         if to_index(prompts[:-1], self.volume, self.order).is_answerable:
             before = self._answer(prompts[:-1], None, None)
         d, h, w = (self.volume.spacing_mm[a] for a in self.order)
-        return evidence_of(answer, before, self.solver.shape, (d, h, w))
+        return evidence_of(answer, before, self.solver.pyramid.array, (d, h, w))
 
     def _places(self, answer: SolverState, count: int) -> list[UncertainRegion]:
         volume = self.volume

@@ -18,7 +18,7 @@ from pumit.server.sessions.memory import MemoryFull
 from pumit.server.sessions.state import ServerState
 from pumit.server.sessions.upload_budget import UploadBudget
 from pumit.wire import protocol
-from pumit.wire.arrays import LONGEST_HEADER, read_header, too_large
+from pumit.wire.arrays import LONGEST_HEADER, Codec, codec_for, read_header, too_large
 from pumit.wire.protocol import BusyError
 
 Meta = TypeVar("Meta", bound=BaseModel)
@@ -47,6 +47,12 @@ def parse_meta(model: type[Meta], header: str) -> Meta:
         raise HTTPException(
             HTTPStatus.UNPROCESSABLE_ENTITY, f"{protocol.META_HEADER}: {field}: {first['msg']}"
         ) from None
+
+
+def answer_codec(request: Request, usual: Codec) -> Codec:
+    """How arrays of an answer are packed: as usual, or stored for whoever asks for `identity`."""
+    headers = request.headers
+    return codec_for(headers.get(protocol.CODEC_HEADER, headers.get("accept-encoding")), usual)
 
 
 async def receive_array(
@@ -90,7 +96,7 @@ async def receive_array(
                 needed = _declared_bytes(body, state)
         needed = needed or _declared_bytes(body, state)
         state.leases.get(lease.token)
-        await _take_until_answered(state.uploads, needed + room_bytes)
+        await take_until_answered(state.uploads, needed + room_bytes)
         return await asyncio.get_running_loop().run_in_executor(state.decoders, decode, body)
     except ClientDisconnect:
         raise HTTPException(HTTPStatus.BAD_REQUEST, "The body ended early.") from None
@@ -112,7 +118,12 @@ def _declared_bytes(body: bytearray, state: ServerState) -> int:
     return needed
 
 
-async def _take_until_answered(uploads: UploadBudget, count: int) -> None:
+async def take_until_answered(uploads: UploadBudget, count: int) -> None:
+    """Count memory, bytes, that is needed until the present request is answered.
+
+    Raises:
+        BusyError: If it is not free in time.
+    """
     await uploads.arrays.take_when_free(count, patience_s=uploads.patience_s)
     task = asyncio.current_task()
     assert task is not None

@@ -10,11 +10,12 @@ from pumit.export.classes import class_terminology
 from pumit.export.terminology import serialize_terminology
 from pumit.inference.interactive.session import InteractiveSession
 from pumit.segmentation import ClassLabel, LabelMap
+from pumit.server.http.array_body import answer_codec
 from pumit.server.http.lease_routes import ActiveLease, State
 from pumit.server.http.schemas import AutomaticIn, FindIn, ReconstructIn
 from pumit.server.sessions.fair_queue import Job
 from pumit.wire import protocol
-from pumit.wire.arrays import Array, Codec, codec_for
+from pumit.wire.arrays import Array, Codec
 from pumit.wire.bundle import pack_bundle
 from pumit.wire.masks import bounding_box
 
@@ -39,7 +40,7 @@ async def segment_automatically(
     i - 1 of a voxel says whether it lies in class i, of which `labels` has the last. A cancelling
     request names the job's segment, `pumit:automatic`.
     """
-    codec = _codec(request)
+    codec = answer_codec(request, "lz4")
 
     def work(session: InteractiveSession, job: Job) -> bytes:
         answer = state.engine.segment_automatically(
@@ -64,7 +65,7 @@ async def find(request: Request, state: State, lease: ActiveLease, body: FindIn)
     `licence`. Where no model knows the structure, or those that do learnt from another modality,
     the refusal says so, with the nearest names.
     """
-    codec = _codec(request)
+    codec = answer_codec(request, "lz4")
 
     def work(session: InteractiveSession, job: Job) -> bytes:
         search = state.engine.plan_search(
@@ -98,7 +99,7 @@ async def reconstruct(
     the tokenizer knows them, `usual_shares`. `familiarity` is a score with its parts, or null. A
     cancelling request names the job's segment, `pumit:reconstruction`.
     """
-    codec = _codec(request)
+    codec = answer_codec(request, "lz4")
 
     def work(session: InteractiveSession, job: Job) -> bytes:
         answer = state.engine.reconstruct(
@@ -124,12 +125,8 @@ async def reconstruct(
     return Response(bundle, media_type=protocol.OCTET_STREAM)
 
 
-def _codec(request: Request) -> Codec:
-    return codec_for(request.headers.get("accept-encoding"), "lz4")
-
-
 def pack_labels(answer: LabelMap, facts: dict[str, Any], codec: Codec) -> bytes:
-    """A bundle of the facts, and of an answer's labels and regions in the box that holds them."""
+    """Return a bundle of facts, labels and regions in the box that holds them."""
     box = bounding_box(answer.labels > 0)
     meta = {
         **facts,

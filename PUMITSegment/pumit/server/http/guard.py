@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 def refusal(
     status: HTTPStatus, sentence: str, *, error: str = "ServiceError", **headers: str
 ) -> JSONResponse:
-    """An error response of one sentence in `detail`, where clients of the protocol read it."""
+    """Get an error response of one sentence in `detail`, where clients of the protocol read it."""
     # A lone surrogate from a request's JSON cannot be encoded again.
     sentence = sentence.encode("utf-8", errors="replace").decode("utf-8")
     return JSONResponse({"detail": sentence, "error": error}, status, headers=headers)
@@ -47,6 +47,8 @@ def refusal(
 IS_KNOWN = "pumit_is_known"
 # Headers of a request, bytes: the longest `X-Meta`, and room for what proxies add.
 _MAX_HEADER_BYTES = 32 * 1024
+# Body of a request without a token: at most a form with one.
+_MAX_OPEN_BYTES = 4 * 1024
 # Small JSON can be dear: a name costs two hundred times its bytes until it is refused. Only a
 # segment's prompts have more than a few: three names each, and the points of all its scribbles.
 _MAX_JSON_ITEMS, _MAX_JSON_NAMES = 1_000, 1_000
@@ -168,6 +170,8 @@ class Guard:
         return matches and scheme.lower() == "bearer"
 
     def _limit(self, path: str) -> int:
+        if path in self._open_paths:
+            return _MAX_OPEN_BYTES
         return self._limits.max_body_bytes if path in ARRAY_PATHS else self._limits.max_json_bytes
 
 
@@ -190,7 +194,7 @@ class _CountedBody:
         self.is_complete = False
 
     async def receive(self) -> Message:
-        """The next piece, as ASGI has it."""
+        """Return the next piece, as ASGI has it."""
         if self.is_complete:  # waiting for the client to leave, for as long as it takes
             return await self._receive()
         pause_s = self._limits.body_timeout_s

@@ -107,6 +107,26 @@ class ReconstructIn(_Body):
     model: ModelName | None = None
 
 
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class ExportedSegment(_Body):
+    """A mask by its hash, with a name, what it is (else by its name) and a colour."""
+
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    name: Annotated[str, Field(min_length=1, max_length=64)]
+    terminology: Annotated[str, Field(max_length=1024)] = ""
+    color_rgb: tuple[Share, Share, Share]
+
+
+class ExportIn(_Body):
+    """A format and the segments in their order; the model, where one found all of them itself."""
+
+    format: Literal["nii.gz", "seg.nrrd", "dcm"]
+    segments: Annotated[list[ExportedSegment], Field(min_length=1, max_length=64)]
+    model: ModelName | None = None
+
+
 class VolumeMeta(_Body):
     """Geometry of an uploaded volume, in `X-Meta`; as `pumit.Volume` has it."""
 

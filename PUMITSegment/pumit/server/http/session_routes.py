@@ -13,7 +13,13 @@ from pumit.file_image import finite_voxels
 from pumit.inference.interactive.packed_mask import PackedMaskPrompt
 from pumit.inference.interactive.session import InteractiveSession
 from pumit.prompts import prompt_from_dict
-from pumit.server.http.array_body import ARRAY_BODY, MetaHeader, parse_meta, receive_array
+from pumit.server.http.array_body import (
+    ARRAY_BODY,
+    MetaHeader,
+    answer_codec,
+    parse_meta,
+    receive_array,
+)
 from pumit.server.http.lease_routes import ActiveLease, LivingLease, State
 from pumit.server.http.schemas import (
     MaskIn,
@@ -27,7 +33,7 @@ from pumit.server.sessions.fair_queue import Job
 from pumit.server.sessions.state import no_volume
 from pumit.volume import Volume
 from pumit.wire import protocol
-from pumit.wire.arrays import Array, codec_for, unpack_array
+from pumit.wire.arrays import Array, unpack_array
 from pumit.wire.masks import BoundingBox, unpack_mask
 from pumit.wire.prompt_answer import pack_answer
 
@@ -112,7 +118,7 @@ async def predict(request: Request, state: State, lease: ActiveLease, body: Pred
         for prompt in body.prompts
     ]
 
-    codec = codec_for(request.headers.get("accept-encoding"), "zstd")
+    codec = answer_codec(request, "zstd")
 
     def work(session: InteractiveSession, job: Job) -> bytes:
         return pack_answer(

@@ -21,6 +21,7 @@ from pumit.server.sessions.memory import MemoryReport, device_bytes
 from pumit.server.sessions.upload_budget import UploadBudget
 from pumit.system.out_of_memory import is_out_of_memory
 from pumit.system.process import peak_process_bytes, process_bytes
+from pumit.volume import Volume
 from pumit.wire import protocol
 from pumit.wire.protocol import BusyError, LeaseExpired
 
@@ -37,10 +38,19 @@ class ServerState:
 
     Args:
         instance: Name of this server before each lease token, for a proxy in front of several.
+        scan: A scan that every session may open without sending it; None for none.
     """
 
-    def __init__(self, engine: SegmenterEngine, limits: Limits, *, instance: str = "") -> None:
+    def __init__(
+        self,
+        engine: SegmenterEngine,
+        limits: Limits,
+        *,
+        instance: str = "",
+        scan: Volume | None = None,
+    ) -> None:
         self.engine = engine
+        self.scan = scan
         self.limits = limits
         self.queue = FairQueue(max_queued=limits.max_queued)
         # Two: one body can be decoded while another is, and no more memory than that is in flux.

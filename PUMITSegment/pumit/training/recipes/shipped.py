@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib import resources
 from pathlib import Path
 
@@ -16,6 +17,12 @@ def shipped_recipe(name: str) -> Path:
     return recipe_folder() / f"{name}.yaml"
 
 
-def recipe_names() -> list[str]:
-    """Names of the recipes that ship."""
-    return sorted(path.stem for path in recipe_folder().glob("*.yaml"))
+def recipe_names(command: str = "") -> list[str]:
+    """Names of the recipes that ship; of one command, as the comment before each recipe says."""
+    files = sorted(recipe_folder().glob("*.yaml"))
+    return [file.stem for file in files if not command or _command_of(file) == command]
+
+
+def _command_of(recipe: Path) -> str:
+    found = re.search(r"\bpumit (train|pretrain|compare)\b", recipe.read_text("utf-8"))
+    return found[1] if found else ""

@@ -50,7 +50,14 @@ def test_the_server_needs_no_torch() -> None:
 def test_a_gpu_without_torch_is_refused_in_one_line(device: str) -> None:
     code = "import pumit\nfrom pumit.errors import PumitError\ntry: pumit.load_segmenter(device="
     ran = without_torch(code + f"{device!r})\nexcept PumitError as error: print(error)")
-    assert "pip install 'pumit[train]'" in ran.stdout
+    assert "pip install torch monai einops" in ran.stdout
+    assert len(ran.stdout.splitlines()) == 1
+
+
+def test_an_automatic_model_without_torch_is_refused_in_one_line() -> None:
+    code = "import numpy as np\nimport pumit\ntry: pumit.predict(np.zeros((4, 4)), 'abdomen-ct')\n"
+    ran = without_torch(f"{code}except ValueError as error: print(error)")
+    assert "pip install torch monai einops" in ran.stdout, ran.stderr
     assert len(ran.stdout.splitlines()) == 1
 
 

@@ -1,0 +1,186 @@
+"""The page for browsers: its files, the scan of `pumit view`, and masks as files.
+
+The files are the same for everybody and need no token; all that the page asks for does. Nothing is
+fetched from another host, which `Content-Security-Policy` forbids as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import html
+import json
+import math
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import RedirectResponse
+
+from pumit.errors import ExportError, VolumeError
+from pumit.export.nifti import nifti_bytes
+from pumit.export.terminology import SegmentTerminology, concept_for
+from pumit.export.write import segmentation_bytes
+from pumit.inference.interactive.session import InteractiveSession
+from pumit.segmentation import Algorithm, Segment, Segmentation
+from pumit.server.http.array_body import take_until_answered
+from pumit.server.http.lease_routes import ActiveLease, State
+from pumit.server.http.schemas import ExportedSegment, ExportIn
+from pumit.server.sessions.state import ServerState
+from pumit.volume import Volume
+from pumit.wire import protocol
+
+PAGE = "/view/"
+_FOLDER = Path(__file__).parents[1] / "page"
+_TYPES = {
+    "": "text/html; charset=utf-8",
+    "view.js": "text/javascript; charset=utf-8",
+    "niivue.umd.js": "text/javascript; charset=utf-8",
+    "view.css": "text/css; charset=utf-8",
+}
+PAGE_PATHS = tuple(PAGE + name for name in _TYPES)
+PAGE_WITHOUT_SLASH = PAGE.rstrip("/")
+_TOKEN_MARK = "<!-- token -->"
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "img-src 'self' data: blob:; connect-src 'self'; form-action 'none'; base-uri 'none'; "
+    "frame-ancestors 'none'",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-cache",
+}
+
+router = APIRouter()
+page = APIRouter(include_in_schema=False)
+
+_FILE: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The file",
+        "content": {protocol.OCTET_STREAM: {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+
+
+async def _file(request: Request) -> Response:
+    name = request.url.path.removeprefix(PAGE)
+    if "gzip" in request.headers.get("accept-encoding", ""):
+        headers = {**_HEADERS, "Content-Encoding": "gzip", "Vary": "Accept-Encoding"}
+        return Response(_packed(name), media_type=_TYPES[name], headers=headers)
+    return Response(_content(name), media_type=_TYPES[name], headers=_HEADERS)
+
+
+for _path in PAGE_PATHS:
+    page.add_api_route(_path, _file, methods=["GET"])
+
+
+@page.get(PAGE_WITHOUT_SLASH)
+async def add_slash() -> Response:
+    """Lead to the page whoever types its address without the last character."""
+    return RedirectResponse(PAGE)
+
+
+@page.post(PAGE)
+async def enter(request: Request) -> Response:
+    """Answer the page with the token of a form, which its script takes into the tab's memory.
+
+    So `pumit view` hands the token to the browser: it comes into no address and no history.
+    """
+    form = parse_qs((await request.body()).decode("utf-8", errors="replace"))
+    token = html.escape(form.get("token", [""])[0])
+    text = _content("").decode("utf-8")
+    text = text.replace(_TOKEN_MARK, f'<meta name="pumit-token" content="{token}">')
+    headers = {**_HEADERS, "Cache-Control": "no-store"}
+    return Response(text, media_type=_TYPES[""], headers=headers)
+
+
+@cache
+def _content(name: str) -> bytes:
+    file = _FOLDER / (name or "index.html")
+    return file.read_bytes() if file.is_file() else gzip.decompress(_packed(name))
+
+
+@cache
+def _packed(name: str) -> bytes:
+    file = _FOLDER / f"{name}.gz"
+    return file.read_bytes() if file.is_file() else gzip.compress(_content(name), mtime=0)
+
+
+@router.post(protocol.PATH_SCAN, responses=_FILE, response_class=Response)
+async def open_own_scan(state: State, lease: ActiveLease) -> Response:
+    """Start on the scan that `pumit view` was given, and answer it as NIfTI.
+
+    `X-Meta` has its exact geometry, as `/volume` takes it, and `is_dicom`.
+    """
+    scan = state.scan
+    if scan is None:
+        raise VolumeError("This server has no scan of its own; open a file.")
+
+    def work(session: InteractiveSession) -> None:
+        session.set_volume(scan)
+        lease.begin(scan.shape)
+
+    await state.set_up(lease, work)
+    meta = {
+        "spacing_mm": scan.spacing_mm,
+        "origin_lps": scan.origin_lps,
+        "direction": scan.direction.tolist(),
+        "is_dicom": scan.source is not None,
+    }
+    loop = asyncio.get_running_loop()
+    body = await loop.run_in_executor(state.decoders, _shown, scan)
+    headers = {protocol.META_HEADER: json.dumps(meta), "Cache-Control": "no-store"}
+    return Response(body, media_type=protocol.OCTET_STREAM, headers=headers)
+
+
+def _shown(scan: Volume) -> bytes:
+    """NIfTI of a scan: colours where it has them, else its first channel."""
+    array = scan.array
+    if array.ndim == 4:
+        array = array[:3] if len(array) >= 3 and array.dtype == "uint8" else array[0]
+    return nifti_bytes(array, scan)
+
+
+@router.post(protocol.PATH_EXPORT, responses=_FILE, response_class=Response)
+async def export(state: State, lease: ActiveLease, body: ExportIn) -> Response:
+    """Answer masks as a file: those of `/mask_prior`, named by their hashes, on the session's scan.
+
+    DICOM-SEG needs a scan that the server itself read from DICOM. No disk is touched.
+    """
+    masks = [lease.priors.find(segment.sha256) for segment in body.segments]
+    volume = await state.change(lease, lambda session: session.volume)
+    # Each mask as such, and as a part of the file.
+    await take_until_answered(state.uploads, 2 * len(masks) * math.prod(volume.shape))
+
+    def write() -> bytes:
+        segments = [
+            _segment(wanted, prompt.mask)
+            for wanted, prompt in zip(body.segments, masks, strict=True)
+        ]
+        algorithm = _algorithm(state, body.model)
+        whole = Segmentation(volume, tuple(segments), algorithm)
+        return segmentation_bytes(whole, f".{body.format}")
+
+    loop = asyncio.get_running_loop()
+    made = await loop.run_in_executor(state.decoders, write)
+    return Response(made, media_type=protocol.OCTET_STREAM, headers={"Cache-Control": "no-store"})
+
+
+def _segment(wanted: ExportedSegment, mask: Any) -> Segment:
+    """Give a mask its name, the meaning of that name where it has one, and its colour."""
+    try:
+        meaning = concept_for(wanted.terminology or wanted.name)
+    except ExportError:
+        meaning = SegmentTerminology()
+    return replace(meaning.segment(wanted.name, mask), color_rgb=wanted.color_rgb)
+
+
+def _algorithm(state: ServerState, model: str | None) -> Algorithm:
+    if model is not None:
+        return Algorithm(f"PUMIT {model}", state.engine.version_of(model), "AUTOMATIC")
+    info = state.engine.info
+    return Algorithm(f"PUMIT {info.name}", info.version, "SEMIAUTOMATIC")

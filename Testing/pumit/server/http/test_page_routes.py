@@ -1,0 +1,167 @@
+"""The page's files, the scan of `pumit view`, and masks as files."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pumit.server
+import pytest
+from app_client import AUTH, make_client, refused
+from pumit.export.dicom_series import write_dicom_series
+from pumit.io.labels.label_file import read_label_file
+from pumit.server.http.page_routes import PAGE, PAGE_PATHS
+from pumit.volume import Volume
+from pumit.wire import protocol
+from pumit.wire.masks import pack_mask
+
+GREY = (0.5, 0.5, 0.5)
+
+
+@pytest.fixture
+def masks(volume):
+    """Two masks that share a voxel."""
+    first, second = np.zeros((2, *volume.shape), dtype=bool)
+    first[2:5, 3:9, 4:9] = second[4:6, 8:12, 8:20] = True
+    return {"liver": first, "odd spot": second}
+
+
+def opened(http):
+    """Headers of a session on the server's own scan, and the answer."""
+    lease = http.post(protocol.PATH_CLAIM).json()["lease_token"]
+    headers = {**AUTH, protocol.LEASE_HEADER: lease}
+    return headers, http.post(protocol.PATH_SCAN, headers=headers)
+
+
+def exported(http, headers, masks, file_format, **more):
+    segments = []
+    for name, mask in masks.items():
+        box, body = pack_mask(mask)
+        meta = {protocol.META_HEADER: json.dumps({"bbox": box})}
+        sent = http.post(protocol.PATH_MASK_PRIOR, content=body, headers={**headers, **meta})
+        segments.append({"name": name, "sha256": sent.json()["sha256"], "color_rgb": GREY})
+    body = {"format": file_format, "segments": segments, **more}
+    return http.post(protocol.PATH_EXPORT, json=body, headers=headers)
+
+
+def test_the_page_needs_no_token_and_nothing_of_another_host():
+    with make_client() as http:
+        for path in PAGE_PATHS:
+            answer = http.get(path, headers={"Authorization": ""})
+            assert answer.status_code == 200
+            policy = answer.headers["content-security-policy"]
+            assert "default-src 'none'" in policy
+            assert not re.search(r"unsafe|https?:|\*", policy)
+            if "niivue" not in path:
+                assert not re.search(r"https?://|\son\w+=|\sstyle=", answer.text), path
+            plain = http.get(path, headers={"Accept-Encoding": "identity"})
+            assert plain.content == answer.content
+
+
+def test_the_address_is_found_without_its_last_slash():
+    with make_client() as http:
+        answer = http.get(PAGE.rstrip("/"), headers={"Authorization": ""}, follow_redirects=False)
+        assert answer.is_redirect
+        assert answer.headers["location"] == PAGE
+
+
+def test_niivue_is_the_published_file():
+    with make_client() as http:
+        content = http.get(f"{PAGE}niivue.umd.js").content
+    folder = Path(pumit.server.__file__).parent / "page"
+    notice = (folder / "niivue.LICENSE.txt").read_text("utf-8")
+    assert hashlib.sha256(content).hexdigest() in notice
+
+
+def test_a_form_hands_the_token_to_the_page_and_to_nobody_else():
+    with make_client() as http:
+        form = {"token": '"><script>alert(1)</script>'}
+        answer = http.post(PAGE, data=form, headers={"Authorization": ""})
+        assert '<meta name="pumit-token" content="&quot;&gt;&lt;script&gt;' in answer.text
+        assert answer.headers["cache-control"] == "no-store"
+        assert "pumit-token" not in http.get(PAGE).text
+        refused(http.post(PAGE, data={"token": "x" * 5000}), 413)
+
+
+def test_a_session_opens_the_servers_own_scan(volume, tmp_path):
+    with make_client(scan=volume) as http:
+        _, answer = opened(http)
+        meta = json.loads(answer.headers[protocol.META_HEADER])
+        assert meta["is_dicom"] is False
+        assert np.array_equal(meta["direction"], volume.direction)
+        (tmp_path / "scan.nii").write_bytes(answer.content)
+        found = Volume.read(tmp_path / "scan.nii")
+        assert np.array_equal(found.array, volume.array)
+        assert np.allclose(found.origin_lps, volume.origin_lps, atol=1e-4)
+
+
+def test_a_server_without_a_scan_says_so():
+    with make_client() as http:
+        refused(opened(http)[1], 400, "no scan of its own")
+
+
+def test_segments_are_exported_as_seg_nrrd_with_names_and_overlap(volume, masks):
+    with make_client(scan=volume) as http:
+        headers, _ = opened(http)
+        made = exported(http, headers, masks, "seg.nrrd")
+        assert b"Segment0_Name:=liver" in made.content
+        assert b"SCT^10200004^Liver" in made.content
+        assert b"sizes: 2 " in made.content
+        refused(exported(http, headers, masks, "nii.gz"), 400, "overlap")
+
+
+def test_a_segment_is_exported_as_a_label_map_on_the_scans_grid(volume, masks, tmp_path):
+    with make_client(scan=volume) as http:
+        headers, _ = opened(http)
+        made = exported(http, headers, {"liver": masks["liver"]}, "nii.gz")
+    (tmp_path / "labels.nii.gz").write_bytes(made.content)
+    found = Volume.read(tmp_path / "labels.nii.gz")
+    assert np.array_equal(found.array > 0, masks["liver"])
+    assert np.allclose(found.index_to_world((5, 6, 7)), volume.index_to_world((5, 6, 7)), atol=1e-4)
+
+
+def test_a_label_map_that_a_model_made_is_known_as_such(volume, masks, tmp_path):
+    one = {"liver": masks["liver"]}
+    with make_client(scan=volume) as http:
+        headers, _ = opened(http)
+        found = exported(http, headers, one, "nii.gz", model="organs")
+        corrected = exported(http, headers, one, "nii.gz")
+    (tmp_path / "found.nii.gz").write_bytes(found.content)
+    assert (
+        read_label_file(tmp_path / "found.nii.gz").unreviewed
+        == "made by PUMIT organs, not reviewed"
+    )
+    (tmp_path / "corrected.nii.gz").write_bytes(corrected.content)
+    assert not read_label_file(tmp_path / "corrected.nii.gz").unreviewed
+
+
+def test_dicom_seg_references_the_scan_and_names_the_model(volume, masks, tmp_path):
+    import pydicom
+
+    (tmp_path / "scan").mkdir()
+    write_dicom_series(volume, tmp_path / "scan", patient_id="GENERATED")
+    scan = Volume.read(tmp_path / "scan")
+    with make_client(scan=scan) as http:
+        headers, answer = opened(http)
+        assert json.loads(answer.headers[protocol.META_HEADER])["is_dicom"] is True
+        made = exported(http, headers, masks, "dcm")
+        found = exported(http, headers, masks, "dcm", model="organs")
+    (tmp_path / "seg.dcm").write_bytes(made.content)
+    seg = pydicom.dcmread(tmp_path / "seg.dcm")
+    assert [s.SegmentLabel for s in seg.SegmentSequence] == list(masks)
+    assert seg.SegmentSequence[0].SegmentAlgorithmType == "SEMIAUTOMATIC"
+    (tmp_path / "found.dcm").write_bytes(found.content)
+    found = pydicom.dcmread(tmp_path / "found.dcm").SegmentSequence[0]
+    assert (found.SegmentAlgorithmType, found.SegmentAlgorithmName) == ("AUTOMATIC", "PUMIT organs")
+
+
+def test_dicom_seg_of_a_scan_that_was_sent_is_refused_in_a_sentence(volume, masks):
+    with make_client(scan=volume) as http:
+        headers, _ = opened(http)
+        refused(exported(http, headers, masks, "dcm"), 400, "DICOM")
+        unknown = {"sha256": "0" * 64, "name": "a", "color_rgb": GREY}
+        body = {"format": "nii.gz", "segments": [unknown]}
+        refused(http.post(protocol.PATH_EXPORT, json=body, headers=headers), 424, "send it")

@@ -1,0 +1,421 @@
+"""The page in a browser without a screen: real clicks, and what is seen after them."""
+
+from __future__ import annotations
+
+import io
+import re
+import shutil
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from loopback_server import TOKEN, Running, start_server
+from PIL import Image
+from pumit.export.dicom_series import write_dicom_series
+from pumit.export.nifti import nifti_bytes
+from pumit.prompts import AnswerPrompt, BoxPrompt, PointPrompt, ScribblePrompt
+from pumit.server.sessions.limits import Limits
+from pumit.volume import Volume
+from scipy.spatial.transform import Rotation
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+if CHROMIUM is None:
+    pytest.skip("Chromium is not installed", allow_module_level=True)
+
+pytestmark = pytest.mark.slow
+# WebGL without a graphics card.
+WEBGL = ("--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader")
+SPOT = (10, 28, 12)  # on the middle slice, (d, h, w)
+WIDE, NARROW = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
+TILT = Rotation.from_euler("zyx", [12, -9, 7], degrees=True).as_matrix()
+# Columns: where W, H and D point to, LPS.
+DIRECTIONS = {
+    "axial": np.eye(3),
+    "sagittal": np.array([[0, 0, 1], [1, 0, 0], [0, -1, 0]]),
+    "left-handed coronal": np.array([[-1, 0, 0], [0, 0, 1], [0, -1, 0]]) * (1, 1, -1),
+}
+
+
+def spotted(direction: np.ndarray) -> Volume:
+    """An oblique, anisotropic scan with one bright spot."""
+    voxels = np.random.default_rng(0).normal(size=(21, 44, 36)) * 20 + 100
+    d, h, w = SPOT
+    voxels[d - 1 : d + 2, h - 1 : h + 2, w - 1 : w + 2] = 1000
+    return Volume(voxels.astype(np.int16), (3.0, 0.8, 1.1), (-20.0, 7.0, 100.0), TILT @ direction)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator:
+    with playwright.sync_playwright() as driver:
+        found = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", *WEBGL])
+        yield found
+        found.close()
+
+
+@pytest.fixture
+def serve() -> Iterator:
+    started: list[Running] = []
+
+    def start(scan: Volume | None) -> Running:
+        started.append(start_server(Limits(), scan))
+        return started[-1]
+
+    yield start
+    for server in started:
+        server.stop()
+
+
+class Tab:
+    """The page in one tab, with all that it asked for and complained about."""
+
+    def __init__(self, browser, server: Running, size=WIDE) -> None:
+        self.server = server
+        self.context = browser.new_context(viewport=size)
+        self.page = self.context.new_page()
+        self.complaints: list[str] = []
+        self.addresses: list[str] = []
+        self.page.on("console", lambda m: self.complaints.append(m.text))
+        self.page.on("pageerror", lambda e: self.complaints.append(str(e)))
+        self.page.on("request", lambda r: self.addresses.append(r.url))
+        self.page.goto(f"{server.url}/view/")
+
+    def enter(self, code: str = TOKEN) -> None:
+        self.page.get_by_label("Access code").last.fill(code)
+        self.page.get_by_role("button", name="Open", exact=True).click()
+
+    def says(self, pattern: str) -> str:
+        found = self.page.locator("#status", has_text=re.compile(pattern))
+        found.wait_for(timeout=20_000)
+        return found.inner_text()
+
+    def tool(self, name: str) -> None:
+        self.page.locator("#tools label", has_text=re.compile(rf"^{name} \w$")).click()
+
+    def seen(self) -> np.ndarray:
+        """Colours of the screen, (height, width, 3)."""
+        return np.asarray(Image.open(io.BytesIO(self.page.screenshot())).convert("RGB")).astype(int)
+
+    def tiles(self) -> dict[int, tuple[float, float, float, float]]:
+        """Left, top, right and bottom of the planes on the screen, by NiiVue's number."""
+        places = self.page.evaluate(
+            "() => { const r = byId('view').getBoundingClientRect();"
+            "const unit = nv.gl.canvas.width / r.width;"
+            "return nv.screenSlices.map((s) => [s.axCorSag,"
+            "...s.leftTopWidthHeight.map((v) => v / unit), r.left, r.top]); }"
+        )
+        return {
+            n: (left + x, top + y, left + x + w, top + y + h)
+            for n, x, y, w, h, left, top in places
+            if n < 3
+        }
+
+    def brightest(self, plane: int) -> tuple[float, float]:
+        """Middle of what is white in a plane; its lines and letters are not."""
+        left, top, right, bottom = self.tiles()[plane]
+        part = self.seen()[round(top) : round(bottom), round(left) : round(right)]
+        y, x = np.nonzero(part.min(-1) > 235)
+        assert len(y), "no spot is seen"
+        return left + float(np.median(x)) + 0.5, top + float(np.median(y)) + 0.5
+
+    def prompts(self) -> tuple:
+        return self.server.engine.sessions[-1].answered[-1][1]
+
+
+@pytest.fixture
+def opened(browser, serve) -> Iterator:
+    tabs: list[Tab] = []
+
+    def open_tab(scan: Volume | None, size=WIDE) -> Tab:
+        tabs.append(Tab(browser, serve(scan), size))
+        tabs[-1].enter()
+        tabs[-1].says("Click inside" if scan else "of your own")
+        return tabs[-1]
+
+    yield open_tab
+    for tab in tabs:
+        tab.context.close()
+
+
+def nearest(volume: Volume, point_lps) -> np.ndarray:
+    return volume.world_to_index(point_lps)
+
+
+@pytest.mark.parametrize("name", DIRECTIONS)
+def test_a_click_is_where_the_spot_is_seen_in_every_plane(opened, name):
+    volume = spotted(DIRECTIONS[name])
+    tab = opened(volume)
+    # The plane of the scan's own slices shows the spot; from there the others follow.
+    depth = np.abs(volume.direction[:, 2]).argmax()  # L, P or S
+    own = {0: 2, 1: 1, 2: 0}[int(depth)]
+    for plane in (own, *({0, 1, 2} - {own})):
+        tab.page.mouse.click(*tab.brightest(plane))
+        tab.says("mL")
+        point = tab.prompts()[-1]
+        assert isinstance(point, PointPrompt)
+        assert np.abs(nearest(volume, point.point_lps) - SPOT).max() < 1.01, plane
+        # Undone, so that no mask covers the spot.
+        tab.page.keyboard.press("Control+z")
+        tab.says("Undone")
+        tab.page.wait_for_timeout(100)
+    assert tab.complaints == []
+
+
+def test_the_mask_is_drawn_where_the_click_was_and_the_patients_right_is_left(opened):
+    volume = spotted(DIRECTIONS["axial"])
+    tab = opened(volume)
+    left, top, right, bottom = tab.tiles()[0]
+    x, y = tab.brightest(0)
+    # Column 12 of 36, and columns run towards the patient's left.
+    assert x < (left + right) / 2
+    tab.page.mouse.click(x, y)
+    tab.says("mL")
+    seen = tab.seen()[round(top) : round(bottom), round(left) : round(right)]
+    # Yellow, but for the lines: the stand-in paints five voxels in every direction.
+    yellow = (seen[..., 0] - seen[..., 2] > 25) & (seen[..., 0] > seen[..., 1])
+    rows, columns = np.nonzero(yellow)
+    per_voxel = (right - left) / 36
+    assert abs(left + columns.mean() - x) < per_voxel
+    assert 3.5 * per_voxel < np.ptp(columns) < 6.5 * per_voxel
+    assert abs(top + rows.mean() - y) < per_voxel * 0.8 / 1.1
+
+
+def test_marks_are_on_their_slice_and_not_in_3d(opened):
+    tab = opened(spotted(DIRECTIONS["axial"]))
+
+    def green() -> int:
+        tab.page.wait_for_timeout(200)
+        return int((np.abs(tab.seen() - (31, 157, 85)).max(-1) < 12).sum())
+
+    tab.page.mouse.click(*tab.brightest(0))
+    tab.says("mL")
+    assert green() > 100
+    tab.page.get_by_label("Show").select_option("3D")
+    assert green() == 0
+    tab.page.get_by_label("Show").select_option("Axial")
+    assert green() > 30
+    tab.page.mouse.move(400, 400)
+    tab.page.mouse.wheel(0, 100)
+    assert green() == 0
+
+
+def test_boxes_and_scribbles_are_drawn_by_dragging(opened):
+    volume = spotted(DIRECTIONS["axial"])
+    tab = opened(volume)
+    x, y = tab.brightest(0)
+    for tool, kind in (("Box", BoxPrompt), ("Scribble", ScribblePrompt), ("Scribble out", None)):
+        tab.tool(tool)
+        tab.page.mouse.move(x - 20, y - 16)
+        tab.page.mouse.down()
+        tab.page.mouse.move(x, y, steps=3)
+        tab.page.mouse.move(x + 20, y + 16, steps=3)
+        tab.page.mouse.up()
+        tab.says("mL|nothing")
+        prompt = tab.prompts()[-1]
+        if kind is BoxPrompt:
+            index = nearest(volume, prompt.corners_lps)
+            assert np.abs(index.mean(0) - SPOT).max() < 0.6
+            assert np.ptp(index[:, 0]) < 1e-3
+            assert (np.ptp(index[:, 1:], axis=0) > 1).all()
+        else:
+            assert isinstance(prompt, ScribblePrompt)
+            assert prompt.is_positive is (kind is not None)
+            assert len(prompt.points_lps) >= 6
+    assert [type(p) for p in tab.prompts()] == [BoxPrompt, ScribblePrompt, ScribblePrompt]
+
+
+def test_buttons_undo_redo_and_show_another_answer(opened):
+    tab = opened(spotted(DIRECTIONS["axial"]))
+    button = tab.page.get_by_role("button", name="Another answer")
+    assert button.is_disabled()
+    tab.page.mouse.click(*tab.brightest(0))
+    tab.says("answer 1 of 3")
+    button.click()
+    tab.says("answer 2 of 3")
+    assert tab.prompts()[-1] == AnswerPrompt(2)
+    tab.page.get_by_role("button", name="Undo").click()
+    tab.page.locator("#segments small", has_text="answer 1 of 3").wait_for()
+    tab.page.get_by_role("button", name="Undo").click()
+    tab.page.locator("[data-format='nii.gz']:disabled").wait_for()
+    tab.page.get_by_role("button", name="Redo").click()
+    tab.page.locator("#segments small", has_text="answer 1 of 3").wait_for()
+
+
+def test_segments_are_downloaded_as_they_are_seen(opened, tmp_path):
+    (tmp_path / "scan").mkdir()
+    write_dicom_series(spotted(DIRECTIONS["axial"]), tmp_path / "scan", patient_id="GENERATED")
+    volume = Volume.read(tmp_path / "scan")
+    tab = opened(volume)
+    tab.page.mouse.click(*tab.brightest(0))
+    tab.says("mL")
+    tab.page.get_by_label("Name of the segment").fill("liver")
+    tab.page.keyboard.press("Tab")
+    for ending in ("nii.gz", "seg.nrrd", "dcm"):
+        with tab.page.expect_download() as download:
+            tab.page.locator(f"[data-format='{ending}']").click()
+        download.value.save_as(tmp_path / f"made.{ending}")
+    session = tab.server.engine.sessions[-1]
+    mask = session.answer(session.answered[-1][1]).mask
+    labels = Volume.read(tmp_path / "made.nii.gz")
+    assert np.array_equal(labels.array > 0, mask)
+    assert np.allclose(labels.index_to_world(SPOT), volume.index_to_world(SPOT), atol=1e-3)
+    assert b"SCT^10200004^Liver" in (tmp_path / "made.seg.nrrd").read_bytes()
+    assert (tmp_path / "made.dcm").read_bytes()[128:132] == b"DICM"
+
+
+def test_a_structure_is_found_by_name_and_can_be_corrected(opened):
+    volume = spotted(DIRECTIONS["axial"])
+    tab = opened(volume)
+    tab.page.get_by_label("Find by name").fill("liver")
+    tab.page.get_by_role("button", name="Find", exact=True).click()
+    tab.says("liver found by organs")
+    assert tab.page.get_by_label("Name of the segment").input_value() == "liver"
+    tab.page.get_by_label("Find by name").fill("unicorn")
+    tab.page.get_by_role("button", name="Find", exact=True).click()
+    tab.page.locator("#problem", has_text="unicorn").wait_for()
+    tab.tool("Outside")
+    left, top, right, bottom = tab.tiles()[0]
+    tab.page.mouse.click((left + right) / 2, (top + bottom) / 2)
+    tab.says("mL")
+    mask, point = tab.prompts()
+    middle = np.median(volume.array)
+    assert np.array_equal(mask.mask, (volume.array > middle) & (volume.array <= 2 * middle + 50))
+    assert not point.is_positive
+
+
+def test_all_can_be_done_with_the_keyboard(opened):
+    volume = spotted(DIRECTIONS["axial"])
+    tab = opened(volume, NARROW)
+    tab.page.locator("#stage").focus()
+    tab.page.keyboard.press("PageUp")
+    tab.says("slice 11")
+    for _ in range(3):
+        tab.page.keyboard.press("ArrowRight")
+    where = re.findall(r"\d+", tab.says(r"Column \d+, row"))
+    tab.page.keyboard.press("Enter")
+    tab.says("mL")
+    index = nearest(volume, tab.prompts()[-1].point_lps)
+    assert np.abs(index[::-1] - [int(n) for n in where]).max() < 0.51
+    tab.page.keyboard.press("o")
+    assert tab.page.get_by_label(re.compile("^Outside")).is_checked()
+    tab.page.keyboard.press("b")
+    tab.page.keyboard.press("Enter")
+    tab.says("First corner")
+    tab.page.keyboard.press("Shift+ArrowUp")
+    tab.page.keyboard.press("Shift+ArrowRight")
+    tab.page.keyboard.press("Enter")
+    tab.says("mL")
+    assert isinstance(tab.prompts()[-1], BoxPrompt)
+
+
+@pytest.mark.parametrize("size", [WIDE, NARROW], ids=["1280", "390"])
+def test_everything_has_a_name_and_nothing_is_cut(opened, size):
+    tab = opened(spotted(DIRECTIONS["axial"]), size)
+    unnamed = tab.page.evaluate(
+        "() => [...document.querySelectorAll('button, input, select, [role]')].filter((e) =>"
+        "!(e.textContent.trim() || e.labels?.length || e.ariaLabel || e.role === 'alert'"
+        "|| e.role === 'status')).map((e) => e.outerHTML)"
+    )
+    assert unnamed == []
+    cut = tab.page.evaluate(
+        "() => [...document.querySelectorAll('button, label, legend, header *')].filter((e) =>"
+        "e.offsetParent && e.scrollWidth > e.clientWidth + 1 && e.clientWidth).map((e) =>"
+        "e.outerHTML)"
+    )
+    assert cut == []
+    assert tab.page.evaluate("document.documentElement.scrollWidth") <= size["width"]
+
+
+def test_the_token_is_asked_for_once_and_comes_into_no_address(browser, serve):
+    tab = Tab(browser, serve(spotted(DIRECTIONS["axial"])))
+    tab.enter("another-token-0123456789")
+    tab.page.locator("#wrong", has_text="does not accept").wait_for()
+    tab.enter()
+    tab.says("Click inside")
+    tab.page.reload()
+    tab.says("Click inside")
+    assert not tab.page.locator("#door").is_visible()
+    assert {url.partition("/view/")[0].partition("/pumit/")[0] for url in tab.addresses} >= {
+        tab.server.url
+    }
+    assert all(url.startswith((tab.server.url, "data:", "blob:")) for url in tab.addresses)
+    assert not [url for url in tab.addresses if TOKEN in url]
+    # A refused request is told by the browser itself; the policy is not broken.
+    assert [c for c in tab.complaints if "401" not in c] == []
+    second = tab.context.new_page()
+    second.goto(f"{tab.server.url}/view/")
+    second.locator("#door").wait_for()
+    tab.context.close()
+
+
+def test_unsaved_segments_warn_before_the_tab_closes(opened):
+    tab = opened(spotted(DIRECTIONS["axial"]))
+    asked: list[str] = []
+    tab.page.on("dialog", lambda d: (asked.append(d.type), d.accept()))
+    tab.page.reload()
+    tab.says("Click inside")
+    assert asked == []
+    tab.page.mouse.click(*tab.brightest(0))
+    tab.says("mL")
+    tab.page.reload()
+    assert asked == ["beforeunload"]
+
+
+def test_a_file_of_this_computer_is_opened_at_its_place(opened, tmp_path):
+    volume = spotted(DIRECTIONS["sagittal"])
+    (tmp_path / "mine.nii").write_bytes(nifti_bytes(volume.array, volume))
+    tab = opened(None)
+    tab.page.locator("#file").set_input_files(tmp_path / "mine.nii")
+    tab.says("Click inside")
+    held = tab.server.engine.sessions[-1].volume
+    assert np.array_equal(held.array, volume.array)
+    corner = (20, 43, 35)
+    assert np.allclose(held.index_to_world(corner), volume.index_to_world(corner), atol=1e-3)
+    tab.page.mouse.click(*tab.brightest(2))
+    tab.says("mL")
+    assert np.abs(nearest(volume, tab.prompts()[-1].point_lps) - SPOT).max() < 1.01
+    assert tab.page.locator("[data-format=dcm]").is_disabled()
+
+
+def test_a_session_that_has_ended_is_opened_again(opened):
+    tab = opened(spotted(DIRECTIONS["axial"]))
+    tab.page.mouse.click(*tab.brightest(0))
+    tab.says("mL")
+    for lease in tab.server.state.leases.open_leases():
+        tab.server.state.leases.release(lease.token)
+    tab.page.get_by_role("button", name="Another answer").click()
+    tab.says("answer 2 of 3")
+    assert tab.prompts()[-1] == AnswerPrompt(2)
+
+
+def test_a_name_is_typed_while_an_answer_is_on_its_way(opened):
+    tab = opened(spotted(DIRECTIONS["axial"]))
+    held: list = []
+    tab.page.route("**/pumit/v2/predict", lambda route: held.append(route))
+    tab.page.mouse.click(*tab.brightest(0))
+    name = tab.page.get_by_label("Name of the segment")
+    name.fill("")
+    tab.page.keyboard.type("liv")
+    held[0].continue_()
+    tab.says("mL")
+    tab.page.keyboard.type("er")
+    tab.page.keyboard.press("Enter")
+    tab.says("Named liver")
+    assert name.input_value() == "liver"
+
+
+def test_segments_are_chosen_and_removed_by_the_keyboard(opened):
+    tab = opened(spotted(DIRECTIONS["axial"]))
+    tab.page.get_by_role("button", name="New segment").click()
+    tab.page.get_by_role("button", name="New segment").click()
+    tab.page.get_by_label("Work on Segment 3").focus()
+    tab.page.keyboard.press("ArrowUp")
+    assert tab.page.get_by_label("Work on Segment 2").is_checked()
+    tab.page.keyboard.press("ArrowUp")
+    assert tab.page.get_by_label("Work on Segment 1").is_checked()
+    tab.page.get_by_label("Remove Segment 2").focus()
+    tab.page.keyboard.press("Enter")
+    tab.says("Segment 2 removed")
+    assert tab.page.get_by_label("Work on Segment 1").is_checked()
+    tab.page.keyboard.press("ArrowDown")
+    assert tab.page.get_by_label("Work on Segment 3").is_checked()
