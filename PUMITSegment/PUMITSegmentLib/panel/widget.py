@@ -192,7 +192,7 @@ class SegmentWidget:
         self._connect(self.logic.parameters)
         self.reviewRow.refresh()
         self.viewStatus.refresh()
-        self._followCursor()
+        self.viewCursor.refresh()
         self.segmentSection.refresh()
         self.displayRow.refresh()
         self.segmentColumns.refresh()
@@ -212,30 +212,23 @@ class SegmentWidget:
             change = manager.connect if isFollowed else manager.disconnect
             change("layoutChanged(int)", self._onLayout)
         self._isFollowingLayout = isFollowed and manager is not None
-        for part in (self.viewGate, self.picking, self.viewStatus, self.boxEdges):
+        for part in (self.viewGate, self.picking, self.viewStatus, self.boxEdges, self.viewCursor):
             if isFollowed:
                 part.open()
             else:
                 part.close()
-        self._followCursor()
 
     def _onLayout(self, layout: int) -> None:
         self.viewGate.open()
         self.picking.open()
         self.viewStatus.open()
         self.boxEdges.open()
-        self._followCursor()
+        self.viewCursor.open()
 
     def _onViewsChanged(self) -> None:
         self.logic.guard.onViewsChanged()
         self.viewStatus.refresh()
-        self._followCursor()
-
-    def _followCursor(self) -> None:
-        if self._isFollowingLayout:
-            self.viewCursor.refresh()
-        else:
-            self.viewCursor.close()
+        self.viewCursor.refresh()
 
     def _connect(self, parameters) -> None:
         """Let widgets follow a parameter node, and it them."""

@@ -22,28 +22,34 @@ class ViewCursor:
 
     def __init__(self, logic) -> None:
         self._logic = logic
-        self._views: list[Any] = []
+        # Views with their slice nodes, and those of them that have a pointer of ours.
+        self._views: list[tuple[Any, Any]] = []
+        self._pointed: list[Any] = []
+
+    def open(self) -> None:
+        """Take up the views of the present layout."""
+        self.close()
+        manager = slicer.app.layoutManager()
+        if manager is not None:
+            widgets = [manager.sliceWidget(name) for name in manager.sliceViewNames()]
+            self._views = [(w.sliceView(), w.mrmlSliceNode()) for w in widgets if w is not None]
+        self.refresh()
 
     def refresh(self) -> None:
         """Follow what clicks place now, also where Slicer has set its own pointer meanwhile."""
-        placed, manager = self._logic.placed, slicer.app.layoutManager()
-        if placed is None or manager is None:
-            self.close()
-            return
-        widgets = [manager.sliceWidget(name) for name in manager.sliceViewNames()]
-        views = [
-            widget.sliceView()
-            for widget in widgets
-            if widget is not None and self._logic.guard.nameIn(widget.mrmlSliceNode())
-        ]
-        self._set([view for view in self._views if view not in views], qt.QCursor())
-        self._views = views
-        self._set(views, pointer(placed.isPositive))
+        placed = self._logic.placed
+        pointed = []
+        if placed is not None:
+            pointed = [view for view, node in self._views if self._logic.guard.nameIn(node)]
+        self._set([view for view in self._pointed if view not in pointed], qt.QCursor())
+        self._pointed = pointed
+        if pointed:
+            self._set(pointed, pointer(placed.isPositive))
 
     def close(self) -> None:
         """Give the views their usual pointer."""
-        views, self._views = self._views, []
-        self._set(views, qt.QCursor())
+        self._set(self._pointed, qt.QCursor())
+        self._views, self._pointed = [], []
 
     @staticmethod
     def _set(views: list[Any], cursor: Any) -> None:
