@@ -60,7 +60,7 @@ class GraphCache:
         return found
 
     def read(self, da0: int, shape: Shape) -> tuple[Blob, Blob] | None:
-        """Encoder and decoder as they were written for such a field, or None."""
+        """Return encoder and decoder as they were written for such a field, or None."""
         path = self._path(da0, shape)
         try:
             content = path.read_bytes()

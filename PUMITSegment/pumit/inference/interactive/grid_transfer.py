@@ -44,7 +44,7 @@ class LogitBox:
 
 
 def patch_of(mask: npt.NDArray[np.bool_]) -> LogitBox:
-    """A mask, bool (D, H, W) and not empty, as an answer that is sure of each voxel."""
+    """Return a mask, bool (D, H, W) and not empty, as an answer that is sure of each voxel."""
     window = window_of(mask)
     assert window is not None
     values = np.where(mask[window], INSIDE, OUTSIDE).astype(np.float32)
@@ -102,14 +102,14 @@ def on_box(values: Floats, field: Field, box: Box) -> LogitBox:
 
 
 def slabs(box: Box) -> Iterator[Box]:
-    """A box a few slices at a time, for what would take much memory at once."""
+    """Yield a box a few slices at a time, for what would take much memory at once."""
     d, h, w = box
     for first in range(d.start, d.stop, SLICES):
         yield (slice(first, min(first + SLICES, d.stop)), h, w)
 
 
 def enclosing(boxes: Iterable[Box]) -> Box:
-    """The smallest box that holds several."""
+    """Return the smallest box that holds several."""
     d, h, w = (
         slice(min(s.start for s in parts), max(s.stop for s in parts))
         for parts in zip(*boxes, strict=True)
@@ -125,7 +125,7 @@ def filled(box: Box, value: float) -> LogitBox:
 
 
 def on_other_box(patch: LogitBox, box: Box) -> LogitBox:
-    """An answer on another box, in a memory of its own; background beyond the answer's."""
+    """Return an answer on another box, in a memory of its own; background beyond the answer's."""
     other, shared = filled(box, OUTSIDE), common(patch.window, box)
     if shared is not None:
         other.logits[within(shared, other.start)] = patch.logits[within(shared, patch.start)]
@@ -133,14 +133,14 @@ def on_other_box(patch: LogitBox, box: Box) -> LogitBox:
 
 
 def common(a: Box, b: Box) -> Box | None:
-    """What two boxes share, or None."""
+    """Return what two boxes share, or None."""
     pairs = zip(a, b, strict=True)
     d, h, w = (slice(max(s.start, t.start), min(s.stop, t.stop)) for s, t in pairs)
     return (d, h, w) if all(s.start < s.stop for s in (d, h, w)) else None
 
 
 def within(part: Box, start: Sequence[int]) -> Box:
-    """A box as slices of an array whose first voxel is `start`."""
+    """Return a box as slices of an array whose first voxel is `start`."""
     d, h, w = (slice(s.start - a, s.stop - a) for s, a in zip(part, start, strict=True))
     return (d, h, w)
 

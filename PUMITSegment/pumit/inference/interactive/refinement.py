@@ -134,7 +134,7 @@ def _blended(
 
 
 def joined(a: LogitBox, b: LogitBox) -> LogitBox:
-    """The union of two answers, on a box that holds both."""
+    """Return the union of two answers, on a box that holds both."""
     both = filled(enclosing([a.window, b.window]), 2 * OUTSIDE)
     for patch in (a, b):
         here = both.logits[within(patch.window, both.start)]

@@ -84,7 +84,7 @@ class SegmenterEngine:
         self._models.forget()
 
     def open_session(self) -> InteractiveSession:
-        """A new `pumit.InteractiveSession` on this model; identical scans are held once."""
+        """Return a new `pumit.InteractiveSession` on this model; identical scans are held once."""
         return self._open(self._segmenter, images=self._images)
 
     def models(self) -> list[ModelCard]:
