@@ -18,7 +18,7 @@ _PACKAGES = ("PUMITSegmentLib", "PUMITSlicerLib")
 
 
 def __getattr__(name: str) -> Any:
-    """The logic, for scripts: `from PUMITSegment import PUMITSegmentLogic`."""
+    """Return the logic, for scripts: `from PUMITSegment import PUMITSegmentLogic`."""
     if name != "PUMITSegmentLogic":
         raise AttributeError(f"module 'PUMITSegment' has no attribute {name!r}")
     from PUMITSegmentLib.logic import PUMITSegmentLogic
@@ -75,17 +75,17 @@ class PUMITSegmentWidget(ScriptedLoadableModuleWidget):
             self.panel.enter()
 
     def enter(self) -> None:
-        """The user opens the module."""
+        """React when the user opens the module."""
         if self.panel is not None:
             self.panel.enter()
 
     def exit(self) -> None:
-        """The user opens another module."""
+        """React when the user opens another module."""
         if self.panel is not None:
             self.panel.exit()
 
     def cleanup(self) -> None:
-        """The module is reloaded, or Slicer ends."""
+        """React when the module is reloaded, or Slicer ends."""
         if self.panel is not None:
             self.panel.close()
             self.panel = None
@@ -186,7 +186,7 @@ class PUMITSegmentTest(ScriptedLoadableModuleTest):
         return answers[0] is None
 
     def _addScan(self) -> Any:
-        """A bright ball of 20 mm radius about the origin, in noise."""
+        """Return a bright ball of 20 mm radius about the origin, in noise."""
         import numpy as np
 
         grid = np.indices((48, 64, 64)) - np.array([23.5, 31.5, 31.5])[:, None, None, None]

@@ -19,7 +19,7 @@ _PACKAGES = ("PUMITTrainLib",)
 
 
 def __getattr__(name: str) -> Any:
-    """The logic, for scripts: `from PUMITTrain import PUMITTrainLogic`."""
+    """Return the logic, for scripts: `from PUMITTrain import PUMITTrainLogic`."""
     if name != "PUMITTrainLogic":
         raise AttributeError(f"module 'PUMITTrain' has no attribute {name!r}")
     from PUMITTrainLib.logic import PUMITTrainLogic
@@ -69,17 +69,17 @@ class PUMITTrainWidget(ScriptedLoadableModuleWidget):
             self.panel.enter()
 
     def enter(self) -> None:
-        """The user opens the module."""
+        """React when the user opens the module."""
         if self.panel is not None:
             self.panel.enter()
 
     def exit(self) -> None:
-        """The user opens another module."""
+        """React when the user opens another module."""
         if self.panel is not None:
             self.panel.exit()
 
     def cleanup(self) -> None:
-        """The module is reloaded, or Slicer ends; a training goes on."""
+        """React when the module is reloaded, or Slicer ends; a training goes on."""
         if self.panel is not None:
             self.panel.close()
             self.panel = None
@@ -167,7 +167,7 @@ class PUMITTrainTest(ScriptedLoadableModuleTest):
         return logic
 
     def _addCase(self, name: str, seed: int = 0) -> None:
-        """A bright ball in noise, and its segmentation."""
+        """Make a bright ball in noise, and its segmentation."""
         import numpy as np
         from PUMITSlicerLib.mrml import ijkToRas, orientedImage
 

@@ -23,7 +23,7 @@ _NOT_GONE = {401, 403, 405, 406, 418, 429, 503}
 
 
 def state_of(address: str, *, timeout_s: float = 20.0) -> str:
-    """What the host says: "there", "would not say" or why it is gone."""
+    """Return what the host says: "there", "would not say" or why it is gone."""
     asking = urllib.request.Request(address, headers={"User-Agent": "PUMIT link check"})
     try:
         with urllib.request.urlopen(asking, timeout=timeout_s):

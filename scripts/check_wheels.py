@@ -58,7 +58,7 @@ LEFT_OUT = "torch"
 
 
 def dependencies() -> list[str]:
-    """What the core needs, and what each optional part that users install adds."""
+    """Return what the core needs, and what each optional part that users install adds."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
     users = [r for name in extras if name not in LEFT_OUT_EXTRAS for r in extras[name]]

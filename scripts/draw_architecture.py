@@ -65,7 +65,7 @@ def arrows_of_imports() -> Arrows:
 
 
 def reduced(arrows: Arrows) -> Arrows:
-    """The arrows without those that follow from a longer way."""
+    """Return the arrows without those that follow from a longer way."""
 
     def reach(start: str) -> set[str]:
         found: set[str] = set()
@@ -112,7 +112,7 @@ def layers_of(arrows: Arrows) -> list[list[str]]:
 
 
 def drawn() -> str:
-    """The picture as SVG."""
+    """Return the picture as SVG."""
     arrows = reduced(arrows_of_imports())
     layers = layers_of(arrows)
     columns = max(map(len, layers))
@@ -153,7 +153,7 @@ def drawn() -> str:
 
 
 def table() -> str:
-    """The packages with the first line of each, as Markdown."""
+    """Return the packages with the first line of each, as Markdown."""
     rows = ["| package | modules | what it holds |", "|---|---|---|"]
     for package, folder in PACKAGES.items():
         for init in sorted(folder.rglob("__init__.py"), key=lambda path: path.parent.parts):

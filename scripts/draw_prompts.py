@@ -97,7 +97,7 @@ class Film:
         return np.asarray(self.volume.world_to_index(points))[:, [2, 1]]
 
     def marker(self, point: Lps, color: str) -> Draw:
-        """A point, on the axial view."""
+        """Return a point, on the axial view."""
         ((column, row),) = self.column_row([point])
 
         def draw(ax: Axes, is_axial: bool) -> None:
@@ -107,7 +107,7 @@ class Film:
         return draw
 
     def line(self, points: list[Lps], color: str) -> Draw:
-        """A line through points, on the axial view."""
+        """Return a line through points, on the axial view."""
         line = self.column_row(points)
 
         def draw(ax: Axes, is_axial: bool) -> None:
@@ -118,7 +118,7 @@ class Film:
 
 
 def upright(volume: Volume) -> Volume:
-    """A scan along the axes of LPS whose rows and columns go to the back and to the left."""
+    """Return a scan along the axes of LPS whose rows and columns go to the back and to the left."""
     signs = np.diag(volume.direction)[[2, 1, 0]]
     first = np.where(signs < 0, np.array(volume.shape) - 1, 0)
     return Volume(
@@ -129,7 +129,7 @@ def upright(volume: Volume) -> Volume:
 
 
 def rectangle(lower: Lps, upper: Lps) -> list[Lps]:
-    """The outline of a box on the slice that is shown."""
+    """Return the outline of a box on the slice that is shown."""
     corners = [
         (lower[0], lower[1]),
         (upper[0], lower[1]),
@@ -140,7 +140,7 @@ def rectangle(lower: Lps, upper: Lps) -> list[Lps]:
 
 
 def circle(center: Lps, radius_mm: float) -> list[Lps]:
-    """A circle on an axial slice."""
+    """Return a circle on an axial slice."""
     turns = np.linspace(0, 2 * np.pi, 40)
     return [
         (center[0] + radius_mm * np.cos(t), center[1] + radius_mm * np.sin(t), center[2])
@@ -149,7 +149,7 @@ def circle(center: Lps, radius_mm: float) -> list[Lps]:
 
 
 def click(film: Film, session: pumit.InteractiveSession) -> None:
-    """A click, and one on what does not belong."""
+    """Draw a click, and one on what does not belong."""
     film.frame("A scan of a thigh with a tumour", SHOWN, None, [])
     inside = film.marker(TUMOUR, INSIDE)
     film.frame("One click in the tumour ...", SHOWN, None, [inside])
@@ -163,7 +163,7 @@ def click(film: Film, session: pumit.InteractiveSession) -> None:
 
 
 def box(film: Film, session: pumit.InteractiveSession) -> None:
-    """A box around the tumour in 3D."""
+    """Draw a box around the tumour in 3D."""
     drawn = film.line(rectangle(LOWER, UPPER), INSIDE)
     film.frame("A box around it, with a depth ...", SHOWN, None, [drawn])
     session.add_box(LOWER, UPPER)
@@ -171,7 +171,7 @@ def box(film: Film, session: pumit.InteractiveSession) -> None:
 
 
 def flat_box(film: Film, session: pumit.InteractiveSession) -> None:
-    """A box on one slice."""
+    """Draw a box on one slice."""
     drawn = film.line(rectangle(LOWER, UPPER), INSIDE)
     film.frame("A box on one slice, by two clicks ...", SHOWN, None, [drawn])
     session.add_box((*LOWER[:2], SHOWN[2]), (*UPPER[:2], SHOWN[2]))
@@ -181,7 +181,7 @@ def flat_box(film: Film, session: pumit.InteractiveSession) -> None:
 
 
 def scribble(film: Film, session: pumit.InteractiveSession) -> None:
-    """A scribble in the tumour."""
+    """Draw a scribble in the tumour."""
     stroke = [(TUMOUR[0] + x, TUMOUR[1] + 8 * np.sin(x / 6), TUMOUR[2]) for x in range(-20, 21, 2)]
     line = film.line(stroke, INSIDE)
     film.frame("A scribble along it ...", SHOWN, None, [line])
@@ -190,7 +190,7 @@ def scribble(film: Film, session: pumit.InteractiveSession) -> None:
 
 
 def lasso(film: Film, session: pumit.InteractiveSession) -> None:
-    """A lasso around the tumour, by the points that stand for it."""
+    """Draw a lasso around the tumour, by the points that stand for it."""
     volume = film.volume
     middle_lps = (60.0, 8.0, TUMOUR[2])
     outline = circle(middle_lps, 44.0)
@@ -208,7 +208,7 @@ def lasso(film: Film, session: pumit.InteractiveSession) -> None:
 
 
 def mask(film: Film, session: pumit.InteractiveSession) -> None:
-    """A rough mask, as a label map or the Segment Editor gives it, and a click that corrects it."""
+    """Draw a rough mask, as the Segment Editor gives it, and a click that corrects it."""
     volume = film.volume
     center = volume.world_to_index([ROUGH])[0]
     steps_mm = [

@@ -31,7 +31,7 @@ COLORS = {
 def slice_picture(
     plane: np.ndarray, masks: dict[str, Mask], spacing_mm: tuple[float, float]
 ) -> Image.Image:
-    """A slice, (rows, columns), with masks tinted over it, cut to the thumbnail's shape."""
+    """Return a slice, (rows, columns), with masks tinted over it, cut to the thumbnail's shape."""
     grey = np.clip((plane - LOW_HU) / (HIGH_HU - LOW_HU), 0, 1) * 255
     rgb = np.repeat(grey[..., None], 3, axis=-1)
     for name, mask in masks.items():

@@ -27,7 +27,7 @@ _IS_USABLE = "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))"
 
 
 def python() -> Path:
-    """The environment's interpreter."""
+    """Return the environment's interpreter."""
     return VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 
 
@@ -85,7 +85,7 @@ def _fingerprint() -> str:
 
 
 def _pinned(name: str) -> str:
-    """The one line of the constraints that names a package."""
+    """Return the one line of the constraints that names a package."""
     lines = CONSTRAINTS.read_text().splitlines()
     return next(line for line in lines if line.startswith(f"{name}=="))
 

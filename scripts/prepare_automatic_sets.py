@@ -119,7 +119,7 @@ class HeartCopies:
 
 
 def mr_copies(image: Array, labels: Array, random: np.random.Generator) -> Iterator[Copy]:
-    """A body inside air with little noise."""
+    """Yield a body inside air with little noise."""
     padding = padding_to(image.shape, int(random.integers(240, 270)), random)
     padded = np.pad(image, padding)
     outside = np.pad(np.zeros(image.shape, dtype=bool), padding, constant_values=True)
@@ -133,7 +133,7 @@ def mr_copies(image: Array, labels: Array, random: np.random.Generator) -> Itera
 def other_contrasts(
     image: Array, labels: Array, ranges: Ranges, random: np.random.Generator
 ) -> Array:
-    """An abdomen in MR whose organs have other grey levels, as iron and fat give them."""
+    """Return an abdomen in MR whose organs have other grey levels, as iron and fat give them."""
     found, brightest = image.copy(), np.percentile(image, 99)
     # 1. Organs darker or brighter, softly at their border; both kidneys alike.
     for values, low, high in ranges:
@@ -154,7 +154,7 @@ def other_contrasts(
 
 
 def ct_copies(image: Array, labels: Array, random: np.random.Generator) -> Iterator[Copy]:
-    """A body inside air: in the eight bits of the public copies, and in Hounsfield units.
+    """Yield a body inside air: in the eight bits of the public copies, and in Hounsfield units.
 
     The window of the eight bits differs from case to case; no file states it. It is taken to begin
     at fat's lower end and to give the liver what it has in the portal venous phase.

@@ -111,7 +111,7 @@ def bill_of_materials(wheel: Path, seconds: int) -> dict[str, Any]:
 
 
 def _installed(metadata: Message) -> tuple[list[dict[str, Any]], dict[str, list[str]]]:
-    """Packages of this environment that the wheel asks for, and what each of them asks for."""
+    """Get packages of this environment that the wheel asks for, and what each of them asks for."""
     packages: dict[str, dict[str, Any]] = {}
     links: dict[str, list[str]] = {}
     pending: list[tuple[str, Message, tuple[str, ...]]] = [("", metadata, EXTRAS)]
@@ -188,7 +188,7 @@ def _model(row: dict[str, str], content: bytes) -> dict[str, Any]:
 
 
 def spdx_of(licence: str) -> str:
-    """A licence of the model index as SPDX writes it."""
+    """Return a licence of the model index as SPDX writes it."""
     return re.sub(r"^CC (\S+) ", r"CC-\1-", licence)
 
 

@@ -25,7 +25,7 @@ WORTH = 0.95
 
 
 def few_colours(picture: Image.Image) -> Image.Image:
-    """The picture with a palette, without patterns of dots."""
+    """Return the picture with a palette, without patterns of dots."""
     none = Image.Dither.NONE
     spread = picture.quantize(COLOURS, method=Image.Quantize.MAXCOVERAGE, dither=none)
     far = np.abs(np.asarray(spread.convert("RGB"), int) - np.asarray(picture, int)).max()
@@ -35,7 +35,7 @@ def few_colours(picture: Image.Image) -> Image.Image:
 
 
 def packed(data: bytes) -> bytes:
-    """The same picture in fewer bytes, without loss, where the tool for it is installed."""
+    """Return the same picture in fewer bytes, without loss, where the tool for it is installed."""
     try:
         import oxipng  # type: ignore[import-not-found]
     except ImportError:

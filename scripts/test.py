@@ -33,7 +33,7 @@ def main() -> int:
 
 
 def pytest_arguments(given: list[str]) -> list[str]:
-    """What pytest is called with.
+    """Return what pytest is called with.
 
     Args:
         given: Arguments of this script.

@@ -60,7 +60,7 @@ class FoundStructures:
     overlap: bool = False
 
     def sentence(self) -> str:
-        """What was found, for the status line."""
+        """Return what was found, for the status line."""
         if not self.structures:
             return _("{model} found nothing; choose another model or region.").format(
                 model=self.model

@@ -78,7 +78,7 @@ class ChangeFlash:
 
 
 def _on(packed: PackedMask, bounds: Bounds) -> np.ndarray:
-    """A mask on a box that holds it."""
+    """Return a mask on a box that holds it."""
     array = np.zeros([last - first for first, last in bounds], dtype=bool)
     window = tuple(
         slice(start - first, stop - first)

@@ -50,7 +50,7 @@ class Collaborators:
 
 
 def localCollaborators() -> Collaborators:
-    """The real ones; nothing is started before it is needed."""
+    """Return the real ones; nothing is started before it is needed."""
     background = QtBackground()
     compute = Compute(background, slicer_settings())
     return Collaborators(background, compute, SegmentWriter(background))

@@ -21,7 +21,7 @@ _MODALITIES = {"ct": "CT", "mr": "MR", "pet": "PET", "us": "US"}
 
 
 def modalityOf(volumeNode) -> str:
-    """What made a scan, as DICOM or the user says; empty where neither does."""
+    """Return what made a scan, as DICOM or the user says; empty where neither does."""
     hierarchy = slicer.vtkMRMLSubjectHierarchyNode.GetSubjectHierarchyNode(slicer.mrmlScene)
     if hierarchy is None:
         return volumeNode.GetAttribute(_MODALITY) or ""
@@ -152,7 +152,7 @@ def requestConsent(model: str, licence: str, confirm: Callable[[str], bool]) -> 
 
 
 def labelOf(model: dict[str, Any]) -> str:
-    """A model as people call it, with its licence where that forbids something.
+    """Return a model as people call it, with its licence where that forbids something.
 
     "Abdomen, CT: 13 structures" is what is called abdomen-ct elsewhere.
     """

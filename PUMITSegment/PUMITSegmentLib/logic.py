@@ -111,7 +111,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         self._parts.close()
 
     def enter(self) -> None:
-        """The module is shown: its prompts are, too."""
+        """React when the module is shown: its prompts are, too."""
         self._session.setShown(True)
         if self.segmentID:
             with self.showingErrors():
@@ -127,7 +127,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         self._session.setShown(False)
 
     def getParameterNode(self) -> SegmentParameters:
-        """The typed parameter node."""
+        """Return the typed parameter node."""
         return readableParameters(SegmentParameters, super().getParameterNode(), self.status)
 
     @property
@@ -166,7 +166,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         return working.promptCount(segmentID) if working is not None else 0
 
     def maskOf(self, segmentID: str) -> Mask:
-        """What a segment covers, bool (D, H, W) on the scan's grid.
+        """Return what a segment covers, bool (D, H, W) on the scan's grid.
 
         Raises:
             PumitError: If there is no such segment, or no scan.

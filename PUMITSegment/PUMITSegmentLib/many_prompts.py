@@ -38,7 +38,7 @@ def promptedIDs(working: WorkingSegmentation | None) -> list[str]:
 
 
 def queriesOf(working: WorkingSegmentation, volumeNode) -> list[SegmentQuery]:
-    """The questions that the prompts of all segments are in another scan.
+    """Return the questions that the prompts of all segments are in another scan.
 
     Raises:
         PumitError: If a prompt lies outside that scan.

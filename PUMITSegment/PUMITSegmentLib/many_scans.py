@@ -191,7 +191,7 @@ class BatchRun:
         self._next()
 
     def _show(self, item: BatchItem, found: FoundStructures) -> None:
-        """A segmentation of its own for the scan, in the scene."""
+        """Return a segmentation of its own for the scan, in the scene."""
         if item.node.GetScene() is None:
             raise PumitError(_("The scan was removed meanwhile."))
         if not found.structures:
@@ -214,7 +214,7 @@ class BatchRun:
         self._next()
 
     def _failForGood(self, error: Exception) -> None:
-        """What computes cannot be had: the next scan would fare no better."""
+        """End the batch, as nothing computes: the next scan would fare no better."""
         if not self._cancelled.is_set():
             self._end()
             self._logic.showError(error)

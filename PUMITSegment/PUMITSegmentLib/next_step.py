@@ -45,7 +45,7 @@ def nextStepInWords(logic) -> str:
 
 
 def _placing() -> dict[PromptKind, str]:
-    """What clicks do now."""
+    """Return what clicks do now."""
     return {
         PromptKind.POINT: _("{name}: click in a slice view; Ctrl+click places an outside point."),
         PromptKind.BOX_3D: _(

@@ -39,7 +39,7 @@ class SegmentParameters:
 
 
 def nodeOf(parameters: SegmentParameters, name: str):
-    """The node that a parameter names, or None.
+    """Return the node that a parameter names, or None.
 
     Read through the attribute, a node is still given out while the scene tells that it was
     removed: Slicer remembers what it has read until the parameter node itself is modified.

@@ -240,7 +240,7 @@ def _showDiverging(node, values: np.ndarray) -> None:
 
 
 def _divergingColors():
-    """The one colour table of all differences in the scene."""
+    """Return the one colour table of all differences in the scene."""
     existing = slicer.mrmlScene.GetFirstNodeByName(_COLOR_TABLE)
     if existing is not None and existing.IsA("vtkMRMLColorTableNode"):
         return existing

@@ -266,7 +266,7 @@ class Reviewing:
         compute.ensureReady(begin, forgo)
 
     def finish(self) -> None:
-        """The module closes: what is drawn is kept first."""
+        """Keep what is drawn when the module closes."""
         if self.reviewer is not None:
             self.reviewer.keepAtOnce()
         self.leave()

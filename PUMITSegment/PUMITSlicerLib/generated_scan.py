@@ -127,7 +127,7 @@ class _Canvas:
         return smooth[tuple(slice(n) for n in SHAPE)]
 
     def ball(self, centre: tuple[float, ...], radii: tuple[float, ...], rugged: float) -> Mask:
-        """An ellipsoid with an uneven surface."""
+        """Return an ellipsoid with an uneven surface."""
         shift, growth = self._place(centre)
         parts = zip(self.mm, np.add(centre, shift), np.multiply(radii, growth), strict=True)
         squares = [((axis - c) / r) ** 2 for axis, c, r in parts]
@@ -146,7 +146,7 @@ def _draw_bones(hu: Floats, body: Floats, draw: _Canvas) -> None:
 
 
 def _acquired(hu: Floats, generator: np.random.Generator) -> np.ndarray:
-    """What a scanner makes of it: blur of its optics, noise, whole numbers."""
+    """Return what a scanner makes of it: blur of its optics, noise, whole numbers."""
     from scipy import ndimage
 
     noise = ndimage.gaussian_filter(

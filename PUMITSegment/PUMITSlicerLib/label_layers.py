@@ -32,7 +32,7 @@ class LabelLayer:
     bent: Array | None = None
 
     def labelsOnVolume(self) -> Array:
-        """The labels on `box` of the volume's grid, each the nearest; needs no scene."""
+        """Return the labels on `box` of the volume's grid, each the nearest; needs no scene."""
         if self.bent is not None or self.gridMap is None:
             return np.zeros((0, 0, 0), np.uint8) if self.bent is None else self.bent
         return sampled(self.image, self.box, self.gridMap)

@@ -38,13 +38,13 @@ class Box:
 
     @staticmethod
     def ofImage(image) -> Box:
-        """The box that an oriented image fills on its grid."""
+        """Return the box that an oriented image fills on its grid."""
         i, i2, j, j2, k, k2 = image.GetExtent()
         return Box((k, j, i), (k2 + 1, j2 + 1, i2 + 1))
 
     @staticmethod
     def around(voxels: Array, start: tuple[int, int, int] = (0, 0, 0)) -> Box:
-        """The smallest box around all that is not zero in an array that begins at `start`."""
+        """Get the smallest box around all that is not zero in an array that begins at `start`."""
         begins, ends = [], []
         for axis in range(3):
             # One axis at a time, each in what the earlier ones left.
@@ -84,7 +84,7 @@ class Box:
         return (d, h, w)
 
     def cut(self, outer: Box) -> Box:
-        """The part of it that lies in another box."""
+        """Return the part of it that lies in another box."""
         d, h, w = (max(a, b) for a, b in zip(self.start, outer.start, strict=True))
         d2, h2, w2 = (min(a, b) for a, b in zip(self.stop, outer.stop, strict=True))
         return Box((d, h, w), (d2, h2, w2))
@@ -98,7 +98,7 @@ class Box:
         return (d, h, w)
 
     def united(self, other: Box) -> Box:
-        """The smallest box around both."""
+        """Return the smallest box around both."""
         if self.isEmpty or other.isEmpty:
             return other if self.isEmpty else self
         d, h, w = (min(a, b) for a, b in zip(self.start, other.start, strict=True))
@@ -106,7 +106,7 @@ class Box:
         return Box((d, h, w), (d2, h2, w2))
 
     def moved(self, steps: tuple[int, int, int]) -> Box:
-        """The same box, so many voxels further along (d, h, w)."""
+        """Return the same box, so many voxels further along (d, h, w)."""
         d, h, w = (a + s for a, s in zip(self.start, steps, strict=True))
         d2, h2, w2 = (a + s for a, s in zip(self.stop, steps, strict=True))
         return Box((d, h, w), (d2, h2, w2))
@@ -157,7 +157,7 @@ class GridMap:
         return (k, j, i)
 
     def covering(self, box: Box) -> Box:
-        """A box on the other grid that covers `box`, voxel borders included."""
+        """Return a box on the other grid that covers `box`, voxel borders included."""
         if box.isEmpty:
             return box
         shift = self.shiftOver(box)
@@ -189,7 +189,7 @@ def _lattice(box: Box, count: int) -> Iterator[tuple[float, ...]]:
 
 
 def imageGrid(image) -> Floats:
-    """The grid of an oriented image."""
+    """Return the grid of an oriented image."""
     matrix = vtk.vtkMatrix4x4()
     image.GetImageToWorldMatrix(matrix)
     return slicer.util.arrayFromVTKMatrix(matrix)
@@ -198,7 +198,7 @@ def imageGrid(image) -> Floats:
 def sampled(
     image, box: Box, gridMap: GridMap, *, isLinear: bool = False, background: float = 0.0
 ) -> Array:
-    """An image's voxels on a box of another grid.
+    """Return an image's voxels on a box of another grid.
 
     Args:
         image: A vtkImageData; its geometry is ignored, `gridMap` speaks of its indices.
@@ -253,7 +253,7 @@ def _cut(voxels: Array, whole: Box, region: Box, background: float) -> Array:
 
 
 def emptyImage(grid: npt.ArrayLike):
-    """An oriented image on a grid, without a voxel."""
+    """Return an oriented image on a grid, without a voxel."""
     image = slicer.vtkOrientedImageData()
     image.SetImageToWorldMatrix(slicer.util.vtkMatrixFromArray(np.asarray(grid, dtype=float)))
     image.SetExtent(0, -1, 0, -1, 0, -1)
@@ -262,7 +262,7 @@ def emptyImage(grid: npt.ArrayLike):
 
 
 def padded(voxels: Array, box: Box, whole: Box) -> Array:
-    """A mask that fills a box as one that fills a larger box, with nothing in what is added."""
+    """Get a mask that fills a box as one that fills a larger box, with nothing in what is added."""
     result = np.zeros(whole.shape, dtype=bool)
     result[box.within(whole)] = voxels
     return result

@@ -71,7 +71,7 @@ class VolumeFrame:
 
 
 def transformBetween(sourceTransformNode, targetTransformNode) -> vtk.vtkGeneralTransform:
-    """The transform from under one parent to under another; None stands for the world."""
+    """Return the transform from under one parent to under another; None stands for the world."""
     transform = vtk.vtkGeneralTransform()
     slicer.vtkMRMLTransformNode.GetTransformBetweenNodes(
         sourceTransformNode, targetTransformNode, transform
@@ -92,14 +92,14 @@ def _moved(points: npt.ArrayLike, sourceTransformNode, targetTransformNode) -> F
 
 
 def ijkToRas(volumeNode) -> Floats:
-    """The volume's 4 x 4 matrix from voxel indices (i, j, k) = (w, h, d) to volume RAS."""
+    """Return the volume's 4 x 4 matrix from voxel indices (i, j, k) = (w, h, d) to volume RAS."""
     matrix = vtk.vtkMatrix4x4()
     volumeNode.GetIJKToRASMatrix(matrix)
     return slicer.util.arrayFromVTKMatrix(matrix)
 
 
 def readVolume(volumeNode, *, isFinite: bool = True) -> Volume:
-    """A volume node's voxels and geometry, in the volume's own LPS.
+    """Return a volume node's voxels and geometry, in the volume's own LPS.
 
     The voxels are a view: nothing is copied, and the array keeps Slicer's memory alive as long as
     it lives itself, even if the node is deleted or gets other voxels. Who changes voxels in place
@@ -147,7 +147,7 @@ def readVolume(volumeNode, *, isFinite: bool = True) -> Volume:
 
 
 def finite(volume: Volume) -> Volume:
-    """A volume without NaN and infinite voxels, as `readVolume` gives it; on any thread.
+    """Return a volume without NaN and infinite voxels, as `readVolume` gives it; on any thread.
 
     Raises:
         VolumeError: If more than half of the voxels are no numbers.
@@ -194,7 +194,7 @@ def _finite(array: Array) -> Array:
 
 
 def volumeKey(volumeNode) -> tuple[Hashable, ...]:
-    """What changes whenever `readVolume` would give something else, at no cost.
+    """Return what changes whenever `readVolume` would give something else, at no cost.
 
     Another frame of a sequence, edited voxels and a moved origin change it. A parent transform
     does not: the voxels stay where they are in the volume's own frame, and prompts move instead.
@@ -264,7 +264,7 @@ def _addDisplay(volumeNode, window: tuple[float, float]) -> None:
 
 
 def madeFrom(volumeNode):
-    """The scan that a volume was made from by `addVolumeNode`; another volume itself."""
+    """Return the scan that a volume was made from by `addVolumeNode`; another volume itself."""
     return volumeNode.GetNodeReference(_MADE_FROM) or volumeNode
 
 
@@ -316,7 +316,7 @@ def _allocated(array: Array, image):
 def orientedImage(
     mask: npt.NDArray[np.bool_], matrix: npt.ArrayLike, start: tuple[int, int, int] = (0, 0, 0)
 ):
-    """A mask as the image that segmentations are made of, without a copy where it is contiguous.
+    """Return a mask as the image that segmentations are made of, without a copy if contiguous.
 
     Args:
         mask: bool or uint8, (D, H, W). It must outlive the image.
@@ -335,7 +335,7 @@ def orientedImage(
 
 
 def orientedImageArray(image) -> Array:
-    """A view of an oriented image's voxels, (D, H, W); an empty one has shape (0, 0, 0)."""
+    """Return a view of an oriented image's voxels, (D, H, W); an empty one has shape (0, 0, 0)."""
     scalars = image.GetPointData().GetScalars()
     if scalars is None or not scalars.GetNumberOfTuples():
         return np.zeros((0, 0, 0), dtype=np.uint8)

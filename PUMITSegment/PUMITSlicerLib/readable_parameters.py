@@ -16,7 +16,7 @@ Parameters = TypeVar("Parameters")
 def readableParameters(
     make: Callable[[Any], Parameters], node: Any, status: StatusBoard
 ) -> Parameters:
-    """The typed view of a parameter node; values that cannot be read become the usual ones.
+    """Return the typed view of a parameter node; values that cannot be read become the usual ones.
 
     Args:
         make: Class of the typed view.

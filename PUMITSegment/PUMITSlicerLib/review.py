@@ -77,7 +77,7 @@ class Reviewer(Protocol):
         """Open the module that gives out the scans."""
 
     def onScanRemoved(self) -> None:
-        """The scan or its segmentation was removed from the scene."""
+        """React when the scan or its segmentation was removed from the scene."""
 
     def keepAtOnce(self) -> None:
-        """The scene or the module is about to close: keep what is drawn."""
+        """Keep what is drawn before the scene or the module closes."""

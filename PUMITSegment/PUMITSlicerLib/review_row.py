@@ -100,7 +100,7 @@ class ReviewRow:
         self.frame.hide()
 
     def enter(self) -> None:
-        """The module is shown."""
+        """React when the module is shown."""
         self._isEntered = True
         self.refresh()
 

@@ -108,7 +108,7 @@ def _let_slicer_write(
 
 
 def _head_by_slicer(segments: Sequence[FileSegment]) -> list[bytes]:
-    """What Slicer writes of each segment, but for its voxels: lines `key:=value`."""
+    """Return what Slicer writes of each segment, but for its voxels: lines `key:=value`."""
     pairs = []
     for given in segments:
         voxel = slicer.vtkOrientedImageData()

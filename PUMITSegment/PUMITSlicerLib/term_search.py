@@ -67,7 +67,7 @@ class TermSearch:
         self._logic = logic
 
     def common(self) -> list[Term]:
-        """A short list to pick from before anything is typed."""
+        """Return a short list to pick from before anything is typed."""
         return [self._commonTerm(name) for name in COMMON_NAMES]
 
     def generic(self) -> Term:
@@ -112,7 +112,7 @@ class TermSearch:
         return list(dict.fromkeys(spelt[name] for name in near if name in spelt))
 
     def named(self, name: str) -> Term | None:
-        """The term of exactly this name, in any case, or None."""
+        """Return the term of exactly this name, in any case, or None."""
         words = _words(name)
         for indexed in self._all():
             if words and words in indexed.names:
@@ -120,7 +120,7 @@ class TermSearch:
         return self._composed(name)
 
     def _composed(self, name: str) -> Term | None:
-        """A term of `pumit`'s own table, a lesion in an organ among them."""
+        """Return a term of `pumit`'s own table, a lesion in an organ among them."""
         meaning = meaning_of_name(" ".join(_words(name)))
         if meaning is None:
             meaning = meaning_of_name(" ".join(words_of(name)))
@@ -168,7 +168,7 @@ def _application_logic():
 
 @lru_cache(maxsize=1)
 def _read(logic, names: tuple[str, ...]) -> list[_Indexed]:
-    """What the lists of these names hold, read once: tens of thousands of calls; or our table."""
+    """Return what the lists of these names hold, read once, or our table."""
     terms = _distinct(_loaded(logic, names))
     if not terms:
         # Full names first, which terms keep, then abbreviations.
@@ -237,7 +237,7 @@ def _term_of(name: str, meaning: SegmentTerminology) -> Term:
 
 
 def meaningOf(entry: str) -> tuple[str, ...]:
-    """The identifying codes of a terminology entry: type and region, with modifiers.
+    """Return the identifying codes of a terminology entry: type and region, with modifiers.
 
     Names, lists and the category, in which a type may stand several times, do not count.
     """
@@ -246,7 +246,7 @@ def meaningOf(entry: str) -> tuple[str, ...]:
 
 
 def _distinct(terms: Iterator[Term]) -> list[_Indexed]:
-    """The first term of each meaning: the lists share most of theirs."""
+    """Return the first term of each meaning: the lists share most of theirs."""
     first: dict[tuple[str, ...], Term] = {}
     for term in terms:
         first.setdefault(meaningOf(term.entry), term)

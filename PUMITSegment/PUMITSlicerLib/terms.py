@@ -76,13 +76,13 @@ def hasCode(segment) -> bool:
 
 
 def uniqueName(segmentation, name: str, exceptID: str = "") -> str:
-    """A name that no segment has: "Liver", then "Liver 2"."""
+    """Return a name that no segment has: "Liver", then "Liver 2"."""
     taken = {segment.GetName() for other, segment in _segments(segmentation) if other != exceptID}
     return uniqueText(name, taken)
 
 
 def uniqueText(text: str, taken: set[str]) -> str:
-    """A text that is not taken: the text itself, or with a number behind it."""
+    """Return a text that is not taken: the text itself, or with a number behind it."""
     number, unique = 1, text
     while unique in taken:
         number += 1
@@ -105,7 +105,7 @@ def _segments(segmentation) -> list[tuple[str, object]]:
 
 
 def _nextColor(others: list[Color]) -> Color:
-    """The first of Slicer's colours that no other segment has, or one of another hue."""
+    """Return the first of Slicer's colours that no other segment has, or one of another hue."""
     palette: list[Color] = [(r / 255, g / 255, b / 255) for r, g, b in _PALETTE]
     free = [color for color in palette if not _isTaken(color, others)]
     return free[0] if free else _unlike(palette[len(others) % len(palette)], others)
@@ -119,7 +119,7 @@ def _isTaken(color: Color, others: list[Color]) -> bool:
 
 
 def _unlike(color: Color, others: list[Color]) -> Color:
-    """The colour itself, or one of another hue where another segment already has it."""
+    """Return the colour itself, or one of another hue where another segment already has it."""
     hue, lightness, saturation = colorsys.rgb_to_hls(*color)
     candidate = color
     for step in range(1, _HUE_STEPS):

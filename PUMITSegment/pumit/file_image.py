@@ -74,7 +74,7 @@ class FileImage:
 
 
 def finite_voxels(array: Array) -> Array:
-    """The same array where all voxels are finite, else one with the others replaced.
+    """Return the same array where all voxels are finite, else one with the others replaced.
 
     Scans that were registered or masked have NaN outside their field; such voxels get the smallest
     finite value, and a warning says so.

@@ -33,7 +33,7 @@ ROUNDING_VOXELS = 1e-3
 
 
 def window_of(mask: npt.NDArray[np.bool_]) -> tuple[slice, ...] | None:
-    """The smallest box that holds every true voxel, as slices; None where there is none."""
+    """Return the smallest box that holds every true voxel, as slices; None where there is none."""
     window: list[slice] = []
     for axis in range(mask.ndim):
         # The next axes need to look at what is left only.

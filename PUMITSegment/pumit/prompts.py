@@ -125,7 +125,7 @@ Prompt = PointPrompt | BoxPrompt | ScribblePrompt | MaskPrompt | AnswerPrompt
 
 
 def without_superseded(prompts: Iterable[Prompt]) -> list[Prompt]:
-    """The prompts without choices that another choice replaces, or that nothing stands before."""
+    """Return the prompts without choices that are replaced or answer nothing."""
     kept: list[Prompt] = []
     for prompt in prompts:
         if isinstance(prompt, AnswerPrompt):

@@ -177,7 +177,7 @@ def send_command(folder: Path, command: ControlCommand) -> None:
 
 
 def read_command(folder: Path) -> ControlCommand | None:
-    """The command that the run of a folder was sent and has not followed yet."""
+    """Return the command that the run of a folder was sent and has not followed yet."""
     with suppress(OSError, UnicodeDecodeError):
         command = (folder / CONTROL).read_text(encoding="utf-8").strip().lower()
         for known in get_args(ControlCommand):
@@ -187,7 +187,7 @@ def read_command(folder: Path) -> ControlCommand | None:
 
 
 def read_log(folder: Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
-    """New records of a run's log.
+    """Return new records of a run's log.
 
     Args:
         offset: Offset that the last call returned, bytes; 0 reads from the start.
@@ -230,7 +230,7 @@ def _listed_status(folder: Path) -> RunStatus | None:
 
 
 def list_runs(root: Path | None = None) -> list[tuple[Path, RunStatus]]:
-    """Runs of this user with their status, the latest first.
+    """List runs of this user with their status, the latest first.
 
     A run whose status file is damaged counts as stopped.
 

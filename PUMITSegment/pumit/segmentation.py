@@ -143,7 +143,7 @@ class ClassLabel:
 
 
 def region_type(count: int) -> type[np.unsignedinteger[Any]]:
-    """The smallest type with a bit for each of `count` classes that overlap.
+    """Return the smallest type with a bit for each of `count` classes that overlap.
 
     Raises:
         VolumeError: If there are more than 64.
@@ -197,7 +197,7 @@ class LabelMap:
         classes: tuple[ClassLabel, ...],
         expected_dice: tuple[float | None, ...] = (),
     ) -> LabelMap:
-        """An answer whose classes overlap, with the labels that follow from its regions."""
+        """Return an answer whose classes overlap, with the labels that follow from its regions."""
         dtype = np.uint8 if len(classes) < 256 else np.uint16
         labels = np.zeros(regions.shape, dtype=dtype)
         answer = cls(labels, classes, regions, expected_dice)

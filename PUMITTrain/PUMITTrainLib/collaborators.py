@@ -84,7 +84,7 @@ class Collaborators:
 
 
 def localCollaborators() -> Collaborators:
-    """The real ones; nothing is started before it is needed."""
+    """Return the real ones; nothing is started before it is needed."""
     background = QtBackground()
     return Collaborators(
         background,

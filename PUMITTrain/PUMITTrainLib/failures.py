@@ -11,7 +11,7 @@ logger = logging.getLogger(__name__)
 
 
 def sentenceOf(error: Exception) -> str:
-    """A sentence for an error that work on a thread ended with."""
+    """Return a sentence for an error that work on a thread ended with."""
     if isinstance(error, PumitError):
         return str(error)
     if isinstance(error, FileNotFoundError):

@@ -96,7 +96,7 @@ class PUMITTrainLogic(ScriptedLoadableModuleLogic):
         self.campaign.reopen()
 
     def enter(self) -> None:
-        """The module is shown: its runs are followed."""
+        """Follow the runs while the module is shown."""
         self.setup.check()
         self.runs.watch()
         self.campaign.watch()
@@ -123,7 +123,7 @@ class PUMITTrainLogic(ScriptedLoadableModuleLogic):
         self._parts.close()
 
     def getParameterNode(self) -> TrainParameters:
-        """The typed parameter node."""
+        """Return the typed parameter node."""
         return readableParameters(TrainParameters, super().getParameterNode(), self.status)
 
     def cancel(self) -> None:

@@ -151,7 +151,7 @@ class PairComparison:
         self._clear(waits=True)
 
     def forget(self) -> None:
-        """The scene is another one: its segmentations are gone."""
+        """Forget the segmentations of another scene."""
         if self._cancel is not None:
             self._cancel()
         self._clear()
@@ -229,7 +229,7 @@ class PairComparison:
 
 
 def _scanOf(labelNode: Any) -> Any:
-    """The scan that labels were drawn on; a label map has its own grid."""
+    """Return the scan that labels were drawn on; a label map has its own grid."""
     if labelNode.IsA("vtkMRMLLabelMapVolumeNode"):
         return labelNode
     return labelNode.GetNodeReference(labelNode.GetReferenceImageGeometryReferenceRole())

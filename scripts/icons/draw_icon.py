@@ -17,7 +17,7 @@ SCALE = 8
 
 
 def draw() -> Image.Image:
-    """The icon, 128 x 128 with a transparent background."""
+    """Return the icon, 128 x 128 with a transparent background."""
     image = Image.new("RGBA", (SIZE * SCALE, SIZE * SCALE))
     pen = ImageDraw.Draw(image)
 

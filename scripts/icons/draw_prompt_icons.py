@@ -32,19 +32,19 @@ class Pen:
         self._draw = ImageDraw.Draw(image)
 
     def line(self, points: Points, colour: tuple[int, ...], width: float = 3.5) -> None:
-        """A line with round joints and ends."""
+        """Draw a line with round joints and ends."""
         scaled = [(x * SCALE, y * SCALE) for x, y in points]
         self._draw.line(scaled, fill=colour, width=round(width * SCALE), joint="curve")
         for x, y in (points[0], points[-1]):
             self.disc(x, y, width / 2, colour)
 
     def disc(self, x: float, y: float, radius: float, colour: tuple[int, ...]) -> None:
-        """A filled circle."""
+        """Draw a filled circle."""
         box = [(x - radius) * SCALE, (y - radius) * SCALE, (x + radius) * SCALE]
         self._draw.ellipse([*box, (y + radius) * SCALE], fill=colour)
 
     def polygon(self, points: Points, colour: tuple[int, ...]) -> None:
-        """A filled polygon."""
+        """Draw a filled polygon."""
         self._draw.polygon([(x * SCALE, y * SCALE) for x, y in points], fill=colour)
 
 

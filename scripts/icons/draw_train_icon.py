@@ -16,7 +16,7 @@ CURVE = ((12, 108), (24, 88), (36, 74), (50, 66), (66, 62), (84, 60))
 
 
 def draw() -> Image.Image:
-    """The icon, 128 x 128 with a transparent background."""
+    """Return the icon, 128 x 128 with a transparent background."""
     image = Image.new("RGBA", (SIZE * SCALE, SIZE * SCALE))
     pen = ImageDraw.Draw(image)
 

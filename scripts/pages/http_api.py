@@ -19,14 +19,14 @@ promises: [versions](versions.md).
 
 
 def description() -> dict[str, Any]:
-    """The OpenAPI description of a server."""
+    """Return the OpenAPI description of a server."""
     # The engine is opened when a server starts, which this one does not.
     app = create_app(cast(SegmenterEngine, None), token="described, not served")
     return app.openapi()
 
 
 def as_json() -> str:
-    """The description as a file."""
+    """Return the description as a file."""
     return json.dumps(description(), indent=1) + "\n"
 
 

@@ -15,7 +15,7 @@ _OUTSIDE = re.compile(r"[a-z]+:|#|/")
 def rewritten(
     text: str, source: str, *, pages: Mapping[str, str], root: Path, repository: str
 ) -> str:
-    """A page's text with links that hold on the site.
+    """Return a page's text with links that hold on the site.
 
     Args:
         text: Markdown whose links are relative to `source`, as the repository's host shows them.

@@ -31,7 +31,7 @@ def links() -> dict[str, list[str]]:
 
 
 def page() -> str:
-    """The list, for the site."""
+    """Return the list, for the site."""
     lines = ["# Links to other hosts", ""]
     lines += ["All of them, with the files where they stand. `python3 scripts/check_links.py` asks"]
     lines += ["each host whether its page is there; nothing on this site loads from them.", ""]

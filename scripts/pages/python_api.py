@@ -27,7 +27,7 @@ begin with an underscore may change at any time; what else is promised: [version
 
 
 def packages(core: Path) -> dict[str, list[str]]:
-    """The names of the modules of every package of the core.
+    """Return the names of the modules of every package of the core.
 
     Args:
         core: The folder `pumit`.

@@ -143,7 +143,7 @@ def _folder_problems(folder: Path) -> Iterator[Problem]:
 
 
 def _existing(folder: Path) -> Path:
-    """The folder, or the nearest one above it that exists."""
+    """Return the folder, or the nearest one above it that exists."""
     folder = folder.absolute()
     return next(path for path in (folder, *folder.parents) if path.exists() or path.is_symlink())
 

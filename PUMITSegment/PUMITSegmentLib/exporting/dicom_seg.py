@@ -55,7 +55,7 @@ def writeRtStruct(segmentation: Segmentation, path: Path, seriesDescription: str
 
 
 def _description(text: str) -> str:
-    """The text as far as DICOM takes it."""
+    """Return the text as far as DICOM takes it."""
     description = "".join(c for c in text if c.isprintable() and c != "\\")
     # Characters are what the standard counts, but validators count bytes.
     description = description.encode("utf-8", "replace")[:_LONGEST].decode("utf-8", "ignore")

@@ -348,7 +348,7 @@ def _meaning(entry: str) -> SegmentTerminology:
 
 
 def _algorithm(segments: tuple[CollectedSegment, ...]) -> Algorithm:
-    """The first model that took part; where none did, this program, which wrote the file."""
+    """Return the first model that took part; where none did, this program, which wrote the file."""
     for segment in segments:
         made = segment.provenance
         if made.type != "MANUAL":

@@ -31,7 +31,7 @@ class Target:
     suffix: str
 
     def path(self, others: tuple[str, ...] = ()) -> Path:
-        """The first name that is free: `liver.dcm`, then `liver_2.dcm`.
+        """Return the first name that is free: `liver.dcm`, then `liver_2.dcm`.
 
         Args:
             others: Endings of files that go next to it, whose names must be free too.
@@ -63,7 +63,7 @@ class Target:
 
 
 def safeFileName(name: str) -> str:
-    """A file name without an ending, near to any text, that every system accepts."""
+    """Return a file name without an ending, near to any text, that every system accepts."""
     text = "".join("_" if c in _FORBIDDEN or not c.isprintable() else c for c in name)
     text = text.encode("utf-8", "replace")[:_LONGEST_BYTES].decode("utf-8", "ignore")
     text = text.strip(" .")

@@ -38,7 +38,7 @@ class Answer:
 
 
 def emptyMask(volumeNode) -> PackedMask:
-    """A mask on a scan's grid that holds nothing.
+    """Return a mask on a scan's grid that holds nothing.
 
     Raises:
         VolumeError: If the scan has no voxels.

@@ -38,7 +38,7 @@ LEAST_LIKENESS = 0.5
 
 
 def clickInside(mask: Mask, frame: VolumeFrame, spacing_mm: Sequence[float]) -> PointPrompt:
-    """A click at the innermost place of a mask.
+    """Return a click at the innermost place of a mask.
 
     Args:
         mask: Mask that is not empty, bool (D, H, W).
@@ -60,7 +60,7 @@ def clickedAgain(
     click: PointPrompt,
     answer: Callable[[Sequence[Prompt]], PromptAnswer],
 ) -> Sequence[Prompt]:
-    """The prompts to answer instead of the mask of another frame; on a thread.
+    """Return the prompts to answer instead of the mask of another frame; on a thread.
 
     Args:
         prompts: The mask of another frame alone.
@@ -89,7 +89,7 @@ def isFoundByClick(
 def moved(
     prompts: Sequence[Prompt], before: Array, now: Array, spacing_mm: Sequence[float]
 ) -> list[Prompt]:
-    """The mask of another frame, moved as the tissue around it; on a thread.
+    """Return the mask of another frame, moved as the tissue around it; on a thread.
 
     Args:
         prompts: The mask of the other frame alone.

@@ -85,7 +85,7 @@ class History:
         return sum(m.state.byteCount for m in moments.values() if m.state is not None)
 
     def present(self, segmentID: str) -> SegmentState | None:
-        """The latest state of a segment that is known here."""
+        """Return the latest state of a segment that is known here."""
         moment = self._present.get(segmentID)
         return moment.state if moment else None
 
@@ -134,7 +134,7 @@ class History:
         self._forgetOldest()
 
     def upcoming(self, isUndo: bool) -> Changes:
-        """What `undo`, or else `redo`, is about: each segment before and after that level."""
+        """Get what `undo`, or else `redo`, is about: each segment before and after that level."""
         levels = self._past if isUndo else self._future
         level = levels[-1] if levels else {}
         return {each: (before.state, after.state) for each, (before, after) in level.items()}

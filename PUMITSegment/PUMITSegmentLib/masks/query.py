@@ -56,7 +56,7 @@ class MaskQuery:
 def queryOf(
     working: WorkingSegmentation | None, segmentID: str, volumeNode=None
 ) -> MaskQuery | None:
-    """The query for a segment's mask; None where there is no such segment, or no scan.
+    """Return the query for a segment's mask; None where there is no such segment, or no scan.
 
     Args:
         working: The segmentation with its prompts.

@@ -204,7 +204,7 @@ class MaskRequests:
         self._opened = None
 
     def _enqueue(self, pending: _PendingRequest) -> None:
-        """The one rule: the newest request is computed."""
+        """Compute the newest request, and no other."""
         self._pending = [
             other
             for other in self._pending

@@ -11,13 +11,13 @@ from PUMITSegmentLib.prompts.tag import PromptTag
 
 
 def segmentOfStep(changes: Changes) -> str:
-    """The segment that a step is about; others may have lost voxels to it."""
+    """Return the segment that a step is about; others may have lost voxels to it."""
     prompted = [i for i, (a, b) in changes.items() if _promptsOf(a) != _promptsOf(b)]
     return (prompted or list(changes) or [""])[0]
 
 
 def stepInWords(changes: Changes) -> str:
-    """What a step was, such as "point outside"; empty where nothing changed.
+    """Return what a step was, such as "point outside"; empty where nothing changed.
 
     Args:
         changes: Segments before and after it.
@@ -49,7 +49,7 @@ def _inWords(node: NodeSnapshot) -> str:
 
 
 def promptInWords(tag: PromptTag) -> str:
-    """A prompt, such as "point outside"."""
+    """Return a prompt, such as "point outside"."""
     inside = {
         PromptKind.POINT: _("point inside"),
         PromptKind.BOX_3D: _("3D box"),

@@ -108,7 +108,7 @@ class WorkingSegmentation:
         return sum(not isinstance(prompt, AnswerPrompt) for prompt in prompts)
 
     def mask(self, segmentID: str) -> Mask:
-        """What a segment covers now, bool (D, H, W)."""
+        """Return what a segment covers now, bool (D, H, W)."""
         return self._writer.read(self.node, segmentID, self.volumeNode)
 
     def noteChange(self) -> bool:
@@ -353,11 +353,11 @@ class WorkingSegmentation:
         self._record({i: None for i in ids if self._segment(i) is None})
 
     def upcoming(self, isUndo: bool) -> Changes:
-        """What the next undo, or else redo, is about."""
+        """Return what the next undo, or else redo, is about."""
         return self._history.upcoming(isUndo)
 
     def present(self, segmentID: str) -> PackedMask | None:
-        """A segment's mask, as far as it is known."""
+        """Return a segment's mask, as far as it is known."""
         state = self._history.present(segmentID)
         return state.mask if state is not None else None
 

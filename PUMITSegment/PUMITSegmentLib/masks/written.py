@@ -126,5 +126,5 @@ class WrittenAnswers:
 
 
 def tooLargeInWords() -> str:
-    """What to do where a first click found a great deal."""
+    """Return what to do where a first click found a great deal."""
     return _("This may be more than you meant: draw a box or a stroke.")

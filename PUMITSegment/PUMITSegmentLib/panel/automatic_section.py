@@ -174,7 +174,7 @@ class AutomaticSection:
 
 
 def _notOffered(compute) -> str:
-    """That what computes has no such model, or "" where it may have one."""
+    """Say that the computer in use has no such model, or "" where it may have one."""
     if not is_nninteractive(compute.capabilities):
         return ""
     return answers_prompts_only(_("models that segment without prompts"))

@@ -55,11 +55,11 @@ class ComputeSection:
         self.refresh()
 
     def enter(self) -> None:
-        """The panel is open."""
+        """React when the panel opens."""
         self._timer.start()
 
     def exit(self) -> None:
-        """The panel is left."""
+        """React when the panel is left."""
         self._timer.stop()
 
     def close(self) -> None:

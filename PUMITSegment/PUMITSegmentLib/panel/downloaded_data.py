@@ -48,7 +48,7 @@ class DownloadedData:
 
 
 def questionOf(found: list[Downloaded]) -> str:
-    """What would be removed, how much it takes, and what stays."""
+    """Return what would be removed, how much it takes, and what stays."""
     line = _("{what}: {size}")
     lines = [f"• {line.format(what=d.what, size=sizeInWords(d.byteCount))}" for d in found]
     total = sizeInWords(sum(each.byteCount for each in found))

@@ -43,7 +43,7 @@ class EditByHand:
         slicer.util.selectModule("SegmentEditor")
 
     def close(self) -> None:
-        """The module is open again, or goes: nothing leads back."""
+        """Remove the way back when the module is open again, or goes."""
         bar, self._bar = self._bar, None
         if bar is not None:
             bar.setParent(None)

@@ -45,7 +45,7 @@ class InstallSection:
         self._show()
 
     def enter(self) -> None:
-        """The panel is open."""
+        """React when the panel opens."""
         self.refresh()
 
     def close(self) -> None:

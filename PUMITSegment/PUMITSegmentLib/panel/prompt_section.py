@@ -128,7 +128,7 @@ class PromptSection:
 
 
 def overwriteTexts() -> dict[OverwriteMode, str]:
-    """What each overwrite mode does, in words."""
+    """Return what each overwrite mode does, in words."""
     return {
         OverwriteMode.STOP: _("Keep off other segments"),
         OverwriteMode.NONE: _("May overlap"),

@@ -29,12 +29,12 @@ class ListDialogs:
     """File dialogs of lists of segments; a test gives others."""
 
     def open(self) -> str:
-        """The list to read; empty for none."""
+        """Return the list to read; empty for none."""
         pattern = _("Lists of segments ({pattern})").format(pattern=f"*{SUFFIX}")
         return str(qt.QFileDialog.getOpenFileName(None, _("Open a list"), "", pattern) or "")
 
     def save(self) -> str:
-        """The file to write; empty for none."""
+        """Return the file to write; empty for none."""
         pattern = _("Lists of segments ({pattern})").format(pattern=f"*{SUFFIX}")
         return str(qt.QFileDialog.getSaveFileName(None, _("Save the list"), "", pattern) or "")
 

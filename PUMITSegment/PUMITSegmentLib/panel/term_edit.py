@@ -92,7 +92,7 @@ class TermEdit:
 
 
 def _meaning(segment) -> str:
-    """The words of a segment's terminology entry: type, with its modifier."""
+    """Return the words of a segment's terminology entry: type, with its modifier."""
     parts = [part.split("^") for part in (segment.GetTerminology() or "").split("~")]
     words = [parts[i][2] for i in (2, 3) if len(parts) > i and len(parts[i]) > 2 and parts[i][2]]
     return " ".join(reversed(words))

@@ -39,7 +39,7 @@ TUTORIAL_URL = "https://github.com/pumit/SlicerPUMIT/blob/main/docs/tutorials/fi
 
 
 def helpText() -> str:
-    """A short way through the panel, as rich text."""
+    """Return a short way through the panel, as rich text."""
     steps = [
         _("Load a scan and choose it in section 1."),
         _("Press New, then Point, and click inside the structure in any slice view."),
@@ -58,7 +58,7 @@ def helpText() -> str:
 
 
 def shortcutsText(shortcuts: list[Shortcut]) -> str:
-    """The shortcuts as a table, as rich text."""
+    """Return the shortcuts as a table, as rich text."""
     rows = "".join(
         f"<tr><td><b>{escape(_(' or ').join(shortcut.keys))}</b></td>"
         f"<td style='padding-left: 12px;'>{escape(shortcut.text)}</td></tr>"
@@ -68,7 +68,7 @@ def shortcutsText(shortcuts: list[Shortcut]) -> str:
 
 
 def _byMouse() -> list[Shortcut]:
-    """What is held or clicked rather than pressed."""
+    """Return what is held or clicked rather than pressed."""
     return [
         Shortcut((_("Hold H"),), _("Hide the segments"), lambda: None),
         Shortcut((_("Ctrl and click"),), _("Point outside, while placing"), lambda: None),
@@ -138,7 +138,7 @@ class SegmentWidget:
         self.refresh()
 
     def enter(self) -> None:
-        """The module is shown."""
+        """React when the module is shown."""
         self.editByHand.close()
         self.shortcuts.install()
         self.reviewRow.enter()

@@ -17,7 +17,7 @@ _THIN_MM = 1e-3
 
 
 def sliceAt(pointWorld: npt.ArrayLike, candidates: list):
-    """The first of some slice nodes in whose plane a point lies, or None.
+    """Return the first of some slice nodes in whose plane a point lies, or None.
 
     Args:
         pointWorld: World RAS mm.
@@ -84,7 +84,7 @@ def flatten(roiNode, sliceNode, pointWorld: npt.ArrayLike) -> None:
 
 
 def normalInNode(roiNode, sliceNode) -> Matrix:
-    """Unit normal of a slice view in a box's own coordinates, (3,)."""
+    """Return the unit normal of a slice view in a box's own coordinates, (3,)."""
     normal = (_nodeFromWorld(roiNode) @ _sliceAxes(sliceNode))[:, 2]
     return normal / np.linalg.norm(normal)
 
@@ -115,7 +115,7 @@ def keepFlat(roiNode) -> None:
 
 
 def planeOf(roiNode) -> tuple[Matrix, float, float] | None:
-    """Normal, offset and thickness of a flat box in its own coordinates, or None."""
+    """Return normal, offset and thickness of a flat box in its own coordinates, or None."""
     text = roiNode.GetAttribute(_PLANE)
     try:
         plane = json.loads(text) if text else None
@@ -129,7 +129,7 @@ def planeOf(roiNode) -> tuple[Matrix, float, float] | None:
 
 
 def planeText(roiNode) -> str:
-    """The plane of a flat box as it is saved; empty for other boxes."""
+    """Return the plane of a flat box as it is saved; empty for other boxes."""
     return roiNode.GetAttribute(_PLANE) or ""
 
 

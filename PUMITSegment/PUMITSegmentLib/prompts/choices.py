@@ -16,7 +16,7 @@ Choices = dict[str, AnswerChoice]
 
 
 def choicesOf(node) -> Choices:
-    """The choice of each prompt of a node that has several answers, by the prompt's key."""
+    """Return the choice of each prompt of a node that has several answers, by the prompt's key."""
     try:
         pairs = json.loads(node.GetAttribute(_CHOICES) or "{}").items()
         choices = {str(key): AnswerChoice(int(n), int(count)) for key, (n, count) in pairs}

@@ -20,7 +20,7 @@ _OUTLINE_GLYPH, _OUTLINE_LINE = 1.5, 1.8
 
 
 def nameOf(tag: PromptTag, segmentName: str) -> str:
-    """What a prompt node is called, such as "Liver +"."""
+    """Return what a prompt node is called, such as "Liver +"."""
     sign = "+" if tag.isPositive else "-"
     kinds = {
         PromptKind.POINT: "{segment} {sign}",
@@ -70,7 +70,7 @@ def applyStyle(node, tag: PromptTag) -> None:
 
 
 def displayOf(node):
-    """What displays a prompt node, without its outline; or None."""
+    """Return what displays a prompt node, without its outline; or None."""
     count = node.GetNumberOfDisplayNodes()
     return node.GetNthDisplayNode(count - 1) if count else None
 
@@ -105,7 +105,7 @@ def show(node, isShown: bool) -> None:
 
 
 def _displayWithOutline(node):
-    """What displays a prompt, which lies over a display of its own outline.
+    """Return what displays a prompt, which lies over a display of its own outline.
 
     Of a node's displays the one that was there first is drawn first, below the others. A box has
     none: Slicer draws its edges equally thin in both; see `scene.box_edges`.

@@ -58,7 +58,7 @@ class ExcludedBox:
 
 
 def excludedBox(roiNode, volumeNode) -> ExcludedBox:
-    """A region of interest on a scan's grid; one that is thinner than a voxel is one voxel thin."""
+    """Return a region of interest on a scan's grid, at least one voxel thick."""
     corners = VolumeFrame(volumeNode).worldToIndex(boxCornersWorld(roiNode, isFlat=False))
     edges = corners[[4, 2, 1]] - corners[0]
     for axis, edge in enumerate(edges):
@@ -80,7 +80,7 @@ def excludedBoxes(segmentationNode, segmentID: str, volumeNode) -> list[Excluded
 
 
 def withoutBoxes(mask: Mask, boxes: Iterable[ExcludedBox]) -> Mask:
-    """A mask, (D, H, W), without the voxels of boxes; the same one where there is no box."""
+    """Return a mask, (D, H, W), without the voxels of boxes; the same one where there is no box."""
     for i, box in enumerate(boxes):
         if i == 0:
             mask = mask.copy()

@@ -69,7 +69,7 @@ def removeEmptyFolders(scene) -> None:
 
 
 def _folderOf(hierarchy, segmentationNode) -> int:
-    """The folder that any prompt of the segmentation is in, or 0.
+    """Return the folder that any prompt of the segmentation is in, or 0.
 
     Found by its contents: names and node IDs may change when scenes are merged.
     """

@@ -59,7 +59,7 @@ def isFinished(node, tag: PromptTag) -> bool:
 
 
 def signatureOf(node, tag: PromptTag) -> Hashable:
-    """What changes whenever the prompts of a node do, except under a moving parent transform."""
+    """Return what changes whenever a node's prompts do, except under a moving transform."""
     if not isFinished(node, tag):
         return None
     if tag.kind is None:
@@ -86,7 +86,7 @@ def boxCornersWorld(node, isFlat: bool) -> Points:
 
 
 def toWorld(node, point: npt.ArrayLike) -> list[float]:
-    """A point in a node's own coordinates, in the world."""
+    """Return a point in a node's own coordinates, in the world."""
     world = [0.0, 0.0, 0.0]
     node.TransformPointToWorld(list(point), world)
     return world
@@ -101,7 +101,7 @@ def curvePointsWorld(node) -> Points:
 
 
 def promptsOf(node, tag: PromptTag, toLps: ToLps) -> list[tuple[str, Prompt]]:
-    """The prompts that a markups node makes, each with its key in the order; a box outside none.
+    """Return the prompts of a markups node, each with its key in the order; a box outside none.
 
     Args:
         node: A markups node.

@@ -22,7 +22,7 @@ _VERTICES = 96
 
 
 def middle_line(outline: Points, inner: float) -> Points:
-    """The line along the middle of an area.
+    """Return the line along the middle of an area.
 
     Args:
         outline: (N, 3), mm, in order; the last is joined with the first. They need not lie

@@ -66,7 +66,7 @@ class MaskPrior:
 
     @staticmethod
     def read(node) -> MaskPrior | None:
-        """What a node holds, or None where that cannot be read."""
+        """Return what a node holds, or None where that cannot be read."""
         try:
             grid = json.loads(node.GetParameter(_GRID) or "null")
             if grid is None:
@@ -81,7 +81,7 @@ class MaskPrior:
             return None  # edited by hand
 
     def on(self, shape: tuple[int, ...], ijkToRas: Matrix) -> Mask:
-        """The mask on a grid, bool (D, H, W): the same one, or another that it is sampled on.
+        """Get the mask on a grid, bool (D, H, W): the same one, or another that it is sampled on.
 
         Args:
             shape: (D, H, W).
@@ -125,7 +125,7 @@ class MaskPrompts:
         self._cache: dict[object, tuple[object, list[tuple[str, Prompt]]]] = {}
 
     def of(self, node, volumeNode) -> list[tuple[str, Prompt]]:
-        """The prompt that a node holds, with its key in the order; none if it lies elsewhere.
+        """Get the prompt that a node holds, with its key in the order; none if it lies elsewhere.
 
         Args:
             node: A node that holds a prior.
@@ -147,10 +147,10 @@ class MaskPrompts:
 
 
 def _corners(edges: list[tuple[float, float]]) -> Matrix:
-    """The eight corners of a box, (8, 3), from its (low, high) along each axis."""
+    """Return the eight corners of a box, (8, 3), from its (low, high) along each axis."""
     return np.stack(np.meshgrid(*edges, indexing="ij"), axis=-1).reshape(-1, 3).astype(float)
 
 
 def _moved(index_dhw: Matrix, matrix: Matrix) -> Matrix:
-    """Indices (N, 3) in (d, h, w) order through a 4 x 4 matrix that knows (i, j, k)."""
+    """Return indices (N, 3) in (d, h, w) order through a 4 x 4 matrix that knows (i, j, k)."""
     return (index_dhw[:, ::-1] @ matrix[:3, :3].T + matrix[:3, 3])[:, ::-1]

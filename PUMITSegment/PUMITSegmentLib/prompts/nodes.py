@@ -156,7 +156,7 @@ class PromptNodes(VTKObservationMixin):
         return [prompt for _number, prompt in sorted(numbered, key=lambda pair: pair[0])]
 
     def snapshot(self, segmentID: str) -> PromptSnapshot:
-        """The prompts of a segment as they are now, to be restored later."""
+        """Return the prompts of a segment as they are now, to be restored later."""
         taken = [
             NodeSnapshot.of(key, node, self._watch.tag(node))
             for key, node in nodesByKey(self._watch.finished(segmentID)).items()
@@ -298,12 +298,12 @@ class PromptNodes(VTKObservationMixin):
         return self._isEverythingShown or segmentID == self._shownID
 
     def _nodeTagged(self, tag: PromptTag):
-        """The first node with a tag, or None."""
+        """Return the first node with a tag, or None."""
         nodes = promptNodesOf(self._segmentationNode, tag.segmentID)
         return next((n for n in nodes if tagOf(n, self._segmentationNode) == tag), None)
 
     def _nodeToPlace(self, tag: PromptTag):
-        """The segment's list of points, or a new node for a box or a curve; shown."""
+        """Return the segment's list of points, or a new node for a box or a curve; shown."""
         node = self._nodeTagged(tag) if tag.kind is PromptKind.POINT else None
         node = node or self._add(tag)
         show(node, True)

@@ -29,7 +29,7 @@ def keysOf(node) -> list[str]:
 
 
 def numbersOf(node) -> dict[str, int]:
-    """Number of each prompt of a node that has one."""
+    """Return the number of each prompt of a node that has one."""
     try:
         numbers = json.loads(node.GetAttribute(_ORDER) or "{}")
         return {str(key): int(number) for key, number in numbers.items()}
@@ -71,6 +71,6 @@ def numberPrompts(nodes: list) -> None:
 
 
 def makeLatest(node, nodes: list) -> None:
-    """Number a node that is one prompt after all others of its segment."""
+    """Give a node that is one prompt a number after all others of its segment."""
     latest = max((n for other in nodes for n in numbersOf(other).values()), default=0)
     setNumbers(node, {_WHOLE: latest + 1})

@@ -12,7 +12,7 @@ from PUMITSegmentLib.prompts.tag import promptNodesOf, tagOf
 
 
 def outlinesOf(segmentationNode, segmentID: str, frame: VolumeFrame) -> list[Outline]:
-    """The lassos of a segment in the order in which they were drawn.
+    """Return the lassos of a segment in the order in which they were drawn.
 
     A lasso is the whole of the segment in its slice where nothing but lassos came before it; else
     it adds to what was there. One that was drawn before the segment was edited by hand is in that.

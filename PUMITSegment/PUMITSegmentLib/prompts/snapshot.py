@@ -30,7 +30,7 @@ class BoxShape:
 
     @staticmethod
     def of(node) -> BoxShape:
-        """The shape of a node."""
+        """Return the shape of a node."""
         matrix = slicer.util.arrayFromVTKMatrix(node.GetObjectToNodeMatrix())
         return BoxShape(tuple(node.GetSize()), tuple(matrix.ravel().tolist()), planeText(node))
 

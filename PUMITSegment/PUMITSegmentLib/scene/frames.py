@@ -35,13 +35,13 @@ class Frame:
     count: int
 
     def sequenceOf(self, segmentationNode):
-        """The sequence that holds a segmentation's frames, or None."""
+        """Return the sequence that holds a segmentation's frames, or None."""
         if segmentationNode is None or not self.browser.IsProxyNodeID(segmentationNode.GetID()):
             return None
         return self.browser.GetSequenceNode(segmentationNode)
 
     def segmentationAt(self, segmentationNode, number: int):
-        """What a segmentation is in a frame; None where nothing was segmented there."""
+        """Return what a segmentation is in a frame; None where nothing was segmented there."""
         sequence = self.sequenceOf(segmentationNode)
         if sequence is None or not 0 <= number < self.count:
             return None
@@ -50,7 +50,7 @@ class Frame:
 
 
 def frameOf(volumeNode) -> Frame | None:
-    """The frame that a scan shows; None for one that is no sequence."""
+    """Return the frame that a scan shows; None for one that is no sequence."""
     if volumeNode is None:
         return None
     for browser in slicer.util.getNodesByClass("vtkMRMLSequenceBrowserNode"):
@@ -62,7 +62,7 @@ def frameOf(volumeNode) -> Frame | None:
 
 
 def readVolumeAt(frame: Frame, volumeNode, number: int) -> Volume:
-    """The scan of another frame, where the one that is shown lies.
+    """Return the scan of another frame, where the one that is shown lies.
 
     Args:
         frame: Frame that is shown.
@@ -101,7 +101,7 @@ def keepPerFrame(segmentationNode, volumeNode) -> None:
 
 
 def promptedFrame(segmentationNode, frame: Frame) -> int | None:
-    """The frame whose prompts are in the scene; None of a segmentation that is not per frame."""
+    """Return the frame whose prompts are in the scene; None where there are no frames."""
     sequence = frame.sequenceOf(segmentationNode)
     if sequence is None:
         return None
@@ -115,7 +115,7 @@ def setPromptedFrame(segmentationNode, frame: Frame) -> None:
 
 
 def neighbourFrame(segmentationNode, frame: Frame, latest: int | None) -> int | None:
-    """The frame to continue from: the one shown last, or a neighbour, that holds a segment."""
+    """Get the frame to continue from: the one shown last, or a neighbour, that holds a segment."""
     for number in (latest, frame.number - 1, frame.number + 1):
         if number is not None and number != frame.number:
             other = frame.segmentationAt(segmentationNode, number)

@@ -36,7 +36,7 @@ class KeptFrames:
         self.latest: int | None = None
 
     def prompts(self, segmentationNode, number: int, segmentID: str) -> PromptSnapshot:
-        """The prompts of a segment in a frame that is not shown; none where they are not kept."""
+        """Return the prompts of a segment in a frame that is not shown; none if not kept."""
         kept = self._kept.get((segmentationNode.GetID(), number))
         prompts = kept.prompts if kept is not None else {}
         return prompts.get(segmentID, PromptSnapshot())

@@ -35,7 +35,7 @@ class SessionReactions:
         self._outsideCounts: dict[tuple[str, str], int] = {}
 
     def getParameterNode(self) -> SegmentParameters:
-        """The typed parameter node, made where there is none."""
+        """Return the typed parameter node, made where there is none."""
         return self._logic.getParameterNode()
 
     def showError(self, error: Exception) -> None:
@@ -43,7 +43,7 @@ class SessionReactions:
         self._logic.showError(error)
 
     def forgetScene(self) -> None:
-        """The IDs of another scene's nodes name other nodes."""
+        """React when the IDs of another scene's nodes name other nodes."""
         self._outsideCounts.clear()
         self._logic.permission.forget()
 

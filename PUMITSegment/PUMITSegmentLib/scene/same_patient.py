@@ -59,7 +59,7 @@ def _isVouchedFor(first, second) -> bool:
 
 
 def _identifier(volumeNode, attribute: str, tag: str) -> str:
-    """What DICOM states about a scan; empty where it states nothing, or two things."""
+    """Return what DICOM states about a scan; empty where it states nothing, or two things."""
     from pumit.io.dicom.files import stated
 
     found = [volumeNode.GetAttribute(attribute)]

@@ -32,13 +32,13 @@ class SessionOwner(Protocol):
     """Interface of a listener to a session."""
 
     def getParameterNode(self) -> SegmentParameters:
-        """The typed parameter node, made where there is none."""
+        """Return the typed parameter node, made where there is none."""
 
     def cancelWork(self, reason: str) -> None:
         """Cancel what is computed: what it is for is gone, or about to go."""
 
     def onPromptsChanged(self, segmentID: str) -> None:
-        """The user changed prompts."""
+        """React when the user changed prompts."""
 
     def onPlacingChanged(self) -> None:
         """Clicks in the views place something else, or nothing any more."""
@@ -53,7 +53,7 @@ class SessionOwner(Protocol):
         """Another segment is selected, or none."""
 
     def forgetScene(self) -> None:
-        """The IDs of another scene's nodes name other nodes."""
+        """React when the IDs of another scene's nodes name other nodes."""
 
     def showError(self, error: Exception) -> None:
         """Say what is wrong with what is selected."""
@@ -215,7 +215,7 @@ class SceneSession:
             self.views.hide(segmentationNode)
 
     def onVoxelsModified(self) -> None:
-        """The scan shows something else, such as another frame of a sequence."""
+        """React when the scan shows something else, such as another frame of a sequence."""
         self._owner.cancelWork("voxels")
         self.views.showFilled(self.volumeNode)
         if self.working is None:

@@ -58,13 +58,13 @@ def obstacle(volumeNode, viewNode=None) -> Obstacle | None:
 
 
 def viewUnderMouse():
-    """The slice view that the mouse is in, also one of no layout; None for another place."""
+    """Return the slice view that the mouse is in, also one of no layout; None for another place."""
     crosshair = slicer.mrmlScene.GetFirstNodeByClass("vtkMRMLCrosshairNode")
     return crosshair.GetCursorPositionXYZ([0.0, 0.0, 0.0]) if crosshair is not None else None
 
 
 def shownScans(viewNode) -> list[Any]:
-    """Scans that are seen in a view, the topmost first."""
+    """Return scans that are seen in a view, the topmost first."""
     if viewNode.IsA("vtkMRMLSliceNode"):
         return [node for node, _share in _layers(viewNode)]
     return _shownIn3D(viewNode)
@@ -91,7 +91,7 @@ def isSeen(volumeNode, viewNode) -> bool:
 
 
 def _layers(sliceNode) -> list[tuple[Any, float]]:
-    """Scans in the layers of a slice view with the share of each in the picture, topmost first."""
+    """Return the scans in a slice view with the share of each in the picture, topmost first."""
     composite = _compositeOf(sliceNode)
     if composite is None:
         return []
@@ -128,7 +128,7 @@ def _labelMaps(viewNode) -> list[Any]:
 
 
 def _shownIn3D(viewNode) -> list[Any]:
-    """Scans that a 3D view shows by volume rendering, by their segments, or by their slices."""
+    """Get scans that a 3D view shows by volume rendering, by their segments, or by their slices."""
     viewID = viewNode.GetID()
     found = [
         display.GetDisplayableNode()

@@ -60,7 +60,7 @@ class ViewGuard:
         return found is None
 
     def asked(self) -> Asked:
-        """What the user looks at now."""
+        """Return what the user looks at now."""
         return Asked(self._logic.volumeNode, self._logic.segmentationNode, self._viewNow())
 
     def allowsAnswer(self, asked: Asked, goOn: Callable[[], object]) -> bool:

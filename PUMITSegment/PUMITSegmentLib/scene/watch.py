@@ -13,22 +13,22 @@ class SceneListener(Protocol):
     """Interface of a listener to changes of the scene."""
 
     def onSceneAboutToChange(self) -> None:
-        """The scene is about to be closed, or another is about to be read into it."""
+        """React when the scene is about to be closed, or another is about to be read into it."""
 
     def onSceneChanged(self) -> None:
-        """A scene was closed or read; the state of the earlier one is invalid."""
+        """React when a scene was closed or read; the state of the earlier one is invalid."""
 
     def onNodeAboutToBeRemoved(self, node: object) -> None:
-        """A node is about to leave the scene; what refers to it still does."""
+        """React when a node is about to leave the scene; what refers to it still does."""
 
     def onNodeRemoved(self, node: object) -> None:
-        """A node has left the scene."""
+        """React when a node has left the scene."""
 
     def onParametersModified(self) -> None:
-        """A parameter may have changed."""
+        """React when a parameter may have changed."""
 
     def onVoxelsModified(self) -> None:
-        """The scan shows something else, such as another frame of a sequence."""
+        """React when the scan shows something else, such as another frame of a sequence."""
 
     def onMasksModified(self) -> None:
         """Voxels of some segment may have changed, by us or by someone else."""

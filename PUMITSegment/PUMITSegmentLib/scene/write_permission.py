@@ -73,7 +73,7 @@ class WritePermission:
 
 
 def whyNotWritten(segmentationNode, volumeNode) -> str:
-    """What to do where permission was not given."""
+    """Return what to do where permission was not given."""
     if _isOfAnotherPatient(segmentationNode, volumeNode):
         return _(
             "{which} That is of another patient. Choose another segmentation to segment {scan}."

@@ -50,7 +50,7 @@ def labelMapNodes() -> list:
 
 
 def segmentationFromLabelMap(labelMapNode, volumeNode):
-    """A new segmentation of a scan with a segment for each label.
+    """Return a new segmentation of a scan with a segment for each label.
 
     Raises:
         PumitError: If the label map holds no label.

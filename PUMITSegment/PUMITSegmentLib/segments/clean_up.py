@@ -26,7 +26,7 @@ class CleanUp(enum.Enum):
 
 
 def cleanUpTexts() -> dict[CleanUp, str]:
-    """What each does, in words."""
+    """Return what each does, in words."""
     return {
         CleanUp.FILL_HOLES: _("Fill holes"),
         CleanUp.LARGEST_ISLAND: _("Keep the largest island"),

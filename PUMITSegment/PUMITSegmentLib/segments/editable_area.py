@@ -23,7 +23,7 @@ _TAG = "SegmentEditor"
 
 
 def segmentEditorNode():
-    """The Segment Editor's own parameter node, made as the Segment Editor makes it."""
+    """Return the Segment Editor's own parameter node, made as the Segment Editor makes it."""
     name = "vtkMRMLSegmentEditorNode"
     node = slicer.mrmlScene.GetSingletonNode(_TAG, name)
     if node is None:

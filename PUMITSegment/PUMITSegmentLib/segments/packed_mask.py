@@ -43,13 +43,13 @@ class PackedMask:
         return len(self.bits)
 
     def inside(self) -> Mask:
-        """The mask within its box."""
+        """Return the mask within its box."""
         size = [stop - start for start, stop in self.box or ((0, 0),) * len(self.shape)]
         packed = np.frombuffer(zlib.decompress(self.bits) if self.bits else b"", dtype=np.uint8)
         return np.unpackbits(packed, count=int(np.prod(size))).view(bool).reshape(size)
 
     def mask(self) -> Mask:
-        """The whole mask, bool (D, H, W)."""
+        """Return the whole mask, bool (D, H, W)."""
         array = np.zeros(self.shape, dtype=bool)
         if self.box is not None:
             array[tuple(slice(start, stop) for start, stop in self.box)] = self.inside()

@@ -28,7 +28,7 @@ class PreparedMask:
     voxels: Array
 
     def whole(self) -> Mask:
-        """The mask on the whole volume, bool (D, H, W)."""
+        """Return the mask on the whole volume, bool (D, H, W)."""
         mask = np.zeros(self.shape, dtype=bool)
         mask[self.box.within(Box((0, 0, 0), self.shape))] = self.voxels.view(bool)
         return mask
@@ -52,7 +52,7 @@ def prepare(mask: Mask) -> PreparedMask:
 
 
 def unpacked(packed: PackedMask) -> PreparedMask:
-    """A mask that was kept, ready to be written back."""
+    """Return a mask that was kept, ready to be written back."""
     starts, stops = zip(*(packed.box or ((0, 0),) * 3), strict=True)
     voxels = np.ascontiguousarray(packed.inside()).view(np.uint8)
     return PreparedMask(packed.shape, Box(starts, stops), voxels)

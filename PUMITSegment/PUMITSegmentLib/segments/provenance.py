@@ -79,14 +79,14 @@ def editedByHand(segment) -> None:
 
 
 def _signed(modelName: str) -> str:
-    """A model's name behind this program's; a model of another program keeps its own."""
+    """Return a model's name behind this program's; a model of another program keeps its own."""
     lower = modelName.lower()
     isSigned = _PROGRAM.lower() in lower or lower.startswith(_FOREIGN.lower())
     return modelName if isSigned else f"{_PROGRAM} {modelName}".strip()[:_LONGEST]
 
 
 def tagOf(segment, name: str) -> str:
-    """The value of a segment's tag; empty where it has none."""
+    """Return the value of a segment's tag; empty where it has none."""
     value = vtk.mutable("")
     return str(value) if segment.GetTag(name, value) else ""
 

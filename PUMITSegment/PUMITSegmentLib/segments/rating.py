@@ -62,7 +62,7 @@ class Rating:
         return Activity.CAUTION if isDoubtful else Activity.NOTE
 
     def inWords(self) -> str:
-        """The word, as people read it."""
+        """Return the word, as people read it."""
         words = {
             "good": _("good"),
             "check": _("please check"),
@@ -76,7 +76,7 @@ class Rating:
 
 
 def percent(share: float) -> int:
-    """A share in whole percent, 100 only where it is all and 0 only where it is nothing."""
+    """Return a share in whole percent, 100 only where it is all and 0 only where it is nothing."""
     rounded = round(100 * share)
     return min(max(rounded, int(share > 0)), 100 - int(share < 1))
 
@@ -105,7 +105,7 @@ def restoreRating(segment, text: str) -> None:
 
 
 def ratingOf(segment, voxels: int | None = None) -> Rating | None:
-    """The rating of a segment; None where it has none, or its voxels have changed since.
+    """Return the rating of a segment; None where it has none, or its voxels have changed since.
 
     Args:
         segment: The segment.

@@ -11,7 +11,7 @@ _SCAN_NAME = "PUMITSegment.ScanName"
 
 
 def scanOf(segmentationNode):
-    """The scan that a segmentation refers to, or None."""
+    """Return the scan that a segmentation refers to, or None."""
     role = segmentationNode.GetReferenceImageGeometryReferenceRole()
     return segmentationNode.GetNodeReference(role)
 

@@ -8,7 +8,7 @@ from slicer.i18n import tr as _
 
 
 def newSegmentation(volumeNode) -> object:
-    """A segmentation node for a scan: on its grid, under its transform, in the same study."""
+    """Get a segmentation node for a scan: on its grid, under its transform, in the same study."""
     scene = slicer.mrmlScene
     name = scene.GenerateUniqueName(_("{scan} segmentation").format(scan=volumeNode.GetName()))
     node = scene.AddNewNodeByClass("vtkMRMLSegmentationNode", name)
@@ -60,7 +60,7 @@ def neighbourOf(segmentationNode, segmentID: str) -> str:
 
 
 def followingID(segmentationNode, segmentID: str, step: int) -> str:
-    """The segment that lies `step` rows further, round the end; empty where there is none."""
+    """Get the segment that lies `step` rows further, round the end; empty where there is none."""
     ids = segmentIDs(segmentationNode)
     if not ids:
         return ""

@@ -47,7 +47,7 @@ class SegmentOnGrid:
         return GridMap(imageGrid(image), self.grid, None, None).covering(box)
 
     def voxels(self, box: Box) -> Mask:
-        """The segment as it is, on a box."""
+        """Return the segment as it is, on a box."""
         return occupied(self.segmentation, [self.segmentID], box, self.grid)
 
     def others(self, box: Box) -> Mask:
@@ -56,7 +56,7 @@ class SegmentOnGrid:
         return occupied(self.segmentation, ids, box, self.grid)
 
     def contested(self, box: Box, voxels: Mask, others: list[str]) -> tuple[Box, Mask]:
-        """The part of a mask where these others have voxels too, cut to what is set in it."""
+        """Get the part of a mask where these others have voxels too, cut to what is set in it."""
         if not others or box.isEmpty:
             return Box((0, 0, 0), (0, 0, 0)), np.zeros((0, 0, 0), dtype=bool)
         common = occupied(self.segmentation, others, box, self.grid)
@@ -65,7 +65,7 @@ class SegmentOnGrid:
         return found, common[found.within(box)]
 
     def placed(self, prepared: PreparedMask) -> tuple[Box, Mask]:
-        """A mask of the volume, on a box of this grid."""
+        """Return a mask of the volume, on a box of this grid."""
         box = self._fromVolume.covering(prepared.box)
         if math.prod(box.shape) > max(_MOST_VOXELS, math.prod(prepared.shape)):
             raise PumitError(
@@ -129,7 +129,7 @@ class SegmentOnGrid:
 
 
 def referenceGrid(segmentation):
-    """An image without voxels on a segmentation's grid; None where it has no grid yet."""
+    """Return an image without voxels on a segmentation's grid; None where it has no grid yet."""
     text = slicer.vtkSlicerSegmentEditorLogic.GetReferenceImageGeometryStringFromSegmentation(
         segmentation
     )

@@ -34,7 +34,7 @@ class SurfaceSettings:
 
     @staticmethod
     def of(segmentation) -> SurfaceSettings | None:
-        """A segmentation's settings; None where only Slicer itself can follow them."""
+        """Return a segmentation's settings; None where only Slicer itself can follow them."""
         rule = slicer.vtkBinaryLabelmapToClosedSurfaceConversionRule
 
         def number(name: str, default: float) -> float:
@@ -53,7 +53,7 @@ class SurfaceSettings:
 
 
 def surfaceOf(image, label: int, settings: SurfaceSettings) -> vtk.vtkPolyData:
-    """The surface of a label, as Slicer's conversion makes it; any thread may do this.
+    """Return the surface of a label, as Slicer's conversion makes it; any thread may do this.
 
     Args:
         image: A vtkOrientedImageData that nobody else uses.

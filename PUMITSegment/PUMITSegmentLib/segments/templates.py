@@ -31,7 +31,7 @@ class TemplateSegment:
 
 
 def shippedLists() -> dict[str, tuple[TemplateSegment, ...]]:
-    """The lists that everybody has, by their titles."""
+    """Return the lists that everybody has, by their titles."""
     names = {
         _("Abdomen"): (
             *("Liver", "Gallbladder", "Spleen", "Pancreas", "Stomach", "Right kidney"),
@@ -53,7 +53,7 @@ def shippedLists() -> dict[str, tuple[TemplateSegment, ...]]:
 
 
 def readList(path: Path) -> tuple[TemplateSegment, ...]:
-    """A list that was saved.
+    """Return a list that was saved.
 
     Raises:
         PumitError: If the file cannot be read, or is none.
@@ -126,7 +126,7 @@ def addList(logic, listed: tuple[TemplateSegment, ...]) -> int:
 
 
 def _coded(name: str) -> str:
-    """The terminology entry of a name that Slicer's lists do not have; empty for none."""
+    """Return the terminology entry of a name that Slicer's lists do not have; empty for none."""
     try:
         return serialize_terminology(concept_for(name))
     except PumitError:

@@ -73,7 +73,7 @@ class SegmentVolumes:
 
 
 def voxelCount(segment) -> int:
-    """Number of voxels of a segment, in its own grid."""
+    """Return the number of voxels of a segment, in its own grid."""
     image = segment.GetRepresentation(BINARY_LABELMAP)
     if image is None or min(image.GetDimensions()) <= 0:
         return 0
@@ -101,7 +101,7 @@ def sizeInWords(extent: Extent, volumeNode) -> str:
 
 
 def volumeInWords(volume_ml: float) -> str:
-    """A volume as one writes it down, such as "3.4 mL"."""
+    """Return a volume as one writes it down, such as "3.4 mL"."""
     return _inWords(volume_ml, "mL")
 
 

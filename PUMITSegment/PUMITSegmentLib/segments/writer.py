@@ -151,7 +151,7 @@ class SegmentWriter:
         return isWhole
 
     def read(self, segmentationNode, segmentID: str, volumeNode, frame=None) -> Mask:
-        """A segment as a mask on a volume's grid, wherever both lie in the world.
+        """Return a segment as a mask on a volume's grid, wherever both lie in the world.
 
         Args:
             segmentationNode: The segmentation, under any transform.
@@ -248,7 +248,7 @@ def _segment(segmentationNode, segmentID: str):
 
 
 def noVoxels() -> str:
-    """What is wrong with a volume that was added, and not filled (yet)."""
+    """Return what is wrong with a volume that was added, and not filled (yet)."""
     return _("The volume has no voxels; choose another one.")
 
 

@@ -181,7 +181,7 @@ class Compute:
         self._background.submit(lambda: self._whyNotInstalled(mode), take)
 
     def client(self) -> Client:
-        """The connection, for use on threads.
+        """Return the connection, for use on threads.
 
         Raises:
             ServiceError: If there is none.
@@ -192,7 +192,7 @@ class Compute:
         return client
 
     def openSession(self) -> RemoteSession | NNInteractiveSession:
-        """A new session; on a thread, since it sends a request.
+        """Return a new session; on a thread, since it sends a request.
 
         Raises:
             ServiceError: If the server cannot be used, or has no session to give.

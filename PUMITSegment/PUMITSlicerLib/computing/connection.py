@@ -45,7 +45,7 @@ class WorkerProcess(Protocol):
         """Start it and wait until it answers."""
 
     def client(self) -> Client:
-        """A client of it."""
+        """Return a client of it."""
 
     def close(self) -> None:
         """End it and wait for that; also while another thread is in `start`."""
@@ -65,7 +65,7 @@ class Connection:
 
 
 def make_local_worker(settings: ComputeSettings, on_exit: Callable[[int], None]) -> WorkerProcess:
-    """A worker in Slicer's Python, not started yet.
+    """Return a worker in Slicer's Python, not started yet.
 
     Raises:
         ServiceError: If Slicer's Python is not found.
@@ -108,7 +108,7 @@ def connect(settings: ComputeSettings, worker: WorkerProcess | None = None) -> C
 def open_session(
     client: Client, capabilities: dict[str, Any] | None
 ) -> RemoteSession | NNInteractiveSession:
-    """A new session in the words that the server understands; on a thread.
+    """Return a new session in the words that the server understands; on a thread.
 
     Raises:
         ServiceError: If the server cannot be used, or has no session to give.
@@ -175,7 +175,7 @@ def describe_memory(capabilities: dict[str, Any]) -> str:
 
 
 def readable(error: Exception) -> PumitError:
-    """An error with one sentence for the user; unexpected ones are logged with their traceback."""
+    """Return an error with one sentence for the user; log the traceback of unexpected ones."""
     from pumit.system.out_of_memory import is_out_of_memory
 
     if isinstance(error, PumitError):

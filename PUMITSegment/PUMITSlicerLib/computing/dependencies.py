@@ -92,7 +92,7 @@ def installed_version(name: str) -> str | None:
 
 
 def requirements(mode: ComputeMode, *, withTorch: bool = False) -> list[Requirement]:
-    """What a mode needs, torch first.
+    """Return what a mode needs, torch first.
 
     Args:
         mode: Mode that has to work.
@@ -111,7 +111,7 @@ def requirements(mode: ComputeMode, *, withTorch: bool = False) -> list[Requirem
 def missing(
     mode: ComputeMode, version_of: VersionOf = installed_version, *, withTorch: bool = False
 ) -> list[Need]:
-    """What a mode needs and has not, torch first; see `requirements`."""
+    """Return what a mode needs and has not, torch first; see `requirements`."""
     importlib.invalidate_caches()
     needs = []
     for requirement in requirements(mode, withTorch=withTorch):
@@ -128,7 +128,7 @@ def missing(
 
 
 def known_faults(version_of: VersionOf | None = None) -> list[str]:
-    """A sentence for each package that Slicer itself brings in a version with known faults."""
+    """Get a sentence for each package that Slicer itself brings in a version with known faults."""
     version_of = version_of or _loaded_version
     sentences = []
     for requirement in _read("requirements.txt"):
@@ -160,7 +160,7 @@ def _specifiers() -> dict[str, SpecifierSet]:
 def why_not_installed(
     mode: ComputeMode, version_of: VersionOf = installed_version, *, withTorch: bool = False
 ) -> str:
-    """What is missing, in one sentence; "" where nothing is; see `requirements`."""
+    """Return what is missing, in one sentence; "" where nothing is; see `requirements`."""
     needs = missing(mode, version_of, withTorch=withTorch)
     if not needs:
         return ""
@@ -180,7 +180,7 @@ def why_not_installed(
 
 
 def too_old(needs: Iterable[Need]) -> list[str]:
-    """A sentence for each package that Slicer itself brings in a version that will not do."""
+    """Get a sentence for each package that Slicer itself brings in a version that will not do."""
     return [
         _(
             "This Slicer brings {name} {installed}, but {specifier} is needed, and it must not be "
@@ -201,7 +201,7 @@ def megabytes(needs: Iterable[Need], *, hasCuda: bool) -> int:
 
 
 def constraints(needs: Iterable[Need]) -> str:
-    """A constraints file for pip that holds every installed package at its version.
+    """Return a constraints file for pip that holds every installed package at its version.
 
     Only what is needed in another version may change, and of that nothing that Slicer brings.
     """

@@ -32,7 +32,7 @@ class SlicerPython:
     environment: Mapping[str, str] | None = None
 
     def command(self, module: str, arguments: Sequence[str] = ()) -> list[str]:
-        """The whole command of `python -m MODULE ARGUMENTS`.
+        """Return the whole command of `python -m MODULE ARGUMENTS`.
 
         Raises:
             ServiceError: If there is no interpreter.
@@ -62,7 +62,7 @@ SLICER_PYTHON = SlicerPython()
 
 
 def without_window() -> dict[str, int]:
-    """What keeps Windows from opening a console for a program."""
+    """Return what keeps Windows from opening a console for a program."""
     return {"creationflags": subprocess.CREATE_NO_WINDOW} if sys.platform == "win32" else {}
 
 

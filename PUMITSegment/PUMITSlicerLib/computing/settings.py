@@ -67,7 +67,7 @@ class SettingsStore(Protocol):
     """Interface of `qt.QSettings`: text under keys."""
 
     def value(self, key: str, default: Any = None) -> Any:
-        """What is stored, or the default."""
+        """Return what is stored, or the default."""
 
     def setValue(self, key: str, value: Any) -> None:
         """Store."""
@@ -77,7 +77,7 @@ class SettingsStore(Protocol):
 
 
 def slicer_settings() -> SettingsStore:
-    """The user's settings of Slicer."""
+    """Return the user's settings of Slicer."""
     import qt
 
     return qt.QSettings()

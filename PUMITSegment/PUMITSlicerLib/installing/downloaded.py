@@ -89,7 +89,7 @@ def removeDownloaded(found: list[Downloaded]) -> int:
 
 
 def sizeInWords(byteCount: int) -> str:
-    """A size as people read it, such as "3.1 MB"."""
+    """Return a size as people read it, such as "3.1 MB"."""
     size = float(byteCount)
     for unit in ("B", "kB", "MB"):
         if size < 1000:

@@ -33,7 +33,7 @@ class InstallStep:
     arguments: tuple[str, ...]
 
     def constrained(self, file: Path) -> InstallStep:
-        """The same, with a constraints file."""
+        """Return the same, with a constraints file."""
         return replace(self, arguments=(*self.arguments, "-c", str(file)))
 
 

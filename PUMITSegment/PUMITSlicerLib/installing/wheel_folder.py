@@ -29,7 +29,7 @@ class _Wheel:
 def wheel_problems(
     folder: Path, needed: Iterable[str], version_of: VersionOf = installed_version
 ) -> list[str]:
-    """What stands in the way of installing from a folder, without installing anything.
+    """Return what stands in the way of installing from a folder, without installing anything.
 
     Args:
         folder: Has `.whl` files.
@@ -90,7 +90,7 @@ def _read_folder(folder: Path) -> tuple[dict[str, list[_Wheel]], list[str]]:
 def _choose(
     requirement: Requirement, wheels: list[_Wheel], supported: frozenset[Tag]
 ) -> _Wheel | str:
-    """The wheel that pip would take, or a sentence that says why there is none."""
+    """Return the wheel that pip would take, or a sentence that says why there is none."""
     required = f"{requirement.name}{requirement.specifier}"
     if not wheels:
         return _("{required} is needed and not in the folder.").format(required=required)
@@ -111,7 +111,7 @@ def _choose(
 
 
 def _needs_of(wheel: Path) -> list[Requirement]:
-    """What a wheel says it needs; a damaged one is left to pip, which will say so."""
+    """Return what a wheel says it needs; a damaged one is left to pip, which will say so."""
     from packaging.requirements import InvalidRequirement, Requirement
 
     try:

@@ -98,7 +98,7 @@ class Report:
 
 
 def settings_digest(settings: BatchSettings) -> str:
-    """A digest of the settings and weights on which a result depends."""
+    """Return a digest of the settings and weights on which a result depends."""
     content = {**asdict(settings), "device": ""}
     if settings.model:
         from pumit.models.checkpoint import read_recipe
@@ -108,7 +108,7 @@ def settings_digest(settings: BatchSettings) -> str:
 
 
 def _read(path: Path) -> dict[str, _Row]:
-    """The report of an earlier run; nothing where there is none, or another program's."""
+    """Return the report of an earlier run; nothing where there is none, or another program's."""
     try:
         with path.open(encoding="utf-8", newline="") as handle:
             rows = list(csv.DictReader(handle))

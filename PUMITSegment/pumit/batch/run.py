@@ -94,7 +94,7 @@ def predict_many(
 
 
 def closable(outcomes: Iterator[Outcome]) -> Generator[Outcome, None, None]:
-    """The same as a generator, which can be closed."""
+    """Yield the same as a generator, which can be closed."""
     yield from outcomes
 
 

@@ -185,7 +185,7 @@ def _write_companions(
 
 
 def _device(device: str) -> str:
-    """The device that "auto" means; without PyTorch all is computed on processors."""
+    """Return the device that "auto" means; without PyTorch all is computed on processors."""
     if "torch" not in sys.modules:
         return "cpu"
     from pumit.inference.loading import pick_device
@@ -242,7 +242,7 @@ def _answerer(settings: BatchSettings) -> Answerer:
 
 
 def _finder(settings: BatchSettings) -> Answerer:
-    """Finds a structure by its name, each scan with the model that suits it."""
+    """Find a structure by its name, each scan with the model that suits it."""
     from pumit.models.card import installed_models
     from pumit.segmentation import Algorithm
     from pumit.structures.find import InstalledModels, plan_search, run_search

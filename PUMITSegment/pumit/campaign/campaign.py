@@ -344,7 +344,7 @@ class Campaign:
         return sorted(found, key=lambda s: (s.order, s.name, s.id))
 
     def scan(self, scan: ScanEntry | str) -> ScanEntry:
-        """A scan as it is now, by its entry, identifier or name.
+        """Return a scan as it is now, by its entry, identifier or name.
 
         Raises:
             PumitError: If there is none, or several have that name.
@@ -397,7 +397,7 @@ class Campaign:
         return Path(os.path.normpath(self.folder / text))
 
     def _kept_path(self, path: Path) -> str:
-        """A path as it is kept: from the campaign's folder, so that a share may move as a whole."""
+        """Return a path from the campaign's folder, so that a share may move as a whole."""
         try:
             return Path(os.path.relpath(path.absolute(), self.folder)).as_posix()
         except ValueError:  # another drive of Windows
@@ -523,7 +523,7 @@ class Campaign:
         write_shared(home / STATE, entry.as_file())
 
     def _patients(self, scans: Sequence[FoundScan]) -> dict[str, str]:
-        """Identifier of a scan to the mark of its patient, which is of no use elsewhere.
+        """Return identifier of a scan to the mark of its patient, which is of no use elsewhere.
 
         Where the data tell none it is guessed from the paths of all scans; those that are there
         keep their marks.
@@ -594,7 +594,7 @@ class Campaign:
         kept = tuple(map(self._kept_path, moved))
 
         def place(text: str) -> str:
-            """A label that is not where it was is looked for as far from its scan as before."""
+            """Get a label that is not where it was is looked for as far from its scan as before."""
             path = self._absolute(text)
             from_scan = os.path.relpath(path, paths[0].parent)
             other = Path(os.path.normpath(found.parent / from_scan))
@@ -906,7 +906,7 @@ class Campaign:
     def next_scan(
         self, order: ScanOrder | None = None, *, scans: Sequence[ScanEntry] | None = None
     ) -> ScanEntry | None:
-        """The scan to open next; None where nothing is left, or others have it open."""
+        """Return the scan to open next; None where nothing is left, or others have it open."""
         scans = self.scans() if scans is None else scans
         order = order or self.settings.order
         for scan in scans if order == "uncertain" else ():

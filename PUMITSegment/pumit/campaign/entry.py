@@ -106,7 +106,7 @@ class ScanEntry:
 
 
 def entry_of(content: Mapping[str, Any], path: Path) -> ScanEntry:
-    """An entry of its file's content; a later version may tell more.
+    """Return an entry of its file's content; a later version may tell more.
 
     Raises:
         ValueError: If it is no entry.

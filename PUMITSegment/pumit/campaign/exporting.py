@@ -62,7 +62,7 @@ def _labelled(campaign: Campaign) -> list[ScanEntry]:
 
 
 def _data_set(campaign: Campaign, target: Path, *, is_msd: bool) -> str:
-    """A folder as nnU-Net or the Decathlon lay it out, with names that tell no patient."""
+    """Return a folder as nnU-Net or the Decathlon lay it out, with names that tell no patient."""
     scans, classes = _labelled(campaign), campaign.classes
     if not classes:
         raise PumitError("The campaign has no classes; there is nothing to export.")
@@ -158,7 +158,7 @@ def write_volume_file_4d(volume: Volume, path: Path) -> None:
 
 
 def _dicom(campaign: Campaign, target: Path) -> str:
-    """A DICOM-SEG for each accepted scan that is DICOM, named by the scan's identifier."""
+    """Return a DICOM-SEG for each accepted scan that is DICOM, named by the scan's identifier."""
     scans = [s for s in _labelled(campaign) if s.series and s.stored_state == "accepted"]
     if not scans:
         raise PumitError("No accepted scan is DICOM; export a data set.")

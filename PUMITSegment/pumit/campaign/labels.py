@@ -85,12 +85,12 @@ def classes_of_rows(rows: Sequence[Any]) -> tuple[CampaignClass, ...]:
 
 
 def plain(name: str) -> str:
-    """A name as it is compared."""
+    """Return a name as it is compared."""
     return " ".join(name.replace("_", " ").replace("-", " ").split()).casefold()
 
 
 def class_named(name: str, classes: Sequence[CampaignClass]) -> CampaignClass | None:
-    """The class that has a name, or has it among its other names."""
+    """Return the class that has a name, or has it among its other names."""
     key = plain(name)
     return next((c for c in classes if key in map(plain, (c.name, *c.other_names))), None)
 

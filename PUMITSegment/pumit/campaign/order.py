@@ -25,7 +25,7 @@ def choose_scan(
     seed: str,
     embeddings: Mapping[str, Sequence[float]],
 ) -> ScanEntry | None:
-    """The scan to open next; None where nothing is left, or others have it open.
+    """Return the scan to open next; None where nothing is left, or others have it open.
 
     Scans of validation patients come in between, so that the fixed set is complete when half of
     the others are done. *Later* comes last.
@@ -45,7 +45,7 @@ def choose_scan(
 
 
 def _turn(pool: Sequence[ScanEntry], scans: Sequence[ScanEntry]) -> Sequence[ScanEntry]:
-    """Scans of validation patients when it is their turn, else the others."""
+    """Return scans of validation patients when it is their turn, else the others."""
     kept = [s for s in pool if s.is_validation]
     others = [s for s in pool if not s.is_validation]
     if not kept or not others:

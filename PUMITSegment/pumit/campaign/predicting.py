@@ -53,7 +53,7 @@ class CampaignModel:
     calibration: Mapping[str, float]
 
     def answerer(self, device: str) -> Answerer:
-        """The loaded model."""
+        """Return the loaded model."""
         from pumit.models.index import find_model
 
         path = str(find_model(self.name))
@@ -63,7 +63,7 @@ class CampaignModel:
 
 
 def model_in_use(campaign: Campaign) -> CampaignModel | None:
-    """The campaign's own model, else an installed one that knows its classes, else none."""
+    """Return the campaign's own model, else an installed one that knows its classes, else none."""
     used = used_round(campaign.rounds)
     if used is not None:
         return CampaignModel(str(campaign.folder / used.model), used.number, used.calibration)
@@ -72,7 +72,7 @@ def model_in_use(campaign: Campaign) -> CampaignModel | None:
 
 
 def installed_model_for(classes: Sequence[CampaignClass]) -> str:
-    """The installed automatic model that knows most of some classes; "" where none knows any.
+    """Get the installed automatic model that knows most of some classes; "" where none knows any.
 
     Models whose licence the user has not agreed to are passed over.
     """

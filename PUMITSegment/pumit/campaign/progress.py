@@ -129,17 +129,17 @@ class CampaignState:
 
 
 def trainable(scans: Sequence[ScanEntry]) -> list[ScanEntry]:
-    """Scans that can be learnt from: labelled by a person, and of no validation patient."""
+    """Return scans that can be learnt from: labelled by a person, and of no validation patient."""
     return [scan for scan in scans if scan.is_truth and not scan.is_validation]
 
 
 def used_round(rounds: Sequence[TrainingRound]) -> TrainingRound | None:
-    """The round whose model predicts at present."""
+    """Return the round whose model predicts at present."""
     return next((r for r in reversed(rounds) if r.is_used), None)
 
 
 def learnt_from(rounds: Sequence[TrainingRound]) -> set[str]:
-    """Identifiers of the scans that a model may know: each round begins with one before it."""
+    """Get identifiers of the scans that a model may know: each round begins with one before it."""
     return {key for r in rounds if r.state == "finished" for key in r.trained}
 
 
@@ -155,7 +155,7 @@ def to_predict(
 
 
 def remaining(scans: Sequence[ScanEntry]) -> list[ScanEntry]:
-    """Scans that still need a person."""
+    """Return scans that still need a person."""
     return [s for s in scans if s.stored_state in ("open", "predicted", "later")]
 
 
@@ -257,7 +257,7 @@ def _mean(values: Sequence[float]) -> float | None:
 
 
 def scan_count(count: int) -> str:
-    """A number of scans in words."""
+    """Return a number of scans in words."""
     return "1 scan" if count == 1 else f"{count} scans"
 
 
@@ -267,7 +267,7 @@ def round_row(one: TrainingRound) -> dict[str, Any]:
 
 
 def round_of(row: Mapping[str, Any]) -> TrainingRound:
-    """A round of its row; a later version may tell more."""
+    """Return a round of its row; a later version may tell more."""
     known = {key: row[key] for key in TrainingRound.__dataclass_fields__ if key in row}
     for key in ("trained", "validated"):
         known[key] = tuple(known.get(key, ()))

@@ -177,7 +177,7 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def at_work(folder: Path) -> str:
-    """What a process does with a campaign now, on whichever computer: "train", "predict", or ""."""
+    """Return what a process does with a campaign now: "train", "predict", or ""."""
     holder = lock_holder(folder / WORK_LOCK, stale_s=WORK_STALE_S)
     return (holder.name or "train") if holder is not None and holder.is_alive else ""
 

@@ -166,7 +166,7 @@ def _channels(scan: Scan) -> tuple[Path, ...]:
 
 
 def _recognised(scan: FoundScan, found: FoundScans) -> FoundScan:
-    """The same with its fingerprint and patient; without one where it is no scan."""
+    """Return the same with its fingerprint and patient; without one where it is no scan."""
     try:
         digest, size, series, patient = fingerprint(scan.images, scan.series)
     except (VolumeError, OSError) as error:

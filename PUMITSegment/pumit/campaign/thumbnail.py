@@ -25,7 +25,7 @@ def thumbnail_due(campaign: Campaign, scan: ScanEntry) -> Path:
 
 
 def thumbnail_of(campaign: Campaign, scan: ScanEntry) -> Path | None:
-    """The picture of a scan, perhaps of an earlier state; None where there is none yet."""
+    """Return the picture of a scan, perhaps of an earlier state; None where there is none yet."""
     due = thumbnail_due(campaign, scan)
     return due if due.is_file() else next(due.parent.glob("thumbnail-*.png"), None)
 

@@ -105,7 +105,7 @@ def _trained(campaign: Campaign, device: str, say: Step) -> TrainingRound:
 
 
 def _begun(campaign: Campaign) -> TrainingRound:
-    """The round that is open, or a new one."""
+    """Return the round that is open, or a new one."""
     if campaign.rounds and campaign.rounds[-1].state == "training":
         return campaign.rounds[-1]
     if unknown := campaign.unknown_names():
@@ -143,7 +143,7 @@ def _begun(campaign: Campaign) -> TrainingRound:
 
 
 def _left_out(ready: Sequence[ScanEntry], rounds: Sequence[TrainingRound]) -> list[str]:
-    """Scans of one patient to judge on, where none are kept.
+    """Return scans of one patient to judge on, where none are kept.
 
     Of patients that no model has seen, as the new one begins with the one before, and among these
     one whose labels tell all of the scan. It is learnt from once another takes its place.
@@ -178,7 +178,7 @@ def _is_seen(campaign: Campaign, one: TrainingRound) -> bool:
 
 
 def _planned(campaign: Campaign, one: TrainingRound, device: str) -> dict[str, Any]:
-    """The recipe: as in the round before, with its weights.
+    """Return the recipe: as in the round before, with its weights.
 
     The first one is planned, and one that is judged on what those before were trained on.
     """
@@ -227,7 +227,7 @@ def _time(seconds: float, device: str) -> dict[str, Any]:
 
 
 def _with_clicks(campaign: Campaign, one: TrainingRound, device: str) -> TrainingRound:
-    """The round with a refined model for clicks, if it is better."""
+    """Return the round with a refined model for clicks, if it is better."""
     from pumit.training.train import finetune
 
     folder = campaign.folder / f"{one.folder}{CLICKS}"
@@ -296,7 +296,7 @@ def _data(campaign: Campaign, one: TrainingRound) -> dict[str, Any]:
 
 
 def _judged(campaign: Campaign, one: TrainingRound, checkpoint: Path, device: str) -> TrainingRound:
-    """The round with its figures, and whether its model is used."""
+    """Return the round with its figures, and whether its model is used."""
     scans = [campaign.scan(key) for key in one.validated]
     model = checkpoint.relative_to(campaign.folder).as_posix()
     dice, calibration = judge(
@@ -331,7 +331,7 @@ def _name(campaign: Campaign, one: TrainingRound) -> str:
 
 
 def _with_names(campaign: Campaign, text: str) -> str:
-    """A message with names of scans, which the training knows by their identifiers."""
+    """Return a message with names of scans, which the training knows by their identifiers."""
     for scan in campaign.scans():
         text = text.replace(scan.id, scan.name)
     return text

@@ -91,7 +91,7 @@ def _data(source: Path) -> tuple[dict[str, Any], Path]:
 
 
 def _print(reports: list[CaseReport], summary: SetReport) -> None:
-    """A table for people: a line a case, what is wrong with it below."""
+    """Print a table for people: a line a case, what is wrong with it below."""
     width = min(max((len(r.case) for r in reports), default=4), 40)
     print(f"{'case':<{width}}  {'voxels':<15}  {'spacing mm':<20}  ch  classes")
     for report in reports:

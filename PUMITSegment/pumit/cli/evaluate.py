@@ -356,7 +356,7 @@ def _print_table(summary: dict[str, dict[str, Mean]]) -> None:
 
 
 def _place_text(place: LargeDifference) -> str:
-    """A place in words."""
+    """Return a place in words."""
     ras = ", ".join(f"{part:.1f}" for part in place.position_ras)
     what = "too little" if place.is_missing else "too much"
     return f"{place.case}: {what} {place.label} at {ras} (RAS mm), {place.depth_mm:.1f} mm deep"

@@ -306,7 +306,7 @@ def _labels(tasks: Sequence[ScanTask]) -> dict[str, str]:
 
 
 def _absolute(task: ScanTask) -> ScanTask:
-    """The same with paths that mean the same in every process."""
+    """Return the same with paths that mean the same in every process."""
     scan = replace(task.scan, path=task.scan.path.absolute())
     return replace(task, scan=scan, target=task.target.resolve())
 

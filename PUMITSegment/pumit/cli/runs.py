@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def find_run(text: str) -> Path:
-    """The folder of a run: a path, or the name of one in the folder of runs.
+    """Return the folder of a run: a path, or the name of one in the folder of runs.
 
     Raises:
         PumitError: If there is none.
@@ -97,7 +97,7 @@ def _status_of(folder: Path) -> RunStatus:
 
 
 def known_runs() -> list[tuple[Path, RunStatus]]:
-    """Runs of the folder of runs and of `runs` in the working directory, the latest first."""
+    """List runs of the folder of runs and of `runs` in the working directory, latest first."""
     # `-o runs/mine` is what the documentation says.
     found = dict(list_runs(Path("runs")))
     found |= dict(list_runs())
@@ -134,7 +134,7 @@ def _show(folder: Path, status: RunStatus) -> None:
 
 
 def _after(folder: Path, action: str, before: RunStatus) -> RunStatus:
-    """The status once the run has reacted, or as it is when waiting took too long."""
+    """Return the status once the run has reacted, or as it is when waiting took too long."""
     ended = {"stop": ("stopped", "finished"), "finish": ("finished",)}
     expected = {"pause": ("paused",), **ended}.get(action, ())
     until = time.monotonic() + WAIT_SECONDS

@@ -128,11 +128,11 @@ class RemoteSession(RecoverableSession, StructureMethods):
         return answer
 
     def estimated_iou(self, segment: str = "1") -> float | None:
-        """The IoU to expect of its answer, 0 to 1."""
+        """Return the IoU to expect of its answer, 0 to 1."""
         return self._expected(segment).estimated_iou
 
     def expected_dice(self, segment: str = "1") -> float | None:
-        """The overlap (Dice) to expect of its answer, 0 to 1; None where that cannot be known."""
+        """Return the overlap (Dice) to expect of its answer, 0 to 1; None if unknown."""
         return self._expected(segment).expected_dice
 
     def answer_count(self, segment: str = "1") -> int:
@@ -246,7 +246,7 @@ class RemoteSession(RecoverableSession, StructureMethods):
         )
 
     def _expected(self, segment: str) -> PromptAnswer:
-        """The latest answer to a segment, without its mask."""
+        """Return the latest answer to a segment, without its mask."""
         prompts = tuple(self.prompts(segment))
         if not prompts or self._latest.get(segment, ((),))[0] != prompts:
             self.predict(segment)

@@ -51,7 +51,7 @@ class StructureMethods(ModelMethods):
         anyway: bool = False,
         cancelled: Callable[[], bool] | None = None,
     ) -> SearchFacts:
-        """The model that would segment a structure, before it runs.
+        """Return the model that would segment a structure, before it runs.
 
         Arguments and errors are those of `find_structure`.
         """

@@ -123,7 +123,7 @@ class LocalWorker(Closing):
             raise
 
     def client(self, **options: Any) -> Client:
-        """A client of this worker; options as `Client` has them.
+        """Return a client of this worker; options as `Client` has them.
 
         Raises:
             ServiceError: If the worker has ended.

@@ -19,7 +19,7 @@ Row = Mapping[str, Any]
 
 
 def clicks_to(dice: Sequence[float], goal: float) -> int | None:
-    """The click after which Dice first is at least `goal`; None where it never is."""
+    """Return the click after which Dice first is at least `goal`; None where it never is."""
     return next((i for i, value in enumerate(dice, start=1) if value >= goal), None)
 
 
@@ -99,7 +99,7 @@ def means(rows: Sequence[Row]) -> dict[str, float]:
 
 
 def worst(rows: Sequence[Row], count: int) -> list[Row]:
-    """The targets with the lowest mean Dice over five clicks, the worst first."""
+    """Return the targets with the lowest mean Dice over five clicks, the worst first."""
     return sorted(rows, key=_mean_of("clicks"))[:count]
 
 

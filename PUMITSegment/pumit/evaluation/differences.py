@@ -36,7 +36,7 @@ class LargeDifference:
 def differences(
     prediction: Mask, truth: Mask, grid: Volume, *, count: int, case: str = "", label: str = ""
 ) -> list[LargeDifference]:
-    """The places that lie deepest in what one mask has and the other lacks, the deepest first.
+    """Get the places that lie deepest in what one mask has and the other lacks, the deepest first.
 
     Args:
         prediction: bool, (D, H, W).

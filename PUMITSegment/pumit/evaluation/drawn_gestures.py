@@ -20,7 +20,7 @@ LOOSE = 0.1  # of its size, to either side of a loose box
 
 
 def box_prompt(volume: Volume, low: Corner, high: Corner) -> BoxPrompt:
-    """A box whose outermost voxels are `low` and `high`, (d, h, w), cut at the volume's faces."""
+    """Return a box from voxel `low` to `high`, (d, h, w), cut at the volume's faces."""
     limit = np.array(volume.shape) - 1
     sides = np.clip(np.stack((low, high)), 0, limit)
     # Eight corners: in an oblique volume two of them would be another box.
@@ -30,7 +30,7 @@ def box_prompt(volume: Volume, low: Corner, high: Corner) -> BoxPrompt:
 
 
 def tight_box(volume: Volume, target: Mask) -> list[Prompt]:
-    """A box along the volume's axes, grown by a voxel in-plane."""
+    """Return a box along the volume's axes, grown by a voxel in-plane."""
     low, high = _bounds(target)
     grow = np.ones(3, dtype=int)
     grow[depth_first(volume.spacing_mm, target.shape)[0]] = 0
@@ -38,14 +38,14 @@ def tight_box(volume: Volume, target: Mask) -> list[Prompt]:
 
 
 def loose_box(volume: Volume, target: Mask) -> list[Prompt]:
-    """A box that is a tenth of its size too large to every side, and a voxel at least."""
+    """Return a box that is a tenth of its size too large to every side, and a voxel at least."""
     low, high = _bounds(target)
     grow = np.maximum(np.round(LOOSE * (high - low + 1)).astype(int), 1)
     return [box_prompt(volume, low - grow, high + grow)]
 
 
 def flat_box(volume: Volume, target: Mask) -> list[Prompt]:
-    """A box on the slice that shows most of the target, grown by a voxel."""
+    """Return a box on the slice that shows most of the target, grown by a voxel."""
     axis, index = largest_slice(volume, target)
     low, high = _bounds(np.take(target, [index], axis))
     grow = np.ones(3, dtype=int)
@@ -55,7 +55,7 @@ def flat_box(volume: Volume, target: Mask) -> list[Prompt]:
 
 
 def scribble(volume: Volume, target: Mask) -> list[Prompt]:
-    """A stroke along the middle of the target's largest piece on the slice that shows most."""
+    """Get a stroke along the middle of the target's largest piece on the slice that shows most."""
     from skimage.morphology import skeletonize
 
     axis, index = largest_slice(volume, target)
@@ -66,7 +66,7 @@ def scribble(volume: Volume, target: Mask) -> list[Prompt]:
 
 
 def lasso(volume: Volume, target: Mask) -> list[Prompt]:
-    """An outline around the target's largest piece on the slice that shows most of it."""
+    """Return an outline around the target's largest piece on the slice that shows most of it."""
     axis, index = largest_slice(volume, target)
     drawn = np.expand_dims(_largest_piece(np.take(target, index, axis)), axis)
     return lasso_prompts(drawn, _start(axis, index), volume, is_positive=True)
@@ -82,7 +82,7 @@ GESTURES: Mapping[str, Callable[[Volume, Mask], list[Prompt]]] = {
 
 
 def largest_slice(volume: Volume, target: Mask) -> tuple[int, int]:
-    """The axis across the slices, and the slice that shows most of the target."""
+    """Return the axis across the slices, and the slice that shows most of the target."""
     axis = depth_first(volume.spacing_mm, target.shape)[0]
     others = tuple(a for a in range(3) if a != axis)
     return axis, int(target.sum(axis=others).argmax())

@@ -44,7 +44,7 @@ def deepest(mask: Mask, spacing_mm: tuple[float, float, float]) -> tuple[int, in
 
 
 def targets_of(labels: npt.NDArray[Any], count: int) -> list[int]:
-    """The largest labels of at least `MIN_VOXELS` voxels."""
+    """Return the largest labels of at least `MIN_VOXELS` voxels."""
     values, sizes = np.unique(labels[labels > 0], return_counts=True)
     return [int(values[i]) for i in np.argsort(-sizes) if sizes[i] >= MIN_VOXELS][:count]
 
@@ -141,14 +141,14 @@ def dice_after_clicks(
 
 
 def simulate_gesture(session: Clickable, target: Mask, gesture: str) -> Mask:
-    """The answer to one of `GESTURES`, drawn for the target; the session has no prompts yet."""
+    """Get the answer to one of `GESTURES`, drawn for the target; the session has no prompts yet."""
     for prompt in GESTURES[gesture](session.volume, target):
         session.add_prompt(prompt)
     return session.predict()
 
 
 def labels_on(volume: Volume, label: Volume) -> npt.NDArray[Any]:
-    """The labels, (D, H, W), of a label map that lies on a volume's grid.
+    """Return the labels, (D, H, W), of a label map that lies on a volume's grid.
 
     Raises:
         VolumeError: If it lies on another grid.
@@ -162,7 +162,7 @@ def labels_on(volume: Volume, label: Volume) -> npt.NDArray[Any]:
 
 
 def read_case(folder: Path) -> tuple[Volume, npt.NDArray[Any]]:
-    """A case's scan, and its labels (D, H, W) on the same grid.
+    """Return a case's scan, and its labels (D, H, W) on the same grid.
 
     Raises:
         VolumeError: If a file cannot be read, or image and label map are not on one grid.

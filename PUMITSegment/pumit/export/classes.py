@@ -42,7 +42,7 @@ def class_colors(classes: Sequence[ClassLabel]) -> dict[str, Triple]:
 
 
 def distinct_color(number: int) -> Triple:
-    """A colour far from those of the numbers before it."""
+    """Return a colour far from those of the numbers before it."""
     hue = (0.09 + number * _GOLDEN_RATIO) % 1.0
     return colorsys.hsv_to_rgb(hue, 0.55 + 0.3 * (number % 2), 0.95 - 0.2 * (number // 2 % 2))
 

@@ -167,7 +167,7 @@ def versioned(algorithm: Algorithm) -> str:
 
 
 def coded(concept: CodedConcept) -> hd.sr.CodedConcept:
-    """A term as DICOM objects hold it."""
+    """Return a term as DICOM objects hold it."""
     return hd.sr.CodedConcept(concept.value, concept.scheme, concept.meaning)
 
 

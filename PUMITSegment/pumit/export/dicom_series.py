@@ -78,7 +78,7 @@ def _file_name(k: int) -> str:
 
 
 def _stored_values(volume: Volume) -> tuple[npt.NDArray[np.int16], float, float]:
-    """Stored values with the slope and intercept that give intensities back."""
+    """Return stored values with the slope and intercept that give intensities back."""
     array = volume.array
     if array.ndim != 3:
         raise VolumeError(

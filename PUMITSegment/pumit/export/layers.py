@@ -28,7 +28,7 @@ class Layers:
 
 
 def label_type(count: int) -> type[np.uint8] | type[np.uint16]:
-    """The smallest label type for `count` segments.
+    """Return the smallest label type for `count` segments.
 
     Raises:
         ExportError: If there are more than 65535.

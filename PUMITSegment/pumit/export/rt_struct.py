@@ -118,7 +118,7 @@ def _structure_set(segmentation: Segmentation, header: Dataset) -> hd.SOPClass:
 
 
 def _image(header: Dataset, frame: SourceFrame, source_class: str) -> Dataset:
-    """Reference to the image of a frame."""
+    """Return the reference to the image of a frame."""
     item = Dataset()
     item.ReferencedSOPClassUID = source_class
     item.ReferencedSOPInstanceUID = header.SOPInstanceUID

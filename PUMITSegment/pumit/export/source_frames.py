@@ -189,7 +189,7 @@ def mask_on_frames(volume: Volume, mask: Mask, frames: Sequence[SourceFrame]) ->
 
 
 def _corner_indices(volume: Volume, frame: FrameGeometry, rows: int, columns: int) -> Floats:
-    """Indices (d, h, w) of a frame's first pixel, and of the last in its column and row."""
+    """Return indices (d, h, w) of a frame's first pixel, and of the last in its column and row."""
     corners = [frame.to_lps(0, 0), frame.to_lps(rows - 1, 0), frame.to_lps(0, columns - 1)]
     indices = volume.world_to_index(corners)
     if volume.is_planar:
@@ -211,7 +211,7 @@ def _slice_of(volume: Volume, frame: FrameGeometry, rows: int, columns: int) -> 
 def _sampled(
     volume: Volume, mask: Mask, frame: FrameGeometry, rows: int, columns: int
 ) -> npt.NDArray[np.bool_]:
-    """The mask at the voxel nearest to each pixel of a frame; outside the volume, False."""
+    """Return the mask at the voxel nearest to each pixel of a frame; outside the volume, False."""
     origin, down, right = _corner_indices(volume, frame, rows, columns)
     # Indices are affine in (row, column): (Rows, Columns, 3)
     along_column = np.arange(rows)[:, None, None] * (down - origin) / max(rows - 1, 1)

@@ -164,7 +164,7 @@ def _statistics(volume: Volume, array: Any, segment: Segment) -> SegmentStatisti
 
 
 def _rounded(value: Any) -> Any:
-    """A number that a table can hold: ten digits, and never -0.0."""
+    """Return a number that a table can hold: ten digits, and never -0.0."""
     return None if value is None else float(f"{float(value):.10g}") + 0.0
 
 
@@ -197,7 +197,7 @@ class _LongAxis:
 
 
 def _long_axis(mask: Mask, spacing_mm: tuple[float, ...]) -> _LongAxis:
-    """The longest diameter of a piece in a slice, and the longest chord across it."""
+    """Return the longest diameter of a piece in a slice, and the longest chord across it."""
     spacing = np.asarray(spacing_mm)
     best: tuple[float, int, Floats, Floats] | None = None
     for k in np.flatnonzero(mask.any(axis=(1, 2))).tolist():

@@ -71,7 +71,7 @@ class _Term:
 
 @cache
 def _terms() -> dict[str, _Term]:
-    """The table by name; synonyms point to the same term."""
+    """Return the table by name; synonyms point to the same term."""
     rows: list[dict[str, Any]] = json.loads(
         resources.files("pumit.export").joinpath("terms.json").read_text(encoding="utf-8")
     )

@@ -48,7 +48,7 @@ class Depth:
         return Depth(np.where(kept, self.values, 0.0), self.cell_mm, self.voxels)
 
     def thinned(self) -> Depth:
-        """The same in few enough cells for a search; each stands for the deepest in it."""
+        """Return the same in few enough cells for a search; each stands for the deepest in it."""
         if int((self.values > 0).sum()) <= _MAX_CELLS:
             return self
         step, pooled = min(self.cell_mm), self.values
@@ -61,7 +61,7 @@ class Depth:
         return Depth(pooled, size, lambda cells: fine([tuple(found[c].tolist()) for c in cells]))
 
     def deepest(self) -> Cell:
-        """The deepest cell; of several that are as deep, the one in their middle."""
+        """Return the deepest cell; of several that are as deep, the one in their middle."""
         cells = np.argwhere(self.values >= self.values.max() * (1 - 1e-6))
         places = cells * np.array(self.cell_mm)
         offset = ((places - places.mean(axis=0)) ** 2).sum(axis=1)
@@ -113,7 +113,7 @@ class Area:
         return np.asarray(index + self.start, dtype=np.float64)
 
     def _drawn_in(self, corner: Integers) -> Integers:
-        """The drawn voxel nearest to the middle of a cell, from the cell's first voxel."""
+        """Return the drawn voxel nearest to the middle of a cell, from the cell's first voxel."""
         ends = corner + self.block
         cell = self.drawn[tuple(slice(a, b) for a, b in zip(corner, ends, strict=True))]
         middle = (np.array(cell.shape) - 1) // 2
@@ -126,7 +126,7 @@ class Area:
 def areas_of(
     drawn: npt.ArrayLike, start: Sequence[int], volume: Volume, name: str
 ) -> Iterator[Area]:
-    """The connected areas of a drawing, the largest first, at most `MAX_AREAS`.
+    """Yield the connected areas of a drawing, the largest first, at most `MAX_AREAS`.
 
     Args:
         drawn: bool (d, h, w), a crop of the volume's grid.
@@ -197,7 +197,7 @@ def _seen(mask: Mask, across: int, is_filled: bool) -> Mask:
 
 
 def _thin_axis(mask: Mask, size: tuple[float, ...], is_filled: bool) -> int | None:
-    """The axis along which an area is a thin sheet, or None for a body.
+    """Return the axis along which an area is a thin sheet, or None for a body.
 
     A drawing on a slice may be as thick as the brush, and one on an oblique slice has steps.
     """

@@ -21,7 +21,7 @@ LASSO_INNER = {True: 0.8, False: 1.0}
 
 
 def inner_path(depth: Depth, inner: float, cell_size: Sequence[float] | None = None) -> list[Cell]:
-    """The path along the middle of an area's inner part.
+    """Return the path along the middle of an area's inner part.
 
     Args:
         depth: Distance of each cell to the area's border, 0 outside of it; any number of axes.
@@ -39,7 +39,7 @@ def inner_path(depth: Depth, inner: float, cell_size: Sequence[float] | None = N
 
 
 def longest_path(depth: Depth, cell_size: Sequence[float] | None = None) -> list[Cell]:
-    """The path between the two most distant ends of the part that has the deepest cell.
+    """Return the path between the two most distant ends of the part that has the deepest cell.
 
     Args:
         depth: Distance of each cell to the border, 0 where no path may go; some are above 0.
@@ -58,7 +58,7 @@ def longest_path(depth: Depth, cell_size: Sequence[float] | None = None) -> list
 
 
 def deepest_cell(depth: Depth) -> Cell:
-    """The cell with the largest depth; the first of several."""
+    """Return the cell with the largest depth; the first of several."""
     return tuple(int(i) for i in np.unravel_index(int(depth.argmax()), depth.shape))
 
 

@@ -36,7 +36,7 @@ class Outline:
 
 
 def apply_outlines(mask: Mask, outlines: Sequence[Outline]) -> Mask:
-    """A mask that follows what was drawn, in the slices where it was drawn.
+    """Return a mask that follows what was drawn, in the slices where it was drawn.
 
     Args:
         mask: bool, (D, H, W).
@@ -79,7 +79,7 @@ class _Sheet:
     is_crossed: Mask
 
     def of(self, columns: Mask) -> tuple[npt.NDArray[np.int_], ...]:
-        """The voxels of some columns."""
+        """Return the voxels of some columns."""
         return tuple(axis[columns & self.is_crossed] for axis in self.voxels)
 
     def give_to_clicks(self, answer: Mask, result: Mask) -> None:

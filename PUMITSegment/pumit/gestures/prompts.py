@@ -175,7 +175,7 @@ def _lengths(path: list[Cell], size: Floats) -> Floats:
 
 
 def _without_tips(path: list[Cell], depth: Depth) -> list[Cell]:
-    """A path without its ends, which are nearer to the stroke's tips than to its sides.
+    """Return a path without its ends, which are nearer to the stroke's tips than to its sides.
 
     Of a dot the middle is left.
     """

@@ -28,7 +28,7 @@ def read_model(path: Path, kind: ModelKind) -> Checkpoint:
 
 
 def build_from(checkpoint: Checkpoint, path: Path, device: torch.device) -> nn.Module:
-    """The network of a checkpoint with its weights, in evaluation mode on a device.
+    """Return the network of a checkpoint with its weights, in evaluation mode on a device.
 
     Raises:
         CheckpointError: If the weights do not fit the network, or are not finite.
@@ -48,7 +48,7 @@ def build_from(checkpoint: Checkpoint, path: Path, device: torch.device) -> nn.M
 
 
 def computing_in(precision: torch.dtype, device: torch.device) -> AbstractContextManager[Any]:
-    """A block in which a network computes in a precision; its weights stay in single precision."""
+    """Provide a block that computes in a precision; weights stay in single precision."""
     if precision == torch.float32:
         return nullcontext()
     return torch.autocast(device.type, precision)

@@ -28,7 +28,7 @@ def split_part(path: Path) -> tuple[Path, str]:
 
 
 def with_part(path: Path, part: str) -> Path:
-    """A path that `split_part` divides again."""
+    """Return a path that `split_part` divides again."""
     return path.with_name(f"{path.name}#{part}") if part else path
 
 

@@ -34,7 +34,7 @@ class Scan:
 
 
 def suffix_of(path: Path, suffixes: Sequence[str]) -> str | None:
-    """The suffix among these that a file's name ends with, in lower case, or None."""
+    """Return the suffix among these that a file's name ends with, in lower case, or None."""
     return next((s for s in suffixes if path.name.lower().endswith(s)), None)
 
 

@@ -111,7 +111,7 @@ def _references(text: str) -> dict[str, str]:
 
 
 def find_node(path: Path, name: str) -> BundleNode:
-    """The node of a name, or of an identifier.
+    """Return the node of a name, or of an identifier.
 
     Raises:
         VolumeError: If there is none, or several have the name.
@@ -129,7 +129,7 @@ def find_node(path: Path, name: str) -> BundleNode:
 
 @contextmanager
 def unpacked(path: Path, node: BundleNode) -> Iterator[Path]:
-    """The file of a node, in a temporary folder that is deleted afterwards.
+    """Provide the file of a node, in a temporary folder that is deleted afterwards.
 
     Raises:
         VolumeError: If the bundle does not hold it, or it unpacks to far more than a scan.

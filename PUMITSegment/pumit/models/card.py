@@ -147,7 +147,7 @@ class Calibration:
             raise ValueError("knots must rise, and lead to values from 0 to 1 that never fall")
 
     def __call__(self, estimate: float) -> float:
-        """The IoU to expect of an answer whose estimate this is; constant beyond the knots."""
+        """Get the IoU to expect of an answer whose estimate this is; constant beyond the knots."""
         return float(np.interp(estimate, self.estimate, self.iou))
 
 

@@ -30,7 +30,7 @@ def is_ensemble(recipe: Mapping[str, Any]) -> bool:
 
 
 def members_of(checkpoint: Checkpoint) -> list[Checkpoint]:
-    """The models that an ensemble is made of; a model by itself for any other.
+    """Return the models that an ensemble is made of; a model by itself for any other.
 
     Raises:
         CheckpointError: If the file does not say what its members are.

@@ -259,7 +259,7 @@ def _enter(
 
 
 def _checked(path: Path) -> dict[str, Any]:
-    """The recipe of a model that this version of the program can use; see `check_model`."""
+    """Return the recipe of a model that this version of the program can use; see `check_model`."""
     if find_spec("torch") is not None:
         model = load_checkpoint(path)
         check_model(model)

@@ -40,7 +40,7 @@ class Evidence:
     agreement: float | None
 
     def features(self) -> dict[str, float]:
-        """The numbers that a model of the overlap weighs, by name."""
+        """Return the numbers that a model of the overlap weighs, by name."""
         estimate = min(max(self.estimate, LEAST), MOST)
         return {
             "constant": 1.0,
@@ -70,13 +70,13 @@ class OverlapModel:
     carefully: float
 
     def expected_dice(self, evidence: Evidence) -> float:
-        """The Dice with the truth to expect, 0 to 1."""
+        """Return the Dice with the truth to expect, 0 to 1."""
         features = evidence.features()
         logit = sum(weight * features[name] for name, weight in self.weights.items())
         return 1 / (1 + math.exp(-min(max(logit, -20.0), 20.0)))
 
     def quality(self, expected_dice: float) -> Quality:
-        """The word for an expected Dice."""
+        """Return the word for an expected Dice."""
         if expected_dice >= self.good:
             return "good"
         if expected_dice >= self.check:
@@ -86,7 +86,7 @@ class OverlapModel:
 
 @cache
 def overlap_models() -> Mapping[str, OverlapModel]:
-    """The models of the overlap that ship, by the SHA-256 of the weights they were fitted to.
+    """Get the models of the overlap that ship, by the SHA-256 of the weights they were fitted to.
 
     Raises:
         CheckpointError: If the file is damaged.

@@ -178,7 +178,7 @@ def _renamed(name: str) -> str:
 
 
 def _merging_of(state: Mapping[str, Tensor], hints: Mapping[str, Any]) -> tuple[Merging, str, bool]:
-    """The order, the reason for it, and whether it is known."""
+    """Return the order, the reason for it, and whether it is known."""
     given = hints.get("merging")
     if given in MERGINGS:
         return given, "the file says so", True
@@ -233,7 +233,7 @@ def _require_sizes(theirs: Mapping[str, Tensor], ours: Mapping[str, Tensor], fil
 
 
 def _of_channels(kernel: Tensor, target: Tensor, channels: int) -> Tensor:
-    """A kernel that reads the image, for as many channels as this network sees.
+    """Return a kernel that reads the image, for as many channels as this network sees.
 
     It answers an image that is repeated over the channels as before.
     """

@@ -105,7 +105,7 @@ def _own(name: str) -> ModelEntry:
 
 
 def name_from(text: str) -> str:
-    """A name that can be one of the index and of a file, as near to a text as can be."""
+    """Return a name that can be one of the index and of a file, as near to a text as can be."""
     name = re.sub(r"[^\w.-]+", "-", text)
     name = re.sub(r"\.safetensors$", "", name).strip(".-")[:50].rstrip(".-")
     return f"model-{name}" if not name or _DEVICES.fullmatch(name) else name
@@ -128,7 +128,7 @@ def check_name(name: str) -> None:
 
 @contextmanager
 def changing() -> Iterator[Path]:
-    """The user's folder of models, locked against other processes."""
+    """Provide the user's folder of models, locked against other processes."""
     folder = user_folder()
     make_folder(folder)
     with file_lock(folder / LOCK_FILE):
@@ -195,7 +195,7 @@ def enter(
 
 
 def _free_name(preferred: str, taken: set[str], before: list[ModelEntry]) -> str:
-    """The requested name, with a number where another model has it; of a replaced one, its own."""
+    """Return the requested name, numbered where another model has it."""
     for entry in before:
         if entry.name == preferred or re.fullmatch(re.escape(preferred) + r"-\d+", entry.name):
             return entry.name
@@ -221,7 +221,7 @@ def description_of(recipe: Mapping[str, Any]) -> str:
 
 
 def card_files(card: Path) -> dict[str, Path]:
-    """A card with its data and the pictures that it shows, by name next to it.
+    """Return a card with its data and the pictures that it shows, by name next to it.
 
     A link that leads out of the card's folder is none of its own.
 
@@ -244,7 +244,7 @@ def card_files(card: Path) -> dict[str, Path]:
 
 
 def _run_of(checkpoint: Path) -> str:
-    """A mark of the run that a checkpoint comes from, kept next to it.
+    """Return a mark of the run that a checkpoint comes from, kept next to it.
 
     Not made of the path: another run may begin later in an emptied folder of the same name.
     """

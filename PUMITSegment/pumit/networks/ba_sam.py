@@ -17,7 +17,7 @@ from torch import Tensor
 
 
 def length_scale(n_test: int, n_train: int) -> float:
-    """New scaling factor lambda_n = log_{n_train}(n_test), to be multiplied with 1 / sqrt(d_k).
+    """Get new scaling factor lambda_n = log_{n_train}(n_test), to be multiplied with 1 / sqrt(d_k).
 
     It keeps the entropy of the attention of one token over all others about constant when the
     sequence grows from `n_train` to `n_test` tokens. Equal lengths give exactly 1. A training

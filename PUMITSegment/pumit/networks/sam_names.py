@@ -95,7 +95,7 @@ def sam_sizes(state: Mapping[str, Tensor]) -> dict[str, Any]:
 
 
 def sam_state(state: Mapping[str, Tensor], sizes: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The same weights by the names of the network `sam`, with BA-SAM's slopes where none are."""
+    """Return the weights by the names of `sam`, with BA-SAM's slopes where none are."""
     slopes = {
         f"vision_encoder.layers.{block}.attn.slopes.beta": torch.full((sizes["num_heads"],), _SLOPE)
         for block in sizes["global_blocks"]

@@ -55,7 +55,7 @@ class PatchMergingBefore2025(PatchMergingV2):
 
 
 def merging_layer(merging: str) -> type[PatchMergingV2]:
-    """The layer that merges in an order.
+    """Return the layer that merges in an order.
 
     Raises:
         ValueError: If there is no such order.

@@ -62,7 +62,7 @@ class NetworkAxes:
     def bounds(
         self, start: npt.NDArray[np.int64], stop: npt.NDArray[np.int64], shape: tuple[int, ...]
     ) -> tuple[slice, slice, slice]:
-        """A half-open box of volume indices, on network axes."""
+        """Return a half-open box of volume indices, on network axes."""
         d, h, w = (
             slice(shape[a] - int(stop[a]), shape[a] - int(start[a]))
             if is_flipped

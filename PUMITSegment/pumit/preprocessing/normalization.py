@@ -57,7 +57,7 @@ class Normalization:
         return Normalization(cast(Method, method), (low, high), (start, end), above)
 
     def scaling(self, array: npt.NDArray[Any]) -> Scaling:
-        """The linear map for one volume or channel, measured on all of it."""
+        """Return the linear map for one volume or channel, measured on all of it."""
         if self.method == "range":
             low, high = self.source
             return Scaling.between((low, high), self.target)

@@ -116,7 +116,7 @@ def _place_of_largest_error(
 def _panels(
     views: Sequence[View], shape: tuple[int, int, int], lines: int
 ) -> tuple[Figure, list[Axes]]:
-    """A figure with room for all views side by side at one scale, header and legend."""
+    """Return a figure with room for all views side by side at one scale, header and legend."""
     sizes = [
         (shape[v.right[0]] * v.spacing_mm[1], shape[v.down[0]] * v.spacing_mm[0]) for v in views
     ]  # (width, height) mm

@@ -152,7 +152,7 @@ def _templates() -> Environment:
 
 
 def _inline_svg(svg: str, number: int, alt: str) -> str:
-    """An SVG file as part of a page: with IDs that nothing else there has, and its alt text."""
+    """Get an SVG file as part of a page: with IDs that nothing else there has, and its alt text."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r'\bid="', f'id="f{number}-', svg)

@@ -106,7 +106,7 @@ def grey_range(scan: npt.NDArray[Any], shown: Mask) -> tuple[float, float]:
 
 
 def window_around(mask: Mask) -> tuple[slice, ...]:
-    """The box of a mask with some surroundings, as slices of the volume."""
+    """Return the box of a mask with some surroundings, as slices of the volume."""
     window = []
     for box, size in zip(window_of(mask) or (), mask.shape, strict=True):
         room = 4 + round(MARGIN * float(box.stop - box.start))
@@ -115,7 +115,7 @@ def window_around(mask: Mask) -> tuple[slice, ...]:
 
 
 def cut_out(volume: Volume, window: tuple[slice, ...]) -> Volume:
-    """The part of a scan in a window, where it lies in the world; of several channels the first."""
+    """Return the part of a scan in a window, in the world; of several channels the first."""
     scan = volume.array if volume.array.ndim == 3 else volume.array[0]
     return replace(
         volume,

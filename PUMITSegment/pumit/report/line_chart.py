@@ -138,7 +138,7 @@ def _second_axis(axes: Axes, label: str, pairs: Sequence[tuple[float, float]]) -
 
 
 def readable(color_rgb: Triple) -> Triple:
-    """A colour dark enough for a line on white, of the same hue."""
+    """Return a colour dark enough for a line on white, of the same hue."""
     r, g, b = color_rgb
     light = 0.299 * r + 0.587 * g + 0.114 * b
     if light <= LIGHTEST:

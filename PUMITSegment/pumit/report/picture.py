@@ -103,7 +103,7 @@ def write_picture(
 
 
 def _centre_index(mask: Mask) -> tuple[int, int, int]:
-    """The voxel of a mask that is nearest to its centroid."""
+    """Return the voxel of a mask that is nearest to its centroid."""
     indices = np.stack(np.nonzero(mask), axis=-1)
     nearest = np.abs(indices - indices.mean(axis=0)).max(axis=1).argmin()
     d, h, w = (int(i) for i in indices[nearest])

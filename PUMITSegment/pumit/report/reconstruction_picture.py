@@ -128,7 +128,7 @@ def _drawn(
 
 
 def _rows(volume: Volume) -> list[View]:
-    """The view of the slices, and the larger of those across them where there is something."""
+    """Get the view of the slices, and the larger of those across them where there is something."""
     d, h, w = volume.shape
     views = views_through(volume, (d // 2, h // 2, w // 2))
 

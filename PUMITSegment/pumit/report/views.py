@@ -36,7 +36,7 @@ class View:
     edges: tuple[str, str, str, str]
 
     def cut(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """The slice of an array (..., D, H, W), shape (..., rows, columns)."""
+        """Return the slice of an array (..., D, H, W), shape (..., rows, columns)."""
         lead = array.ndim - 3
         plane = np.take(array, self.index, axis=lead + self.normal)
         if self.down[0] > self.right[0]:

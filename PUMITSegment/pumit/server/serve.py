@@ -330,7 +330,7 @@ def run(args: argparse.Namespace, *, engine: SegmenterEngine | None = None) -> i
 
 
 def _forbid_core_dumps() -> None:
-    """Should the process crash, no image of its memory may come to lie on a disk."""
+    """Forbid images of the process's memory on a disk, should it crash."""
     if sys.platform != "win32":
         import resource
 
@@ -338,7 +338,7 @@ def _forbid_core_dumps() -> None:
 
 
 def _find_token(file: Path | None) -> tuple[str, bool]:
-    """The token, and whether it was made up here."""
+    """Return the token, and whether it was made up here."""
     # Removed, so that no process started from here inherits it.
     given = os.environ.pop(TOKEN_VARIABLE, "")
     if file is not None:

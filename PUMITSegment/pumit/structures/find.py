@@ -160,7 +160,7 @@ class ModelSource(Protocol):
     """Source of loaded models."""
 
     def automatic(self, name: str) -> AutomaticSegmenter:
-        """The automatic model of this name."""
+        """Return the automatic model of this name."""
 
     def tokenizer(self) -> Tokenizer:
         """Return the tokenizer, which tells whether a scan looks odd."""
@@ -175,7 +175,7 @@ class InstalledModels:
     _tokenizer: Tokenizer | None = None
 
     def automatic(self, name: str) -> AutomaticSegmenter:
-        """The automatic model of this name."""
+        """Return the automatic model of this name."""
         from pumit.inference.automatic.segmentation import load_automatic
 
         if name not in self._automatic:
@@ -183,7 +183,7 @@ class InstalledModels:
         return self._automatic[name]
 
     def tokenizer(self) -> Tokenizer:
-        """The first tokenizer that is installed."""
+        """Return the first tokenizer that is installed."""
         from pumit.inference.tokenizer.reconstruction import load_tokenizer
 
         if self._tokenizer is None:

@@ -88,7 +88,7 @@ def requested_structure(text: str) -> RequestedStructure:
 
 
 def parts_of(text: str) -> list[str]:
-    """The structures that a text names: several between commas, or by "and"; each as it is typed.
+    """Return the structures that a text names, between commas or by "and", as typed.
 
     A text that is one name for several, such as "kidneys", stays one.
     """
@@ -115,7 +115,7 @@ def words_of(name: str) -> tuple[str, ...]:
 
 
 def meaning_key(meaning: SegmentTerminology) -> tuple[str, ...]:
-    """The codes that say what something is: type and region, with modifiers; not its category."""
+    """Return the codes of type and region, with modifiers; not the category."""
     parts = (meaning.type, meaning.type_modifier, meaning.anatomic_region, meaning.region_modifier)
     return tuple(f"{p.scheme}:{p.value}" if p else "" for p in parts)
 
@@ -136,7 +136,7 @@ def nearest_names(
 
 
 def meaning_of_name(name: str) -> SegmentTerminology | None:
-    """The coded meaning of a name, in the plural and in other spellings; None where none is."""
+    """Get the coded meaning of a name, in the plural and in other spellings; None where none is."""
     for candidate in (name, name.removesuffix("s"), re.sub(r"ies$", "y", name)):
         if candidate and (meaning := _concept(candidate)) is not None:
             return meaning
@@ -149,7 +149,7 @@ def meaning_of_name(name: str) -> SegmentTerminology | None:
 
 @cache
 def _by_letters() -> dict[str, str]:
-    """The terminology's names by their letters alone, sides before them."""
+    """Return the terminology's names by their letters alone, sides before them."""
     names = {compact(name.split()): name for name in known_names()}
     sided = {f"{s}{key}": f"{s} {name}" for key, name in names.items() for s in sorted(_SIDES)}
     return {**sided, **names}

@@ -25,7 +25,7 @@ _SIDE_CODES = {"7771000": "left", "24028007": "right"}
 
 
 def labelled(name: str, meaning: SegmentTerminology) -> ClassLabel:
-    """A segment's name, written with a capital, its code and colour."""
+    """Return a segment's name, written with a capital, its code and colour."""
     title = f"{name[:1].upper()}{name[1:]}"[:64]
     return ClassLabel(title, serialize_terminology(meaning), meaning.color_rgb)
 
@@ -46,7 +46,7 @@ class Candidate:
     parts: tuple[tuple[str, Candidate], ...] = ()
 
     def segments(self, name: str) -> list[tuple[ClassLabel, tuple[int, ...]]]:
-        """The segments that a report wants of it, each with the classes that make it up.
+        """Return the segments that a report wants of it, each with the classes that make it up.
 
         Both sides of a pair are two, and so are the members of a group; parts of one are one.
         """
@@ -110,7 +110,7 @@ def candidates_for(requested: RequestedStructure, cards: Iterable[ModelCard]) ->
 
 
 def _all_of(parts: Sequence[RequestedStructure], card: ModelCard) -> Candidate | None:
-    """A model that knows each of several structures; None where it lacks one."""
+    """Return a model that knows each of several structures; None where it lacks one."""
     found = [(part.text, known) for part in parts for known in candidates_for(part, [card])]
     if not found or len(found) < len(parts):
         return None
@@ -189,7 +189,7 @@ def _nobody(requested: RequestedStructure, cards: Sequence[ModelCard], model: st
 
 
 def near_names(message: str) -> list[str]:
-    """The names that a refusal of `known_candidates` gives as near, without their models."""
+    """Return the names that a refusal of `known_candidates` gives as near, without their models."""
     found = re.search(r"; near it: (.*?)\. ", f"{message} ")
     names = re.findall(r"([^,()]+) \([^()]+\)", found.group(1)) if found else []
     return [name.strip() for name in names]

@@ -23,14 +23,14 @@ def usable_cores() -> int:
 
 
 def machine_bytes() -> int:
-    """Main memory of the machine, or of its container."""
+    """Return main memory of the machine, or of its container."""
     import psutil
 
     return _within_container(int(psutil.virtual_memory().total))
 
 
 def free_bytes() -> int:
-    """Main memory that a new process could take, at most what its container may have."""
+    """Return main memory that a new process could take, at most what its container may have."""
     import psutil
 
     return _within_container(int(psutil.virtual_memory().available))

@@ -41,7 +41,7 @@ def process_mark(pid: int) -> str | None:
 
 
 def _boot_name() -> str:
-    """The name of the machine's present start; "" where it has none."""
+    """Return the name of the machine's present start; "" where it has none."""
     with suppress(OSError):
         return _BOOT.read_text("ascii").split("-")[0]
     return ""

@@ -49,7 +49,7 @@ class ProcessorTimes:
 
 
 def processor_times() -> ProcessorTimes | None:
-    """The times now; None where the system does not tell them, or psutil is not installed."""
+    """Get the times now; None where the system does not tell them, or psutil is not installed."""
     try:
         import psutil
 

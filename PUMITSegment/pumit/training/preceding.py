@@ -43,7 +43,7 @@ class Preceding:
 
 
 def preceding_of(keys: Mapping[str, Any], output: Path, *, unlabelled: str) -> Preceding | None:
-    """The run that a recipe needs first, or None.
+    """Return the run that a recipe needs first, or None.
 
     Args:
         keys: The recipe; paths are absolute.

@@ -96,7 +96,7 @@ def train(file: RecipeFile, output: Path, *, since: float, finish: bool = False)
 
 
 def _after_preceding(file: RecipeFile, output: Path, reporter: RunReporter) -> RecipeFile:
-    """The recipe with the model of the run that it needs first, which is trained where it is."""
+    """Return the recipe with the model of the run that it needs first, trained if missing."""
     keys = file.keys
     unlabelled = keys.get("unlabelled") or ""
     if unlabelled:
@@ -123,7 +123,7 @@ def _after_preceding(file: RecipeFile, output: Path, reporter: RunReporter) -> R
 
 
 def job_of(task: str) -> Callable[[TrainingRun], TrainingJob]:
-    """The kind of job of a task; each is imported only when it is needed."""
+    """Return the kind of job of a task; each is imported only when it is needed."""
     if task == "classification":
         from pumit.training.classification.run import ClassificationJob
 
@@ -161,7 +161,7 @@ def check_name(recipe: TrainingRecipe, source: str) -> None:
 
 
 def _prepared(file: RecipeFile, output: Path, reporter: RunReporter) -> TrainingRun:
-    """The run that a recipe describes, or that the output folder holds."""
+    """Return the run that a recipe describes, or that the output folder holds."""
     recipe = read_recipe(file.keys, file.source)
     check_name(recipe, file.source)
     given = with_absolute_paths(file.keys, file.path)

@@ -24,7 +24,7 @@ def bounding_box(mask: Mask) -> BoundingBox | None:
 
 
 def packed_bits(mask: Mask) -> tuple[BoundingBox | None, npt.NDArray[np.uint8] | None]:
-    """A mask, shape (D, H, W), as its bounding box and the packed bits inside."""
+    """Return a mask, shape (D, H, W), as its bounding box and the packed bits inside."""
     box = bounding_box(mask)
     if box is None:
         return None, None
@@ -34,7 +34,7 @@ def packed_bits(mask: Mask) -> tuple[BoundingBox | None, npt.NDArray[np.uint8] |
 def unpacked_bits(
     box: Sequence[Sequence[int]] | None, bits: Array | None, shape: tuple[int, int, int]
 ) -> Mask:
-    """A mask on the whole grid `shape` (D, H, W) from what `packed_bits` returned.
+    """Return a mask on the whole grid `shape` (D, H, W) from what `packed_bits` returned.
 
     Raises:
         ArrayError: If the box does not lie in the grid, or the bits do not fill it.

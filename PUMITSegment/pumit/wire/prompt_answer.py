@@ -70,7 +70,7 @@ def unpack_answer(body: bytes, shape: tuple[int, int, int]) -> PromptAnswer:
 
 
 def _quality(word: object) -> Quality | None:
-    """The word of a server; that of version 0.2 in today's, and none that is not known here."""
+    """Get the word of a server; that of version 0.2 in today's, and none that is not known here."""
     if word == "check well":
         return "check carefully"
     return next((known for known in QUALITIES if known == word), None)

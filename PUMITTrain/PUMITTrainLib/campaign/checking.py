@@ -354,7 +354,7 @@ class Checking:
             slicer.util.selectModule(_TRAIN)
 
     def onScanRemoved(self) -> None:
-        """The scan was removed from the scene: others may have it."""
+        """Release a scan that was removed from the scene: others may have it."""
         current = self._current
         if current is None:
             return
@@ -531,7 +531,7 @@ class Checking:
         self._changed()
 
     def _draft(self, current: _Checked) -> Masks | None:
-        """The drawn segments, where they are not saved yet."""
+        """Return the drawn segments, where they are not saved yet."""
         if not current.scan.isThere or not current.scan.isEdited:
             return None
         return current.segment.reviewing.masks(current.scan)

@@ -160,7 +160,7 @@ def _nextOf(campaign: Campaign, ahead: LoadedScan | None, tried: set[str]) -> Sc
 def _loaded(
     campaign: Campaign, entry: ScanEntry, ahead: LoadedScan | None, prepare: Prepare
 ) -> LoadedScan:
-    """A scan as it was read ahead; what changed since is read again."""
+    """Return a scan as it was read ahead; what changed since is read again."""
     isAhead = ahead is not None and ahead.entry.id == entry.id
     begun = _begun(campaign, entry)
     state = (entry.revision, begun)

@@ -48,7 +48,7 @@ def _listedRow(case: ListedCase, edit: CaseEdit) -> dict[str, Any]:
 
 
 def _folderRow(folder: CaseFolder, edits: Mapping[CaseKey, CaseEdit]) -> dict[str, Any]:
-    """A folder for a recipe, with what the user changed of its cases, by their names in it."""
+    """Get a folder for a recipe, with what the user changed of its cases, by their names in it."""
     own = {name: edit for (where, name), edit in edits.items() if where == folder.folder}
     left = sorted(name for name, edit in own.items() if edit.isExcluded or edit.isRemoved)
     patients = {name: e.patient for name, e in sorted(own.items()) if e.patient is not None}

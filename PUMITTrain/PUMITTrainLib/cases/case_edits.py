@@ -75,7 +75,7 @@ def writeEdits(edits: Mapping[CaseKey, CaseEdit]) -> str:
 
 
 def edited(row: CaseRow, edit: CaseEdit) -> CaseRow:
-    """A case as the user changed it."""
+    """Return a case as the user changed it."""
     patient = row.patient if edit.patient is None else edit.patient
     return replace(
         row,
@@ -87,7 +87,7 @@ def edited(row: CaseRow, edit: CaseEdit) -> CaseRow:
 
 
 def renamed(row: ClassRow, before: str, read: Collection[str]) -> ClassRow:
-    """A class with its name before among its other names, where its segments are called so.
+    """Return a class with its name before among its other names, where its segments are called so.
 
     Args:
         row: The class with its new name.

@@ -134,7 +134,7 @@ def _newKey(cases: Sequence[ListedCase]) -> int:
 
 
 def _newName(cases: Sequence[ListedCase], proposed: str) -> str:
-    """A name that can be a file's, and that no other case has."""
+    """Return a name that can be a file's, and that no other case has."""
     base = "".join(c if c.isalnum() or c in "._-" else "_" for c in proposed).strip("._") or "case"
     taken = {case.name.lower() for case in cases}
     name, number = base, 2
@@ -144,7 +144,7 @@ def _newName(cases: Sequence[ListedCase], proposed: str) -> str:
 
 
 def bareName(path: str | Path) -> str:
-    """A file's name without its endings; of a member of a bundle, the member's name."""
+    """Return a file's name without its endings; of a member of a bundle, the member's name."""
     text = str(path)
     if "#" in text:
         return text.rpartition("#")[2]

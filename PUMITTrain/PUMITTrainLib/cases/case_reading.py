@@ -59,7 +59,7 @@ class CaseReading:
         self.isComplete = False
 
     def row(self, key: CaseKey) -> CaseRow | None:
-        """A case as it was read, or None."""
+        """Return a case as it was read, or None."""
         return self._rows.get(key)
 
     def ofFolder(self, folder: str, edits: Mapping[CaseKey, CaseEdit]) -> list[CaseRow]:
@@ -77,7 +77,7 @@ class CaseReading:
         return [rows[key] for key in sorted(rows)]
 
     def namesOf(self, row: ClassRow) -> set[str]:
-        """What the cases that were read call a class, which may have been renamed since.
+        """Return what the cases that were read call a class, which may have been renamed since.
 
         Args:
             row: Class as the user wants it; one of several values is each that has one of them.
@@ -96,11 +96,11 @@ class CaseReading:
         }
 
     def invalidate(self) -> None:
-        """The cases are others now: what was found out of all of them holds no more."""
+        """Forget what was found of all cases, as they are others now."""
         self.found, self.isComplete = Found(), False
 
     def take(self, row: CaseRow) -> None:
-        """A case was read."""
+        """React when a case was read."""
         self._rows[row.key] = row
 
     def end(self, summary: Mapping[str, Any], edits: Mapping[CaseKey, CaseEdit]) -> None:
@@ -121,16 +121,16 @@ class CaseReading:
         self.isComplete = True
 
     def drop(self, key: CaseKey) -> None:
-        """A case was removed."""
+        """React when a case was removed."""
         self._rows.pop(key, None)
 
     def dropFolder(self, folder: str) -> None:
-        """A folder was removed."""
+        """React when a folder was removed."""
         self._rows = {key: row for key, row in self._rows.items() if key[0] != folder}
 
 
 def _withLate(row: CaseRow, late: Mapping[str, Any]) -> CaseRow:
-    """A case with what only the whole set shows of it."""
+    """Return a case with what only the whole set shows of it."""
     return replace(
         row,
         problems=(*row.problems, *map(str, late.get("problems", ()))),

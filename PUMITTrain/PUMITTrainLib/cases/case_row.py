@@ -116,7 +116,7 @@ class ClassRow:
 
     @staticmethod
     def of(row: Mapping[str, Any]) -> ClassRow:
-        """A class as a recipe has it."""
+        """Return a class as a recipe has it."""
         values = row.get("values", [row["value"]] if "value" in row else [])
         color = row.get("color_rgb")
         return ClassRow(
@@ -128,7 +128,7 @@ class ClassRow:
         )
 
     def asRecipe(self) -> dict[str, Any]:
-        """The class for a recipe."""
+        """Return the class for a recipe."""
         row: dict[str, Any] = {"name": self.name}
         if len(self.values) == 1:
             row["value"] = self.values[0]

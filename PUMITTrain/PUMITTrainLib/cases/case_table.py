@@ -137,7 +137,7 @@ class CaseTable:
         return self._reading.found.classes if edited is None else edited
 
     def namesRead(self, row: ClassRow) -> set[str]:
-        """What the cases call a class; the user may have renamed it since they were read."""
+        """Return what the cases call a class; the user may have renamed it since they were read."""
         return self._reading.namesOf(row)
 
     @property
@@ -380,7 +380,7 @@ class CaseTable:
         return None
 
     def joinClasses(self, name: str, className: str) -> None:
-        """A name in the labels means a class, in all cases."""
+        """Take a name in the labels for a class, in all cases."""
         rows = list(self.classes)
         index = next((i for i, row in enumerate(rows) if row.name == className), None)
         if index is not None:
@@ -391,7 +391,7 @@ class CaseTable:
             self._keepClasses([row for i, row in enumerate(rows) if i == index or row != other])
 
     def keepClassesApart(self, name: str, className: str) -> None:
-        """A name in the labels means something else than a class."""
+        """Take a name in the labels for something other than a class."""
         self._memory.keepApart(name, className)
         self._onChanged()
 
@@ -422,7 +422,7 @@ class CaseTable:
         self._onChanged()
 
     def config(self) -> dict[str, Any]:
-        """The key `data` of a recipe; cases of the scene have to be written first."""
+        """Return the key `data` of a recipe; cases of the scene have to be written first."""
         return dataConfig(self._parameters())
 
     @property

@@ -106,7 +106,7 @@ class CaseCheck:
         self._writeNext(cases, _ofScene(parameters), 0, edits, complete, onReady, onFailed)
 
     def sceneKey(self, parameters: Any) -> tuple[Hashable, ...]:
-        """What changes whenever the cases of the scene would be written differently."""
+        """Return what changes whenever the cases of the scene would be written differently."""
         cases = CaseList(parameters)
         return tuple(
             (case.key, snapshotKey(cases.volumes(case), cases.labelNode(case)))
@@ -128,7 +128,7 @@ class CaseCheck:
             self._status.waiting(_("The check was cancelled; what was read stays."))
 
     def reset(self) -> None:
-        """The draft became a run: the next one gets a folder of its own."""
+        """Take a new folder, as the draft became a run."""
         self.draft, self._written = None, {}
 
     def discard(self, *, waits: bool = False) -> None:
@@ -270,7 +270,7 @@ def _ofScene(parameters: Any) -> list[ListedCase]:
 
 
 def caseRow(record: Mapping[str, Any]) -> CaseRow:
-    """A case from a record of `pumit data --json`."""
+    """Return a case from a record of `pumit data --json`."""
     thumbnail = record.get("thumbnail")
     folder, nameInFolder = str(record.get("folder") or ""), str(record.get("in_folder") or "")
     return CaseRow(

@@ -63,7 +63,7 @@ class ClassMemory:
         return None if rows == list(found) else tuple(rows)
 
     def keepApart(self, name: str, className: str) -> None:
-        """A name and a class are two things: it is not asked again."""
+        """Remember that a name and a class are two things."""
         content = self._read()
         content["apart"].append([name, className])
         self._write(content)

@@ -13,16 +13,16 @@ class CaseSceneListener(Protocol):
     """Interface of a listener to changes of the scene."""
 
     def onSceneAboutToChange(self) -> None:
-        """The scene is about to be closed, or another is about to be read into it."""
+        """React when the scene is about to be closed, or another is about to be read into it."""
 
     def onSceneChanged(self) -> None:
-        """A scene was closed or read, or the parameter node is another one."""
+        """React when a scene was closed or read, or the parameter node is another one."""
 
     def onNodesChanged(self) -> None:
-        """A volume or label was added, removed or renamed."""
+        """React when a volume or label was added, removed or renamed."""
 
     def onParametersModified(self) -> None:
-        """A parameter may have changed."""
+        """React when a parameter may have changed."""
 
 
 class SceneFollower(SceneObserver):

@@ -91,7 +91,7 @@ def _imageOf(label: Any, volumes: list[Any]) -> tuple[Any, str]:
 
 
 def _withChannels(volume: Any, volumes: list[Any]) -> tuple[Any, ...]:
-    """The volume with others of its study that have the same voxels: channels of one image."""
+    """Get the volume with others of its study that have the same voxels: channels of one image."""
     study = _studyOf(volume)
     if not study:
         return (volume,)
@@ -119,7 +119,7 @@ def _distinctGrids(volumes: list[Any]) -> list[Any]:
 
 
 def _studyOf(node: Any) -> int:
-    """The item above a node in the subject hierarchy; 0 where it is the scene itself."""
+    """Return the item above a node in the subject hierarchy; 0 where it is the scene itself."""
     hierarchy = slicer.vtkMRMLSubjectHierarchyNode.GetSubjectHierarchyNode(slicer.mrmlScene)
     item = hierarchy.GetItemByDataNode(node) if hierarchy is not None else 0
     parent = hierarchy.GetItemParent(item) if item else 0
@@ -131,7 +131,7 @@ def _stem(name: str) -> str:
 
 
 def patientOf(node: Any) -> str:
-    """A word that nodes of one patient share, and no name: the item in the subject hierarchy."""
+    """Return a word that nodes of one patient share: the item in the subject hierarchy."""
     hierarchy = slicer.vtkMRMLSubjectHierarchyNode.GetSubjectHierarchyNode(slicer.mrmlScene)
     item = hierarchy.GetItemByDataNode(node) if hierarchy is not None else 0
     level = slicer.vtkMRMLSubjectHierarchyConstants.GetDICOMLevelPatient()

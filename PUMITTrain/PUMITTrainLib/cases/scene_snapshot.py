@@ -133,7 +133,7 @@ def snapshot(name: str, volumeNodes: Sequence[Any], labelNode: Any) -> SceneSnap
 
 
 def snapshotKey(volumeNodes: Sequence[Any], labelNode: Any) -> tuple[Hashable, ...]:
-    """What changes whenever `snapshot` would give something else, at no cost."""
+    """Return what changes whenever `snapshot` would give something else, at no cost."""
     key: list[Hashable] = []
     for node in (*volumeNodes, labelNode):
         if node is None:
@@ -180,7 +180,7 @@ def _worldMatrix(node: Any) -> Floats:
 
 
 def hardenedVolume(node: Any) -> Volume:
-    """A copy of a volume, or label map, as it lies in the world.
+    """Return a copy of a volume, or label map, as it lies in the world.
 
     Raises:
         VolumeError: If it has no voxels, or lies under a transform that bends or shears it.
@@ -221,7 +221,7 @@ def _segments(segmentationNode: Any, volumeNode: Any) -> tuple[_SnapSegment, ...
 
 
 def _onWhole(layer: LabelLayer, shape: Shape) -> Array:
-    """A layer's labels on the whole grid of the volume, (D, H, W)."""
+    """Return a layer's labels on the whole grid of the volume, (D, H, W)."""
     labels = layer.labelsOnVolume()
     whole = np.zeros(shape, dtype=np.uint16 if labels.size and labels.max() > 255 else np.uint8)
     if not layer.box.isEmpty:

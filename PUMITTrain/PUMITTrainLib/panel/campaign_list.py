@@ -119,7 +119,7 @@ class CampaignList:
 def scanCells(
     scan: ScanEntry, picture: str, patients: dict[str, int], openID: str
 ) -> tuple[Cell, ...]:
-    """The cells of a scan, in the order of the columns.
+    """Return the cells of a scan, in the order of the columns.
 
     Args:
         scan: The scan.
@@ -174,6 +174,6 @@ def _expected(scan: ScanEntry) -> str:
 
 
 def _numbered(view: CampaignView) -> dict[str, int]:
-    """Marks of patients to numbers, in the order of the scans."""
+    """Return marks of patients to numbers, in the order of the scans."""
     marks = dict.fromkeys(s.patient for s in sorted(view.scans, key=lambda s: s.order))
     return {mark: number for number, mark in enumerate(marks, start=1)}

@@ -79,7 +79,7 @@ class CaseTableWidget:
         self._showDetail()
 
     def selected(self) -> list[CaseRow]:
-        """The cases that are selected."""
+        """Return the cases that are selected."""
         rows = [row for row in self._cells.selectedRows() if row < len(self._shown)]
         return [self._shown[row] for row in rows]
 
@@ -126,7 +126,7 @@ class CaseTableWidget:
 
 
 def rowCells(row: CaseRow) -> tuple[Cell, ...]:
-    """The cells of a case, in the order of the columns."""
+    """Return the cells of a case, in the order of the columns."""
     remarks = (*row.problems, *row.doubts)
     if row.state is CaseState.UNREVIEWED:
         others = (text for text in remarks if text != row.unreviewed)
@@ -159,17 +159,17 @@ def rowCells(row: CaseRow) -> tuple[Cell, ...]:
 
 
 def _part(row: CaseRow) -> list[str]:
-    """That a case is labelled in part, in a line, where it is."""
+    """Say in a line that a case is labelled in part, where it is."""
     return [_("Labelled in part: {part}").format(part=row.part)] if row.part else []
 
 
 def _named(row: CaseRow, names: Mapping[str, str]) -> CaseRow:
-    """A case whose classes are called as the user calls them by now."""
+    """Return a case whose classes are called as the user calls them by now."""
     return replace(row, classes={names.get(name, name): n for name, n in row.classes.items()})
 
 
 def classesInWords(row: CaseRow) -> str:
-    """The classes of a case with their voxels, the first few."""
+    """Return the classes of a case with their voxels, the first few."""
     lines = _voxels(row)
     more = ["..."] if len(lines) > _MOST_CLASSES else []
     return "; ".join([*lines[:_MOST_CLASSES], *more, *([row.part] if row.part else [])])

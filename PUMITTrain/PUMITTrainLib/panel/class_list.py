@@ -231,14 +231,14 @@ class _ColorButton:
 
 
 def meaningOf(row: ClassRow) -> str:
-    """The words of a class's code: type, with its modifier; empty for no code."""
+    """Return the words of a class's code: type, with its modifier; empty for no code."""
     parts = [part.split("^") for part in row.terminology.split("~")]
     words = [parts[i][2] for i in (2, 3) if len(parts) > i and len(parts[i]) > 2 and parts[i][2]]
     return " ".join(reversed(words))
 
 
 def classCells(row: ClassRow, names: Collection[str], read: Sequence[CaseRow]) -> tuple[Cell, ...]:
-    """The cells of a class, in the order of the columns.
+    """Return the cells of a class, in the order of the columns.
 
     Args:
         row: The class.

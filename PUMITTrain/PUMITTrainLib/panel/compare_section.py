@@ -74,7 +74,7 @@ class CompareSection:
 
 
 def agreementCells(row: ClassAgreement) -> tuple[Cell, ...]:
-    """The cells of a class, in the order of the columns."""
+    """Return the cells of a class, in the order of the columns."""
     volumes = ""
     if row.comparedMl is not None and row.referenceMl is not None:
         volumes = _("{compared:.4g} mL, reference {reference:.4g} mL").format(
@@ -92,7 +92,7 @@ def agreementCells(row: ClassAgreement) -> tuple[Cell, ...]:
 
 
 def placeCells(place: DifferentPlace) -> tuple[Cell, ...]:
-    """The cells of a place."""
+    """Return the cells of a place."""
     what = _("{name}: too little") if place.isMissing else _("{name}: too much")
     hint = _("Press to see the place in the slice views")
     return (

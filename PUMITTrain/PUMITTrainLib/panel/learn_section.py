@@ -185,7 +185,7 @@ class LearnSection:
 
 
 def goalText(goal: Goal) -> str:
-    """What comes of it, in a sentence."""
+    """Return what comes of it, in a sentence."""
     if goal is Goal.AUTOMATIC:
         return _(
             "The model finds every class in a new scan automatically: section 4 of PUMIT Segment."

@@ -88,7 +88,7 @@ class RunList:
 
 
 def runCells(view: RunView) -> tuple[Cell, ...]:
-    """The cells of a run, in the order of the columns."""
+    """Return the cells of a run, in the order of the columns."""
     colors = {RunState.FAILED: RED, RunState.DIED: RED, RunState.STOPPED: AMBER}
     return (
         Cell(view.name, view.sentence),

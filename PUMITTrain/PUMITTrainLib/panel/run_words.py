@@ -44,7 +44,7 @@ def sentenceOf(view: RunView) -> str:
 
 
 def numbersOf(view: RunView, speed: str, memory: str) -> str:
-    """Steps, time, speed and memory, with commas between."""
+    """Return steps, time, speed and memory, with commas between."""
     parts = []
     if view.steps:
         parts.append(_("step {step} of {steps}").format(step=view.step, steps=view.steps))
@@ -58,5 +58,5 @@ def numbersOf(view: RunView, speed: str, memory: str) -> str:
 
 
 def eventsOf(log: str) -> str:
-    """A run's log without its steps, of which bar and curves tell: one each few seconds."""
+    """Return a run's log without its steps, of which bar and curves tell: one each few seconds."""
     return "\n".join(line for line in log.splitlines() if not _STEP.match(line))

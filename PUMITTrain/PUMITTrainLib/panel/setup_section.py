@@ -29,7 +29,7 @@ class SetupSection:
         ui.setupFrame.hide()
 
     def close(self) -> None:
-        """What is being installed stops after the present package."""
+        """Stop the installation after the present package."""
         self.installer.cancel()
 
     def refresh(self) -> None:

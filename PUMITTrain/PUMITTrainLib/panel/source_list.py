@@ -76,7 +76,7 @@ class _RemoveButton:
 
 
 def sourceCells(row: SourceRow) -> tuple[Cell, ...]:
-    """The cells of a source, in the order of the columns."""
+    """Return the cells of a source, in the order of the columns."""
     names = {CaseSource.SCENE: _("The open scene"), CaseSource.FILES: _("Files")}
     return (
         Cell(names.get(row.kind, row.name), row.folder),

@@ -23,7 +23,7 @@ TUTORIAL_URL = "https://github.com/pumit/SlicerPUMIT/blob/main/docs/tutorials/fi
 
 
 def helpText() -> str:
-    """A short way through the panel, as rich text."""
+    """Return a short way through the panel, as rich text."""
     steps = [
         _("Load scans with their segmentations, or choose a folder of them, and press Add."),
         _("Look at the table: what is red cannot be used, what is amber should be checked."),
@@ -76,7 +76,7 @@ class TrainWidget:
         self.refresh()
 
     def enter(self) -> None:
-        """The module is shown."""
+        """React when the module is shown."""
         self.logic.enter()
         self.campaignSection.reviewRow.enter()
         self.refresh()
@@ -84,7 +84,7 @@ class TrainWidget:
             self.logic.status.waiting(self._firstSentence())
 
     def _firstSentence(self) -> str:
-        """What to do first; a run that goes on is said when it is found."""
+        """Return what to do first; a run that goes on is said when it is found."""
         if not self.logic.cases.sources:
             return _("Choose where your cases are, and press Add.")
         return self.logic.runs.whyNoStart or _("Everything is ready: press Start.")

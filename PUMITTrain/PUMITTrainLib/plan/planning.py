@@ -171,7 +171,7 @@ class Planning:
         self.setRecipeText(self._planned)
 
     def reset(self) -> None:
-        """The recipe became a run's: the next run needs a plan of its own, for its own folder."""
+        """Ask for another plan, as the recipe became a run's."""
         self._key, self._planned = "", self.recipeText
 
     def writeRecipe(self) -> None:
@@ -256,7 +256,7 @@ class Planning:
 def planConfig(
     parameters: Any, data: Mapping[str, Any], classes: Sequence[ClassRow] = ()
 ) -> dict[str, Any]:
-    """What `pumit plan` starts from: what the user chose, and nothing that it decides.
+    """Return what `pumit plan` starts from: what the user chose, and nothing that it decides.
 
     Args:
         parameters: The module's.
@@ -295,7 +295,7 @@ def learnsUnlabelled(network: str) -> bool:
 
 
 def nameOf(classes: Sequence[ClassRow], goal: Goal) -> str:
-    """What a model may be called: its first classes, and whether it is for clicks; "" for none."""
+    """Propose a name for a model by its first classes and task; "" for none."""
     named = [fileName(row.name) for row in classes[:_NAMED_CLASSES]]
     if not any(named):
         return ""
@@ -305,7 +305,7 @@ def nameOf(classes: Sequence[ClassRow], goal: Goal) -> str:
 
 
 def fileName(text: str) -> str:
-    """A text as a file can be called on every system: words joined by underscores, or ""."""
+    """Return a text as a file can be called on every system: words joined by underscores, or ""."""
     cleaned = "".join(c if c.isalnum() or c in "-_." else " " for c in text[:_LONGEST_NAME])
     return "_".join(cleaned.split()).strip("._-")
 

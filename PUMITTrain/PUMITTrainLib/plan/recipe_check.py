@@ -108,7 +108,7 @@ def yamlProblem(text: str) -> RecipeProblem | None:
 
 
 def lineOf(text: str, sentence: str) -> int:
-    """The line of a recipe that a sentence speaks of: the first with a key that it names."""
+    """Return the line of a recipe that a sentence speaks of: the first with a key that it names."""
     quoted = [first or second for first, second in _QUOTED.findall(sentence)]
     words = [*quoted, *re.findall(r"[A-Za-z_]\w+", sentence)]
     keys: dict[str, int] = {}

@@ -116,7 +116,7 @@ class Starter:
 
 
 def _twice(names: Iterable[str]) -> str:
-    """The first name that comes a second time, whatever its case; empty for none."""
+    """Return the first name that comes a second time, whatever its case; empty for none."""
     seen: set[str] = set()
     for name in names:
         if name.casefold() in seen:

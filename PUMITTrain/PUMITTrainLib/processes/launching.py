@@ -84,7 +84,7 @@ def _started(
 
 
 def last_words(folder: Path) -> str:
-    """The last line of a run's output that is no record; empty where there is none."""
+    """Return the last line of a run's output that is no record; empty where there is none."""
     try:
         with (folder / OUTPUT).open("rb") as file:
             size = file.seek(0, os.SEEK_END)

@@ -107,7 +107,7 @@ class CheckerProgram:
             onAnswer(str(json.loads(line)["problem"]))
 
     def _ended(self, process: subprocess.Popen) -> None:
-        """It ended by itself: nobody waits for it, and the next text starts another one."""
+        """React when it ended by itself; the next text starts another one."""
         if process is not self._process:
             return
         waiting = [onAnswer for onAnswer in self._waiting if onAnswer is not None]

@@ -123,7 +123,7 @@ class Curves:
 
 
 def _titleOf(name: str) -> str:
-    """A class's name; or of a model for clicks after how many, and on what it had learnt before."""
+    """Return a curve's name: a class, or for clicks their number and the data."""
     if name == "generated":
         return _("other anatomy, 1 click")
     if not name.isdigit():

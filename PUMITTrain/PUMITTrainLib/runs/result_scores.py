@@ -84,6 +84,6 @@ def _order(score: CaseScore) -> tuple[float, Any]:
 
 
 def _picture(folder: Path, rank: int) -> Path | None:
-    """The card draws the worst cases, in this order."""
+    """Return the card draws the worst cases, in this order."""
     path = folder / "pictures" / f"worst_{rank}.png"
     return path if path.is_file() else None

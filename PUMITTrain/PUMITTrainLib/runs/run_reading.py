@@ -63,7 +63,7 @@ def readRuns(root: Path, folder: Path | None, part: Path | None, offset: int) ->
 
 
 def _partOf(folder: Path) -> Path:
-    """The part of a cross-validation that wrote last, each a run in a folder below; or the run."""
+    """Return the run, or the part of a cross-validation that wrote last."""
     parts = list_runs(folder)
     return parts[0][0] if parts else folder
 

@@ -282,7 +282,7 @@ class Runs:
         self.poll()
 
     def _noteFailed(self, folder: Path, sentence: str) -> None:
-        """A new run that could not be started is listed, to be taken up or deleted."""
+        """List a new run that could not be started, to be taken up or deleted."""
         with suppress(PumitError):
             if read_status(folder) is None:
                 write_status(folder, RunStatus("failed", sentence, name=folder.name))

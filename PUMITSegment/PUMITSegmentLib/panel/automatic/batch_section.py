@@ -107,7 +107,7 @@ class BatchSection(VTKObservationMixin):
         return bool(box.checked and promptedIDs(self._logic.working))
 
     def _listScans(self) -> None:
-        """The scans of the scene; those of the patient that is worked on are checked."""
+        """List the scans of the scene; those of the current patient are checked."""
         nodes = slicer.util.getNodesByClass("vtkMRMLScalarVolumeNode")
         nodes = [n for n in nodes if not n.IsA("vtkMRMLLabelMapVolumeNode")]
         modified = vtk.vtkCommand.ModifiedEvent
@@ -176,7 +176,7 @@ class BatchSection(VTKObservationMixin):
         self._run.start()
 
     def _items(self) -> list[BatchItem]:
-        """What to segment.
+        """Return what to segment.
 
         Raises:
             PumitError: If the folder cannot be read, or two results would have one name.
@@ -211,7 +211,7 @@ class BatchSection(VTKObservationMixin):
         return items
 
     def _scanRequest(self) -> ScanRequest | None:
-        """What is to be computed of each scan; None where the user did not agree to a licence.
+        """Get what is to be computed of each scan; None where the user did not agree to a licence.
 
         Raises:
             PumitError: If that the user agreed cannot be remembered.

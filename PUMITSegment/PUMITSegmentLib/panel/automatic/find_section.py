@@ -130,7 +130,7 @@ class FindSection:
         self._report()
 
     def _place(self) -> tuple[Hashable, Any]:
-        """What is searched, as a key, and corners of its region; no key where one is unusable."""
+        """Return the search as a key, and corners of its region; no key where one is unusable."""
         logic = self._logic
         region = nodeOf(logic.parameters, "automaticRegion")
         try:

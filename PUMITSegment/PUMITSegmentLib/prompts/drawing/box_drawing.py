@@ -57,7 +57,7 @@ class BoxDrawing:
                 displayOf(self._roiNode).SetViewNodeIDs([self.sliceNode.GetID()])
 
     def finish(self) -> None:
-        """The box has its two corners."""
+        """Finish a box that has its two corners."""
         if self._kind is PromptKind.BOX_3D:
             setDepth(self._roiNode)
         elif self.sliceNode is not None:

@@ -162,7 +162,7 @@ class PromptTool:
             self._drawing.follow()
 
     def onNodeRemoved(self, node) -> None:
-        """A node left the scene."""
+        """React when a node left the scene."""
         if node.GetID() and node.GetID() == self.mode.startedID:
             self.mode.stop()
         if self._depth is not None and node is self._depth.roiNode:

@@ -37,7 +37,7 @@ def compared_classes(text: str) -> tuple[ComparedClass, ...]:
 
 
 def ignored_of(text: str) -> int | None:
-    """The value that a `dataset.json` gives to voxels that count for nothing, or None."""
+    """Return the value that a `dataset.json` gives to voxels that count for nothing, or None."""
     from pumit.training.data.dataset_json import ignored_value
     from pumit.training.recipes.reader import read_yaml
 

@@ -22,7 +22,7 @@ class Steps(Protocol):
 
 @contextmanager
 def progress_bar(*, quiet: bool) -> Iterator[Steps]:
-    """A bar on standard error, shown only on a terminal and unless `quiet`."""
+    """Provide a bar on standard error, shown only on a terminal and unless `quiet`."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     shown = console.is_terminal and not quiet and not os.environ.get(QUIET_VARIABLE)

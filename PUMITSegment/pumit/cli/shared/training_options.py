@@ -93,7 +93,7 @@ def choose_json(args: argparse.Namespace) -> None:
 
 
 def find_recipe(config: str) -> tuple[Path, bool]:
-    """The recipe's file, and whether it is one that ships.
+    """Return the recipe's file, and whether it is one that ships.
 
     Raises:
         PumitError: If there is none.

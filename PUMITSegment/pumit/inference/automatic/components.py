@@ -15,7 +15,7 @@ TOGETHER = 0  # all classes as one, among the values of `keep_largest`
 
 
 def largest_component(mask: Mask) -> Mask:
-    """The largest face-connected piece of a mask, or the mask where it is empty or one piece.
+    """Get the largest face-connected piece of a mask, or the mask where it is empty or one piece.
 
     Args:
         mask: bool, (D, H, W).

@@ -83,7 +83,7 @@ class _MaskBox:
         return int(self.mask.sum())
 
     def window(self, start: npt.NDArray[np.int64], stop: npt.NDArray[np.int64]) -> Mask:
-        """The part of the mask in a box that lies within its own."""
+        """Return the part of the mask in a box that lies within its own."""
         box = tuple(slice(a, b) for a, b in zip(start - self.start, stop - self.start, strict=True))
         return self.mask[box]
 
@@ -200,7 +200,7 @@ def _spacings(solver: PromptSolver, settings: EverythingSettings) -> list[float]
 def _points(
     solver: PromptSolver, target: Mask, in_plane_mm: float, settings: EverythingSettings
 ) -> dict[Field, npt.NDArray[np.int64]]:
-    """A regular grid of points in the target, (n, 3), by the field that each is most central in."""
+    """Return a grid of points in the target, (n, 3), by the field that each is central in."""
     planner = solver.planner
     step_mm = in_plane_mm * planner.size / settings.points_per_side
     bounds = ndimage.find_objects(target.astype(np.uint8))[0]
@@ -229,7 +229,7 @@ def _answers_to_click(
     settings: EverythingSettings,
     most: float,
 ) -> list[_MaskBox]:
-    """The answers to one click that can be trusted."""
+    """Return the answers to one click that can be trusted."""
     d, h, w = (float(i) for i in point)
     batch = in_field(IndexPrompts([(d, h, w, True)]), where, None)
     logits, iou = solver.segmenter.decode(solver.embedding(where), batch)

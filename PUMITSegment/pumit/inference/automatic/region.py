@@ -31,7 +31,7 @@ class Region:
 
     @staticmethod
     def between(corners_lps: Sequence[Sequence[float]], volume: Volume) -> Region:
-        """The region of eight corners in any order, LPS mm; a planar image ignores the depth.
+        """Get the region of eight corners in any order, LPS mm; a planar image ignores the depth.
 
         Raises:
             PromptError: If these are not eight corners of a box, or it holds no voxel.
@@ -68,6 +68,6 @@ class Region:
     def with_context(
         self, margin: Sequence[float], shape: Sequence[int]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """The box enlarged by voxels along (d, h, w), as far as the volume goes."""
+        """Return the box enlarged by voxels along (d, h, w), as far as the volume goes."""
         more = np.ceil(np.asarray(margin)).astype(np.int64)
         return np.maximum(self.start - more, 0), np.minimum(self.stop + more, np.asarray(shape))

@@ -42,7 +42,7 @@ class SlidingWindow:
             raise PumitError(f"The overlap must be 0 to below 1, got {self.overlap}.")
 
     def interval(self, shape: Sequence[int]) -> tuple[int, int, int]:
-        """Steps from window to window, as MONAI has them."""
+        """Return steps from window to window, as MONAI has them."""
         d, h, w = (
             p if n <= p else max(1, int(p * (1 - self.overlap)))
             for n, p in zip(shape, self.patch, strict=True)

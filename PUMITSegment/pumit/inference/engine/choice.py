@@ -26,7 +26,7 @@ VARIABLE = "PUMIT_ENGINE"
 
 
 def load_engine(path: Path, device: str, *, keeps_graphs: bool = True) -> tuple[Engine, Weights]:
-    """The engine for a promptable checkpoint, and the checkpoint's weights and metadata.
+    """Return the engine for a promptable checkpoint, and the checkpoint's weights and metadata.
 
     Args:
         device: "auto", "cpu", "cuda", "cuda:1" or "mps".
@@ -103,6 +103,6 @@ def _torch_engine(path: Path, weights: Weights, device: str) -> Engine:
 
 
 def _line(error: Exception) -> str:
-    """The last line of an error, short: OpenVINO's begin with where they were raised."""
+    """Return the last line of an error, short: OpenVINO's begin with where they were raised."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return (lines[-1] if lines else type(error).__name__)[:160].rstrip(".")

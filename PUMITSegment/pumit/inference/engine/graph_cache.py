@@ -44,7 +44,7 @@ class GraphCache:
         self.is_writable = not is_read_only
 
     def read(self, da0: int, shape: Shape) -> tuple[bytes, bytes] | None:
-        """Encoder and decoder as they were written for such a field, or None."""
+        """Return encoder and decoder as they were written for such a field, or None."""
         path = self._path(da0, shape)
         try:
             content = path.read_bytes()

@@ -107,7 +107,7 @@ class MapGrid:
 
     @classmethod
     def of(cls, image: Floats, shape: Shape, slice_ratio: float, *, geodesic: bool) -> MapGrid:
-        """The grid of `shape` over a field's channels (C, D, H, W)."""
+        """Return the grid of `shape` over a field's channels (C, D, H, W)."""
         d, h, w = image.shape[1:]
         small = block_means(image, shape)
         depth_step = slice_ratio * (d / shape[0]) / (h / shape[1])
@@ -251,7 +251,7 @@ def _of_points(
 def trilinear(
     index: npt.NDArray[np.float64], full: Sequence[int], shape: Sequence[int]
 ) -> list[tuple[Shape, float]]:
-    """The corners on a coarser grid around a place of the field, and how much each counts."""
+    """Get the corners on a coarser grid around a place of the field, and how much each counts."""
     at = (index + 0.5) / full * shape - 0.5
     at = at.clip(0, np.array(shape) - 1)
     low = np.floor(at).astype(int)

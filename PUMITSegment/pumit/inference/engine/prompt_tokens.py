@@ -53,7 +53,7 @@ class PromptTokens:
         full: tuple[int, int, int],
         class_vectors: Floats | None = None,
     ) -> Floats:
-        """The network's own tokens, those of the points, and those of the box, (T, dim).
+        """Return the network's own tokens, those of the points, and those of the box, (T, dim).
 
         Args:
             features: The encoder's tokens, (dim, d, h, w).

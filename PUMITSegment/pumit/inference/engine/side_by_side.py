@@ -40,7 +40,7 @@ class SideBySide:
             return map_in(self._pool_of(threads), work, items)
 
     def _pool_of(self, threads: int) -> ThreadPoolExecutor:
-        """The pool of threads, made anew where their number has changed."""
+        """Return the pool of threads, made anew where their number has changed."""
         if self._pool is None or self._size != threads:
             if self._pool is not None:
                 self._pool.shutdown()

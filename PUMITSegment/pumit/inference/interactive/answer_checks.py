@@ -160,7 +160,7 @@ def _faces(where: Field, box: Box) -> Box:
 
 
 def deepest_in_box(mask: npt.NDArray[np.bool_], where: Field, box: Box) -> Place | None:
-    """The voxel of a mask that lies deepest in it, within a box.
+    """Return the voxel of a mask that lies deepest in it, within a box.
 
     Args:
         mask: Bool (D, H, W) in a field.

@@ -65,7 +65,7 @@ def most_trusted(
     spacing_mm: tuple[float, float, float],
     settings: SolverSettings,
 ) -> list[FieldAnswer]:
-    """The best answer of each field, those preferred that other fields give too.
+    """Return the best answer of each field, those preferred that other fields give too.
 
     Args:
         candidates: Answers of each field, the finest field first; their scores change.
@@ -89,7 +89,7 @@ def field_logits(
 
 
 def averaged(own: Floats, where: Field, others: Sequence[tuple[Field, Sequence[Floats]]]) -> Floats:
-    """An answer averaged with those of other fields that mean the same structure.
+    """Return an answer averaged with those of other fields that mean the same structure.
 
     A coarse field knows better what it is, a fine one where its border runs.
 

@@ -64,7 +64,7 @@ class FieldPlanner:
     def field(
         self, centre_index: npt.ArrayLike, in_plane_mm: float, width_mm: float = math.inf
     ) -> Field:
-        """A field around an index, moved into the volume as far as it fits there.
+        """Return a field around an index, moved into the volume as far as it fits there.
 
         Slices are never finer than the volume's own.
 
@@ -171,7 +171,7 @@ class FieldPlanner:
         *,
         ends_count: bool = True,
     ) -> Field:
-        """The field that holds a box with some surroundings; bounds are volume indices.
+        """Return the field that holds a box with some surroundings; bounds are volume indices.
 
         Args:
             lower: First voxel (d, h, w).
@@ -203,7 +203,7 @@ class FieldPlanner:
 
 
 def _aligned(centre: float, step: float, count: int) -> float:
-    """The nearest centre of a field's axis whose voxels are the volume's own, if they are as large.
+    """Return the nearest centre whose field has the volume's own voxels, if they are as large.
 
     Eight planes over seven slices lie between them otherwise, and each is a mean of two.
 

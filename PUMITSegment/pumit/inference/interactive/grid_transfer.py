@@ -42,7 +42,7 @@ class LogitBox:
 
 
 def patch_of(mask: npt.NDArray[np.bool_]) -> LogitBox:
-    """A mask, bool (D, H, W) and not empty, as an answer that is sure of each voxel."""
+    """Return a mask, bool (D, H, W) and not empty, as an answer that is sure of each voxel."""
     window = window_of(mask)
     assert window is not None
     values = np.where(mask[window], INSIDE, OUTSIDE).astype(np.float32)

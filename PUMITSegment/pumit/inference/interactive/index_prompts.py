@@ -63,7 +63,7 @@ def is_same_box(a: Corners | None, b: Corners | None) -> bool:
 
 
 def in_field(prompts: IndexPrompts, where: Field, prior: Floats | None) -> FieldPrompts:
-    """The prompts of one field; see `FieldPrompts` for the coordinates.
+    """Return the prompts of one field; see `FieldPrompts` for the coordinates.
 
     Clicks outside of the field are left out: they are another field's.
 

@@ -60,7 +60,7 @@ def correction_field(
     is_given: bool,
     is_averaged: bool,
 ) -> Field:
-    """The field that answers a corrective click: the shown one, unless it is too coarse for that.
+    """Return the field that answers a corrective click: the shown one, unless too coarse.
 
     Args:
         place: The click, volume index (d, h, w).
@@ -97,7 +97,7 @@ def follow_click(
     is_positive: bool,
     must_change: bool,
 ) -> tuple[Floats, Mask | None]:
-    """A new answer that does what its click says, and the part of it that changes.
+    """Return a new answer that does what its click says, and the part of it that changes.
 
     Args:
         before: Earlier answer, logits (D, H, W).
@@ -136,7 +136,7 @@ def far_bonus(before: Floats, place: npt.ArrayLike, slice_ratio: float) -> np.fl
 def change_at(
     before: Floats, after: Floats, place: npt.ArrayLike, slice_ratio: float, *, is_positive: bool
 ) -> Mask | None:
-    """The part of a change that a click asks for.
+    """Return the part of a change that a click asks for.
 
     Asked again, the network also moves the rest of the border a little, often in one piece with
     what the click meant. A missing part is deep where it is clicked, and most of it comes; of a
@@ -175,7 +175,7 @@ def change_at(
 
 
 def forced(before: Floats, after: Floats, place: npt.ArrayLike, *, is_positive: bool) -> Floats:
-    """A new answer that follows its click where the network does not.
+    """Return a new answer that follows its click where the network does not.
 
     Where it is sure that a structure has ended, a click moves its logits but not their sign. Where
     it moved them half as far as at its own place, in one piece with it, they get that sign.
@@ -198,7 +198,7 @@ def forced(before: Floats, after: Floats, place: npt.ArrayLike, *, is_positive: 
 def apply_change(
     patch: LogitBox, after: Floats, change: Mask, where: Field, shape: tuple[int, int, int]
 ) -> LogitBox:
-    """The earlier answer with the change at the click in it.
+    """Return the earlier answer with the change at the click in it.
 
     Args:
         after: New answer of a field, logits (D, H, W).
@@ -229,7 +229,7 @@ def apply_change(
 
 
 def crop(where: Field, window: tuple[slice, ...]) -> Field:
-    """The part of a field that some of its voxels make up."""
+    """Return the part of a field that some of its voxels make up."""
     middle = [(s.start + s.stop - 1) / 2 for s in window]
     d, h, w = where.to_volume(middle).tolist()
     a, b, c = (s.stop - s.start for s in window)
@@ -242,7 +242,7 @@ def changed_at(
     places: Sequence[Sequence[float]],
     spacing_mm: Sequence[float],
 ) -> LogitBox:
-    """The earlier answer with what of a new one hangs together with some places.
+    """Return the earlier answer with what of a new one hangs together with some places.
 
     Args:
         places: The newest prompt's points, volume indices (d, h, w).
@@ -273,7 +273,7 @@ def near_places(
     points: Sequence[tuple[float, float, float, bool]],
     spacing_mm: Sequence[float],
 ) -> LogitBox:
-    """The part of a change that fits the clicks: added near positive, removed near negative ones.
+    """Return the part of a change that fits: added near positive, removed near negative clicks.
 
     An answer that began with a mask is mostly right, and better than the network's own. Asked
     again the network moves all of its border, in one piece with what the click meant; of that

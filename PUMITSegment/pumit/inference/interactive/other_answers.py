@@ -32,7 +32,7 @@ class _Extent:
 
     @staticmethod
     def of(view: FieldAnswer) -> _Extent | None:
-        """The mask of an answer; None where it is empty."""
+        """Return the mask of an answer; None where it is empty."""
         assert view.logits is not None
         mask = view.logits > 0
         found = bounds_of(mask)
@@ -42,7 +42,7 @@ class _Extent:
         return _Extent(view, mask, ends)
 
     def at(self, axes: Sequence[npt.NDArray[np.float64]]) -> Mask:
-        """The mask on a grid of volume indices; False outside of its field."""
+        """Return the mask on a grid of volume indices; False outside of its field."""
         where = self.view.field
         index, inside = [], []
         for i, places in enumerate(axes):
@@ -90,7 +90,7 @@ def distinct_answers(
 
 
 def with_answer(state: SolverState, number: int, shape: tuple[int, int, int]) -> SolverState:
-    """The state in which another of the computed answers is shown.
+    """Return the state in which another of the computed answers is shown.
 
     Nothing is decoded, so the answer is as fine as its field.
 

@@ -90,7 +90,7 @@ KeptPrompt = PointPrompt | BoxPrompt | ScribblePrompt | PackedMaskPrompt | Answe
 
 
 def packed(prompt: Prompt) -> KeptPrompt:
-    """A prompt as it is kept: a mask as the bits of its box.
+    """Return a prompt as it is kept: a mask as the bits of its box.
 
     Raises:
         PromptError: If it is an empty mask.

@@ -109,7 +109,7 @@ class PromptSolver:
         self.embedding(fields[0])
 
     def embedding(self, where: Field) -> Features:
-        """The embedding of a field, computed once as long as there is room."""
+        """Return the embedding of a field, computed once as long as there is room."""
         return self.image.embedding(where, self.segmenter.embed)
 
     def answer(
@@ -141,7 +141,7 @@ class PromptSolver:
         views: list[FieldAnswer],
         cancelled: IsCancelled,
     ) -> SolverState:
-        """The most trusted answer of some fields."""
+        """Return the most trusted answer of some fields."""
         # 1. Ask the network about each of them.
         candidates = self._map(lambda view: self._field_answers(view, prompts), views, cancelled)
         # 2. The most trusted answer of each field, then the most trusted field.
@@ -183,7 +183,7 @@ class PromptSolver:
     def _insisted(
         self, prompts: IndexPrompts, before: SolverState, found: SolverState
     ) -> SolverState:
-        """An answer that no field makes follow its newest click, with what lies around that."""
+        """Get an answer that no field makes follow its newest click, with what lies around that."""
         chosen = found.views[found.chosen]
         if not prompts.points or len(prompts.points) != before.num_points + 1:
             return found
@@ -202,7 +202,7 @@ class PromptSolver:
     def _corrected(
         self, prompts: IndexPrompts, before: SolverState, cancelled: IsCancelled
     ) -> SolverState | None:
-        """The earlier answer with what its newest click changes around it, or None.
+        """Return the earlier answer with what its newest click changes around it, or None.
 
         None where a click asks for a change and there is none: every field is decoded then.
         """
@@ -238,7 +238,7 @@ class PromptSolver:
         corrected: SolverState,
         cancelled: IsCancelled,
     ) -> SolverState:
-        """The correction, or the answer to both clicks where that is far more.
+        """Return the correction, or the answer to both clicks where that is far more.
 
         A first click may be taken for a part, as for a piece of a liver between its veins. A second
         one says how far the structure reaches; a piece more at each would never fill it. Not where
@@ -269,7 +269,7 @@ class PromptSolver:
     def _changed(
         self, prompts: IndexPrompts, before: SolverState, where: Field
     ) -> SolverState | None:
-        """The earlier answer with what the newest click changes in a field, or None."""
+        """Return the earlier answer with what the newest click changes in a field, or None."""
         assert before.patch is not None
         *place, is_positive = prompts.points[-1]
         # 1. Ask the field, going on from what was shown.
@@ -297,7 +297,7 @@ class PromptSolver:
     def _with_part(
         self, prompts: IndexPrompts, before: SolverState, cancelled: IsCancelled
     ) -> SolverState | None:
-        """The earlier answer and a part of its own around a click far from it, or None.
+        """Return the earlier answer and a part of its own around a click far from it, or None.
 
         A second lesion is answered as by a first click, and joined.
         """
@@ -346,7 +346,7 @@ class PromptSolver:
         return self.segmenter.map(unless_cancelled, fields)
 
     def _views(self, prompts: IndexPrompts, before: SolverState | None) -> list[FieldAnswer]:
-        """The fields to look at, each with the answer it starts from."""
+        """Return the fields to look at, each with the answer it starts from."""
         if before is None or not is_same_box(prompts.box, before.box):
             # A first prompt, a mask to start from, or another box: what was shown does not count.
             return [FieldAnswer(f, self._start(prompts, f)) for f in self._fresh_fields(prompts)]
@@ -359,7 +359,7 @@ class PromptSolver:
         return [replace(v, logits=logit(to_field(shown, v.field))) for v in covering]
 
     def _start(self, prompts: IndexPrompts, where: Field) -> Floats | None:
-        """The prior mask in a field, as logits, or None without one."""
+        """Return the prior mask in a field, as logits, or None without one."""
         if prompts.mask is None:
             return None
         whole = LogitBox((0, 0, 0), np.where(prompts.mask, np.float32(4), np.float32(-4)))

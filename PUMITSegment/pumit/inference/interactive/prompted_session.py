@@ -191,7 +191,7 @@ class PromptedSession(ABC):
 
 
 def with_first(state: State, count: int, segment: str) -> State:
-    """The prompts by segment with only the first `count` of one segment."""
+    """Return the prompts by segment with only the first `count` of one segment."""
     rest = state.get(segment, ())[: max(count, 0)]
     if rest:
         return {**state, segment: rest}

@@ -115,7 +115,7 @@ def merge(coarse: LogitBox, windows: list[Window], shape: tuple[int, int, int]) 
 
 
 def joined(a: LogitBox, b: LogitBox) -> LogitBox:
-    """The union of two answers, on a box that holds both."""
+    """Return the union of two answers, on a box that holds both."""
     start = [min(i, j) for i, j in zip(a.start, b.start, strict=True)]
     ends = [
         [s + n for s, n in zip(patch.start, patch.logits.shape, strict=True)] for patch in (a, b)

@@ -196,7 +196,7 @@ class SamSolver:
             return masks[best].cpu().numpy(), float(overlaps[best])
 
     def _embedding(self, depth: int) -> Tensor:
-        """The embedding of a slice, computed once as long as there is room."""
+        """Return the embedding of a slice, computed once as long as there is room."""
         if depth in self._embeddings:
             self._embeddings.move_to_end(depth)
             return self._embeddings[depth]
@@ -281,7 +281,7 @@ def _planes(
 def _patch(
     planes: dict[int, npt.NDArray[np.float32]], shape: tuple[int, int, int]
 ) -> LogitBox | None:
-    """The answer of all slices on the box around what is inside; None where nothing is."""
+    """Return the answer of all slices on the box around what is inside; None where nothing is."""
     found = {depth: np.argwhere(plane > 0) for depth, plane in planes.items()}
     found = {depth: places for depth, places in found.items() if len(places)}
     if not found:

@@ -224,14 +224,14 @@ class InteractiveSession(PromptedSession):
         return self._answer(self.prompts(segment), None, None).count
 
     def estimated_iou(self, segment: str = "1") -> float:
-        """The IoU to expect of the answer, 0 to 1.
+        """Return the IoU to expect of the answer, 0 to 1.
 
         The model's own estimate, read as the model's calibration says where it has one.
         """
         return self._iou(self._answer(self.prompts(segment), None, None))
 
     def expected_dice(self, segment: str = "1") -> float | None:
-        """The overlap (Dice) with the truth to expect of the answer, 0 to 1.
+        """Return the overlap (Dice) with the truth to expect of the answer, 0 to 1.
 
         None where that was not measured: of other weights than those that ship, of 2D images, and
         of prompts other than clicks.
@@ -241,7 +241,7 @@ class InteractiveSession(PromptedSession):
         return self._dice(prompts)
 
     def quality(self, segment: str = "1") -> Quality | None:
-        """The same in a word; None where it is not known."""
+        """Return the same in a word; None where it is not known."""
         dice = self.expected_dice(segment)
         return None if dice is None or self._overlap is None else self._overlap.quality(dice)
 

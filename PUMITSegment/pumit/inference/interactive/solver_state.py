@@ -61,7 +61,7 @@ class SolverState:
     number: int = 1
 
     def confirmed(self, num_points: int) -> SolverState:
-        """The same answer to more points, which leave nothing to choose."""
+        """Return the same answer to more points, which leave nothing to choose."""
         return replace(self, num_points=num_points, others=(), count=1, number=1)
 
     @cached_property
@@ -75,7 +75,7 @@ class SolverState:
 def views_holding(
     places: npt.NDArray[np.float64], views: Sequence[FieldAnswer], planner: FieldPlanner
 ) -> list[FieldAnswer]:
-    """The views that hold all places, moved there where that is enough.
+    """Return the views that hold all places, moved there where that is enough.
 
     A field that is wide enough is not given up for a coarser one because the first click lay at the
     end of what it shows.

@@ -220,7 +220,7 @@ def evidence_of(
 def _lattice(
     patch: LogitBox, shape: tuple[int, int, int], spacing_mm: tuple[float, float, float]
 ) -> _Lattice:
-    """A lattice over a patch, about as dense along each axis, of few enough points."""
+    """Return a lattice over a patch, about as dense along each axis, of few enough points."""
     size, step = patch.logits.shape, _step(patch.logits.shape, spacing_mm)
     axes = []
     for start, length, limit, each in zip(patch.start, size, shape, step, strict=True):
@@ -247,7 +247,7 @@ def _at_border(
     index: npt.NDArray[np.int64],
     step: npt.NDArray[np.int64],
 ) -> npt.NDArray[np.int64]:
-    """The border voxel nearest to a point of a lattice that skips voxels."""
+    """Return the border voxel nearest to a point of a lattice that skips voxels."""
     if (step == 1).all():
         return index
     local = index - start
@@ -258,7 +258,7 @@ def _at_border(
 
 
 def _on_lattice(logits: Floats, start: tuple[int, int, int], lattice: _Lattice) -> Floats:
-    """A patch's logits at the points; background beyond it."""
+    """Return a patch's logits at the points; background beyond it."""
     out = np.full(lattice.shape, -8.0, dtype=np.float32)
     inside, places = [], []
     for at, first, length in zip(lattice.at, start, logits.shape, strict=True):

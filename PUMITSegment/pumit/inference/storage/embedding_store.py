@@ -33,7 +33,7 @@ class StoredImage:
         self._store = store
 
     def embedding(self, where: Field, embed: Callable[[Pyramid, Field], Features]) -> Features:
-        """The embedding of a field, computed where it is not kept."""
+        """Return the embedding of a field, computed where it is not kept."""
         found = self.embeddings.get(where)
         if found is None:
             found = embed(self.pyramid, where)

@@ -62,7 +62,7 @@ class PackedVoxels:
         return sum(map(len, self._chunks))
 
     def unpacked(self) -> npt.NDArray[Any]:
-        """The array, in a new memory of its own."""
+        """Return the array, in a new memory of its own."""
         import blosc2
 
         out = np.empty(self._shape, dtype=self._dtype)
@@ -145,7 +145,7 @@ class StoredScan:
             self.array = None
 
     def unpack(self) -> Array:
-        """The voxels, unpacked where they are not."""
+        """Return the voxels, unpacked where they are not."""
         if self.array is None:
             assert self.packed is not None
             self.array = self.packed.unpacked()

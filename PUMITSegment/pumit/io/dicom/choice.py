@@ -299,7 +299,7 @@ def _by_uneven_difference(slices: list[DicomSlice], places: list[list[DicomSlice
 
 
 def _by_order(part: _Part) -> list[_Part]:
-    """The k-th image of every position is one stack, in the order of time or of numbers."""
+    """Return the k-th image of every position is one stack, in the order of time or of numbers."""
     before, slices = part
     places = _by_position(slices)
     count = len(places[0])

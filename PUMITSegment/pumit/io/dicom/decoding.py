@@ -125,7 +125,7 @@ def _is_for_pydicom(ds: FileDataset) -> bool:
 
 
 def frames_one_by_one(ds: FileDataset, indices: list[int]) -> Iterator[Array]:
-    """Stored values of chosen frames, (Rows, Columns), in their order, one at a time.
+    """Return stored values of chosen frames, (Rows, Columns), in their order, one at a time.
 
     Packed bits, compressed or not, are frames of 0 and 1.
     """
@@ -172,7 +172,7 @@ def _bits(ds: Dataset, indices: list[int]) -> Iterator[Array]:
 
 
 def _encoded_frames(ds: Dataset) -> Iterator[bytes]:
-    """The frames that pydicom decodes, found as it finds them."""
+    """Yield the frames that pydicom decodes, found as it finds them."""
     count = max(int(ds.get("NumberOfFrames") or 1), 1)
     offsets, lengths = ds.get("ExtendedOffsetTable"), ds.get("ExtendedOffsetTableLengths")
     extended = (offsets, lengths) if offsets and lengths else None
@@ -198,7 +198,7 @@ def _inflated(ds: Dataset, encoded: bytes) -> Array:
 
 
 def _packed_run_lengths(ds: Dataset, encoded: bytes) -> Array:
-    """A frame of packed bits in one run-length encoded segment, as dcmqi writes it."""
+    """Return a frame of packed bits in one run-length encoded segment, as dcmqi writes it."""
     (first, *more) = _rle_parse_header(encoded[:64])
     if more:
         raise ValueError("packed bits in several segments")

@@ -131,7 +131,7 @@ class DicomFile:
 
 
 def stated(text: str) -> str:
-    """An identifier as DICOM states it; empty where a placeholder has taken its place."""
+    """Return an identifier as DICOM states it; empty where a placeholder has taken its place."""
     bare = re.sub(r"[\W_]", "", text).casefold()
     return "" if _PLACEHOLDERS.fullmatch(bare) else text.strip()
 
@@ -328,7 +328,7 @@ def _unpack(archive: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path) -> 
 
 
 def first_value(header: Dataset, keyword: str) -> Any:
-    """An attribute's value, or None where it is absent, empty or unreadable."""
+    """Return an attribute's value, or None where it is absent, empty or unreadable."""
     try:
         value = header.get(keyword)
     except parser_errors():

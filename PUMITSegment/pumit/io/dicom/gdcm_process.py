@@ -203,7 +203,7 @@ class GdcmProcess:
             self._process.stdin.flush()
 
     def result(self) -> Array:
-        """Stored values of the first file that was submitted and not asked for yet.
+        """Return stored values of the first file that was submitted and not asked for yet.
 
         Returns:
             (F, H, W), or (F, H, W, 3).
@@ -233,7 +233,7 @@ class GdcmProcess:
     def _answer(
         self, processor_seconds: float, seconds: float, memory: int, job: _Job
     ) -> dict[str, Any]:
-        """The next line of the process, which is ended where it takes too much."""
+        """Return the next line of the process, which is ended where it takes too much."""
         begun, used = time.monotonic(), self._used()
         while True:
             try:
@@ -274,7 +274,7 @@ def is_known(syntax: UID) -> bool:
 
 
 def cannot_decode(syntax: UID) -> VolumeError:
-    """The error of pixels that are damaged, or compressed in a way that nothing here knows."""
+    """Get the error of pixels that are damaged, or compressed in a way that nothing here knows."""
     return VolumeError(
         f"DICOM pixels compressed as {syntax.name} cannot be decoded here, or they are damaged; "
         "decompress the series first, for example with gdcmconv --raw."
@@ -298,7 +298,7 @@ def _read_lines(pipe: IO[str], take: Any) -> None:
 
 
 def _bare(ds: FileDataset) -> Dataset:
-    """A secondary capture of the same encoded pixels, whose values mean nothing but themselves."""
+    """Return a secondary capture of the same encoded pixels, without a meaning of values."""
     bare = Dataset()
     for keyword in _IMAGE_PIXEL:
         if keyword in ds:

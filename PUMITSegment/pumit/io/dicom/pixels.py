@@ -70,7 +70,7 @@ def _check_size(array: Array, slices: Sequence[DicomSlice]) -> None:
 
 
 def _frame(frames: Array, s: DicomSlice, number: int) -> Array:
-    """A slice's pixels: a frame, or of a mosaic one of its tiles."""
+    """Return a slice's pixels: a frame, or of a mosaic one of its tiles."""
     if number >= len(frames):
         raise _not_as_promised(frames, s)
     if s.tile is None:
@@ -88,7 +88,7 @@ def _not_as_promised(frames: Array, s: DicomSlice) -> VolumeError:
 
 
 def _picture(s: DicomSlice, gdcm: GdcmProcess) -> Array:
-    """A single image, whose frames are time where it has several."""
+    """Return a single image, whose frames are time where it has several."""
     (decoded,) = _decode([s.file.path], gdcm)
     frames = [_frame(decoded, s, s.frame + k) for k in range(s.times)]
     array = np.stack([_rescaled(frame, s) for frame in frames])
@@ -171,7 +171,7 @@ def _palette(indices: Array, ds: FileDataset) -> Array:
 
 
 def _little_endian_tables(ds: FileDataset) -> Dataset:
-    """The object with the words of its tables in the order that pydicom takes them for."""
+    """Return the object with the words of its tables in the order that pydicom takes them for."""
     if ds.file_meta.TransferSyntaxUID != ExplicitVRBigEndian:
         return ds
     for colour in ("Red", "Green", "Blue", "Alpha"):

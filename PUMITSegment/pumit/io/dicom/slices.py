@@ -144,7 +144,7 @@ def slices_of(file: DicomFile) -> list[DicomSlice]:
 
 
 def frame_count(header: Dataset) -> int:
-    """Number of frames as the header says, at least 1."""
+    """Return the number of frames as the header says, at least 1."""
     try:
         return max(int(first_value(header, "NumberOfFrames") or 1), 1)
     except (TypeError, ValueError):
@@ -373,7 +373,7 @@ def _numbers(value: Any, count: int, keyword: str) -> Floats | None:
 
 
 def _axes(cosines: Floats) -> Floats:
-    """Unit vectors (columns) of growing column and row index, exactly perpendicular."""
+    """Return unit vectors (columns) of growing column and row index, perpendicular."""
     along_row, along_column = cosines[:3], cosines[3:]
     gram = [along_row @ along_row, along_column @ along_column, along_row @ along_column]
     if not np.allclose(gram, [1, 1, 0], atol=COSINE_TOLERANCE):

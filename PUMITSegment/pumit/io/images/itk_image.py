@@ -129,7 +129,7 @@ def _channels_first(array: Array, has_components: bool) -> Array:
 
 
 def _steps(image: SimpleITK.Image) -> tuple[Floats, Floats]:
-    """Steps (columns W, H, D) and origin in LPS mm, of the first three axes."""
+    """Return steps (columns W, H, D) and origin in LPS mm, of the first three axes."""
     size = image.GetDimension()
     direction, spacing, origin = np.eye(3), np.ones(3), np.zeros(3)
     used = min(size, 3)

@@ -124,7 +124,7 @@ def read_nifti(path: Path) -> FileImage:
 
 
 def header_file(path: Path) -> Path:
-    """The header of a pair (.hdr, .img) whose voxels were given; any other path as it is."""
+    """Return the header of a pair (.hdr, .img) whose voxels were given; any other path as it is."""
     stem, suffix = _split(path, ".img")
     return _first_file(path, stem, ".hdr") or path if suffix else path
 
@@ -141,7 +141,7 @@ def _voxels_of(path: Path) -> Path:
 
 
 def _split(path: Path, suffix: str) -> tuple[str, str]:
-    """A name without its suffix, and the suffix; both empty where it has another."""
+    """Return a name without its suffix, and the suffix; both empty where it has another."""
     name = path.name.lower()
     found = next((s for s in (suffix, f"{suffix}.gz") if name.endswith(s)), "")
     return (path.name[: -len(found)], found) if found else ("", "")
@@ -164,7 +164,7 @@ def nifti_slice_axis(path: Path) -> int | None:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[_Stream, int]]:
-    """The decompressed bytes of a file, and how many there can be at most."""
+    """Provide the decompressed bytes of a file, and how many there can be at most."""
     size = path.stat().st_size
     with path.open("rb") as raw:
         is_compressed = raw.read(2) == b"\x1f\x8b"
@@ -317,7 +317,7 @@ def _scaled(array: Array, header: _Header) -> Array:
 
 
 def _geometry(header: _Header) -> tuple[Floats, Floats]:
-    """Steps (columns W, H, D) and origin in LPS mm."""
+    """Return steps (columns W, H, D) and origin in LPS mm."""
     sform = header.sform
     speaks_of_patient = header.sform_code > 0 and (
         header.qform_code == 0 or header.sform_code in _PATIENT_SPACE

@@ -47,7 +47,7 @@ class Placement:
         return f"lies {self.error_voxels:.2f} voxels off the image's; each takes the nearest"
 
     def along_image(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """The part's array, (..., D, H, W), with the image's axes; a view."""
+        """Return the part's array, (..., D, H, W), with the image's axes; a view."""
         first = array.ndim - 3
         moved = array.transpose((*range(first), *(first + a for a in self.order)))
         steps: Any = (..., *(slice(None, None, -1 if flip else 1) for flip in self.flipped))
@@ -96,7 +96,7 @@ def place(part: Volume, image: Volume, what: str) -> Placement:
 
 
 def _paired_axes(steps: npt.NDArray[np.float64], shape: Shape) -> list[int]:
-    """The image's axis that each axis of the part runs along; of one voxel, what remains."""
+    """Return the image's axis that each axis of the part runs along; of one voxel, what remains."""
     axes = [-1, -1, -1]
     for axis in sorted(range(3), key=lambda a: shape[a] == 1):
         free = [t for t in range(3) if t not in axes]

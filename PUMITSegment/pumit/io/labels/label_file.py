@@ -137,7 +137,7 @@ def unreviewed_sentence(kind: str, model: str, status: str) -> str:
 
 
 def made_by_sentence(path: Path) -> str:
-    """That a model made a label file, by a note in it or a manifest beside it; else empty.
+    """Say that a model made a label file, by its note or manifest; else empty.
 
     A file that was changed since has other voxels, or another hash, and counts as reviewed.
     """
@@ -145,7 +145,7 @@ def made_by_sentence(path: Path) -> str:
 
 
 def note_of(labels: npt.NDArray[Any], kind: str, name: str) -> str:
-    """A note for the header of a label map that a model made."""
+    """Return a note for the header of a label map that a model made."""
     return f"PUMIT {kind} {_checksum(labels)} {name}"[:NOTE_LENGTH]
 
 

@@ -69,7 +69,7 @@ class LabelObject:
 
 
 def label_object(path: Path) -> LabelObject | None:
-    """The DICOM-SEG or RTSTRUCT of a file, or the only one of a folder or zip; None where none is.
+    """Return the DICOM-SEG or RTSTRUCT of a file, folder or zip; None where none is.
 
     Raises:
         VolumeError: If it is damaged, or a folder or zip holds several.
@@ -95,7 +95,7 @@ def label_object(path: Path) -> LabelObject | None:
 
 
 def _readable(path: Path) -> LabelObject | None:
-    """The segmentation of a file beside another one, which may be anything."""
+    """Return the segmentation of a file beside another one, which may be anything."""
     try:
         with parsing("file"), path.open("rb") as stream:
             if not is_dicom(stream.read(132)):
@@ -185,7 +185,7 @@ def _only(found: list[LabelObject], series: str) -> LabelObject | None:
 
 
 def read_label_object(path: Path) -> LabelObject | None:
-    """The header of a DICOM-SEG or RTSTRUCT, without voxels or contours.
+    """Return the header of a DICOM-SEG or RTSTRUCT, without voxels or contours.
 
     Returns:
         None where the file is another DICOM object.
@@ -265,7 +265,7 @@ def _struct_references(header: Dataset) -> tuple[str, frozenset[str], str]:
 
 @contextmanager
 def open_label_object(found: LabelObject) -> Iterator[list[Path]]:
-    """The object's files, of a concatenation several; of a zip some that are deleted afterwards."""
+    """Provide the object's files, of a concatenation several; those of a zip are temporary."""
     parts = (found, *found.others)
     with parsing("DICOM file"), found.path.open("rb") as stream:
         is_zip = stream.read(4) in (b"PK\x03\x04", b"PK\x05\x06")

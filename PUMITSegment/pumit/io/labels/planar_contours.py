@@ -114,7 +114,7 @@ def fill_contours(
 
 
 def _planes(contours: Iterable[Floats], shape: Sequence[int], name: str) -> list[_Plane]:
-    """A region's planes in order along their axis."""
+    """Return a region's planes in order along their axis."""
     is_planar = shape[0] == 1
     grouped: dict[tuple[int, float], dict[bytes, Floats]] = defaultdict(dict)
     for points in contours:
@@ -135,7 +135,7 @@ def _planes(contours: Iterable[Floats], shape: Sequence[int], name: str) -> list
 
 
 def _outline(corners: Floats) -> bytes:
-    """The same for a contour from whichever corner and in whichever direction it is drawn."""
+    """Get the same for a contour from whichever corner and in whichever direction it is drawn."""
     rounded = np.round(corners, 3) + 0.0
     keep = (rounded != np.roll(rounded, 1, axis=0)).any(axis=1)
     rounded = rounded[keep] if keep.any() else rounded[:1]
@@ -146,7 +146,7 @@ def _outline(corners: Floats) -> bytes:
 
 
 def _axis(points: Floats, is_planar: bool, name: str) -> int:
-    """The image's axis that a contour's plane is across."""
+    """Return the image's axis that a contour's plane is across."""
     extent = np.ptp(points, axis=0)
     if is_planar:
         extent[0] = 0.0

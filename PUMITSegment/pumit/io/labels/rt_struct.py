@@ -118,7 +118,7 @@ def _contours(struct: Dataset) -> dict[int, list[Dataset]]:
 
 
 def _closed(items: list[Dataset], name: str) -> tuple[list[Floats], bool, int]:
-    """A region's closed contours, each (N, 3) LPS mm, and how many items are none.
+    """Return a region's closed contours, each (N, 3) LPS mm, and how many items are none.
 
     Also whether all are said to be combined by exclusive or.
     """
@@ -137,7 +137,7 @@ def _closed(items: list[Dataset], name: str) -> tuple[list[Floats], bool, int]:
 
 
 def _numbers(item: Dataset) -> Floats:
-    """A contour's coordinates in a row; read from the text, as pydicom's numbers take long."""
+    """Get a contour's coordinates in a row; read from the text, as pydicom's numbers take long."""
     element = item.get_item("ContourData")
     if isinstance(element, RawDataElement) and isinstance(element.value, bytes):
         return np.array([float(v) for v in element.value.split(b"\\") if v.strip(b" \0")])

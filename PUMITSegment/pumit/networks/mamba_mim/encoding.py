@@ -28,7 +28,7 @@ class Encoding:
     taps: tuple[Tensor, ...] = ()
 
     def bottom_map(self) -> Tensor:
-        """The tokens on their grid, (B, C, d, h, w), zero where hidden."""
+        """Return the tokens on their grid, (B, C, d, h, w), zero where hidden."""
         return tokens_to_map(self.tokens, self.grid, self.visible_index)
 
 

@@ -16,7 +16,7 @@ MOST_STATES = 256  # per channel, that the kernel is built for
 
 
 def kernel_for(u: Tensor, states: int) -> Callable[..., Tensor] | None:
-    """The kernel where it can take these tokens, else None.
+    """Return the kernel where it can take these tokens, else None.
 
     Args:
         u: Tokens as the scan computes with them: the kernel takes single precision on a GPU.

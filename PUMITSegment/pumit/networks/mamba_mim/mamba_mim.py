@@ -193,7 +193,7 @@ class UnetrMambaMim(MambaMim):
 
 
 def halvings(patch: Triple) -> list[Triple]:
-    """Steps, the finest first, that together divide (d, h, w) by a patch of powers of two.
+    """Return steps, the finest first, that together divide (d, h, w) by a patch.
 
     The finest steps leave alone an axis that is halved less often.
 

@@ -96,7 +96,7 @@ def visible_index(visible: Tensor) -> Tensor:
 
 
 def take_tokens(tokens: Tensor, index: Tensor) -> Tensor:
-    """The tokens (B, K, C) of (B, N, C) that stand at the positions (B, K)."""
+    """Return the tokens (B, K, C) of (B, N, C) that stand at the positions (B, K)."""
     return tokens.gather(1, index[..., None].expand(-1, -1, tokens.shape[2]))
 
 

@@ -23,7 +23,7 @@ QUIRKS = {
 
 
 def quirks_of(official_compat: bool | Collection[str], known: Collection[str]) -> frozenset[str]:
-    """The quirks that are requested: all for True, none for False, or those that are named.
+    """Return the quirks that are requested: all for True, none for False, or those that are named.
 
     Args:
         official_compat: True, False, or names.
@@ -148,7 +148,7 @@ class _Plan:
 
 
 def _checked_index(y: Tensor, index: Tensor, length: int, A: Tensor) -> Tensor:
-    """The places on the CPU, (B, K)."""
+    """Return the places on the CPU, (B, K)."""
     if y.ndim != 3 or 0 in y.shape:
         raise ValueError(f"Visible tokens must be (B, K, C), none empty, got {tuple(y.shape)}.")
     batch, count, channels = y.shape
@@ -226,7 +226,7 @@ def _zero_order_hold_states(tokens: Tensor, plan: _Plan, A: Tensor, is_short: bo
 
 
 def _power_sums(tokens: Tensor, plan: _Plan, A: Tensor, is_short: bool) -> list[Tensor]:
-    """The published sums h_0, h_1, ... of all gaps side by side."""
+    """Return the published sums h_0, h_1, ... of all gaps side by side."""
     if not plan.live:
         return []
     powers = [tokens]

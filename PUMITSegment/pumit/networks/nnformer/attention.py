@@ -45,7 +45,7 @@ class _WindowedAttention(nn.Module):
         self.projection = nn.Linear(dim, dim)
 
     def layout(self, x: Tensor) -> WindowLayout:
-        """The volumes of tokens (B, D, H, W, C)."""
+        """Return the volumes of tokens (B, D, H, W, C)."""
         return WindowLayout.fitting(x.shape[1:4], self.sizes.window, is_shifted=self.is_shifted)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, *, layout: WindowLayout) -> Tensor:

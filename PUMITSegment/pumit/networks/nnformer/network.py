@@ -149,7 +149,7 @@ class NnFormer(nn.Module):
 def tables_for(
     network: NnFormer, state: Mapping[str, Tensor], windows: Sequence[Sequence[int]]
 ) -> dict[str, Tensor]:
-    """The weights of a network of other local volumes, with tables of relative positions for ours.
+    """Return weights of other local volumes, with position tables resampled to ours.
 
     Args:
         network: Network that is to take them; its own tables are overwritten.

@@ -43,7 +43,7 @@ class RelativePositionBias(nn.Module):
         nn.init.trunc_normal_(self.table, std=0.02)
 
     def forward(self, window: Grid) -> Tensor:
-        """The bias (heads, N, N) of a window (d, h, w) of N tokens, no larger than the largest."""
+        """Return the bias (heads, N, N) of a window (d, h, w) of N tokens."""
         index = relative_index(window, self.window, self._steps(), self.table.device)
         n = math.prod(window)
         return self.table.index_select(0, index).T.reshape(-1, n, n)

@@ -33,7 +33,7 @@ class WindowLayout:
 
     @staticmethod
     def fitting(grid: Sequence[int], window: Sequence[int], *, is_shifted: bool) -> WindowLayout:
-        """The layout of a grid: attention is global along axes that one window covers.
+        """Return the layout of a grid: attention is global along axes that one window covers.
 
         Args:
             window: Largest window (d, h, w).

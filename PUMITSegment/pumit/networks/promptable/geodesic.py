@@ -83,7 +83,7 @@ def _running_minimum(x: Tensor, dim: int) -> Tensor:
 def geodesic_maps(
     positive: Tensor, negative: Tensor, image: Tensor, slice_ratio: Tensor
 ) -> list[Tensor]:
-    """Maps for the network: nearness to either kind of seed, and which is nearer.
+    """Return maps for the network: nearness to either kind of seed, and which is nearer.
 
     Args:
         positive: Seeds of the structure, bool (B, d, h, w).

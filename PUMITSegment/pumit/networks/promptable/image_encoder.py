@@ -42,7 +42,7 @@ class ImageEmbedding:
     classes: Tensor | None = None
 
     def repeat(self, count: int) -> ImageEmbedding:
-        """The same embedding for `count` prompts per image: batch (B count)."""
+        """Return the same embedding for `count` prompts per image: batch (B count)."""
         return ImageEmbedding(
             image=self.image.repeat_interleave(count, 0),
             full=self.full.repeat_interleave(count, 0),

@@ -281,7 +281,7 @@ class PromptEncoder(nn.Module):
         return [*maps, difference * prompts.has_box[:, None, None, None]]
 
     def shown(self, dense: Tensor) -> Tensor:
-        """Maps that an answer is made from directly, in addition to the earlier answer.
+        """Return maps that an answer is made from directly, in addition to the earlier answer.
 
         Some threshold of a geodesic distance, or of the likeness to a clicked class, is a usable
         answer, and need not be learnt by way of coarse features.
@@ -299,7 +299,7 @@ class PromptEncoder(nn.Module):
         return torch.cat((geodesic, dense[:, : 2 * each + 1 : each], dense[:, end:]), dim=1)
 
     def signed_prior(self, prompts: PromptBatch) -> Tensor:
-        """The earlier answer from -1 to 1, (B, 1, D, H, W); 0 without one.
+        """Return the earlier answer from -1 to 1, (B, 1, D, H, W); 0 without one.
 
         An answer is the earlier one but for what a click corrects.
         """

@@ -155,7 +155,7 @@ def inflate_kernel(kernel: Tensor, patch: int) -> Tensor:
 
 
 def _position_grid(table: Tensor) -> tuple[Tensor, Tensor]:
-    """The class token's row (1, 1, dim) and the patches' (1, dim, 1, n, n) of a position table."""
+    """Split a position table: class token (1, 1, dim) and patches (1, dim, 1, n, n)."""
     side = math.isqrt(max(table.shape[1] - 1, 0)) if table.ndim == 3 else 0
     if side == 0 or 1 + side * side != table.shape[1]:
         raise CheckpointError(

@@ -53,7 +53,7 @@ class SoftVectorQuantizer(nn.Module):
 
 
 def prior_regularization(probabilities: Tensor, *, dim: int | None = None) -> tuple[Tensor, Tensor]:
-    """The two terms of the extended prior distribution regularisation.
+    """Return the two terms of the extended prior distribution regularisation.
 
     Means run over batch, grid and, where torch.distributed is initialised, all processes, each
     cell of each process counting once; gradients flow through the reduction as DDP, which averages

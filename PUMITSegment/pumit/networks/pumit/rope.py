@@ -74,7 +74,7 @@ def rotate(q: Tensor, rotations: Tensor) -> Tensor:
 
 
 def _complex_product(pairs: Tensor, rotations: Tensor) -> Tensor:
-    """A single pass over the pairs, forwards and backwards."""
+    """Return a single pass over the pairs, forwards and backwards."""
     if pairs.stride(-1) != 1 or any(step % 2 for step in pairs.stride()[:-1]):
         pairs = pairs.contiguous()
     return torch.view_as_real(torch.view_as_complex(pairs) * torch.view_as_complex(rotations))

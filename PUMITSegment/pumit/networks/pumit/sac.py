@@ -99,7 +99,7 @@ class _AdaptiveKernel(nn.Module):
         self._depth_sums: dict[int, _DepthSum] = {}
 
     def kernel_of_depth(self, depth: int) -> Tensor:
-        """The kernel (a, b, K, h, w) summed in contiguous groups to (a, b, depth, h, w)."""
+        """Return the kernel (a, b, K, h, w) summed in contiguous groups to (a, b, depth, h, w)."""
         weight = self.weight
         is_plain = type(weight) is nn.Parameter and not weight.is_inference()
         if (

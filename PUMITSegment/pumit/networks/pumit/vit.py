@@ -177,7 +177,7 @@ class UniversalViT(nn.Module):
 
 
 def initialize_linear(module: nn.Module) -> None:
-    """Truncated normal weights (0.02) and zero biases, as vision transformers start."""
+    """Set truncated normal weights (0.02) and zero biases, as vision transformers start."""
     if isinstance(module, nn.Linear):
         nn.init.trunc_normal_(module.weight, std=0.02)
         if module.bias is not None:

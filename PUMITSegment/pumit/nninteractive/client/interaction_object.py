@@ -58,7 +58,7 @@ class RemoteInteractionObject:
         is_dropped: Callable[[], bool],
         progress: Callable[[float], None],
     ) -> npt.NDArray[np.bool_]:
-        """The mask, (D, H, W), that answers a list of prompts.
+        """Return the mask, (D, H, W), that answers a list of prompts.
 
         Args:
             is_dropped: Whether nobody needs the answer any more; called between two prompts.

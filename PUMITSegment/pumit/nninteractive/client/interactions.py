@@ -63,7 +63,7 @@ def interactions_of(
 
 
 def bounds_of(box: BoxPrompt, volume: Volume) -> Bounds:
-    """The voxels that a box meets: the smallest index box around all of its corners.
+    """Return the voxels that a box meets: the smallest index box around all of its corners.
 
     A corner may lie in the middle of the last voxel or on its far border; both mean that voxel.
 
@@ -145,7 +145,7 @@ def _boxes(bounds: Bounds, remote: RemoteCapabilities) -> list[Interaction]:
 
 
 def _middles(bounds: Bounds) -> Iterator[Bounds]:
-    """The middle slices of a 3D box in the three directions: together they tell its extents."""
+    """Return the middle slices of a 3D box in the three directions, which tell its extents."""
     for axis, (start, stop) in enumerate(bounds):
         middle = (start + stop - 1) // 2
         sides = list(bounds)

@@ -51,7 +51,7 @@ class AnswerCache:
         self._lock = threading.Lock()
 
     def find(self, prompts: Sequence[Prompt], shape: tuple[int, int, int]) -> Mask | None:
-        """The mask that answers a list of prompts, (D, H, W), or None where it is not known."""
+        """Get the mask that answers a list of prompts, (D, H, W), or None where it is not known."""
         key = tuple(prompts)
         with self._lock:
             if key not in self._known:

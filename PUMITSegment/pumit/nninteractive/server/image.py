@@ -13,14 +13,14 @@ from pumit.wire.arrays import Array
 
 
 def range_inside(start: int, stop: int, size: int) -> tuple[int, int]:
-    """A range within an axis, at least one voxel long."""
+    """Return a range within an axis, at least one voxel long."""
     start, stop = sorted((start, stop))
     start = min(max(start, 0), size - 1)
     return start, max(min(stop, size), start + 1)
 
 
 def volume_of(array: Array, spacing_given: object) -> Volume:
-    """An image with its spacing, which is guessed from the voxels where none is given.
+    """Return an image with its spacing, which is guessed from the voxels where none is given.
 
     Args:
         array: Shape (C, X, Y, Z).

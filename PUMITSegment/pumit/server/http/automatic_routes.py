@@ -129,7 +129,7 @@ def _codec(request: Request) -> Codec:
 
 
 def pack_labels(answer: LabelMap, facts: dict[str, Any], codec: Codec) -> bytes:
-    """A bundle of the facts, and of an answer's labels and regions in the box that holds them."""
+    """Return a bundle of facts, labels and regions in the box that holds them."""
     box = bounding_box(answer.labels > 0)
     meta = {
         **facts,

@@ -25,7 +25,7 @@ _LEAST_PIECE_BYTES = 256
 
 
 def connection_class(limits: Limits) -> type[H11Protocol]:
-    """The connection that a server with these limits gives to `uvicorn.Config(http=...)`."""
+    """Return the connection that a server with these limits gives to `uvicorn.Config(http=...)`."""
 
     class LimitedConnection(TimedConnection):
         _limits = limits

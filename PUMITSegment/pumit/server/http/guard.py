@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 def refusal(
     status: HTTPStatus, sentence: str, *, error: str = "ServiceError", **headers: str
 ) -> JSONResponse:
-    """An error response of one sentence in `detail`, where clients of the protocol read it."""
+    """Get an error response of one sentence in `detail`, where clients of the protocol read it."""
     # A lone surrogate from a request's JSON cannot be encoded again.
     sentence = sentence.encode("utf-8", errors="replace").decode("utf-8")
     return JSONResponse({"detail": sentence, "error": error}, status, headers=headers)
@@ -190,7 +190,7 @@ class _CountedBody:
         self.is_complete = False
 
     async def receive(self) -> Message:
-        """The next piece, as ASGI has it."""
+        """Return the next piece, as ASGI has it."""
         if self.is_complete:  # waiting for the client to leave, for as long as it takes
             return await self._receive()
         pause_s = self._limits.body_timeout_s

@@ -24,7 +24,7 @@ LeaseToken = Annotated[str | None, Header(alias=protocol.LEASE_HEADER)]
 
 
 async def server_state(request: Request) -> ServerState:
-    """The state that `create_app` gave the application."""
+    """Return the state that `create_app` gave the application."""
     state: ServerState = request.app.state.server
     return state
 

@@ -31,7 +31,7 @@ def check_certificate(certfile: Path, keyfile: Path | None) -> None:
 
 
 def bind_address(host: str, port: int) -> socket.socket:
-    """A socket bound to an address of this machine.
+    """Return a socket bound to an address of this machine.
 
     Args:
         port: 0 for a free one.
@@ -56,7 +56,7 @@ def bind_address(host: str, port: int) -> socket.socket:
 
 
 def bind_file(path: Path) -> socket.socket:
-    """A socket bound to a file that only its user and group can open.
+    """Return a socket bound to a file that only its user and group can open.
 
     What a server that was killed left there is replaced.
 

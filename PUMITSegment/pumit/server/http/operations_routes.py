@@ -83,7 +83,7 @@ class Operations:
         return None
 
     def snapshot(self) -> Snapshot | None:
-        """The server now, for its metrics."""
+        """Return the server now, for its metrics."""
         from pumit.server.http.metrics import Snapshot
 
         state = self.state
@@ -158,7 +158,7 @@ async def readyz(request: Request) -> JSONResponse:
 # In a thread: asking an accelerator for its memory may take a moment.
 @router.get(PATH_METRICS, responses=_NO_METRICS, response_class=PlainTextResponse)
 def metrics(request: Request) -> Response:
-    """Counts, times and sizes for Prometheus; nothing about users or their images."""
+    """Report counts, times and sizes for Prometheus; nothing about users or their images."""
     found = operations_of(request).metrics
     if found is None:
         return refusal(

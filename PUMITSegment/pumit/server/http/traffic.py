@@ -45,11 +45,11 @@ class Traffic:
         return self._in_flight
 
     def begin(self, path: str) -> None:
-        """A request has come."""
+        """Count a request that has come."""
         self._add(path, 1)
 
     def end(self, path: str) -> None:
-        """A request is over."""
+        """Count a request that is over."""
         self._add(path, -1)
 
     def _add(self, path: str, count: int) -> None:

@@ -79,7 +79,7 @@ class SegmenterEngine:
         return self._images
 
     def open_session(self) -> InteractiveSession:
-        """A new `pumit.InteractiveSession` on this model; identical scans are held once."""
+        """Return a new `pumit.InteractiveSession` on this model; identical scans are held once."""
         return self._open(self._segmenter, images=self._images)
 
     def models(self) -> list[ModelCard]:

@@ -198,7 +198,7 @@ class SessionEvictor:
         return True
 
     def _least_recent(self, *, spared: Lease | None = None) -> Lease | None:
-        """The session that can sleep and whose user did something longest ago."""
+        """Return the session that can sleep and whose user did something longest ago."""
         idle = [
             lease
             for lease in self._leases()

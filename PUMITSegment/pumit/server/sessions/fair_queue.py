@@ -230,7 +230,7 @@ class FairQueue:
         self._settle(dropped, Cancelled(_SUPERSEDED))
 
     def jobs_of(self, owner: str) -> list[Job]:
-        """A session's jobs, the running one first."""
+        """Return a session's jobs, the running one first."""
         with self._changed:
             running = [job for job in self._running if job.owner == owner]
             return running + list(self._lines.get(owner, ()))
@@ -261,7 +261,7 @@ class FairQueue:
             self._report_done(Done(job.kind, time.monotonic() - job.queued_at, 0.0, "cancelled"))
 
     def _loop(self) -> None:
-        """The thread: jobs one after the other, until the queue is closed.
+        """Run jobs one after the other, until the queue is closed.
 
         1. `_next` waits for a job and takes the first of the session whose turn it is.
         2. `_run` runs it. A long one calls `_yield_to_others` wherever it checks whether it was

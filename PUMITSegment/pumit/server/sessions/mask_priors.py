@@ -32,7 +32,7 @@ class MaskPriors:
             self.nbytes -= oldest.nbytes
 
     def find(self, sha256: str) -> PackedMaskPrompt:
-        """The mask with a hash.
+        """Return the mask with a hash.
 
         Raises:
             UnknownMask: If it is not held.

@@ -33,7 +33,7 @@ class LazyModelCache:
         self._loaded: OrderedDict[tuple[str, str, int], Any] = OrderedDict()
 
     def cards(self) -> list[ModelCard]:
-        """The server's own promptable model, then automatic models and tokenizers.
+        """Return the server's own promptable model, then automatic models and tokenizers.
 
         Of those with a restricted licence only what whoever runs the server has agreed to.
         """
@@ -51,14 +51,14 @@ class LazyModelCache:
         return [self._own, *others]
 
     def automatic(self, name: str) -> AutomaticSegmenter:
-        """The automatic model of this name, ready to answer."""
+        """Return the automatic model of this name, ready to answer."""
         from pumit.inference.automatic.segmentation import load_automatic
 
         found: AutomaticSegmenter = self.load(name, load_automatic)
         return found
 
     def tokenizer(self) -> Tokenizer:
-        """The first tokenizer, ready to answer.
+        """Return the first tokenizer, ready to answer.
 
         Raises:
             CheckpointError: If there is none.
@@ -72,7 +72,7 @@ class LazyModelCache:
         return found
 
     def find(self, name: str, kinds: Sequence[ModelKind]) -> ModelCard:
-        """The model of this name.
+        """Return the model of this name.
 
         Raises:
             CheckpointError: If the server offers none of these kinds by that name.
@@ -85,7 +85,7 @@ class LazyModelCache:
         raise CheckpointError(f"The server offers no model {name!r} for this; it offers: {names}.")
 
     def load(self, name: str, loader: Callable[[str, str], Any]) -> Any:
-        """A model ready to answer; others make room for it.
+        """Return a model ready to answer; others make room for it.
 
         One that was trained on since it was loaded is loaded anew.
         """

@@ -41,7 +41,7 @@ class ObjectMask:
         return ObjectMask() if box is None else ObjectMask(box, np.packbits(mask[_slices(box)]))
 
     def within(self, box: BoundingBox) -> Mask:
-        """The mask in a box that holds all of it."""
+        """Return the mask in a box that holds all of it."""
         out = np.zeros([stop - start for start, stop in box], dtype=bool)
         if self.box is not None:
             extent = [stop - start for start, stop in self.box]

@@ -82,7 +82,7 @@ def read_class_folders(
 
 
 def _scans_of(folder: Path) -> dict[str, list[Path]]:
-    """Scans of each class, sorted by name.
+    """Return scans of each class, sorted by name.
 
     Raises:
         PumitError: If there is no class, or nothing in one.

@@ -44,7 +44,7 @@ class PreparedImages:
 
 
 def read_case(cases: Cases, index: int) -> Volume:
-    """The volume of a case.
+    """Return the volume of a case.
 
     Raises:
         VolumeError: If it cannot be used; the message begins with its name.

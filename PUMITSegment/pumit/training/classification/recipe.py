@@ -20,7 +20,7 @@ BYTES = Normalization("range", (0.0, 255.0), (0.0, 1.0))
 
 
 def read_data(recipe: ClassificationRecipe, run: TrainingRun) -> ClassificationData:
-    """The data set that the recipe names.
+    """Return the data set that the recipe names.
 
     Raises:
         PumitError: If it cannot be learned from.

@@ -79,7 +79,7 @@ class ClassificationJob(TrainingJob):
         self.images = self.run.reporter.written(self._prepare)
 
     def decided_keys(self) -> dict[str, Any]:
-        """The recipe with network and batch."""
+        """Return the recipe with network and batch."""
         return {"network": self.recipe.network, "batch_size": self.recipe.batch_size}
 
     def trials(self) -> Sequence[Trial]:
@@ -147,7 +147,7 @@ class ClassificationJob(TrainingJob):
         }
 
     def metrics(self, found: Mapping[str, float]) -> dict[str, Any]:
-        """The measures of the validation cases."""
+        """Return the measures of the validation cases."""
         return {"val": {k: v for k, v in found.items() if k != "score"}}
 
     def evaluate_best(self, best: Sequence[Path]) -> None:
@@ -195,7 +195,7 @@ class ClassificationJob(TrainingJob):
         return prepared
 
     def _start(self) -> VitClassifier:
-        """The network as training begins, whatever the rate."""
+        """Return the network as training begins, whatever the rate."""
         run, recipe = self.run, self.recipe
         torch.manual_seed(run.seed)
         network = build_network(recipe.network, **self.sizes)
@@ -214,7 +214,7 @@ class ClassificationJob(TrainingJob):
         return {} if model is None else origin_of(self.run.file.model(model))
 
     def _answering(self) -> VitClassifier:
-        """A network to put weights into that are only used."""
+        """Return a network to put weights into that are only used."""
         return copy.deepcopy(self.start).eval().requires_grad_(False).to(self.run.device)
 
     def _answer(self, network: nn.Module, split: str) -> npt.NDArray[np.float32]:

@@ -140,7 +140,7 @@ class _Planner:
         self.voxels = CPU_STEP_VOXELS if device.type == "cpu" else GPU_STEP_VOXELS
 
     def plan(self, network: ComparedNetwork, **plan: Any) -> SegmentationPlan:
-        """The plan of a network.
+        """Return the plan of a network.
 
         Args:
             plan: Values of `plan` that are decided already.
@@ -161,7 +161,7 @@ class _Planner:
             raise PumitError(f"{network.name}: {error}") from None
 
     def together(self) -> SegmentationPlan:
-        """A plan that fits all networks, the first one's otherwise."""
+        """Return a plan that fits all networks, the first one's otherwise."""
         first, *others = self.comparison.recipe.networks
         plan = self.comparison.recipe.plan
         if plan.patch_size is not None:
@@ -192,7 +192,7 @@ def _require_fit(comparison: Comparison, data: LabelledSet, facts: DataFacts) ->
 
 
 def _data(comparison: Comparison, ready: SegmentationPlan) -> dict[str, Any]:
-    """The recipe's `data` with the names of training and test cases."""
+    """Return the recipe's `data` with the names of training and test cases."""
     given = {k: v for k, v in comparison.file.keys["data"].items() if k != "fold"}
     return {
         **given,

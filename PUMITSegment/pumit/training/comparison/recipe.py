@@ -44,7 +44,7 @@ class Comparison:
         return {key: value for key, value in schedule.items() if value is not None}
 
     def training_keys(self, network: ComparedNetwork, seed: int) -> dict[str, Any]:
-        """The recipe of one training, as `pumit train` follows it."""
+        """Return the recipe of one training, as `pumit train` follows it."""
         keys: dict[str, Any] = {
             "task": "segmentation",
             "name": network.slug,

@@ -66,7 +66,7 @@ class TrainingRow:
 
     @staticmethod
     def of(content: dict[str, Any]) -> TrainingRow:
-        """A row as a file holds it."""
+        """Return a row as a file holds it."""
         return TrainingRow(**{**content, "cases": tuple(ClassScore(**c) for c in content["cases"])})
 
 

@@ -224,7 +224,7 @@ class _Trainings:
         running.start(training.title, recipe, self._folder(training), int(training.keys["threads"]))
 
     def _end(self, title: str, message: str) -> None:
-        """A training's process has ended."""
+        """React when a training's process has ended."""
         training = next(t for t in self.planned.trainings if t.title == title)
         if not message and not is_finished(self._folder(training)):
             message = "It was stopped; started again, it goes on."

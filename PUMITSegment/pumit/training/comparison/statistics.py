@@ -47,7 +47,7 @@ class NetworkScores:
         return self.undefined("hd95_mm")
 
     def worst(self) -> tuple[TrainingRow, str, float] | None:
-        """The training, the case and the Dice of the answer with the lowest mean Dice."""
+        """Return the training, the case and the Dice of the answer with the lowest mean Dice."""
         dice = self.values["dice", ALL]
         if not np.isfinite(dice).any():
             return None

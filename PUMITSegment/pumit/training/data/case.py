@@ -99,7 +99,7 @@ def read_labelled(case: LabelledCase, classes: Sequence[ClassValue]) -> Labelled
 def labelled_volume(
     case: LabelledCase, volume: Volume, file: LabelFile, classes: Sequence[ClassValue]
 ) -> LabelledVolume:
-    """A scan with its labels in terms of classes, and what of them is known.
+    """Return a scan with its labels in terms of classes, and what of them is known.
 
     Args:
         classes: Values of the label map and what they mean.
@@ -116,7 +116,7 @@ def labelled_volume(
 
 
 def one_line(error: Exception) -> str:
-    """An error's message as part of a sentence."""
+    """Return an error's message as part of a sentence."""
     return " ".join(str(error).split()).removesuffix(".")
 
 

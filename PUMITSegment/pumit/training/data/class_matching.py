@@ -54,7 +54,7 @@ class ClassLabels:
 
 
 def plain_name(name: str) -> str:
-    """A name as it is compared: no capitals, and one space for whatever divides its words."""
+    """Get a name as it is compared: no capitals, and one space for whatever divides its words."""
     return " ".join(re.sub(r"[\s_\-]+", " ", name).split()).casefold()
 
 
@@ -150,7 +150,7 @@ def class_indices(
 def match_segments(
     segments: Sequence[LabelledSegment], classes: Sequence[ClassValue]
 ) -> tuple[dict[LabelledSegment, int | None], list[str]]:
-    """The class of each segment, counted from 0; None for the background. And doubts."""
+    """Return the class of each segment, counted from 0; None for the background. And doubts."""
     # 1. By names.
     by_name: dict[str, int] = {}
     for i, c in enumerate(classes):

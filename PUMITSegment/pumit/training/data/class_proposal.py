@@ -69,7 +69,7 @@ class ClassProposal:
             self._cases.setdefault(key, set()).add(case)
 
     def _key(self, segment: LabelledSegment) -> str:
-        """A name's plain form; an unnamed value is of the class that has it elsewhere."""
+        """Return a name's plain form; an unnamed value is of the class that has it elsewhere."""
         if segment.name:
             return plain_name(segment.name)
         same = (k for k, f in self._found.items() if f.value == segment.value)
@@ -104,7 +104,7 @@ class ClassProposal:
         return sentences
 
     def doubts(self) -> list[str]:
-        """That names may mean one class, in words, with the remedy."""
+        """Say that names may mean one class, with the remedy."""
         sentences = []
         for few, many in self._same_keys():
             first, second = (_spellings(self._found[k].names)[0] or k for k in (few, many))
@@ -159,13 +159,13 @@ def _some(cases: Sequence[str]) -> str:
 
 
 def _clean(name: str) -> str:
-    """A name that every format can hold."""
+    """Return a name that every format can hold."""
     text = "".join(c if c.isprintable() and c != "\\" else " " for c in name)
     return " ".join(text.split())[:LONGEST_NAME].strip()
 
 
 def _usable(terminology: str) -> str:
-    """A terminology entry that exports understand; "tissue", which says nothing, is none."""
+    """Return a terminology entry that exports understand; "tissue", which says nothing, is none."""
     if not terminology:
         return ""
     try:

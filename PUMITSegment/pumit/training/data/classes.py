@@ -105,7 +105,7 @@ def _class(label: ClassLabel, row: ClassEntry, number: int) -> ClassValue:
 
 
 def region(label: ClassLabel, values: Sequence[Any]) -> ClassValue:
-    """A class of several values.
+    """Return a class of several values.
 
     Raises:
         PumitError: If they are none, not whole numbers from 1 on, or one is there twice.
@@ -125,7 +125,7 @@ def has_regions(classes: Iterable[ClassValue]) -> bool:
 
 
 def output_channels(classes: Sequence[ClassValue]) -> int:
-    """Outputs of a network: one for each region, else one for the background and each class."""
+    """Get outputs of a network: one for each region, else one for the background and each class."""
     return len(classes) + (not has_regions(classes))
 
 

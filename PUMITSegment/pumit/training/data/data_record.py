@@ -29,7 +29,7 @@ def data_record(data: LabelledSet, split: Split, facts: DataFacts) -> dict[str, 
 
 
 def settled_data(given: Mapping[str, Any], data: LabelledSet, split: Split) -> dict[str, Any]:
-    """A recipe's `data` with classes and cases by name.
+    """Return a recipe's `data` with classes and cases by name.
 
     Args:
         given: Data as the recipe has them.

@@ -102,7 +102,7 @@ def classes_of_labels(labels: Mapping[str, Any]) -> tuple[ClassValue, ...]:
 
 
 def ignored_value(labels: Mapping[str, Any]) -> int | None:
-    """The value of nnU-Net's label `ignore`, of voxels of unknown meaning."""
+    """Return the value of nnU-Net's label `ignore`, of voxels of unknown meaning."""
     if isinstance(labels.get(IGNORE), int):
         return int(labels[IGNORE])
     return next((int(k) for k, name in labels.items() if name == IGNORE), None)

@@ -173,7 +173,7 @@ def _scan_of(
 
 
 def _scan_path(scan: _Series, uid: str, series: dict[str, _Series]) -> Path:
-    """The scan's folder; with the series where the folder holds others too."""
+    """Return the scan's folder; with the series where the folder holds others too."""
     folder = scan.folder
     others = {p for other, found in series.items() if other != uid for p in found.parents}
     is_shared = any(folder == path or folder in path.parents for path in others)
@@ -187,7 +187,7 @@ def _top(folder: Path, path: Path) -> str:
 
 
 def _case_name(folder: Path, scan: Path, label: Path) -> str:
-    """The patient's folder; where all lie in one, the label's name."""
+    """Return the patient's folder; where all lie in one, the label's name."""
     if scan != folder and scan.relative_to(folder).parts:
         return scan.relative_to(folder).parts[0]
     return bare_name(label)

@@ -119,7 +119,7 @@ class LabelledCase:
 def said_of(
     case: LabelledCase, drawn: Mapping[Name, Drawn] | Literal["all"], known: KnownPart
 ) -> LabelledCase:
-    """A case with what the user says of its labels, where it does not say so itself.
+    """Return a case with what the user says of its labels, where it does not say so itself.
 
     Args:
         drawn: Case to the classes that were drawn in it, or "all".
@@ -277,6 +277,6 @@ def _matches(
 
 
 def bare_name(path: Path) -> str:
-    """A file's name without the suffix of an image."""
+    """Return a file's name without the suffix of an image."""
     suffix = next((s for s in LABEL_SUFFIXES if path.name.lower().endswith(s)), "")
     return path.name[: len(path.name) - len(suffix)]

@@ -60,7 +60,7 @@ def find_labelled_set(given: LabelledData, resolve: Callable[[str], Path]) -> La
 
 
 def _reviewed(data: LabelledSet, given: LabelledData) -> LabelledSet:
-    """A data set without cases whose labels are unreviewed.
+    """Return a data set without cases whose labels are unreviewed.
 
     Raises:
         PumitError: If no other case is left, or the recipe names one of them.
@@ -235,7 +235,7 @@ def _as_row_says(found: FoundCases, row: FolderEntry, prefix: str) -> FoundCases
 
 
 def _confirmed(case: LabelledCase, names: bool | Sequence[Name]) -> LabelledCase:
-    """A case with the user's word on unreviewed labels."""
+    """Return a case with the user's word on unreviewed labels."""
     is_confirmed = names if isinstance(names, bool) else case.name in map(str, names)
     return replace(case, is_confirmed=is_confirmed)
 
@@ -258,7 +258,7 @@ def _of_pairs(pairs: Pairs, folder: Path) -> FoundCases:
 
 
 def with_proposed_classes(data: LabelledSet) -> LabelledSet:
-    """A data set with the classes that its labels hold.
+    """Return a data set with the classes that its labels hold.
 
     Raises:
         PumitError: If labels cannot be read, or nothing is labelled.

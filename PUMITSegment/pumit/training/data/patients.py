@@ -58,7 +58,7 @@ def matched_patients(names: Sequence[str], pattern: str) -> Groups:
 
 
 def guessed_pattern(names: Sequence[str]) -> str | None:
-    """A pattern after which some patients have several scans; None where no name shows one."""
+    """Get a pattern after which some patients have several scans; None where no name shows one."""
     for pattern in NAMED:
         compiled = re.compile(pattern, re.IGNORECASE)
         found = [compiled.search(name) for name in names]

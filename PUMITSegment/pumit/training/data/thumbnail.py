@@ -59,7 +59,7 @@ def write_thumbnail(
 
 
 def _middle(labels: npt.NDArray[np.uint8] | None, depth: int) -> int:
-    """The slice that halves the labelled voxels; without any the middle one."""
+    """Return the slice that halves the labelled voxels; without any the middle one."""
     if labels is not None:
         counts = np.array([np.count_nonzero(part) for part in labels])
         if counts.any():

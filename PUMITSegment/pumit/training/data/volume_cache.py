@@ -67,7 +67,7 @@ class VolumeCache:
     def get(
         self, path: Sources, make: Callable[[], Mapping[str, NDArray[Any]]], *, part: str = ""
     ) -> Arrays:
-        """The arrays of a case.
+        """Return the arrays of a case.
 
         Args:
             path: File or folder that it comes from, or several, such as an image and its label.

@@ -24,7 +24,7 @@ LONGEST_WAIT = timedelta(days=2)  # of the other processes while the first valid
 
 
 def rank() -> int:
-    """Number of this process among those that train together."""
+    """Return the number of this process among those that train together."""
     return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
 
 

@@ -64,7 +64,7 @@ class TrainingJob(Protocol):
         """Keys of the recipe that were decided, as another start finds them."""
 
     def trials(self) -> Sequence[Trial]:
-        """The trainings, one after the other; usually a single one."""
+        """Return the trainings, one after the other; usually a single one."""
         return [Trial(self.run.output, self.run.schedule)]
 
     def validation(self) -> Validate | None:
@@ -78,7 +78,7 @@ class TrainingJob(Protocol):
         return ONE_SPACING
 
     def model_state(self, state: State) -> State:
-        """The weights of the model among those that are trained."""
+        """Return the weights of the model among those that are trained."""
         return state
 
     def content(self) -> dict[str, Any]:
@@ -186,7 +186,7 @@ def _train(job: TrainingJob, trial: Trial) -> Path:
 
 
 def _with_less(job: TrainingJob, short: MemoryShortError) -> tuple[TrainingJob, str] | None:
-    """The same job with less memory, and what is less."""
+    """Return the same job with less memory, and what is less."""
     if not isinstance(short, WorkerLostError):
         sentence = job.smaller()
         return None if sentence is None else (job, sentence)

@@ -16,7 +16,7 @@ class _NotFinite(ArithmeticError):
 
 
 def first_not_finite(network: nn.Module, forward: Callable[[], Any]) -> str | None:
-    """The first layer of a network whose answer is not finite while something is computed.
+    """Return the first layer of a network whose answer is not finite while something is computed.
 
     Args:
         forward: Computes it; may fail of itself.

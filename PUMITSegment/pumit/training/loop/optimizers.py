@@ -18,14 +18,14 @@ Group = dict[str, Any]
 
 
 def optimizer_for(network: nn.Module, schedule: Schedule) -> torch.optim.Optimizer:
-    """The schedule's optimiser for everything of a network that is trained."""
+    """Return the schedule's optimiser for everything of a network that is trained."""
     return optimizer_of_groups([{"params": network.parameters()}], network, schedule)
 
 
 def optimizer_of_groups(
     groups: Sequence[Mapping[str, Any]], network: nn.Module, schedule: Schedule
 ) -> torch.optim.Optimizer:
-    """The schedule's optimiser for a task's own groups.
+    """Return the schedule's optimiser for a task's own groups.
 
     Args:
         groups: Each with `params`, and on request `weight_decay` (for all of them, instead of the

@@ -24,11 +24,11 @@ class Batch:
     """Base of batches: their tensors move together, and what is no tensor stays."""
 
     def to(self: B, device: torch.device) -> B:
-        """The same batch on a device."""
+        """Return the same batch on a device."""
         return self._each(lambda tensor: tensor.to(device, non_blocking=True))
 
     def pin_memory(self: B) -> B:
-        """The same batch in memory that a GPU reads without waiting; `DataLoader` asks for it."""
+        """Return the batch in memory that a GPU reads without waiting, as `DataLoader` asks."""
         return self._each(Tensor.pin_memory)
 
     def _each(self: B, change: Callable[[Tensor], Tensor]) -> B:

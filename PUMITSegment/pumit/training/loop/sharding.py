@@ -115,12 +115,12 @@ def local_shard(tensor: Tensor) -> Tensor:
 
 
 def gather(tensor: Tensor) -> Tensor:
-    """A tensor gathered from all processes, each of which must ask for it."""
+    """Return a tensor gathered from all processes, each of which must ask for it."""
     return tensor.full_tensor() if is_sharded(tensor) else tensor  # type: ignore[attr-defined]
 
 
 def sharded_like(tensor: Tensor, pattern: Tensor) -> Tensor:
-    """A whole tensor on the device of another, and shared out as it is."""
+    """Return a whole tensor on the device of another, and shared out as it is."""
     tensor = tensor.to(pattern.device)
     if not is_sharded(pattern):
         return tensor

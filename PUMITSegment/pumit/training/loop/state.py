@@ -197,7 +197,7 @@ class Run:
         return "Nothing was saved yet." if step is None else f"{LAST} holds step {step}."
 
     def averaged(self) -> State:
-        """The averaged weights; where they are shared out, every process asks for them."""
+        """Return the averaged weights; where they are shared out, every process asks for them."""
         return {k: gather(v) for k, v in self.average.state.items()}
 
     def left_seconds(self) -> float | None:

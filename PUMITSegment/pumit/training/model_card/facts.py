@@ -191,7 +191,7 @@ def _click_means(rows: Sequence[Mapping[str, Any]]) -> dict[str, Mean]:
 
 
 def _over_classes(rows: Sequence[Mapping[str, Any]]) -> dict[str, Mean]:
-    """The same of each case's mean over its classes, which are not independent."""
+    """Return the same of each case's mean over its classes, which are not independent."""
     cases: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
         cases.setdefault(str(row["case"]), []).append(row)
@@ -218,7 +218,7 @@ def worst_first(scores: Sequence[CaseMeasures], column: str) -> tuple[CaseMeasur
 
 
 def read_json(text: str) -> dict[str, Any] | None:
-    """An object of a JSON text; None where it is none."""
+    """Return an object of a JSON text; None where it is none."""
     try:
         content = json.loads(text)
     except (ValueError, RecursionError):
@@ -227,7 +227,7 @@ def read_json(text: str) -> dict[str, Any] | None:
 
 
 def without_paths(value: Any) -> Any:
-    """A recipe's value without what looks like a path; lists and mappings throughout."""
+    """Return a recipe's value without what looks like a path; lists and mappings throughout."""
     if isinstance(value, Mapping):
         return {str(key): without_paths(v) for key, v in value.items()}
     if isinstance(value, (list, tuple)):

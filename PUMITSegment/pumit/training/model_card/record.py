@@ -247,7 +247,7 @@ def numbers_of(log: RunLog) -> dict[str, str]:
 
 
 def read_recipe_file(folder: Path) -> dict[str, Any]:
-    """The recipe of a run's folder; empty where there is none that can be read."""
+    """Return the recipe of a run's folder; empty where there is none that can be read."""
     try:
         content = yaml.safe_load((folder / RECIPE).read_text(encoding="utf-8"))
     except (OSError, yaml.YAMLError, UnicodeDecodeError):
@@ -256,7 +256,7 @@ def read_recipe_file(folder: Path) -> dict[str, Any]:
 
 
 def followed_recipe(folder: Path) -> TrainingRecipe | None:
-    """The recipe of a run's folder, read; None where there is none that can be."""
+    """Return the recipe of a run's folder, read; None where there is none that can be."""
     keys = read_recipe_file(folder)
     try:
         return read_model(model_for(keys, RECIPE), keys, RECIPE)
@@ -265,7 +265,7 @@ def followed_recipe(folder: Path) -> TrainingRecipe | None:
 
 
 def settings_of(keys: Mapping[str, Any]) -> dict[str, Any]:
-    """A recipe without its data and without paths: what somebody else may read."""
+    """Return a recipe without its data and without paths: what somebody else may read."""
     left_out = {"data", "schedule", "card", "name", "version", "initial", "eva02", "output"}
     left_out |= {"unlabelled", "cache"}
     public = {k: v for k, v in keys.items() if k not in left_out and "folder" not in k}
@@ -279,14 +279,14 @@ def settings_of(keys: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _without_segments(row: Any) -> Any:
-    """A class without what its segments are called in the lab."""
+    """Return a class without what its segments are called in the lab."""
     if not isinstance(row, Mapping):
         return row
     return {key: value for key, value in row.items() if key != "segments"}
 
 
 def initial_model(initial: Any) -> str:
-    """A model that a training began with, by its name in the index or its fingerprint."""
+    """Return a model that a training began with, by its name in the index or its fingerprint."""
     if isinstance(initial, Mapping):
         name, sha256 = str(initial.get("name", "")), str(initial.get("sha256", ""))[:16]
         checksum = f"weights {sha256}" if sha256 else ""

@@ -58,7 +58,7 @@ def card_text(card: RunCard) -> str:
 
 
 def _means(scores: Scores) -> list[list[Any]]:
-    """The table of means, its head first."""
+    """Return the table of means, its head first."""
     names = list(dict.fromkeys(m for row in scores.means.values() for m in row))
     columns = [c for c in names if c in MEASURES] or names
     rows: list[list[Any]] = [["", *map(_measure, columns), "cases"]]
@@ -70,7 +70,7 @@ def _means(scores: Scores) -> list[list[Any]]:
 
 
 def _cases(scores: Scores) -> list[list[str]]:
-    """The table of the worst cases, its head first."""
+    """Return the table of the worst cases, its head first."""
     columns = list(dict.fromkeys(column for case in scores.cases for column in case.values))
     rows = [["case", *columns]]
     for case in scores.cases[:MOST_ROWS]:

@@ -79,7 +79,7 @@ def draw_worst_clicks(
     classes: Sequence[ClassFact],
     device: str,
 ) -> tuple[CardPicture, ...]:
-    """The same of a promptable run: of each case the worst structure, after one click and more."""
+    """Return the worst structure of each case of a promptable run, after one click and more."""
     model = load_segmenter(best, device=device)
     names = [fact.name for fact in classes]
 

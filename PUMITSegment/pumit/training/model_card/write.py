@@ -76,13 +76,13 @@ def classified_facts(recipe: ClassificationRecipe) -> dict[str, CaseFact]:
 
 
 def numbered(facts: Mapping[str, CaseFact], numbers: Mapping[str, str]) -> tuple[CaseFact, ...]:
-    """The facts under what the card calls each case, in that order."""
+    """Return the facts under what the card calls each case, in that order."""
     known = [replace(fact, case=numbers[name]) for name, fact in facts.items()]
     return tuple(sorted(known, key=lambda fact: number_of(fact.case)))
 
 
 def best_of(folder: Path) -> Path:
-    """The best checkpoint of a run so far.
+    """Return the best checkpoint of a run so far.
 
     Raises:
         CheckpointError: If it has none: it is written by the first validation.

@@ -89,7 +89,7 @@ def time_parts(
 
 
 def memory_bytes(plan: SegmentationPlan, cost: SegmentationCost) -> tuple[int, int]:
-    """Main memory, and memory where the network is trained: the same on a CPU."""
+    """Return main memory, and memory where the network is trained: the same on a CPU."""
     channels, classes = plan.plan.channels, len(plan.data.classes)
     training = _voxels_of(plan, plan.split.training)
     cases = _facts_of(plan, plan.split.validation)
@@ -126,7 +126,7 @@ class Room:
 def estimate_of(
     parts: TimeParts, steps: StepPlan, room: Room, hardware: Hardware, *, tried: StepCost, runs: int
 ) -> Estimate:
-    """The estimate of a run, or of several one after another.
+    """Return the estimate of a run, or of several one after another.
 
     Args:
         tried: The steps that were measured.

@@ -65,7 +65,7 @@ def plan_better_clicks(request: PlanRequest) -> Planned:
 
 
 def _draft(request: PlanRequest, preset: ClickPreset) -> dict[str, Any]:
-    """The recipe before the cases were read."""
+    """Return the recipe before the cases were read."""
     given = request.recipe
     assert isinstance(given, FineTuningRecipe)
     return {

@@ -96,7 +96,7 @@ def try_clicks(request: Mapping[str, Any]) -> ClickCost:
 def _case(
     shape: Sequence[int], values: int
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.uint8]]:
-    """A made-up scan of noise with all classes side by side in its middle."""
+    """Return a made-up scan of noise with all classes side by side in its middle."""
     shrunk = min(1.0, (MOST_VOXELS / np.prod(shape)) ** (1 / 3))
     size = [max(1, round(n * shrunk)) for n in shape]
     labels = np.zeros(size, dtype=np.uint8)

@@ -75,7 +75,7 @@ def plan_automatic(request: PlanRequest) -> Planned:
 
 
 def _draft(request: PlanRequest) -> dict[str, Any]:
-    """The recipe before the cases were read."""
+    """Return the recipe before the cases were read."""
     given, preset = request.recipe, request.numbers
     assert isinstance(given, SegmentationRecipe)
     network = given.given("network") or preset.network
@@ -118,12 +118,12 @@ def drafted(request: PlanRequest, name: str) -> dict[str, Any]:
 
 
 def as_listed(value: Any) -> Any:
-    """A size as a file holds it: lists in place of tuples."""
+    """Return a size as a file holds it: lists in place of tuples."""
     return [as_listed(v) for v in value] if isinstance(value, (list, tuple)) else value
 
 
 def about_classes(given: LabelledData, data: LabelledSet) -> list[str]:
-    """That classes were read off the labels, where the recipe names none."""
+    """Say that classes were read off the labels, where the recipe names none."""
     if given.classes is not None:
         return []
     names = [c.label.name for c in data.classes]
@@ -200,5 +200,5 @@ def name_cases(data: dict[str, Any], split: Split) -> None:
 
 
 def in_order(keys: dict[str, Any]) -> dict[str, Any]:
-    """A recipe in the order in which one reads it."""
+    """Return a recipe in the order in which one reads it."""
     return {key: keys[key] for key in [*ORDER, *(k for k in keys if k not in ORDER)] if key in keys}

@@ -111,7 +111,7 @@ def _plan(content: dict[str, Any]) -> DataPlan:
 def _case(
     folder: Path, plan: DataPlan, classes: Sequence[ClassValue], native: Sequence[float]
 ) -> tuple[LabelledCase, Shape]:
-    """A made-up case in files, all classes side by side in it, and its shape for the network."""
+    """Write a made-up case with all classes side by side; return its shape for the network."""
     d, h, w = plan.patch_size
     longest = max(int(LONGER * d), 1) if plan.median_shape[0] > 1 else 1
     shape = (longest, h, w)
@@ -142,7 +142,7 @@ def _write(path: Path, array: Any, spacing: Sequence[float]) -> Path:
 
 
 def _larger(prepared: Sequence[PreparedCase], plan: DataPlan) -> list[PreparedCase]:
-    """The cases, made as large as a turned patch may need, where the real ones are."""
+    """Return the cases, made as large as a turned patch may need, where the real ones are."""
     shape = [min(m, 2 * p) for m, p in zip(plan.median_shape, plan.patch_size, strict=True)]
     larger = []
     for case in prepared:

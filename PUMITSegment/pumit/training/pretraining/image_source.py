@@ -90,7 +90,7 @@ class Images(Protocol):
     def draw(
         self, da0: int, shape: tuple[int, int, int], generator: torch.Generator
     ) -> tuple[Tensor, str] | None:
-        """A crop (C, D, H, W) in [0, 1], C 1 or 3, and its name; None where none has the degree."""
+        """Return a crop (C, D, H, W) in [0, 1] and its name; None where none has the degree."""
 
 
 class ImageSource:

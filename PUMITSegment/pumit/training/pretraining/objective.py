@@ -46,7 +46,7 @@ class Objective:
     prefix: str = ""
 
     def model_state(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The model's weights among those that are trained."""
+        """Return the model's weights among those that are trained."""
         return {
             name.removeprefix(self.prefix): v
             for name, v in state.items()

@@ -196,7 +196,7 @@ def build_perceptual(
     weights: str | None = None,
     max_slices: int = MAX_SLICES,
 ) -> PerceptualLoss | None:
-    """The perceptual loss that a recipe asks for.
+    """Return the perceptual loss that a recipe asks for.
 
     Args:
         choice: One of `CHOICES`.
@@ -317,7 +317,7 @@ def _some_slab(depth: int, most: int, step: int, generator: torch.Generator | No
 
 
 def _channels(intensity: Tensor, steps: list[Tensor]) -> Tensor:
-    """The stem's channels (B, 3, D, H, W) of (B, D, H, W): linear, equalised, inside."""
+    """Return the stem's channels (B, 3, D, H, W) of (B, D, H, W): linear, equalised, inside."""
     equal = torch.stack([_equalized(x, s) for x, s in zip(intensity, steps, strict=True)])
     return torch.stack((intensity, equal, torch.ones_like(intensity)), dim=1)
 

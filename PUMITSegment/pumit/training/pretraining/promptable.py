@@ -158,7 +158,7 @@ def _real_folder(recipe: PromptableRecipe) -> Path:
 
 
 def _label_maps(recipe: PromptableRecipe) -> LabelMaps | None:
-    """The recipe's label maps, each a path or a pattern below real_folder, or None."""
+    """Return the recipe's label maps, each a path or a pattern below real_folder, or None."""
     if not recipe.label_maps:
         return None
     folder = _real_folder(recipe)

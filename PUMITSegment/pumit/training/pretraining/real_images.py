@@ -104,7 +104,7 @@ class RealImages:
         logger.info("%d real images", len(self.files))
 
     def image(self, index: int) -> RealImage:
-        """An image, read where it is not in memory.
+        """Return an image, read where it is not in memory.
 
         Raises:
             VolumeError: If it cannot be used; its name is reported.
@@ -134,7 +134,7 @@ class RealImages:
     def draw(
         self, da0: int, shape: tuple[int, int, int], generator: torch.Generator
     ) -> tuple[Tensor, str] | None:
-        """A crop (C, D, H, W) in [0, 1], C 1 or 3, and its name; None where no try gave one."""
+        """Get a crop (C, D, H, W) in [0, 1], C 1 or 3, and its name; None where no try gave one."""
         for _ in range(TRIES):
             index = int(torch.multinomial(self.weights, 1, generator=generator))
             try:
@@ -243,7 +243,7 @@ def _field(
 
 
 def _rotation(generator: torch.Generator, *, is_isotropic: bool) -> npt.NDArray[np.float64]:
-    """A turn by up to 90 degrees about the depth axis, and 30 about others where they are alike."""
+    """Draw a turn, to 90 degrees about the depth axis, and 30 about others of like spacing."""
     limits = (90.0, 30.0, 30.0) if is_isotropic else (90.0, 0.0, 0.0)
     matrix = np.eye(3)
     for axis, limit in enumerate(limits):

@@ -27,5 +27,5 @@ _OBJECTIVES: dict[type[PretrainingRecipe], ObjectiveKind] = {
 
 
 def objective_kind(recipe: PretrainingRecipe) -> ObjectiveKind:
-    """The objective of a recipe."""
+    """Return the objective of a recipe."""
     return _OBJECTIVES[type(recipe)]

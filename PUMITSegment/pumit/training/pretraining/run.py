@@ -46,7 +46,7 @@ class PretrainingJob(TrainingJob):
         """Nothing: images are prepared as they are drawn."""
 
     def decided_keys(self) -> dict[str, Any]:
-        """The batch, which may have become smaller."""
+        """Return the batch, which may have become smaller."""
         return {"batch_size": self.recipe.batch_size}
 
     def validation(self) -> Validate | None:
@@ -54,7 +54,7 @@ class PretrainingJob(TrainingJob):
         return None
 
     def task(self) -> Task:
-        """The objective's; built anew where an attempt has changed its weights."""
+        """Return the objective's; built anew where an attempt has changed its weights."""
         objective = self.objective if self._is_fresh else self._build()
         self._is_fresh = False
         return objective.task
@@ -64,7 +64,7 @@ class PretrainingJob(TrainingJob):
         return self.objective.degrees
 
     def model_state(self, state: State) -> State:
-        """The weights without those that only training needs."""
+        """Return the weights without those that only training needs."""
         return self.objective.model_state(state)
 
     def content(self) -> dict[str, Any]:

@@ -143,7 +143,7 @@ class TokenizerTask(nn.Module):
     def _adversarial(
         self, back: Tensor, image: Tensor, anisotropy: Anisotropy
     ) -> dict[str, Tensor]:
-        """The discriminator's hinge loss, and the tokenizer's term while the gate is open."""
+        """Get the discriminator's hinge loss, and the tokenizer's term while the gate is open."""
         net, w = self.network, self.weights
         assert net.discriminator is not None
         real = net.discriminator(image, anisotropy).float()

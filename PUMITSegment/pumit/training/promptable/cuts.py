@@ -11,7 +11,7 @@ ENDS = 0.3  # share of fields that the scan ends in
 
 
 def flip_and_turn(stack: Tensor, generator: torch.Generator) -> Tensor:
-    """The same random flips and quarter turns for every channel of (C, D, H, W)."""
+    """Return the same random flips and quarter turns for every channel of (C, D, H, W)."""
     for axis in (1, 2, 3):
         if torch.rand((), generator=generator) < 0.5:
             stack = stack.flip(axis)

@@ -33,7 +33,7 @@ class Scans(Protocol):
     scans: list[RealScan]
 
     def draw(self, da0: int, size: int, generator: torch.Generator) -> Scene | None:
-        """A scene of a degree, or None where the drawn place has no usable target."""
+        """Return a scene of a degree, or None where the drawn place has no usable target."""
 
 
 @runtime_checkable
@@ -41,7 +41,7 @@ class ClassScans(Protocol):
     """Scans whose voxels have classes."""
 
     def draw_wide(self, da0: int, size: int, generator: torch.Generator) -> Scene | None:
-        """A scene with classes that shows much of its scan, or None."""
+        """Return a scene with classes that shows much of its scan, or None."""
 
 
 @dataclass
@@ -155,7 +155,7 @@ class FieldSource:
         return list(sizes)[int(torch.multinomial(shares, 1, generator=shared))]
 
     def _scene(self, da0: int, size: int, generator: torch.Generator) -> tuple[Scene, bool]:
-        """A scene, and whether it is of a real scan with labels."""
+        """Return a scene, and whether it is of a real scan with labels."""
         share = self._real_share(da0)
         draw = float(torch.rand((), generator=generator))
         for _ in range(TRIES):
@@ -179,7 +179,7 @@ class FieldSource:
         return replace(scene, classes=scene.classes + self.generated_from)
 
     def _wide(self, da0: int, size: int, generator: torch.Generator) -> Scene | None:
-        """A scene with classes, or None: of a scan, a label map or the generator, by their shares.
+        """Draw a scene with classes, or None, of a scan, a label map or the generator.
 
         Without classes of label maps and generated scenes, of a scan.
         """
@@ -302,7 +302,7 @@ class FieldSource:
 
 
 def spawn_generators(rng: np.random.Generator, count: int) -> list[np.random.Generator]:
-    """A source of randomness per sample, so that none depends on what befalls another."""
+    """Return a source of randomness per sample, so that none depends on what befalls another."""
     return [np.random.default_rng(int(seed)) for seed in rng.integers(2**62, size=count)]
 
 

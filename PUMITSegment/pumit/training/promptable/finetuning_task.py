@@ -140,7 +140,7 @@ def difference(
 
 
 def _some(embedding: ImageEmbedding, chosen: Tensor) -> ImageEmbedding:
-    """The embeddings of some samples."""
+    """Return the embeddings of some samples."""
     return ImageEmbedding(
         image=embedding.image[chosen],
         full=embedding.full[chosen],

@@ -82,7 +82,7 @@ class LabelMaps:
         logger.info("%d label maps of %d data sets", len(paths), len(self.sets))
 
     def number_classes(self, first: int) -> list[tuple[str, int]]:
-        """Number the labels of data sets, their backgrounds too; see `number_classes`.
+        """Return the number the labels of data sets, their backgrounds too; see `number_classes`.
 
         Those with hundreds of labels, parcels and nuclei, are left out.
         """
@@ -210,7 +210,7 @@ def _view(grid: Grid, source: RealScan, *, is_wide: bool) -> tuple[Tensor, float
 
 
 def _quarter_turn(generator: torch.Generator) -> Tensor:
-    """The map as it lies, or mirrored, shape (3, 3)."""
+    """Return the map as it lies, or mirrored, shape (3, 3)."""
     signs = torch.randint(2, (3,), generator=generator).float() * 2 - 1
     return torch.diag(signs)
 

@@ -100,7 +100,7 @@ class RealScans:
         self._add(load_scan(path, None, series=series), "unlabelled", name)
 
     def number_classes(self) -> list[tuple[str, int]]:
-        """Number the labels of all data sets, their backgrounds too.
+        """Return the number the labels of all data sets, their backgrounds too.
 
         Returns:
             Data set and label of each class, in their order.
@@ -118,7 +118,7 @@ class RealScans:
         self.scans.append(scan)
 
     def _any(self, rng: np.random.Generator) -> RealScan:
-        """A scan: by data set, then patient."""
+        """Return a scan: by data set, then patient."""
         sets = list(self._sets.values())
         patients = list(sets[int(rng.choice(len(sets), p=self._set_shares()))].values())
         scans = patients[int(rng.integers(len(patients)))]
@@ -174,7 +174,7 @@ class RealScans:
         *,
         is_wide: bool = False,
     ) -> Scene | None:
-        """A scene of one scan, or None."""
+        """Return a scene of one scan, or None."""
         # 1. A place: about a structure, or anywhere.
         ratio = slice_ratio_for(da0, generator)
         spacing = np.asarray(scan.image.spacing_mm)
@@ -266,7 +266,7 @@ def case_index(folder: Path) -> dict[str, dict[str, object]]:
 
 
 def data_set_of(case: str) -> str:
-    """The data set that a case's name tells: its first two words."""
+    """Return the data set that a case's name tells: its first two words."""
     words = re.split(r"[_-]", re.sub(r"\d+", "", case))
     return "_".join(words[:2])
 
@@ -335,7 +335,7 @@ def _rotation(rng: np.random.Generator, *, is_isotropic: bool) -> npt.NDArray[np
 def label_targets(
     scan: RealScan, labels: Tensor, value: int, rng: np.random.Generator
 ) -> list[tuple[int, Tensor]]:
-    """The drawn structure, and others that the field shows, each with its mask (D, H, W).
+    """Return the drawn structure, and others that the field shows, each with its mask (D, H, W).
 
     Args:
         labels: Part of its label map that the field shows.

@@ -65,7 +65,7 @@ def add_adapters(module: nn.Module, rank: int) -> int:
 
 
 def merge_adapters(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The state of the network without adapters that computes the same.
+    """Return the state of the network without adapters that computes the same.
 
     Args:
         state: Entries of a network with adapters, or without.

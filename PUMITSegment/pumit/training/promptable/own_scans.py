@@ -115,7 +115,7 @@ class OwnScans:
 def _field(
     scan: RealScan, site: _FieldSite, da0: int, size: int, rng: np.random.Generator
 ) -> Field:
-    """A field of a degree about a voxel of the structure, moved into the scan where it fits."""
+    """Get a field of a degree about a voxel of the structure, moved into the scan where it fits."""
     spacing = np.asarray(scan.image.spacing_mm)
     in_plane = site.in_plane_mm * float(np.exp(rng.uniform(*np.log(COARSER))))
     if 0 < da0 < PLANAR_DEGREE:  # of another spacing the degree would be another

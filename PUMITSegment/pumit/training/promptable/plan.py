@@ -45,7 +45,7 @@ class ClickPlan:
     split: Split
 
     def network(self, device: torch.device) -> PromptableNetwork:
-        """The initial model's network, a new one every time."""
+        """Return the initial model's network, a new one every time."""
         network = build_from(self.initial, self.path, device)
         assert isinstance(network, PromptableNetwork)
         return network
@@ -99,7 +99,7 @@ def require_clickable(facts: Sequence[CaseFacts], classes: Sequence[ClassValue])
 def build_click_task(
     plan: ClickPlan, scans: Sequence[RealScan], device: torch.device, *, seed: int
 ) -> tuple[ClickTask, dict[int, float]]:
-    """The objective, and the share of steps of each degree of anisotropy.
+    """Return the objective, and the share of steps of each degree of anisotropy.
 
     Args:
         scans: Scans by `scans_of`.
@@ -161,7 +161,7 @@ def structures_of(classes: Sequence[ClassValue]) -> dict[int, tuple[int, ...]]:
 
 
 def validating(plan: ClickPlan, device: torch.device) -> Segmenter:
-    """The initial model as what validates, with a network of its own."""
+    """Return the initial model as what validates, with a network of its own."""
     initial = plan.initial
     return Segmenter(
         TorchEngine(plan.network(device), device, pick_precision(device)),

@@ -45,7 +45,7 @@ class RealScan:
 
 
 def number_classes(sets: Mapping[str, Sequence[RealScan]], first: int = 0) -> list[tuple[str, int]]:
-    """Number the labels of data sets, their backgrounds too, and note the numbers in each scan.
+    """Assign numbers to the labels of data sets, backgrounds too, in each scan.
 
     Args:
         sets: Scans of each data set; those without labels have no classes.

@@ -76,7 +76,7 @@ class PromptableJob(TrainingJob):
         self.scans = scans_of(self.ready, progress=lambda number: run.at_case("Preparing", number))
 
     def decided_keys(self) -> dict[str, Any]:
-        """The recipe with all settings, classes and cases."""
+        """Return the recipe with all settings, classes and cases."""
         run, ready = self.run, self.ready
         return {
             **self._settings(),
@@ -113,7 +113,7 @@ class PromptableJob(TrainingJob):
         return self.shares
 
     def model_state(self, state: State) -> State:
-        """The weights with the adapters in them."""
+        """Return the weights with the adapters in them."""
         return merge_adapters(state)
 
     def content(self) -> dict[str, Any]:
@@ -128,7 +128,7 @@ class PromptableJob(TrainingJob):
         }
 
     def training_facts(self, trial: Trial) -> dict[str, Any]:
-        """Settings, cases and the initial model."""
+        """Collect settings, cases and the initial model."""
         ready, initial = self.ready, self.ready.initial
         origin = {
             "name": initial.header.name,
@@ -206,7 +206,7 @@ class PromptableJob(TrainingJob):
 
 
 def _chosen(scores: Sequence[float]) -> int:
-    """Number of the last score that is nearly the best; the first where there is none."""
+    """Get the number of the last score that is nearly the best; the first where there is none."""
     finite = [score for score in scores if math.isfinite(score)]
     good = [i for i, score in enumerate(scores) if finite and score >= max(finite) - NEARLY]
     return good[-1] if good else 0

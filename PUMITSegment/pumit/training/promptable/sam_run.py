@@ -90,7 +90,7 @@ class SamJob(TrainingJob):
             raise PumitError("No slice of a training case has enough of any class to point at.")
 
     def decided_keys(self) -> dict[str, Any]:
-        """The recipe with all settings, classes and cases."""
+        """Return the recipe with all settings, classes and cases."""
         given = self.run.file.keys["data"]
         return {**self._settings(), "data": settled_data(given, self.data, self.split)}
 
@@ -138,7 +138,7 @@ class SamJob(TrainingJob):
         }
 
     def training_facts(self, trial: Trial) -> dict[str, Any]:
-        """Settings, cases and the initial model."""
+        """Collect settings, cases and the initial model."""
         header = self.initial.header
         origin = {"name": header.name, "version": header.version, **origin_of(self.path)}
         return {
@@ -170,7 +170,7 @@ class SamJob(TrainingJob):
         return f"Each step takes {count // 2} of {count} prompts now."
 
     def _engine(self) -> SamEngine:
-        """A new network with the weights to begin with."""
+        """Return a new network with the weights to begin with."""
         return load_sam(self.path, str(self.run.device), size=self.size)[0]
 
     def _scans(self, names: Sequence[str]) -> list[SamScan]:

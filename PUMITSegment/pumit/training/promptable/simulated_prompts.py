@@ -56,7 +56,7 @@ def band_of(depth: npt.NDArray[np.float64], *, at_border: bool) -> Mask:
 def click_in(
     mask: Mask, ratio: float, rng: Rng, *, deepest: float = DEEPEST, border: float = BORDER
 ) -> tuple[float, float, float]:
-    """A voxel of `mask` where a user would click.
+    """Return a voxel of `mask` where a user would click.
 
     Args:
         mask: Bool (D, H, W).
@@ -89,7 +89,7 @@ def click_in(
 
 
 def click_of(state: PromptState, mask: Mask, ratio: float, rng: Rng) -> tuple[float, float, float]:
-    """A voxel of `mask` where the user of a session would click; see `click_in`."""
+    """Return a voxel of `mask` where the user of a session would click; see `click_in`."""
     if not state.is_human:
         return click_in(mask, ratio, rng)
     places = np.flatnonzero(mask)
@@ -143,7 +143,7 @@ def draw_box(
 
 
 def degraded(mask: Mask, rng: Rng) -> npt.NDArray[np.float32]:
-    """A mask as a coarser answer would have it: blurred, grown, shrunk, with parts off."""
+    """Return a mask as a coarser answer would have it: blurred, grown, shrunk, with parts off."""
     probability = mask.astype(np.float32)
     factor = int(rng.integers(2, 5))
     coarse = ndimage.zoom(probability, [1 if n < 8 else 1 / factor for n in mask.shape], order=1)
@@ -158,7 +158,7 @@ def degraded(mask: Mask, rng: Rng) -> npt.NDArray[np.float32]:
 
 
 def one_click(target: Mask, ratio: float, rng: Rng) -> PromptState:
-    """A user who clicks once, and does not yet know whether that is enough."""
+    """Return a user who clicks once, and does not yet know whether that is enough."""
     state = PromptState(is_human=rng.random() < HUMAN)
     state.points.append((*click_of(state, target, ratio, rng), True))
     return state

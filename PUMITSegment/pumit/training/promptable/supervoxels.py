@@ -123,7 +123,7 @@ def pseudo_targets(
 def coherent_pieces(
     image: npt.NDArray[np.float32], inside: npt.NDArray[np.bool_], rng: np.random.Generator
 ) -> list[Tensor]:
-    """Connected pieces between two intensity thresholds of the smoothed image.
+    """Return connected pieces between two intensity thresholds of the smoothed image.
 
     Pseudo-targets with real borders and textures: what a user could reasonably click on because
     it stands out from its neighbours.

@@ -184,7 +184,7 @@ class ClickValidation:
             yield scores[0]
 
     def _read(self) -> Iterator[LabelledVolume]:
-        """The cases; small ones stay in memory."""
+        """Yield the cases; small ones stay in memory."""
         for case in self.cases:
             read = self._kept.get(case.name) or read_labelled(case, self.classes)
             size = sum(_bytes(k) for k in self._kept.values())
@@ -194,7 +194,7 @@ class ClickValidation:
 
 
 def generated_scan(number: int) -> tuple[Volume, Mask]:
-    """A generated scan and what to click on in it, always the same for a number."""
+    """Return a generated scan and what to click on in it, always the same for a number."""
     generator = torch.Generator().manual_seed(SCENE_SEED + number)
     da0 = SCENE_DEGREES[number % len(SCENE_DEGREES)]
     scene = draw_scene(da0, SCENE_SIZE, generator)

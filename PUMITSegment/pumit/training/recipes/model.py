@@ -59,7 +59,7 @@ class RecipeModel(BaseModel):
         return self.model_dump(include=set(keys) or None, exclude_unset=True, by_alias=True)
 
     def given(self, key: str) -> Any:
-        """The value of a key; None where it was left out."""
+        """Return the value of a key; None where it was left out."""
         return getattr(self, key) if key in self.model_fields_set else None
 
 
@@ -92,7 +92,7 @@ class ScheduleKeys(RecipeModel):
 
 
 def schedule_model(usual: Mapping[str, Any] | None = None) -> type[ScheduleKeys]:
-    """The model of a recipe's `schedule`: keys and types of `Schedule`.
+    """Return the model of a recipe's `schedule`: keys and types of `Schedule`.
 
     Args:
         usual: Defaults that differ from those of `Schedule`.
@@ -192,7 +192,7 @@ def recipe_reference(model: type[RecipeModel], path: str = "") -> str:
 
 
 def _sentence_of(error: ValidationError, model: type[RecipeModel], where: str) -> str:
-    """The first thing that is wrong, in a sentence."""
+    """Return the first thing that is wrong, in a sentence."""
     # Of a value that may be several things, what fits best fails deepest.
     found = min(error.errors(), key=lambda e: (e["type"] != "extra_forbidden", -len(e["loc"])))
     names, part = _place_of(model, found["loc"])
@@ -242,7 +242,7 @@ def _place_of(
 
 
 def part_of(model: type[RecipeModel], key: str) -> type[RecipeModel] | None:
-    """The model of what a key holds; None where that has no keys of its own."""
+    """Return the model of what a key holds; None where that has no keys of its own."""
     info = _fields_by_key(model).get(key)
     models = [] if info is None else _models_in(info.annotation)
     return models[0] if models else None
@@ -253,7 +253,7 @@ def _fields_by_key(model: type[RecipeModel]) -> dict[str, FieldInfo]:
 
 
 def unknown_key(key: str, known: Iterable[str], where: str) -> str:
-    """The sentence that says which key is unknown, and names the nearest right one.
+    """Return the sentence that says which key is unknown, and names the nearest right one.
 
     Args:
         key: The key.
@@ -273,7 +273,7 @@ def _models_in(annotation: Any) -> list[type[RecipeModel]]:
 
 
 def _type_text(annotation: Any) -> str:
-    """A type as a person writes it: `list of int`, `str or none`."""
+    """Return a type as a person writes it: `list of int`, `str or none`."""
     if annotation is type(None):
         return "none"
     origin, parts = get_origin(annotation), get_args(annotation)

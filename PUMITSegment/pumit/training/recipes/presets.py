@@ -183,7 +183,7 @@ CLICK_PRESETS: dict[str, dict[str, ClickPreset]] = {
 
 
 def with_rate_of(preset: Preset, network_class: str, *, is_small: bool) -> Preset:
-    """A preset with the learning rate of a network; see `PUBLISHED_RATE_SHARE`.
+    """Return a preset with the learning rate of a network; see `PUBLISHED_RATE_SHARE`.
 
     Args:
         preset: Preset with the rate of small networks.
@@ -195,13 +195,13 @@ def with_rate_of(preset: Preset, network_class: str, *, is_small: bool) -> Prese
 
 
 def click_preset_for(name: str, kind: str) -> ClickPreset:
-    """A preset for better clicks; see `preset_for`."""
+    """Return a preset for better clicks; see `preset_for`."""
     preset_for(name, kind)
     return CLICK_PRESETS[kind][name]
 
 
 def preset_for(name: str, kind: str) -> Preset:
-    """A preset on a kind of machine.
+    """Return a preset on a kind of machine.
 
     Args:
         name: One of `NAMES`.

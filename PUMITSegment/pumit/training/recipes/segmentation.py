@@ -98,7 +98,7 @@ class AugmentationSettings(RecipeModel):
     @model_validator(mode="before")
     @classmethod
     def _switch(cls, given: Any) -> Any:
-        """False for none at all, true for the usual."""
+        """Accept false for none at all, true for the usual."""
         if isinstance(given, bool):
             none = {key: "" if key == "flips" else 0.0 for key in cls.model_fields}
             return {} if given else none

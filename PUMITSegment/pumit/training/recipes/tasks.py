@@ -29,7 +29,7 @@ def task_of(keys: Mapping[str, Any]) -> str:
 
 
 def model_for(keys: Mapping[str, Any], source: str) -> type[TrainingRecipe]:
-    """The type that a recipe is read into.
+    """Return the type that a recipe is read into.
 
     Args:
         keys: Keys and values of its file.

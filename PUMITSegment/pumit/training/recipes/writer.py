@@ -20,7 +20,7 @@ def recipe_text(
     heading: Sequence[str] = (),
     model: type[RecipeModel] | None = None,
 ) -> str:
-    """A recipe as YAML with comments; reading it gives the same recipe.
+    """Return a recipe as YAML with comments; reading it gives the same recipe.
 
     Args:
         recipe: Keys and values.
@@ -42,21 +42,21 @@ def recipe_text(
 
 
 def _entry(key: str, value: Any, comment: str) -> list[str]:
-    """A key of a part of the recipe."""
+    """Return a key of a part of the recipe."""
     if key in ROWS and isinstance(value, list) and value:
         return [f"  {_flow(key)}:{comment}", *(f"    - {_flow(row)}" for row in value)]
     return [f"  {_flow(key)}: {_flow(value)}{comment}"]
 
 
 def _comment(model: type[RecipeModel] | None, key: str) -> str:
-    """The first sentence of what the model says of a key."""
+    """Return the first sentence of what the model says of a key."""
     text = "" if model is None else descriptions(model).get(key, "")
     text = re.split(r"(?<=\w)[.;] ", text)[0].rstrip(".")
     return f"  # {text}" if text else ""
 
 
 def _flow(value: Any) -> str:
-    """A value on one line."""
+    """Return a value on one line."""
     text: str = yaml.safe_dump(
         value, default_flow_style=True, width=float("inf"), allow_unicode=True, sort_keys=False
     )

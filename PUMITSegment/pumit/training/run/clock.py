@@ -18,7 +18,7 @@ BUSY_SHARE = 0.1
 
 
 def _steady_seconds() -> float:
-    """A clock that nobody sets and that runs on while the computer sleeps."""
+    """Return a clock that nobody sets and that runs on while the computer sleeps."""
     if sys.platform == "linux":
         return time.clock_gettime(time.CLOCK_BOOTTIME)
     if sys.platform == "darwin":

@@ -11,7 +11,7 @@ MOST_NAMED = 12  # classes in a line
 
 
 def sentence_of(record: Mapping[str, Any], steps: int = 0) -> str | None:
-    """A record as a sentence, or None where it has nothing to say to a person.
+    """Return a record as a sentence, or None where it has nothing to say to a person.
 
     Args:
         steps: Number of steps of the whole run, where they are known.

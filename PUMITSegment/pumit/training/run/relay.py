@@ -17,7 +17,7 @@ POLL_SECONDS = 1.0  # between two looks at the part that trains
 
 
 def finished_model(folder: Path) -> Path | None:
-    """The model of a part that an earlier start has finished, or None."""
+    """Return the model of a part that an earlier start has finished, or None."""
     status = read_status(folder)
     if status is not None and status.state == "finished" and status.model:
         return folder / Path(status.model).name

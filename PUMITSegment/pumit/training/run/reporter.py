@@ -131,7 +131,7 @@ class RunReporter:
                 self._flush(name)
 
     def report(self, record: dict[str, Any], *, prints: bool = True) -> None:
-        """A record for the logs, of values that JSON can hold; the status takes what it tells."""
+        """Write a record of JSON values to the logs; the status takes what it tells."""
         if self.folder is None:
             return
         line = json.dumps(record)
@@ -295,7 +295,7 @@ class RunReporter:
             _mute()
 
     def _write_text(self, sentence: str) -> None:
-        """A sentence for the log that a person reads."""
+        """Write a sentence to the log that a person reads."""
         with self._lock:
             clock = time.strftime("%Y-%m-%d %H:%M:%S")
             self._append(TEXT_LOG, f"{clock}  {' '.join(sentence.split())}")

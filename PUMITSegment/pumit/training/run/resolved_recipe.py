@@ -51,12 +51,12 @@ Recipe = dict[str, Any]
 
 
 def plain(value: Any) -> Any:
-    """The same in lists, dictionaries, texts and numbers, as JSON and YAML hold them."""
+    """Return the same in lists, dictionaries, texts and numbers, as JSON and YAML hold them."""
     return json.loads(json.dumps(value, default=str))
 
 
 def with_absolute_paths(recipe: Mapping[str, Any], path_of: Callable[[str], Path]) -> Recipe:
-    """A recipe that means the same wherever its file lies.
+    """Return a recipe that means the same wherever its file lies.
 
     Args:
         recipe: Recipe with paths that begin at its folder.
@@ -91,7 +91,7 @@ def with_absolute_paths(recipe: Mapping[str, Any], path_of: Callable[[str], Path
 
 
 def full_recipe(keys: Mapping[str, Any], schedule: Schedule, planned: Mapping[str, Any]) -> Recipe:
-    """A recipe with every value that was decided.
+    """Return a recipe with every value that was decided.
 
     Args:
         planned: Further decisions, which replace the given values.
@@ -102,7 +102,7 @@ def full_recipe(keys: Mapping[str, Any], schedule: Schedule, planned: Mapping[st
 
 
 def whole_schedule(schedule: Schedule, keys: Mapping[str, Any]) -> dict[str, Any]:
-    """A recipe's `schedule` with every value that there is.
+    """Return a recipe's `schedule` with every value that there is.
 
     Args:
         keys: Recipe that it belongs to. Epochs say how many steps there are, and how often it is
@@ -114,7 +114,7 @@ def whole_schedule(schedule: Schedule, keys: Mapping[str, Any]) -> dict[str, Any
 
 
 def recipe_to_follow(folder: Path, given: Mapping[str, Any], *, source: str) -> Recipe:
-    """The recipe to follow: the one that a run in the folder began with, if there is one.
+    """Return the recipe to follow: the one that a run in the folder began with, if there is one.
 
     Args:
         given: The recipe that it is started with now, with a whole schedule.

@@ -51,7 +51,7 @@ _EARLIER_NAMES = {"elapsed": "elapsed_s", "beside": "other_clock_s"}
 
 
 def position_of(values: Mapping[str, Any]) -> Position:
-    """A position as it was saved, by this version or an earlier one."""
+    """Return a position as it was saved, by this version or an earlier one."""
     return Position(**{_EARLIER_NAMES.get(name, name): value for name, value in values.items()})
 
 
@@ -105,7 +105,7 @@ def _before(path: Path) -> str:
 
 
 def step_saved(path: Path) -> int | None:
-    """The step that a file was saved at, or None where there is no such file."""
+    """Return the step that a file was saved at, or None where there is no such file."""
     try:
         with safe_open(str(path), framework="pt") as handle:
             return int(handle.metadata()["step"])
@@ -166,7 +166,7 @@ def load_network(network: nn.Module, saved: Saved) -> None:
 
 
 def optimizer_states(saved: Saved, names: list[str]) -> dict[int, dict[str, Any]]:
-    """The saved states by number of the parameter, as an optimiser takes them.
+    """Return the saved states by number of the parameter, as an optimiser takes them.
 
     Args:
         names: Parameters in the optimiser's order.

@@ -94,7 +94,7 @@ class OverlayPictures:
 
 
 def most_labelled_view(volume: Volume, labels: npt.NDArray[np.uint8]) -> View:
-    """The axial slice with most labelled voxels; the middle one where none is labelled.
+    """Return the axial slice with most labelled voxels; the middle one where none is labelled.
 
     Args:
         labels: Its label map (D, H, W), 0 the background.
@@ -147,7 +147,7 @@ def write_overlay(
 
 
 def _grey(volume: Volume, view: View) -> npt.NDArray[np.uint8]:
-    """The slice in bytes; of several channels the first."""
+    """Return the slice in bytes; of several channels the first."""
     array = volume.array if volume.array.ndim == 3 else volume.array[0]
     plane = np.nan_to_num(view.cut(array).astype(np.float64))
     low, high = np.percentile(plane, SHOWN)
@@ -161,7 +161,7 @@ def _bytes(color_rgb: Triple) -> tuple[int, int, int]:
 
 
 def _outlines(mask: Mask, pixels: tuple[float, float]) -> list[Points]:
-    """Closed lines round a mask, (N, 2) as (x, y) pixels."""
+    """Return closed lines round a mask, (N, 2) as (x, y) pixels."""
     # A margin of one voxel closes lines at the border of the image.
     lines = find_contours(np.pad(mask, 1).astype(np.float64), 0.5)
     return [(line[:, ::-1] - 0.5) * np.array(pixels[::-1]) for line in lines]

@@ -66,7 +66,7 @@ class Augmentation:
         )
 
     def movement(self, rng: np.random.RandomState) -> monai.RandAffine | None:
-        """The movement of one patch, or None where it stays as it is."""
+        """Return the movement of one patch, or None where it stays as it is."""
         turn = rng.rand() < self.settings.rotation
         scale = rng.rand() < self.settings.scaling
         if not (turn or scale):

@@ -143,7 +143,7 @@ def other_unit(facts: Sequence[CaseFacts]) -> list[CaseFacts]:
 
 
 def coarser(spacing_mm: Triple, facts: Sequence[CaseFacts], most_voxels: int) -> Triple:
-    """The nearest spacing at which a usual case has no more voxels; its finest axes give way.
+    """Get the nearest spacing at which a usual case has no more voxels; its finest axes give way.
 
     Args:
         spacing_mm: Spacing that would be planned (d, h, w), mm.
@@ -160,7 +160,7 @@ def coarser(spacing_mm: Triple, facts: Sequence[CaseFacts], most_voxels: int) ->
 
 
 def planned_spacing(facts: Sequence[CaseFacts], given: PlanChoices) -> Triple:
-    """The spacing that a recipe's `plan` fixes, else the one that fits the cases."""
+    """Return the spacing that a recipe's `plan` fixes, else the one that fits the cases."""
     if given.spacing_mm is None:
         return target_spacing(usual_cases(facts))
     d, h, w = given.spacing_mm
@@ -179,7 +179,7 @@ def target_spacing(facts: Sequence[CaseFacts]) -> Triple:
 
 
 def patch_for(median_shape: Shape, divisor: Shape, most_voxels: int) -> Shape:
-    """The patch that covers as much of a usual case as its share of a step allows.
+    """Return the patch that covers as much of a usual case as its share of a step allows.
 
     It begins with all of the case, and shrinks along whichever axis it covers best, until it fits.
 
@@ -200,7 +200,7 @@ def patch_for(median_shape: Shape, divisor: Shape, most_voxels: int) -> Shape:
 
 
 def _more_than_one_cell(patch: Shape, divisor: Shape) -> Shape:
-    """A patch of several places at the coarsest level, which an instance norm needs.
+    """Return a patch of several places at the coarsest level, which an instance norm needs.
 
     Where the depth is not reduced, it has them in its plane: a network may see slices one by one.
     """
@@ -211,7 +211,7 @@ def _more_than_one_cell(patch: Shape, divisor: Shape) -> Shape:
 
 
 def checked_patch(given: Sequence[int], divisor: Shape) -> Shape:
-    """A recipe's patch (d, h, w).
+    """Return a recipe's patch (d, h, w).
 
     Raises:
         PumitError: If it is no multiple of the divisor, or only the divisor itself.
@@ -272,7 +272,7 @@ def _given_intensity(given: IntensityRule | list[IntensityRule], channels: int) 
 
 
 def smaller_plan(plan: DataPlan, divisor: Shape) -> tuple[DataPlan, str] | None:
-    """A plan whose steps need less memory.
+    """Return a plan whose steps need less memory.
 
     Of more than two patches it takes half, then it makes them smaller, and at last it takes one.
 

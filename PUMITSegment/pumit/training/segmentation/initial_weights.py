@@ -123,7 +123,7 @@ def _require_alike(
 def _take_all(
     network: nn.Module, checkpoint: Checkpoint, file: str, sizes: Mapping[str, Any]
 ) -> None:
-    """The weights of a model of the same class."""
+    """Load the weights of a model of the same class."""
     state = _single(checkpoint.state)
     ours = network.state_dict()
     if isinstance(network, SegmentationNetwork):
@@ -157,7 +157,7 @@ def _load_vit(network: SegmentationNetwork, state: Mapping[str, Tensor], file: s
 def _take_encoder(
     network: nn.Module, given: Mapping[str, Tensor], encoder: PretrainedEncoder, file: str
 ) -> None:
-    """The weights of a pre-trained encoder; all else begins anew.
+    """Load the weights of a pre-trained encoder; all else is random.
 
     What reads the image is shared out over its channels where these differ, and summed over the
     slices that a patch has fewer of.
@@ -189,7 +189,7 @@ def _take_encoder(
 
 
 def _reading(kernel: Tensor, target: Tensor) -> Tensor:
-    """A kernel (out, in, d, h, w) for other channels and fewer slices.
+    """Return a kernel (out, in, d, h, w) for other channels and fewer slices.
 
     It answers an image that is repeated over channels, and slices that are alike, as before.
     """
@@ -210,7 +210,7 @@ def _load(network: nn.Module, state: Mapping[str, Tensor], anew: list[str]) -> N
 
 
 def _both(key: str, state: Mapping[str, Tensor], ours: Mapping[str, Tensor]) -> str:
-    """A tensor's name and its two sizes."""
+    """Return a tensor's name and its two sizes."""
     here = " x ".join(map(str, ours[key].shape)) or "one number"
     there = " x ".join(map(str, state[key].shape)) or "one number" if key in state else "absent"
     return f"{key}: {there} there, {here} here"

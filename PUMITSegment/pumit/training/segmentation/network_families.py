@@ -103,13 +103,13 @@ def _pumit_fit(sizes: Sizes, field: SeenField) -> dict[str, Any]:
 
 
 def _pumit_positions(sizes: Sizes, patch: Shape) -> dict[str, Any]:
-    """A place of the position table for every token."""
+    """Return a place of the position table for every token."""
     cell, stride = coarsest_tokens(sizes), _pumit_stride(sizes)
     return {"position_table": [cell * n // step for n, step in zip(patch, stride, strict=True)]}
 
 
 def _encoder_fit(sizes: Sizes, field: SeenField) -> dict[str, Any]:
-    """The degree of anisotropy of the spacing, higher where a case has few slices."""
+    """Return the degree of anisotropy of the spacing, higher where a case has few slices."""
     da0 = Anisotropy.from_spacing(field.spacing_mm).da0
     while da0 < MAX_DEGREE and not field.has_room(encoded_stride(da0)):
         da0 += 1
@@ -152,7 +152,7 @@ def _nnformer_windows(sizes: Sizes, patch: Shape) -> dict[str, Any]:
 
 
 def _flattened(steps: Sequence[Sequence[int]], field: SeenField) -> list[list[int]]:
-    """The steps of a network with another depth each."""
+    """Return the steps of a network with another depth each."""
     _, h, w = _times(steps)
     factors = depth_factors([step[1] for step in steps], depth_halvings((1, h, w), field))
     return [[factor, *step[1:]] for factor, step in zip(factors, steps, strict=True)]
@@ -166,7 +166,7 @@ def _hymamba_fit(sizes: Sizes, field: SeenField) -> dict[str, Any]:
 
 
 def _hymamba_norm(sizes: Sizes, patch: Shape) -> dict[str, Any]:
-    """A checkpoint states it: without, it is of the time before there was a choice."""
+    """Return a checkpoint states it: without, it is of the time before there was a choice."""
     return {"last_norm": sizes["last_norm"]}
 
 

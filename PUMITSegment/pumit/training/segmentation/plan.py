@@ -154,7 +154,7 @@ def build_task(
     classes: Sequence[ClassValue],
     cases: Sequence[PreparedCase],
 ) -> SegmentationTask:
-    """The objective of a run.
+    """Return the objective of a run.
 
     Args:
         recipe: Recipe with `balanced_share`, `dice_background` and `augmentation`.

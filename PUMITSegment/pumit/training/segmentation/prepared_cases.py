@@ -77,7 +77,7 @@ def _indexed(
     drawn: npt.NDArray[np.bool_] | None,
     classes: Sequence[ClassValue],
 ) -> PreparedCase:
-    """A case with the places that patches are cut around."""
+    """Return a case with the places that patches are cut around."""
     places, known = _places(labels, classes), _known(labels)
     return PreparedCase(name, image, labels, places, float(image.min()), known, drawn)
 
@@ -120,7 +120,7 @@ def _places(
 
 
 def _known(labels: npt.NDArray[np.uint8]) -> npt.NDArray[np.int32] | None:
-    """A sample of the voxels that are known; None where all are."""
+    """Return a sample of the voxels that are known; None where all are."""
     known = labels != UNKNOWN
     return None if known.all() else _sample(np.argwhere(known), np.random.default_rng(0))
 
@@ -175,7 +175,7 @@ def _stamps(case: LabelledCase) -> list[float]:
 def _mapped(
     case: LabelledCase, classes: Sequence[ClassValue], plan: NetworkPlan, stem: Path
 ) -> PreparedCase:
-    """A case whose arrays stay on disk; written where they are not there yet."""
+    """Return a case whose arrays stay on disk; written where they are not there yet."""
     parts = ("image", "labels", "drawn")
     files = {part: stem.with_name(f"{stem.name}.{part}.npy") for part in parts}
     if not all(path.is_file() for path in files.values()):

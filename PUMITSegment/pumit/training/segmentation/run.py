@@ -90,7 +90,7 @@ class SegmentationJob(TrainingJob):
         )
 
     def decided_keys(self) -> dict[str, Any]:
-        """The recipe with plan, network, classes and cases."""
+        """Return the recipe with plan, network, classes and cases."""
         run, ready, recipe = self.run, self.ready, self.recipe
         planned = {k: v for k, v in ready.plan.as_recipe().items() if k in PlanChoices.model_fields}
         return {
@@ -206,7 +206,7 @@ class SegmentationJob(TrainingJob):
         return replace(ready, sizes={**ready.sizes, **sizes})
 
     def _network(self) -> tuple[nn.Module, str]:
-        """The network as training begins, and a sentence about its initial weights, if any."""
+        """Get the network as training begins, and a sentence about its initial weights, if any."""
         run, ready, initial = self.run, self.ready, self._initial()
         torch.manual_seed(run.seed)
         network = build_segmentation(ready.network, ready.sizes)
@@ -216,7 +216,7 @@ class SegmentationJob(TrainingJob):
         return network, load_initial_weights(network, initial, sizes=sizes)
 
     def _initial(self) -> str | None:
-        """The model to begin with: a name of the index, or a file as a path."""
+        """Return the model to begin with: a name of the index, or a file as a path."""
         initial = self.recipe.initial
         return None if initial is None else self.run.file.model(initial)
 

@@ -71,7 +71,7 @@ class SinglePieceChoice:
             )
 
     def values(self) -> tuple[int, ...]:
-        """The argument of `keep_largest`."""
+        """Return the argument of `keep_largest`."""
         scores = {key: np.array(rows) for key, rows in self._scores.items()}
         if not scores[False, False].size:
             return ()
@@ -195,7 +195,7 @@ class SegmentationValidation:
         return rows
 
     def _as_answer(self, found: npt.NDArray[np.unsignedinteger[Any]]) -> LabelMap:
-        """An answer of its labels, or of the bits of its regions."""
+        """Return an answer of its labels, or of the bits of its regions."""
         if self.segmenter.has_regions:
             return LabelMap.of_regions(found, self.segmenter.classes)
         keep_largest(found, self.segmenter.single_piece)
@@ -229,7 +229,7 @@ class SegmentationValidation:
             yield one.label.name, mask if known is None else mask & known, truth
 
     def _read(self) -> Iterator[LabelledVolume]:
-        """The cases; small ones stay in memory."""
+        """Yield the cases; small ones stay in memory."""
         yield from self._kept
         size = sum(k.volume.array.nbytes + k.labels.nbytes for k in self._kept)
         for case in self.cases[len(self._kept) :]:

@@ -34,7 +34,7 @@ class Anatomy:
     mm: float
 
     def grey(self, tissue: str) -> float:
-        """A grey that the tissue may have."""
+        """Return a grey that the tissue may have."""
         return uniform(self.grid.generator, *self.greys[tissue])
 
     def add(self, mask: Tensor, grey: float) -> list[int]:

@@ -16,7 +16,7 @@ EMISSION, ECHOES, MEMBRANES = 0.07, 0.07, 0.05
 
 
 def region_means(grid: Grid, layout: Layout) -> Tensor:
-    """A mean per label in [0, 1], mostly apart from what lies underneath, shape (labels,)."""
+    """Get a mean per label in [0, 1], mostly apart from what lies underneath, shape (labels,)."""
     g = grid.generator
     # 1. Any mean; of the background often that of air.
     means = torch.rand(layout.count, generator=g)
@@ -169,7 +169,7 @@ def _projected(grid: Grid, image: Tensor) -> Tensor:
 
 
 def _ghost(grid: Grid, image: Tensor) -> Tensor:
-    """A faint shifted copy along one in-plane axis: motion in MR."""
+    """Return a faint shifted copy along one in-plane axis: motion in MR."""
     g = grid.generator
     shift = int(uniform(g, 0.1, 0.5) * grid.size)
     axis = 1 + int(chance(g, 0.5))

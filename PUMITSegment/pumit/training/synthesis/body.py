@@ -63,7 +63,7 @@ class Body(Anatomy):
         return best.sqrt()
 
     def moved(self, point: Triple, mm: float) -> Triple:
-        """A point moved at random by some millimetres."""
+        """Return a point moved at random by some millimetres."""
         z, y, x = (float(torch.randn((), generator=self.grid.generator)) * mm for _ in range(3))
         return (point[0] + z, point[1] + y, point[2] + x)
 

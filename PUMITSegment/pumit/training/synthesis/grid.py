@@ -26,7 +26,7 @@ def integer(generator: torch.Generator, low: int, high: int) -> int:
 
 
 def chance(generator: torch.Generator, probability: float) -> bool:
-    """True with the given probability."""
+    """Return true with the given probability."""
     return bool(torch.rand((), generator=generator) < probability)
 
 
@@ -60,11 +60,11 @@ class Grid:
             self.source = torch.Generator(self.device).manual_seed(seed)
 
     def without_oversampling(self) -> Grid:
-        """The grid of the finished field, going on with the same randomness."""
+        """Return the grid of the finished field, going on with the same randomness."""
         return replace(self, oversampling=1)
 
     def on(self, tensor: Tensor) -> Tensor:
-        """A tensor on the device of the grid."""
+        """Return a tensor on the device of the grid."""
         return tensor.to(self.device, non_blocking=True)
 
     def normal(self, shape: tuple[int, ...]) -> Tensor:

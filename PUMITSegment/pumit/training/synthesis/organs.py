@@ -28,12 +28,12 @@ def _uneven(body: Body, mm: float = 5.0) -> Tensor:
 
 
 def _below_the_diaphragm(body: Body) -> Tensor:
-    """The room of the abdomen."""
+    """Return the room of the abdomen."""
     return body.cavity & (body.z < body.diaphragm - 3)
 
 
 def liver(body: Body) -> list[int]:
-    """A wedge under the right dome, its left lobe in front; with veins, at times a cleft."""
+    """Return a wedge under the right dome, its left lobe in front; with veins, at times a cleft."""
     g = body.grid.generator
     # 1. Limits below and behind, and to the left.
     low, slope = uniform(g, -115, -35), uniform(g, 0.45, 0.95)
@@ -63,7 +63,7 @@ def liver(body: Body) -> list[int]:
 
 
 def stomach(body: Body) -> list[int]:
-    """A bent sack from the left dome to the middle: its wall, and air over fluid and food."""
+    """Get a bent sack from the left dome to the middle: its wall, and air over fluid and food."""
     g = body.grid.generator
     size = log_uniform(g, 18, 62)
     path = [
@@ -95,7 +95,7 @@ def stomach(body: Body) -> list[int]:
 
 
 def spleen(body: Body) -> list[int]:
-    """A bowl against the wall of the left side."""
+    """Return a bowl against the wall of the left side."""
     g = body.grid.generator
     level = body.ball(body.moved((30, 42, 104), 6), body.scaled(52, 46, 40)) + 0.06 * body.lumps(25)
     hollow = body.ball(body.moved((15, 5, 62), 8), (60, 52, 48)) > 1
@@ -147,14 +147,14 @@ def kidney(body: Body, side: int) -> list[int]:
 
 
 def gallbladder(body: Body) -> list[int]:
-    """A pear under the liver."""
+    """Return a pear under the liver."""
     radii = body.scaled(28, 15, 14, by=1.4)
     level = body.ball(body.moved(CENTRES["gallbladder"], 8), radii) + 0.06 * body.lumps(20)
     return body.add((level < 1) & body.cavity, body.grey("fluid"))
 
 
 def pancreas(body: Body) -> list[int]:
-    """A lobed band from the right of the vena cava to the spleen."""
+    """Return a lobed band from the right of the vena cava to the spleen."""
     g = body.grid.generator
     path = [body.moved(p, 6) for p in ((-22, 2, -34), (0, -12, -5), (14, 8, 45), (26, 32, 88))]
     thick = uniform(g, 7, 13)
@@ -164,7 +164,7 @@ def pancreas(body: Body) -> list[int]:
 
 
 def bladder(body: Body) -> list[int]:
-    """A ball of urine in its wall."""
+    """Return a ball of urine in its wall."""
     radii = body.scaled(35, 35, 44, by=1.5)
     level = body.ball(body.moved(CENTRES["bladder"], 8), radii) + 0.05 * body.lumps(30)
     parts = body.add((level < 1) & body.cavity, body.grey("muscle"))

@@ -42,7 +42,7 @@ class Phantom:
     masks: dict[str, npt.NDArray[np.bool_]]
 
     def centre_lps(self, name: str) -> tuple[float, float, float]:
-        """A point deep inside an organ, LPS mm."""
+        """Return a point deep inside an organ, LPS mm."""
         depth = ndimage.distance_transform_edt(self.masks[name], sampling=self.volume.spacing_mm)
         index = np.unravel_index(int(depth.argmax()), depth.shape)
         x, y, z = self.volume.index_to_world(index)

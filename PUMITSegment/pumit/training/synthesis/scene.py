@@ -64,7 +64,7 @@ class Scene:
 
 
 def slice_ratio_for(da0: int, generator: torch.Generator) -> float:
-    """A slice spacing ratio of the given degree of anisotropy, log-uniform in its octave."""
+    """Return a slice spacing ratio of the given degree of anisotropy, log-uniform in its octave."""
     if da0 == 0:
         return uniform(generator, 1.0, 1.9)
     return float(2.0 ** (da0 + uniform(generator, 0.0, 0.95)))
@@ -82,7 +82,7 @@ def is_target(mask: Tensor, smallest: float = MIN_SHARE) -> bool:
 
 
 def connected(mask: Tensor, *, smallest: int) -> list[Tensor]:
-    """Connected pieces of a mask of at least `smallest` voxels, largest first, at most three."""
+    """Return at most three connected pieces of a mask of `smallest` voxels, largest first."""
     if mask.device.type != "cpu":
         return _connected_there(mask, smallest=smallest)
     labels, _ = ndimage.label(mask.numpy())
@@ -92,7 +92,7 @@ def connected(mask: Tensor, *, smallest: int) -> list[Tensor]:
 
 
 def _connected_there(mask: Tensor, *, smallest: int) -> list[Tensor]:
-    """`connected` on the device of the mask."""
+    """Compute `connected` on the device of the mask."""
     labels = components(mask[None])[0]
     pieces = []
     found, sizes = torch.unique(labels[labels > 0], return_counts=True)
@@ -159,7 +159,7 @@ def draw_scene(
 
 
 def _classes(names: Mapping[int, str], labels: Tensor) -> Tensor | None:
-    """Number of each voxel's class, (D, H, W); None for a scene without a heart or a trunk."""
+    """Return each voxel's class, (D, H, W); None for a scene without a heart or a trunk."""
     first = 0
     for known in GENERATED.values():
         if any(name in known for name in names.values()):

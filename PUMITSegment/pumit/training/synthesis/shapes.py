@@ -19,7 +19,7 @@ MAX_TUBE_NODES = 24  # balls along a tube; more would cost more than they show
 
 
 def rotation(grid: Grid) -> Tensor:
-    """A rotation matrix, uniform over all orientations, shape (3, 3), on the CPU."""
+    """Return a rotation matrix, uniform over all orientations, shape (3, 3), on the CPU."""
     q, r = torch.linalg.qr(torch.randn(3, 3, generator=grid.generator))
     return q * r.diagonal().sign()
 
@@ -36,7 +36,7 @@ def _local(grid: Grid, xyz: Tensor, centre: Tensor, stretch: float = 2.5) -> Ten
 
 
 def random_centre(grid: Grid, margin: float = 0.45) -> Tensor:
-    """A point in the field, (z, h, w) in in-plane voxels from its centre, on the CPU."""
+    """Return a point in the field, (z, h, w) in in-plane voxels from its centre, on the CPU."""
     return torch.tensor([uniform(grid.generator, -margin, margin) * e for e in grid.extent])
 
 
@@ -125,7 +125,7 @@ def blob(grid: Grid, xyz: Tensor, size: float) -> Tensor:
 
 
 def cluster(grid: Grid, xyz: Tensor, size: float) -> Tensor:
-    """A bunch of small balls: nodes, grapes, nodules."""
+    """Return a bunch of small balls: nodes, grapes, nodules."""
     g = grid.generator
     centre = random_centre(grid, 0.35)
     out = torch.full(grid.shape, -1e3, device=grid.device)

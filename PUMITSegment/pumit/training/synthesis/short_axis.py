@@ -213,7 +213,7 @@ def _abdomen(chest: _Chest) -> None:
 
 
 def _walls(chest: _Chest) -> None:
-    """The spine with the aorta behind, and in front muscle, ribs, fat and the air outside."""
+    """Draw the spine with the aorta, muscle, ribs, fat and the air outside."""
     g = chest.grid.generator
     mm, radius = chest.mm, chest.radius
     # 1. Behind.

@@ -39,7 +39,7 @@ class Curve:
 
 
 def smoothed(points: Points, share: float = 0.05) -> list[tuple[float, float]]:
-    """The running mean of so large a share of all points: losses of single steps jump about."""
+    """Get the running mean of so large a share of all points: losses of single steps jump about."""
     width = max(1, round(share * len(points)))
     result, window = [], 0.0
     values = [value for _step, value in points]

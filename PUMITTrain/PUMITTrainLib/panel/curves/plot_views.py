@@ -100,7 +100,7 @@ def _layoutNode():
 
 
 def _chart(tag: str, title: str, axis: str, curves: list[Curve]):
-    """The chart of a view with a series and a table for each curve."""
+    """Return the chart of a view with a series and a table for each curve."""
     chart = _ensure(tag, "vtkMRMLPlotChartNode", 0, title)
     chart.SetTitle(title)
     chart.SetXAxisTitle(_("Step"))
@@ -149,7 +149,7 @@ def _nodesOf(tag: str, kind: str) -> list:
 
 
 def _ensure(tag: str, kind: str, index: int, name: str):
-    """The node of a place; made where it is missing, such as after somebody deleted it."""
+    """Return the node of a place; made where it is missing, such as after somebody deleted it."""
     for node in _nodesOf(tag, kind):
         if node.GetAttribute("PUMIT.Index") == str(index):
             return node

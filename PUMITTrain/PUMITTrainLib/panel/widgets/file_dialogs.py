@@ -43,7 +43,7 @@ class FileDialogs:
         return self._remember(path)
 
     def folder(self, title: str) -> str:
-        """A folder; empty where the user cancelled."""
+        """Return a folder; empty where the user cancelled."""
         start = self._settings.value(_FOLDER_KEY, "") or qt.QDir.homePath()
         return qt.QFileDialog.getExistingDirectory(self._parent, title, start) or ""
 

@@ -96,7 +96,7 @@ class RecipeEditor:
 
 
 def problemText(problem) -> str:
-    """What is wrong, and where."""
+    """Return what is wrong, and where."""
     if problem.line < 1:
         return problem.sentence
     return _("Line {line}: {sentence}").format(line=problem.line, sentence=problem.sentence)

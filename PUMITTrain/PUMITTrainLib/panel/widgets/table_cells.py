@@ -31,7 +31,7 @@ class Cell:
     isEditable: bool = False
 
     def item(self) -> qt.QTableWidgetItem:
-        """The cell for a table."""
+        """Return the cell for a table."""
         item = qt.QTableWidgetItem(self.text)
         item.setToolTip(self.tooltip or self.text)
         flags = qt.Qt.ItemIsSelectable | qt.Qt.ItemIsEnabled

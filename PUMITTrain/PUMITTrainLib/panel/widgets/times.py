@@ -10,7 +10,7 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
 def inWords(seconds: float) -> str:
-    """A length of time: "40 s", "11 minutes", "2 h 5 min"."""
+    """Return a length of time: "40 s", "11 minutes", "2 h 5 min"."""
     if seconds < 0.75 * _MINUTE:
         return _("{count} s").format(count=round(seconds))
     if seconds < 1.5 * _MINUTE:
