@@ -10,13 +10,14 @@ import json
 import os
 import socket
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from pumit.errors import ExportError, PumitError
-from pumit.system.atomic import write_text
+from pumit.system.atomic import make_folder, write_text
 from pumit.system.process import is_running, process_mark
 
 RUNS_VARIABLE = "PUMIT_RUNS"
@@ -28,6 +29,7 @@ LOG = "log.jsonl"
 TEXT_LOG = "log.txt"
 RECIPE = "recipe.yaml"
 PICTURES = "pictures"
+ELSEWHERE = "elsewhere.txt"
 
 RunState = Literal["preparing", "training", "validating", "paused", "stopped", "finished", "failed"]
 ENDED: frozenset[str] = frozenset({"stopped", "finished", "failed"})
@@ -110,6 +112,26 @@ def runs_folder() -> Path:
     """Folder of this user's runs: $PUMIT_RUNS, or ~/.pumit/runs."""
     given = os.environ.get(RUNS_VARIABLE)
     return Path(given).expanduser() if given else Path.home() / ".pumit" / "runs"
+
+
+def remember_run(folder: Path) -> None:
+    """Note a run that is in another folder than `runs_folder()`, so that it is found again."""
+    here = folder.absolute()
+    if here.parent == runs_folder().absolute():
+        return
+    others = [known for known in remembered_runs() if known != here]
+    with suppress(ExportError):  # it only spares a path
+        make_folder(runs_folder())
+        write_text(runs_folder() / ELSEWHERE, "".join(f"{p}\n" for p in [here, *others[:99]]))
+
+
+def remembered_runs() -> list[Path]:
+    """Folders of the runs that `remember_run` noted, the latest first."""
+    try:
+        lines = (runs_folder() / ELSEWHERE).read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError):
+        return []
+    return [Path(line) for line in lines if line]
 
 
 def read_status(folder: Path) -> RunStatus | None:
@@ -242,5 +264,10 @@ def list_runs(root: Path | None = None) -> list[tuple[Path, RunStatus]]:
         folders = sorted(path for path in root.iterdir() if path.is_dir())
     except OSError:
         return []
+    return runs_in(folders)
+
+
+def runs_in(folders: Iterable[Path]) -> list[tuple[Path, RunStatus]]:
+    """List those folders that hold a run with its status, the latest first."""
     found = [(folder, status) for folder in folders if (status := _listed_status(folder))]
     return sorted(found, key=lambda run: run[1].updated, reverse=True)

@@ -58,6 +58,18 @@ def test_every_link_of_every_page_leads_somewhere(repository: Path) -> None:
                 assert anchor in anchors(file.read_text(encoding="utf-8")), (page.name, target)
 
 
+def test_the_reference_is_that_of_the_program(repository: Path) -> None:
+    """Otherwise: `python scripts/write_reference.py`."""
+    code = (
+        "import write_reference\n"
+        "pages = write_reference.pages()\n"
+        "print([f.name for f, text in pages.items() if f.read_text('utf-8') != text])"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(repository / "scripts")}
+    told = subprocess.check_output([sys.executable, "-c", code], env=environment, text=True)
+    assert told == "[]\n"
+
+
 @pytest.fixture(scope="module")
 def outside(repository: Path) -> Iterator[ModuleType]:
     """What lists links to other hosts, for the site and for `scripts/check_links.py`."""

@@ -7,13 +7,13 @@ import re
 from collections.abc import Iterator
 from importlib import import_module
 
-from pumit.cli.main import COMMANDS
+from pumit.cli.main import COMMANDS, Help
 
 _INTRODUCTION = """# The command line
 
-Written from the program itself. `pumit --version` tells the version, `pumit --verbose COMMAND` logs
-what happens on standard error. A command that cannot do its work ends with one line on
-standard error, exit status 2, and no half-written file.
+Written from the program itself (`python scripts/write_reference.py`). `pumit --version` tells the
+version, `pumit --verbose COMMAND` logs what happens on standard error. A failing command prints one
+line with the reason, exits with status 2 and leaves no half-written file; after Ctrl+C it is 130.
 """
 
 
@@ -58,7 +58,7 @@ def _value(action: argparse.Action) -> str:
 
 
 def _help(action: argparse.Action) -> str:
-    text = action.help or ""
+    text = Help("")._get_help_string(action) or ""
     if "%(" in text:
         text %= {**vars(action), "prog": ""}
     return _plain(text.replace("%%", "%"))

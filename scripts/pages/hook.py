@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import command_line
 import http_api
 import outside
 import python_api
@@ -63,7 +62,6 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             files.append(File.generated(config, page, abs_src_path=str(ROOT / source)))
     architecture = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
     made = {
-        "reference/command_line.md": command_line.page(),
         "reference/http_api.md": http_api.page(),
         "reference/outside.md": outside.page(),
         "reference/recipes.md": recipes.page(),

@@ -9,6 +9,8 @@ _INTRODUCTION = """# Python
 
 Written from the docstrings. A program needs mostly these; the packages follow below.
 
+- [`pumit.segment`][pumit.simple.segment], [`predict`][pumit.simple.predict],
+  [`save`][pumit.simple.save]: a mask from a click, labels from a model, a file from either;
 - [`pumit.Volume`][pumit.volume.Volume]: a scan with its place in the patient; read by
   [`Volume.read`][pumit.volume.Volume.read];
 - [`pumit.load_segmenter`][pumit.inference.interactive.segmenter.load_segmenter]: a model, by

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from pathlib import Path
@@ -14,6 +15,7 @@ from pumit.cli.shared.training_options import (
     choose_json,
     find_recipe,
 )
+from pumit.runs import JSON_VARIABLE, remember_run
 from pumit.training.recipes.shipped import recipe_names
 
 
@@ -44,6 +46,7 @@ def run(args: argparse.Namespace) -> int:
     since = time.time()  # torch takes seconds to load
     choose_json(args)
     path, is_shipped = find_recipe(args.config)
+    remember_run(args.output)
 
     from pumit.training.comparison.run import compare, compare_again
     from pumit.training.run.control import RunStopped
@@ -56,6 +59,7 @@ def run(args: argparse.Namespace) -> int:
     only = [name.strip() for name in args.only.split(",")] if args.only else []
     if args.page_only:
         compare_again(path, args.output, data=data)
+        _tell_page(args.output)
         return 0
     try:
         compared = compare(
@@ -71,4 +75,10 @@ def run(args: argparse.Namespace) -> int:
         return stop.exit_status
     for title, message in compared.failures.items():
         print(f"pumit compare: {title} failed: {message}", file=sys.stderr)
+    _tell_page(args.output)
     return 2 if compared.failures else 0
+
+
+def _tell_page(folder: Path) -> None:
+    if sys.stdout.isatty() and not os.environ.get(JSON_VARIABLE):
+        print(f"Next: open {folder / 'index.html'}")

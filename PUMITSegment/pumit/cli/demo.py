@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from pumit.cli.shared.progress import progress_bar
@@ -55,6 +56,8 @@ def remove_earlier_scan(series: Path) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run `pumit demo`: one click per organ, four organs."""
+    import numpy as np
+
     from pumit.cli.segment import algorithm_of
     from pumit.evaluation.metrics import dice
     from pumit.export.dicom_series import write_dicom_series
@@ -88,11 +91,16 @@ def run(args: argparse.Namespace) -> int:
             scores[name] = round(dice(mask, phantom.masks[name]), 3)
             if mask.any():
                 segments.append(concept_for(name).segment(name, mask))
-        # In a label map the later of two overlapping segments wins: let it be the smaller one.
+        # Organs do not overlap: where two answers do, the smaller one has the voxel.
         segments.sort(key=lambda segment: -int(segment.mask.sum()))
+        for i, segment in enumerate(segments):
+            taken = np.logical_or.reduce(
+                [np.zeros_like(mask), *(s.mask for s in segments[i + 1 :])]
+            )
+            segments[i] = replace(segment, mask=segment.mask & ~taken)
         result = Segmentation(volume, tuple(segments), algorithm_of(session.segmenter))
         step("Writing", 0.85)
-        write_segmentation(result, folder / "mask.nii.gz", overlap="later_wins")
+        write_segmentation(result, folder / "mask.nii.gz")
         write_segmentation(result, folder / "segmentation.dcm")
         write_segmentation(result, folder / "segmentation.seg.nrrd")
         clicks = [p for name in CLICKS for p in session.prompts(name)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import logging
 import os
 import re
@@ -60,7 +61,7 @@ class Command(Protocol):
         """Do it; returns the exit status."""
 
 
-class _Help(argparse.HelpFormatter):
+class Help(argparse.HelpFormatter):
     """Help that names a default wherever there is one."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
@@ -75,7 +76,7 @@ class _Parser(argparse.ArgumentParser):
     """A parser whose complaint is one line, and whose help names defaults."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **{"formatter_class": _Help, **kwargs})
+        super().__init__(*args, **{"formatter_class": Help, **kwargs})
 
     def error(self, message: str) -> Any:
         self.exit(2, f"{self.prog}: {message} (`{self.prog} --help` shows the usage)\n")
@@ -181,7 +182,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except PumitError as error:
         return _report(args.command, str(error), 2)
     except KeyboardInterrupt:
-        return _report(args.command, "stopped; nothing half-written remains.", 130)
+        rest = "." if args.command == "serve" else "; nothing half-written remains."
+        return _report(args.command, f"stopped{rest}", 130)
     except BrokenPipeError:
         # Python flushes once more at exit, into a pipe that nobody reads.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -191,6 +193,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             logger.exception("unexpected")
         if missing := what_is_missing(error):
             return _report(args.command, missing, 2)
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            return _report(args.command, "the disk is full; free some space.", 2)
         if is_out_of_memory(error):
             what = "there is not enough memory; close other programs, crop the scan or use the CPU."
             return _report(args.command, what, 2)

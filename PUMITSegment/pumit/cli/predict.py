@@ -22,6 +22,9 @@ from pumit.cli.shared.progress import Steps, progress_bar
 from pumit.errors import ExportError, PumitError, VolumeError
 from pumit.io.scans import LIST_SUFFIX, Scan, find_scans, suffix_of
 from pumit.prompts import BoxPrompt
+from pumit.system.wording import listed
+
+MOST_NAMES = 20  # in a line of the result
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -251,7 +254,7 @@ def run(args: argparse.Namespace) -> int:
         if tasks[0].target == args.output:
             step(f"Segmenting {tasks[0].scan.path.name}", 0.0)
             outcome = predict_scan(tasks[0], lambda share: step("Segmenting", share))
-            rows.append(_row(outcome, tasks[0], labels[tasks[0].scan.name]))
+            rows.append(_row(outcome, tasks[0], labels[tasks[0].scan.name], args.output))
             if "error" in rows[0]:
                 raise VolumeError(rows[0]["error"])
         else:
@@ -260,7 +263,8 @@ def run(args: argparse.Namespace) -> int:
             known = {task.scan.name: task for task in tasks}
 
             def report(outcome: Outcome) -> None:
-                rows.append(_row(outcome, known[outcome.name], labels[outcome.name]))
+                task = known[outcome.name]
+                rows.append(_row(outcome, task, labels[outcome.name], args.output.resolve()))
                 step(f"{len(rows)} of {len(tasks)} scans", len(rows) / len(tasks))
 
             predict_many(tasks, args.output.resolve(), runner, on_outcome=report)
@@ -270,9 +274,10 @@ def run(args: argparse.Namespace) -> int:
         sys.stdout.write(json.dumps(rows) + "\n")
     else:
         for row in rows:
-            names = ", ".join(found["name"] for found in row.get("classes", ()))
+            names = listed((found["name"] for found in row.get("classes", ())), MOST_NAMES)
             there = "done before" if row.get("state") == "was there" else "nothing found"
-            print(f"{row['image']}: {row.get('error') or names or there}")
+            file = f" -> {args.output / row['file']}" if "error" not in row else ""
+            print(f"{row['image']}: {row.get('error') or names or there}{file}")
     failed = [row for row in rows if "error" in row]
     if failed:
         what = f"{len(failed)} of {len(rows)} images failed, first: "
@@ -282,13 +287,15 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _row(outcome: Outcome, task: ScanTask, label: str) -> dict[str, Any]:
-    """Return the row of a scan's outcome."""
+def _row(outcome: Outcome, task: ScanTask, label: str, folder: Path) -> dict[str, Any]:
+    """Return the row of a scan's outcome; `file` is its result below the output folder."""
     row: dict[str, Any] = {"image": label}
     if outcome.state in ("failed", "stopped"):
         row["error"] = outcome.error
     else:
-        row |= {"output": task.target.name, "state": outcome.state}
+        target = task.target
+        file = target.relative_to(folder) if target.is_relative_to(folder) else target
+        row |= {"output": target.name, "file": str(file), "state": outcome.state}
         row |= {"model": outcome.model, "classes": list(outcome.classes)}
     return row
 

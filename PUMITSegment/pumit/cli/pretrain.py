@@ -14,6 +14,7 @@ from pumit.cli.shared.training_options import (
     until_stopped,
 )
 from pumit.errors import PumitError
+from pumit.runs import remember_run
 
 # What is learnt from scans where no recipe is named: a tokenizer, then an encoder.
 ENCODER, FINE_TUNING = "vit", "segmentation"
@@ -52,6 +53,7 @@ def run(args: argparse.Namespace) -> int:
         )
     if args.data is not None and args.config is not None:
         raise PumitError("--data goes with --on FOLDER and no recipe; a recipe names its own data.")
+    remember_run(args.output)
     if args.data is not None:
         return _run_with_labels(args, since)
     path, _ = find_recipe(args.config or ENCODER)

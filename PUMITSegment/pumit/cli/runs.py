@@ -15,7 +15,9 @@ from pumit.runs import (
     RunStatus,
     list_runs,
     read_status,
+    remembered_runs,
     runs_folder,
+    runs_in,
     send_command,
 )
 
@@ -28,7 +30,7 @@ POLL_SECONDS = 0.25
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `pumit runs`."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    listing = actions.add_parser("list", help="list the runs of your folder of runs and of ./runs")
+    listing = actions.add_parser("list", help="list your runs, the latest first")
     listing.add_argument("folder", type=Path, nargs="?", help="another folder of runs")
     helps = {
         "status": "show the status of a run and the last lines of its log",
@@ -97,16 +99,23 @@ def _status_of(folder: Path) -> RunStatus:
 
 
 def known_runs() -> list[tuple[Path, RunStatus]]:
-    """List runs of the folder of runs and of `runs` in the working directory, latest first."""
+    """List runs of the folder of runs, of `./runs`, and those trained elsewhere, latest first."""
+    found = list_runs()
+    known = {folder.resolve() for folder, _ in found}
     # `-o runs/mine` is what the documentation says.
-    found = dict(list_runs(Path("runs")))
-    found |= dict(list_runs())
-    return sorted(found.items(), key=lambda run: run[1].updated, reverse=True)
+    for folder, status in (*list_runs(Path("runs")), *runs_in(remembered_runs())):
+        if folder.resolve() not in known:
+            known.add(folder.resolve())
+            found.append((folder, status))
+    return sorted(found, key=lambda run: run[1].updated, reverse=True)
 
 
 def _shown(folder: Path) -> str:
     """Return how `pumit runs` names a run: by its name in the folder of runs, else by its path."""
-    return folder.name if folder.parent == runs_folder() else str(folder)
+    if folder.parent == runs_folder():
+        return folder.name
+    here = Path.cwd()
+    return str(folder.relative_to(here) if folder.is_relative_to(here) else folder)
 
 
 def _list(found: Sequence[tuple[Path, RunStatus]]) -> None:

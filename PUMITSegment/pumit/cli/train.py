@@ -15,6 +15,7 @@ from pumit.cli.shared.training_options import (
     find_recipe,
     until_stopped,
 )
+from pumit.runs import remember_run
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,6 +33,7 @@ def run(args: argparse.Namespace) -> int:
     since = time.time()  # torch takes seconds to load
     choose_json(args)
     path, is_shipped = find_recipe(args.config)
+    remember_run(args.output)
 
     from pumit.training.train import finetune
 

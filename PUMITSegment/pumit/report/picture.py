@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from matplotlib.text import Text
@@ -26,6 +27,10 @@ from pumit.system.atomic import atomic_path
 from pumit.volume import Volume
 
 POSITIVE, NEGATIVE, BOX = "#4ade80", "#ff6b6b", "#ffd166"
+
+# For segments whose colours are alike, and by how much one part of a colour must differ.
+SPARE_COLORS = ("#4fd1c5", "#f2c14e", "#7aa5f7", "#e76f9b", "#9bd65b", "#b98ee8", "#e8e8e8")
+LEAST_CONTRAST = 0.2
 
 WIDTH_INCHES, HEIGHT_LIMIT_INCHES, DPI = 11.0, 9.0, 130
 GAP_INCHES, HEADER_INCHES, FOOTER_INCHES = 0.12, 0.5, 0.42
@@ -55,14 +60,15 @@ def write_picture(
     prompts: Sequence[Prompt] = (),
     title: str = "",
 ) -> None:
-    """Write a PNG with axial, coronal and sagittal views through the largest segment.
+    """Write a PNG with axial, coronal and sagittal views where most segments are seen.
 
     Physical proportions are kept. A 2D image is one panel. Views follow the volume's own axes,
     named by the nearest anatomical ones.
 
     Args:
         volume: The scan; 8-bit colour is shown in colour, of other channels the first.
-        segments: Segments on the volume's grid, each in its own colour.
+        segments: Segments on the volume's grid, each in its own colour; of several that are alike
+            one keeps it.
         prompts: Drawn where they lie on a view: points, scribbles and boxes.
 
     Raises:
@@ -78,7 +84,9 @@ def write_picture(
                 f"volume {volume.shape}; masks must be on the volume's own grid."
             )
     largest = max(segments, key=lambda s: int(np.count_nonzero(s.mask)))
-    views = views_through(volume, _centre_index(largest.mask))
+    index = _centre_index(largest.mask) if len(segments) == 1 else _fullest_slices(segments)
+    views = views_through(volume, index)
+    segments = _told_apart(segments)
     window = _window(volume, largest.mask)
     panels, size = _layout(views, volume.shape)
     figure = Figure(figsize=size, dpi=DPI, facecolor=BACKGROUND)
@@ -108,6 +116,35 @@ def _centre_index(mask: Mask) -> tuple[int, int, int]:
     nearest = np.abs(indices - indices.mean(axis=0)).max(axis=1).argmin()
     d, h, w = (int(i) for i in indices[nearest])
     return (d, h, w)
+
+
+def _fullest_slices(segments: Sequence[Segment]) -> tuple[int, int, int]:
+    """Return the slices along each axis that show most segments, and of those most of them."""
+    best = []
+    for axis in range(3):
+        others = tuple({0, 1, 2} - {axis})
+        areas = np.stack([np.count_nonzero(s.mask, axis=others) for s in segments])  # (N, slices)
+        shares = areas / areas.max(axis=1, keepdims=True)
+        # Each counts as far as it is seen, a small one as much as a large one.
+        best.append(int(np.sqrt(shares).sum(axis=0).argmax()))
+    return (best[0], best[1], best[2])
+
+
+def _told_apart(segments: Sequence[Segment]) -> list[Segment]:
+    """Give segments other colours where they are as good as those of earlier ones."""
+    used: list[Floats] = []
+    shown = []
+    for segment in segments:
+        spare = (np.array(to_rgb(color)) for color in SPARE_COLORS)
+        choices = [np.array(segment.color_rgb), *spare]
+        color = next((c for c in choices if _is_new(c, used)), choices[0])
+        used.append(color)
+        shown.append(replace(segment, color_rgb=tuple(color.tolist())))
+    return shown
+
+
+def _is_new(color: Floats, used: Sequence[Floats]) -> bool:
+    return all(float(np.abs(color - other).max()) > LEAST_CONTRAST for other in used)
 
 
 def _window(volume: Volume, mask: Mask) -> tuple[float, float]:

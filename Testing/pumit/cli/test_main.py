@@ -210,6 +210,16 @@ def test_talk_is_chosen_before_or_behind_the_command(
     assert seen == [(False, False), (True, False), (True, False), (False, True), (False, True)]
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+def test_a_full_disk_behind_a_pipe_is_one_line() -> None:
+    command = [sys.executable, "-m", "pumit", "models", "list"]
+    with open("/dev/full", "w") as full:
+        ran = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert ran.returncode == 2
+    assert "disk is full" in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
 def test_help_names_defaults(run: Any) -> None:
     text = " ".join(run("segment", "--help").out.split())
     for what in (

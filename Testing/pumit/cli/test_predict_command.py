@@ -89,6 +89,8 @@ def test_a_folder_of_scans_becomes_a_folder_of_labels(
     assert ran.status == 0, ran.err
     assert {p.name for p in out.iterdir()} == {"a.nrrd", "b.nrrd", "report.csv", ".predict.lock"}
     assert [line.split(":")[0] for line in ran.out.splitlines()] == ["a.nii.gz", "b.nii.gz"]
+    for line in ran.out.splitlines():
+        assert Path(line.partition(" -> ")[2]).is_file(), line
 
 
 def test_a_folder_of_one_series_becomes_a_folder_of_labels(

@@ -126,7 +126,7 @@ def test_later_segment_wins_where_that_is_requested(tmp_path, caplog):
     kidney, tumour = (s.mask for s in segmentation.segments)
     np.testing.assert_array_equal(labels == 2, tumour)
     np.testing.assert_array_equal(labels == 1, kidney & ~tumour)
-    assert re.search(r"Segment 2 .* segments 1", caplog.text)
+    assert re.search(r"Segment 2 .* segment 1;", caplog.text)
 
 
 def test_segment_that_would_vanish_is_refused(tmp_path):

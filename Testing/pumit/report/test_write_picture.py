@@ -139,3 +139,16 @@ def test_no_segment_wrong_grid_and_bad_target_are_refused(tmp_path):
 def test_drawing_needs_no_display_and_no_pyplot():
     code = "import sys, pumit.report.picture; sys.exit('matplotlib.pyplot' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_every_segment_is_seen_in_a_colour_of_its_own(tmp_path):
+    """Also small ones on other slices than the largest, of the colour of another."""
+    volume = Volume(np.random.default_rng(0).normal(size=(30, 60, 60)), (2.0, 1.0, 1.0))
+    masks = np.zeros((3, *volume.shape), dtype=bool)
+    masks[0, 2:18, 20:50, 30:58] = masks[1, 14:22, 30:40, 4:12] = masks[2, 15:24, 32:42, 16:24] = 1
+    names = ("large", "left", "right")
+    segments = [Segment(n, m, color_rgb=RED) for n, m in zip(names, masks, strict=True)]
+    write_picture(volume, segments, tmp_path / "picture.png")
+    picture = pixels(tmp_path / "picture.png")
+    for color in ((255, 0, 0), (79, 209, 197), (242, 193, 78)):
+        assert count(picture, color) > 500, color

@@ -56,6 +56,22 @@ def test_what_is_trained_can_predict(run: Any, tmp_path: Path) -> None:
     assert answer.is_file()
 
 
+def test_a_run_is_listed_wherever_it_was_made(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PUMIT_RUNS", str(tmp_path / "runs"))
+    write_pairs(tmp_path / "set", 3)
+    out = tmp_path / "made here" / "mine"
+    for _ in range(2):
+        ran = run("train", recipe(tmp_path), "--data", tmp_path / "set", "-o", out, "--steps", 1)
+        assert ran.status == 0, ran.err
+    assert run("runs", "list").out.count(str(out)) == 1
+    monkeypatch.chdir(tmp_path)
+    assert f"\n{Path('made here/mine')} " in run("runs", "list").out
+    out.rename(tmp_path / "gone")
+    assert run("runs", "list").out == "There are no runs.\n"
+
+
 @pytest.mark.slow
 def test_folds_can_be_chosen(run: Any, tmp_path: Path) -> None:
     write_pairs(tmp_path / "set", 3)

@@ -1,0 +1,58 @@
+"""The page on what `import pumit` offers, from signatures and docstrings."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+
+import pumit
+
+_INTRODUCTION = """# Python, in short
+
+Written from the program itself (`python scripts/write_reference.py`): what `import pumit` offers.
+Examples: [from Python](../how-to/python.md). The site (`python3 scripts/docs.py`) has all packages.
+"""
+# The jobs of one call, then what several answers on one scan need.
+_ORDER = (
+    "segment",
+    "predict",
+    "save",
+    "find_structure",
+    "Volume",
+    "load_segmenter",
+    "InteractiveSession",
+)
+
+
+def page() -> str:
+    """Markdown of the public names; of classes also their methods, by one line each."""
+    parts = [_INTRODUCTION]
+    for name in _ORDER:
+        found = getattr(pumit, name)
+        text = inspect.cleandoc(found.__doc__)
+        parts.append(f"## pumit.{name}\n\n```text\n{_call(name, found)}\n\n{text}\n```\n")
+        if inspect.isclass(found):
+            parts.append("\n".join(["| method | |", "|---|---|", *_methods(found)]) + "\n")
+    return "\n".join(parts)
+
+
+def _call(name: str, found: Callable[..., object]) -> str:
+    signature = inspect.signature(found)
+    rows = []
+    for argument in signature.parameters.values():
+        is_first_named = argument.kind is argument.KEYWORD_ONLY and "*" not in rows
+        # Annotations are texts; without their quotes.
+        rows += ["*"] * is_first_named + [re.sub(r": '([^']*)'", r": \1", str(argument))]
+    end = signature.return_annotation
+    lines = "".join(f"    {row},\n" for row in rows)
+    return f"{name}(\n{lines})" + (f" -> {end}" if isinstance(end, str) and end != "None" else "")
+
+
+def _methods(found: type) -> list[str]:
+    rows = []
+    for name, method in inspect.getmembers(found):
+        line = (inspect.getdoc(method) or "").partition("\n")[0]
+        if not name.startswith("_") and (callable(method) or isinstance(method, property)):
+            rows.append(f"| `{name}` | {line} |")
+    return rows
