@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "lab" / "accuracy"))
 import calibration_fit as fit
 from calibration_fit import Row
 
-PLAIN = Evidence(0.9, 0.1, 10_000, 20.0, 0.9)
+PLAIN = Evidence(0.9, 0.1, 10_000, 20.0, 0.9, 0.95, 0.8)
 
 
 def rows_of(dices: list[float], scans: int = 10) -> list[Row]:
@@ -52,7 +52,9 @@ def drawn(seed: int, scans: int) -> list[Row]:
             dice = float(np.clip(random.beta(4, 1.5), 0.02, 0.98))
             logit = np.log(dice / (1 - dice)) + flattery + random.normal(0, 0.4)
             agreement = None if click % 5 == 0 else float(random.uniform(0.5, 1))
-            evidence = Evidence(1 / (1 + np.exp(-logit)), 1 - dice, 10_000, 20.0, agreement)
+            evidence = Evidence(
+                1 / (1 + np.exp(-logit)), 1 - dice, 10_000, 20.0, agreement, 0.95, 0.8
+            )
             rows.append(Row(f"{seed} {scan}", evidence, dice))
     return rows
 

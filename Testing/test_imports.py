@@ -55,12 +55,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "client": {"wire", "nninteractive", "server", "inference", "models"},
     "nninteractive": {"wire", "gestures", "client", "server", "inference", "models"}
     | {"preprocessing"},
-    "server": {"wire", "nninteractive", "inference", "models", "export", "structures"},
+    "itksnap": {"wire", "gestures", "nninteractive", "server", "inference"},
+    "server": {"wire", "nninteractive", "itksnap", "inference", "models", "export", "structures"},
+    "followup": {"preprocessing", "export", "report"},
     "campaign": {"io", "models", "export", "evaluation", "report", "runs"}
     | {"training", "batch", "structures", "inference"},
     "cli": _CORE
     | {"export", "evaluation", "report", "runs", "training", "server", "structures", "batch"}
-    | {"campaign"},
+    | {"campaign", "followup"},
     "simple": {"inference", "export"},
     "__main__": {"cli"},
 }
@@ -96,6 +98,7 @@ GUI_MAY_IMPORT = BASE | {
     *("client", "wire", "nninteractive", "gestures", "export", "io", "runs"),
     *("models", "structures"),  # names and cards, no weights
     "campaign",  # reads and changes files; trainings and predictions are processes
+    "followup",  # registers; a session answers
 }
 
 

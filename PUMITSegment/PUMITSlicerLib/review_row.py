@@ -74,7 +74,7 @@ class ReviewRow:
             lambda: self._act("leaveOut"),
         )
         self.placesButton = button(
-            *(second, "placesButton", _("Check here (C)")),
+            *(second, "placesButton", _("Doubtful places (C)")),
             _("Show the next place where the border is least certain"),
             checkHere or (lambda: None),
         )

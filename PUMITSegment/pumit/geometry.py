@@ -67,7 +67,7 @@ def perpendicular_grid(array: Array, steps_mm: Floats, origin_lps: Floats) -> Gr
     """
     steps = np.array(steps_mm, dtype=np.float64)
     if array.shape[-3] == 1:
-        steps[:, 2] = _planar_step(steps)
+        steps[:, 2] = planar_step(steps)
     lengths = np.linalg.norm(steps, axis=0)
     if not np.isfinite(steps).all() or not np.isfinite(origin_lps).all() or not lengths.all():
         w, h, d = (float(x) for x in lengths)
@@ -103,7 +103,8 @@ def _triple(values: Floats) -> Triple:
     return (x, y, z)
 
 
-def _planar_step(steps: Floats) -> Floats:
+def planar_step(steps: Floats) -> Floats:
+    """Give the step of a single slice, along the normal of the first two steps, (3, 3) columns."""
     normal = np.cross(steps[:, 0], steps[:, 1])
     length = float(np.linalg.norm(normal))
     if not np.isfinite(length) or length == 0.0:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from found_structures import found
 from pumit.errors import PromptError
 from pumit.prompts import MaskPrompt, PointPrompt
 from scripted_worker import SHAPE, LogicScene, box
@@ -405,3 +406,16 @@ def test_a_scan_with_nan_is_cleaned_on_the_thread(made: LogicScene) -> None:
     made.answer(box((5, 5, 5), (12, 12, 12)))
     assert np.isfinite(made.worker.volume.array).all()
     assert np.isnan(slicer.util.arrayFromVolume(made.volumeNode)[0]).all()
+
+
+def test_several_structures_that_were_found_can_be_undone_and_repeated(made: LogicScene) -> None:
+    """The one that is selected goes first; the next one must not count as removed by hand."""
+    from PUMITSegmentLib.segments.segment_list import segmentNames
+
+    made.logic.addFound(found(box((2, 2, 2), (5, 5, 5)), box((8, 8, 8), (12, 12, 12))))
+    names = segmentNames(made.logic.segmentationNode)
+    assert made.logic.undo()
+    assert segmentNames(made.logic.segmentationNode) == {}
+    assert made.logic.redo()
+    assert segmentNames(made.logic.segmentationNode) == names
+    assert not made.logic.canRedo

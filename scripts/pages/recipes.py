@@ -7,6 +7,7 @@ from pumit.training.recipes.comparison import ComparisonRecipe
 from pumit.training.recipes.model import recipe_reference
 from pumit.training.recipes.pretraining import PRETRAINING
 from pumit.training.recipes.promptable import FineTuningRecipe
+from pumit.training.recipes.sam import SamRecipe
 from pumit.training.recipes.segmentation import SegmentationRecipe
 
 _INTRODUCTION = """# Keys of recipes
@@ -23,6 +24,7 @@ def page() -> str:
     recipes = {
         "pumit train, task: segmentation": SegmentationRecipe,
         "pumit train, task: promptable": FineTuningRecipe,
+        "pumit train, task: sam": SamRecipe,
         "pumit train, task: classification": ClassificationRecipe,
         "pumit compare": ComparisonRecipe,
     }

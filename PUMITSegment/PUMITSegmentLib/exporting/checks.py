@@ -210,7 +210,7 @@ def _segment_problems(segmentationNode, IDs: list[str], choice: ExportChoice) ->
     named = {ID: segmentation.GetSegment(ID) for ID in IDs}
     yield from _name_problems(named, choice.format)
     uncoded = tuple(ID for ID in IDs if not hasCode(named[ID]))
-    if uncoded:
+    if uncoded and not choice.format.isStatistics:
         yield _warn(
             (
                 _("{names} has no code; choose a structure for it, or it is exported as tissue.")
@@ -296,10 +296,11 @@ def _volume_problems(
     except PumitError as error:
         yield _stop(str(error))
         return
-    if choice.format.isLabelMap and volumeNode.GetParentTransformNode() is not None:
+    isMoved = volumeNode.GetParentTransformNode() is not None
+    if isMoved and (choice.format.isLabelMap or choice.format.isStatistics):
         yield _warn(
             _(
-                "The volume is under a transform: the label map has the position of the image "
+                "The volume is under a transform: what is written has the position of the image "
                 "file, and not that which the views show."
             )
         )

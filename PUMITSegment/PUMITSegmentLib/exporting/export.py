@@ -1,4 +1,4 @@
-"""Segments out of Slicer as files: DICOM-SEG, Slicer's segmentation file, or a label map.
+"""Segments out of Slicer as files: DICOM, Slicer's segmentation file, label maps, or statistics.
 
 `collect` takes from the scene what is needed, on the main thread and quickly. `write` does the
 long work, on any thread, and touches no node of the scene.
@@ -28,7 +28,7 @@ from PUMITSlicerLib.label_layers import (
     isEmptySegment,
     maskOnVolume,
 )
-from PUMITSlicerLib.mrml import readVolume
+from PUMITSlicerLib.mrml import finite, readVolume
 from PUMITSlicerLib.segment_file import FileSegment, writeSegmentationFile
 from PUMITSlicerLib.terms import uniqueText
 from slicer.i18n import tr as _
@@ -84,6 +84,8 @@ class Format(enum.Enum):
     SEG_NRRD = ".seg.nrrd"
     NIFTI = ".nii.gz"
     NRRD = ".nrrd"
+    STATISTICS_CSV = ".statistics.csv"
+    STATISTICS_JSON = ".statistics.json"
 
     @property
     def isDicom(self) -> bool:
@@ -94,6 +96,11 @@ class Format(enum.Enum):
     def isLabelMap(self) -> bool:
         """Whether a voxel holds one label, and the names are in a table beside."""
         return self in (Format.NIFTI, Format.NRRD)
+
+    @property
+    def isStatistics(self) -> bool:
+        """Whether the file has figures of each segment, and no voxels."""
+        return self in (Format.STATISTICS_CSV, Format.STATISTICS_JSON)
 
 
 @dataclass(frozen=True)
@@ -150,7 +157,8 @@ class Collected:
         choice: The user's choices.
         target: The file to write.
         segments: Segments in the order of the table.
-        volume: The volume's geometry, without its voxels; None where the format needs none.
+        volume: The volume's geometry, with its voxels for statistics only; None where the format
+            needs none.
         dicomFiles: Files of the volume, in the order they were read in.
         seriesDescription: Description of a DICOM series.
     """
@@ -225,11 +233,16 @@ def collect(segmentationNode, volumeNode, choice: ExportChoice, database=None) -
         copy.DeepCopyMetadata(segmentation.GetSegment(segmentID))
         segments.append(CollectedSegment(segmentID, copy, provenanceOf(copy), layer, label))
     name = segmentationNode.GetName() or _("Segmentation")
+    volume = None
+    if choice.format.isStatistics:
+        volume = readVolume(volumeNode, isFinite=False)
+    elif isPlaced:
+        volume = _geometry(volumeNode)
     return Collected(
         choice,
         Target(choice.folder, choice.fileName or name, choice.format.value),
         tuple(segments),
-        _geometry(volumeNode) if isPlaced else None,
+        volume,
         files,
         name,
     )
@@ -291,6 +304,11 @@ def write(collected: Collected, isCancelled: Callable[[], bool] = lambda: False)
         writeDicomSeg(segmentation, made, path, collected.seriesDescription, kind=kind)
         return Exported(format_, path)
     segmentation = _segmentation(collected, collected.volume, isCancelled)
+    if format_.isStatistics:
+        from pumit.export.statistics import segment_statistics, write_statistics
+
+        write_statistics(segment_statistics(finite(collected.volume), segmentation.segments), path)
+        return Exported(format_, path)
     rows = [(s.name, s.segment.GetColor(), s.entry) for s in collected.segments]
     table = path.with_name(path.name.removesuffix(format_.value) + ".csv")
     write_labelmap(segmentation, path, overlap="later_wins")
@@ -316,8 +334,8 @@ def _segmentation(
             onVolume[id(layer)] = layer.labelsOnVolume()
         mask = maskOnVolume(onVolume[id(layer)], layer.box, given.label, volume.shape)
         name = given.name
-        if collected.choice.format.isLabelMap:
-            # The names go into the table, which holds any.
+        if not collected.choice.format.isDicom:
+            # The names go into a table, which holds any.
             name = uniqueText(_plain(name), {segment.name for segment in segments})
         meaning = _meaning(given.entry)
         red, green, blue = given.segment.GetColor()

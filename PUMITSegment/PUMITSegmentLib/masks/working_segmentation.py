@@ -71,6 +71,7 @@ class WorkingSegmentation:
         self._unanswered: list[SegmentState] = []
         # Whose prompts the latest step changed; empty if it was another kind of step.
         self._latest = ""
+        self._isRestoring = False
         self.setVolume(volumeNode)
 
     def setVolume(self, volumeNode) -> None:
@@ -124,6 +125,8 @@ class WorkingSegmentation:
 
     def snapshot(self, segmentID: str) -> None:
         """Take note of a segment as it is, before its first step."""
+        if self._isRestoring:
+            return
         if canRead(self.node, self.volumeNode) and self._history.present(segmentID) is None:
             packed = self._read(segmentID)
             self._history.begin(segmentID, self._state(segmentID, packed))
@@ -179,22 +182,21 @@ class WorkingSegmentation:
             segments have the rest, or the user allows no change there, or the voxels of the
             segmentation are larger than the scan's.
         """
-        isWhole = self._writer.write(
-            self.node, segmentID, answer.prepared, self.volumeNode, overwrite
-        )
-        setProvenance(
-            self._segment(segmentID),
-            byModel("SEMIAUTOMATIC", model.get("name", ""), model.get("version", "")),
-        )
-        # What was restricted or resampled has to be read back.
-        packed = answer.packed if isWhole else self._read(segmentID)
-        kept = float(answer.packed.box is not None) if isWhole else _share(packed, answer.packed)
-        isFilled = packed.box is not None and not isEmptySegment(self.node, segmentID)
-        rate(
-            self._segment(segmentID),
-            Rating.ofAnswer(quality, kept) if isFilled else None,
-            int(np.count_nonzero(answer.prepared.voxels)) if isWhole else None,
-        )
+        with self._writer.writing(self.node):
+            isWhole = self._writer.write(
+                self.node, segmentID, answer.prepared, self.volumeNode, overwrite
+            )
+            setProvenance(
+                self._segment(segmentID),
+                byModel("SEMIAUTOMATIC", model.get("name", ""), model.get("version", "")),
+            )
+            # What was restricted or resampled has to be read back.
+            packed = answer.packed if isWhole else self._read(segmentID)
+            kept = (
+                float(answer.packed.box is not None) if isWhole else _share(packed, answer.packed)
+            )
+            isFilled = packed.box is not None and not isEmptySegment(self.node, segmentID)
+            rate(self._segment(segmentID), Rating.ofAnswer(quality, kept) if isFilled else None)
         if packed.box is not None and (snapshot := self.prompts.snapshot(segmentID)).isContinued:
             # Clicks correct what was found here, and not what was in the frame before.
             origin = {"isContinued": True, "isClicked": snapshot.isOneClick}
@@ -377,6 +379,15 @@ class WorkingSegmentation:
         if states is None:
             return None
         self._latest = ""
+        # One segment that goes selects the next, which may go as well: that is no other step.
+        self._isRestoring = True
+        try:
+            self._restoreEach(states)
+        finally:
+            self._isRestoring = False
+        return [i for i, state in states.items() if state in self._unanswered]
+
+    def _restoreEach(self, states) -> None:
         for segmentID, state in states.items():
             if state is None:
                 self._drop(segmentID)
@@ -388,7 +399,6 @@ class WorkingSegmentation:
                 self._restoreMask(segmentID, state.mask)
                 restoreRating(self._segment(segmentID), state.appearance.rating)
             self._dirtySegments.discard(segmentID)
-        return [i for i, state in states.items() if state in self._unanswered]
 
     def _close(self, answered: SegmentState | None) -> None:
         """Note that a state's prompts are answered."""

@@ -167,4 +167,6 @@ def formatTexts() -> dict[Format, str]:
         Format.NRRD: _("Label map, NRRD (.nrrd)"),
         Format.RT_STRUCT: _("RTSTRUCT (.rtstruct.dcm)"),
         Format.DICOM_LABELMAP: _("DICOM LABELMAP (.labelmap.dcm)"),
+        Format.STATISTICS_CSV: _("Statistics (.statistics.csv)"),
+        Format.STATISTICS_JSON: _("Statistics (.statistics.json)"),
     }

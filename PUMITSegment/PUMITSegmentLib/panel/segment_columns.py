@@ -57,7 +57,7 @@ class SegmentColumns:
         node = self._logic.segmentationNode
         for segmentID, extent in self._volumes.of(node).items():
             segment = self._segment(segmentID)
-            if not isReviewed(segment, extent.voxels):
+            if not isReviewed(segment, extent.digest):
                 review(segment, None)
         self._show()
 
@@ -74,10 +74,10 @@ class SegmentColumns:
             segment, extent = self._segment(segmentID), extents.get(segmentID)
             # What was not counted yet may have changed since it was rated.
             if segment is not None and extent is not None:
-                rating = ratingOf(segment, extent.voxels)
+                rating = ratingOf(segment, extent.digest)
                 texts[_SIZE] = sizeInWords(extent, self._logic.volumeNode)
                 texts[_RATING] = rating.inWords() if rating is not None else ""
-                texts[_REVIEWED] = _YES if isReviewed(segment, extent.voxels) else ""
+                texts[_REVIEWED] = _YES if isReviewed(segment, extent.digest) else ""
                 colour = COLOURS.get(rating.activity) if rating is not None else None
             row = self._table.rowForSegmentID(segmentID)
             for number, text in enumerate(texts):
@@ -96,12 +96,12 @@ class SegmentColumns:
         segment = self._segment(segmentID)
         if segment is None or not self._logic.guard.allows():
             return
-        voxels = self._volumes.of(self._logic.segmentationNode)[segmentID].voxels
-        if not voxels:
+        digest = self._volumes.of(self._logic.segmentationNode)[segmentID].digest
+        if not digest:
             words = _("{name} is empty: there is nothing to review yet.")
             self._logic.status.problem(words.format(name=segment.GetName()))
             return
-        review(segment, None if isReviewed(segment, voxels) else voxels)
+        review(segment, None if isReviewed(segment, digest) else digest)
         self._show()
 
     def _segment(self, segmentID: str):

@@ -15,6 +15,7 @@ from PUMITSegmentLib.change_flash import ChangeFlash
 from PUMITSegmentLib.logic import PUMITSegmentLogic
 from PUMITSegmentLib.panel.automatic.batch_section import BatchSection
 from PUMITSegmentLib.panel.automatic.find_section import FindSection
+from PUMITSegmentLib.panel.automatic.follow_up_section import FollowUpSection
 from PUMITSegmentLib.panel.automatic_section import AutomaticSection
 from PUMITSegmentLib.panel.compute_section import ComputeSection
 from PUMITSegmentLib.panel.display_row import DisplayRow
@@ -32,6 +33,7 @@ from PUMITSegmentLib.panel.tokenizer_section import TokenizerSection
 from PUMITSegmentLib.scene.box_edges import BoxEdges
 from PUMITSegmentLib.scene.offered_segmentation import OfferedSegmentation
 from PUMITSegmentLib.scene.picking import SegmentPicking
+from PUMITSegmentLib.scene.view_cursor import ViewCursor
 from PUMITSegmentLib.scene.view_gate import ViewGate
 from PUMITSegmentLib.scene.view_status import ViewStatus
 
@@ -109,6 +111,7 @@ class SegmentWidget:
         self.automaticSection = AutomaticSection(self.ui, logic)
         self.findSection = FindSection(self.ui, logic)
         self.batchSection = BatchSection(self.ui, logic)
+        self.followUpSection = FollowUpSection(self.ui, logic)
         self.tokenizerSection = TokenizerSection(self.ui, logic)
         self.downloadedData = DownloadedData(self.ui.removeDownloadedButton, logic)
         self.exportSection = ExportSection(self.ui, logic)
@@ -120,6 +123,7 @@ class SegmentWidget:
         addCleanUpMenu(self.ui.cleanUpButton, logic)
         self.picking = SegmentPicking(logic)
         self.viewStatus = ViewStatus(logic.status, logic.guard.nameIn)
+        self.viewCursor = ViewCursor(logic)
         self.boxEdges = BoxEdges()
         self.offered = OfferedSegmentation(logic)
         self.viewGate = ViewGate(logic, self._onViewsChanged)
@@ -162,6 +166,7 @@ class SegmentWidget:
 
     def close(self) -> None:
         """Leave nothing behind: no key, no observer, no timer, no worker."""
+        self.followUpSection.close()  # takes its preview out of the scene, which others follow
         self.shortcuts.remove()
         self.reviewRow.exit()
         self.offered.close()
@@ -187,6 +192,7 @@ class SegmentWidget:
         self._connect(self.logic.parameters)
         self.reviewRow.refresh()
         self.viewStatus.refresh()
+        self.viewCursor.refresh()
         self.segmentSection.refresh()
         self.displayRow.refresh()
         self.segmentColumns.refresh()
@@ -195,6 +201,7 @@ class SegmentWidget:
         self.automaticSection.refresh()
         self.findSection.refresh()
         self.batchSection.refresh()
+        self.followUpSection.refresh()
         self.tokenizerSection.refresh()
         self.exportSection.refreshSoon()
 
@@ -205,7 +212,7 @@ class SegmentWidget:
             change = manager.connect if isFollowed else manager.disconnect
             change("layoutChanged(int)", self._onLayout)
         self._isFollowingLayout = isFollowed and manager is not None
-        for part in (self.viewGate, self.picking, self.viewStatus, self.boxEdges):
+        for part in (self.viewGate, self.picking, self.viewStatus, self.boxEdges, self.viewCursor):
             if isFollowed:
                 part.open()
             else:
@@ -216,10 +223,12 @@ class SegmentWidget:
         self.picking.open()
         self.viewStatus.open()
         self.boxEdges.open()
+        self.viewCursor.open()
 
     def _onViewsChanged(self) -> None:
         self.logic.guard.onViewsChanged()
         self.viewStatus.refresh()
+        self.viewCursor.refresh()
 
     def _connect(self, parameters) -> None:
         """Let widgets follow a parameter node, and it them."""

@@ -155,6 +155,16 @@ class PromptNodes(VTKObservationMixin):
                     numbered.append((numbers[key], AnswerPrompt(choices[key].number)))
         return [prompt for _number, prompt in sorted(numbered, key=lambda pair: pair[0])]
 
+    def pointsRas(self, segmentID: str) -> list[tuple[float, float, float]]:
+        """Where the points inside a segment are, world RAS mm."""
+        node, place = self._nodeTagged(PromptTag(segmentID, PromptKind.POINT)), [0.0, 0.0, 0.0]
+        found = []
+        for index in range(node.GetNumberOfControlPoints() if node is not None else 0):
+            if node.GetNthControlPointPositionStatus(index) == node.PositionDefined:
+                node.GetNthControlPointPositionWorld(index, place)
+                found.append(tuple(place))
+        return found
+
     def snapshot(self, segmentID: str) -> PromptSnapshot:
         """Return the prompts of a segment as they are now, to be restored later."""
         taken = [

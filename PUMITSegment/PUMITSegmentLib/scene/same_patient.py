@@ -7,7 +7,7 @@ import enum
 import slicer
 from PUMITSlicerLib.mrml import madeFrom
 
-_TOGETHER = "PUMITSegment.together"
+_TOGETHER, _ONE_PATIENT = "PUMITSegment.together", "PUMITSegment.onePatient"
 _PATIENT_ID, _PATIENT_NAME = ("DICOM.PatientID", "0010,0020"), ("DICOM.PatientName", "0010,0010")
 _FRAME = ("DICOM.FrameOfReferenceUID", "0020,0052")
 
@@ -37,6 +37,29 @@ def kinship(first, second) -> Kinship:
     return Kinship.SAME if isSame or _isVouchedFor(first, second) else Kinship.UNKNOWN
 
 
+def ofOnePatient(first, second) -> Kinship:
+    """Whether two scans are of one patient, in whatever position, such as at two dates.
+
+    Where DICOM does not say, that the user said so.
+    """
+    first, second = madeFrom(first), madeFrom(second)
+    patients = [_identifier(node, *_PATIENT_ID) for node in (first, second)]
+    if all(patients):
+        return Kinship.SAME if patients[0] == patients[1] else Kinship.OTHER
+    isSame = kinship(first, second) is Kinship.SAME or _isLinked(first, second, _ONE_PATIENT)
+    return Kinship.SAME if isSame else Kinship.UNKNOWN
+
+
+def vouchForPatient(first, second) -> None:
+    """Keep, with the scene, that the user said that two scans of two dates are of one patient.
+
+    It says nothing of their positions, so that nothing is clicked in one through the other.
+    """
+    first, second = madeFrom(first), madeFrom(second)
+    if not _isLinked(first, second, _ONE_PATIENT):
+        first.AddNodeReferenceID(_ONE_PATIENT, second.GetID())
+
+
 def vouch(first, second) -> None:
     """Keep, with the scene, that the user said that two scans are of one patient."""
     first, second = madeFrom(first), madeFrom(second)
@@ -51,10 +74,14 @@ def nameWithPatient(volumeNode) -> str:
 
 
 def _isVouchedFor(first, second) -> bool:
+    return _isLinked(first, second, _TOGETHER)
+
+
+def _isLinked(first, second, role: str) -> bool:
     return any(
-        a.GetNthNodeReference(_TOGETHER, i) is b
+        a.GetNthNodeReference(role, i) is b
         for a, b in ((first, second), (second, first))
-        for i in range(a.GetNumberOfNodeReferences(_TOGETHER))
+        for i in range(a.GetNumberOfNodeReferences(role))
     )
 
 

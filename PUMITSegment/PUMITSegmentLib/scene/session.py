@@ -154,9 +154,10 @@ class SceneSession:
         self._owner.onSessionChanged()
 
     def onSceneChanged(self) -> None:
-        """Take up what the scene holds now."""
+        """Take up what the scene holds now, and what the views show of it."""
         if self.parameters is None:
             self._attach()
+            self.followViews()
 
     def onNodeAboutToBeRemoved(self, node) -> None:
         """Note whose prompts go with a segmentation that is deleted."""
@@ -178,7 +179,8 @@ class SceneSession:
             self._owner.onSegmentShown()
         if node.IsA("vtkMRMLSegmentationNode"):
             removePrompts(self._orphans.pop(node, []))
-        self.onParametersModified()
+        if node in (self.volumeNode, self.segmentationNode) or not node.GetHideFromEditors():
+            self.onParametersModified()
 
     def onParametersModified(self) -> None:
         """Act upon parameters that changed."""

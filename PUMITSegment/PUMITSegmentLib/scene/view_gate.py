@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import qt
 import slicer
 import vtk
+from slicer.i18n import tr as _
 from slicer.util import VTKObservationMixin
 
 from PUMITSegmentLib.prompts.drawing.freehand import BEFORE_SLICER, DrawnView, ViewEvents
@@ -16,6 +18,10 @@ _ACTS = (
     *("LeftButtonPressEvent", "LeftButtonDoubleClickEvent", "LeftButtonReleaseEvent"),
     *("RightButtonPressEvent", "RightButtonReleaseEvent", "KeyPressEvent"),
 )
+
+
+# Pixels around a point in which a click means it.
+_REACH = 8
 
 
 class ViewGate(VTKObservationMixin):
@@ -67,10 +73,18 @@ class ViewGate(VTKObservationMixin):
             isTaken = isMoved or not self._logic.isPlacing or self._logic.guard.allows()
             self._refused = None if isTaken else view.interactor
             isPlain = isTaken and not isMoved and not view.interactor.GetControlKey()
-            if isPlain and self._logic.beginNextObject():
-                # Slicer places the point that it showed below the mouse: that of the new node.
-                view.interactor.InvokeEvent("MouseMoveEvent")
+            if isPlain and self._logic.isNextObjectWanted:
+                self._beginNextObject(view)
         return isLeft and self._refused is view.interactor
+
+    def _beginNextObject(self, view: DrawnView) -> None:
+        logic = self._logic
+        if _isOnPoint(view, logic.working.prompts.pointsRas(logic.segmentID)):
+            self._refused = view.interactor
+            logic.status.note(_("This object has its point already; click on another one."))
+        elif logic.beginNextObject():
+            # Slicer places the point that it showed below the mouse: that of the new node.
+            view.interactor.InvokeEvent("MouseMoveEvent")
 
     def _forgetView(self) -> None:
         self._done.stop()
@@ -78,6 +92,20 @@ class ViewGate(VTKObservationMixin):
 
     def _onLayersModified(self, caller: object, event: str) -> None:
         self._changed.start()
+
+
+def _isOnPoint(view: DrawnView, points: list[tuple[float, float, float]]) -> bool:
+    """Whether the mouse is on one of some points, world RAS mm, in the slice that is shown."""
+    if not view.sliceNode.IsA("vtkMRMLSliceNode"):
+        return False
+    toXy = vtk.vtkMatrix4x4()
+    vtk.vtkMatrix4x4.Invert(view.sliceNode.GetXYToRAS(), toXy)
+    mouse = view.interactor.GetEventPosition()
+    for point in points:
+        x, y, slices, _one = toXy.MultiplyPoint((*point, 1.0))
+        if abs(slices) < 0.5 and math.dist((x, y), mouse) <= _REACH:
+            return True
+    return False
 
 
 def _timer(react: Callable[[], None]) -> Any:

@@ -1,7 +1,7 @@
 """The word on a segment: how far what it holds can be believed, kept in a tag of the segment.
 
-It is of the voxels that were written, and stands as long as the segment holds as many: whatever
-changes it, an edit by hand in another module among others, takes the word away.
+It is of the voxels that were written, and stands as long as the segment holds those: whatever
+changes them, an edit by hand in another module among others, takes the word away.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from PUMITSlicerLib.status import Activity
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.segments.provenance import tagOf
-from PUMITSegmentLib.segments.volumes import voxelCount
+from PUMITSegmentLib.segments.volumes import digestOf
 
 RATING_TAG = "PUMIT.Rating"
 # Nothing is known of how good it is: a box, a 2D image, other weights.
@@ -81,19 +81,12 @@ def percent(share: float) -> int:
     return min(max(rounded, int(share > 0)), 100 - int(share < 1))
 
 
-def rate(segment, rating: Rating | None, voxels: int | None = None) -> None:
-    """Keep the rating of what a segment holds now; None takes it away.
-
-    Args:
-        segment: The segment.
-        rating: Its rating.
-        voxels: Number of voxels that it holds; counted where None.
-    """
+def rate(segment, rating: Rating | None) -> None:
+    """Keep the rating of what a segment holds now; None takes it away."""
     if rating is None:
         restoreRating(segment, "")
     else:
-        count = voxelCount(segment) if voxels is None else voxels
-        restoreRating(segment, f"{rating.word};{count};{rating.kept:.4f}")
+        restoreRating(segment, f"{rating.word};{digestOf(segment)};{rating.kept:.4f}")
 
 
 def restoreRating(segment, text: str) -> None:
@@ -104,19 +97,19 @@ def restoreRating(segment, text: str) -> None:
         segment.RemoveTag(RATING_TAG)
 
 
-def ratingOf(segment, voxels: int | None = None) -> Rating | None:
+def ratingOf(segment, digest: str | None = None) -> Rating | None:
     """Return the rating of a segment; None where it has none, or its voxels have changed since.
 
     Args:
         segment: The segment.
-        voxels: Number of voxels that it holds; counted where None.
+        digest: Digest of the voxels that it holds; made where None.
     """
     word, _semicolon, rest = tagOf(segment, RATING_TAG).partition(";")
     rated, _semicolon, kept = rest.partition(";")
     if word not in _WORDS:
         return None
     try:
-        count = voxelCount(segment) if voxels is None else voxels
-        return Rating(word, float(kept)) if int(rated) == count else None
+        digest = digestOf(segment) if digest is None else digest
+        return Rating(word, float(kept)) if rated == digest else None
     except ValueError:  # written by another program
         return None

@@ -12,29 +12,29 @@ from PUMITSegmentLib.segments.provenance import tagOf
 REVIEWED_TAG = "PUMIT.Reviewed"
 
 
-def isReviewed(segment, voxels: int) -> bool:
+def isReviewed(segment, digest: str) -> bool:
     """Whether a segment was reviewed with the voxels that it has now.
 
     Args:
         segment: The segment.
-        voxels: Number of voxels that it holds.
+        digest: Digest of the voxels that it holds.
     """
     logic = slicer.vtkSlicerSegmentationsModuleLogic
     isCompleted = logic.GetSegmentStatus(segment) == logic.Completed
-    # Without a number it was said in another module.
-    return isCompleted and tagOf(segment, REVIEWED_TAG) in ("", str(voxels))
+    # Without a digest it was said in another module.
+    return isCompleted and tagOf(segment, REVIEWED_TAG) in ("", digest)
 
 
-def review(segment, voxels: int | None) -> None:
+def review(segment, digest: str | None) -> None:
     """Say that a segment is reviewed, or not, in Slicer's own status.
 
     Args:
         segment: The segment.
-        voxels: Number of voxels that it holds; None where it is not reviewed, or no longer.
+        digest: Digest of the voxels that it holds; None where it is not reviewed, or no longer.
     """
     logic = slicer.vtkSlicerSegmentationsModuleLogic
-    if voxels is not None:
-        segment.SetTag(REVIEWED_TAG, str(voxels))
+    if digest is not None:
+        segment.SetTag(REVIEWED_TAG, digest)
         logic.SetSegmentStatus(segment, logic.Completed)
         return
     if segment.HasTag(REVIEWED_TAG):

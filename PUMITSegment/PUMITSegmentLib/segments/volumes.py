@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass
 
 import numpy as np
-from PUMITSlicerLib.labelmap_grid import imageGrid
+from PUMITSlicerLib.labelmap_grid import Box, imageGrid
 from PUMITSlicerLib.mrml import orientedImageArray
 
 from PUMITSegmentLib.segments.occupied import BINARY_LABELMAP
@@ -22,10 +23,12 @@ class Extent:
     Attributes:
         voxels: Number of voxels.
         voxel_ml: Volume of one, mL.
+        digest: Short text that is another one for any other voxels; empty without any.
     """
 
     voxels: int
     voxel_ml: float
+    digest: str = ""
 
     @property
     def ml(self) -> float:
@@ -37,7 +40,7 @@ class SegmentVolumes:
     """Volumes of segments, from their voxels."""
 
     def __init__(self) -> None:
-        self._cache: dict[tuple[int, int], int] = {}
+        self._cache: dict[tuple[int, int], str] = {}
 
     def of(self, segmentationNode) -> dict[str, Extent]:
         """Extents by segment ID; what has changed is counted."""
@@ -62,24 +65,36 @@ class SegmentVolumes:
             changed = scalars.GetMTime() if scalars is not None else 0
             # No two changes of any object of VTK have one time.
             key = (max(changed, image.GetMTime()), segment.GetLabelValue())
-            voxels = self._cache.get(key)
-            if voxels is None and not isCounting:
+            digest = self._cache.get(key)
+            if digest is None and not isCounting:
                 continue
-            cache[key] = voxelCount(segment) if voxels is None else voxels
+            cache[key] = digest = digestOf(segment) if digest is None else digest
             voxel_ml = abs(np.linalg.det(imageGrid(image)[:3, :3])) / _MM3_PER_ML
-            extents[segmentID] = Extent(cache[key], float(voxel_ml))
+            voxels = int(digest.partition("-")[0] or 0)
+            extents[segmentID] = Extent(voxels, float(voxel_ml), digest)
         self._cache = cache
         return extents
 
 
-def voxelCount(segment) -> int:
-    """Return the number of voxels of a segment, in its own grid."""
+def digestOf(segment) -> str:
+    """Return number, places and pattern of a segment's voxels, in its own grid; empty without any.
+
+    The rest of the image that holds them, which it may share with other segments, does not count.
+    """
     image = segment.GetRepresentation(BINARY_LABELMAP)
     if image is None or min(image.GetDimensions()) <= 0:
-        return 0
+        return ""
     if image.GetPointData().GetScalars() is None:
-        return 0
-    return int(np.count_nonzero(orientedImageArray(image) == segment.GetLabelValue()))
+        return ""
+    whole = Box.ofImage(image)
+    voxels = orientedImageArray(image) == segment.GetLabelValue()
+    box = Box.around(voxels, whole.start)
+    if box.isEmpty:
+        return ""
+    voxels = voxels[box.within(whole)]
+    pattern = zlib.crc32(np.packbits(voxels))
+    places = ",".join(str(place) for place in (*box.start, *box.stop))
+    return f"{np.count_nonzero(voxels)}-{places}-{pattern:08x}"
 
 
 def sizeInWords(extent: Extent, volumeNode) -> str:

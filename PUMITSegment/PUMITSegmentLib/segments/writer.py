@@ -62,7 +62,7 @@ class SegmentWriter:
 
     def __init__(self, background: Background | None = None) -> None:
         self._isWriting = False
-        self.surfaces = SurfaceRefresh(background, self._writing)
+        self.surfaces = SurfaceRefresh(background, self.writing)
         # In no scene: it only tells the logic the overwrite mode.
         self._settings = slicer.vtkMRMLSegmentEditorNode()
         self._logic = slicer.vtkSlicerSegmentEditorLogic()
@@ -114,7 +114,7 @@ class SegmentWriter:
         changed = [segmentID]
         if overwrite.takesFromOthers:
             changed = list(segmentationNode.GetSegmentation().GetSegmentIDs())
-        with self._writing(segmentationNode), self.surfaces.postponed(segmentationNode, changed):
+        with self.writing(segmentationNode), self.surfaces.postponed(segmentationNode, changed):
             _adopt(segmentationNode, volumeNode)
             # 1. The mask on the grid of the segmentation, without what other segments keep.
             target = SegmentOnGrid(segmentationNode, segmentID, volumeNode)
@@ -181,7 +181,8 @@ class SegmentWriter:
         return PreparedMask(shape, box, (values == segment.GetLabelValue()).view(np.uint8))
 
     @contextmanager
-    def _writing(self, segmentationNode) -> Iterator[None]:
+    def writing(self, segmentationNode) -> Iterator[None]:
+        """Let a segmentation tell of all its changes in the block once, at the end."""
         wasWriting, self._isWriting = self._isWriting, True
         # Views follow once, at the end.
         wasModifying = segmentationNode.StartModify()

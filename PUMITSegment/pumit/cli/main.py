@@ -29,6 +29,10 @@ COMMANDS = {
     "segment": ("pumit.cli.segment", "segment a scan from points, boxes or a markups file"),
     "view": ("pumit.cli.view", "open a scan in a page of the browser, and segment it by clicks"),
     "info": ("pumit.cli.info", "show size, place and modality of a scan, and a place to click"),
+    "follow-up": (
+        "pumit.cli.follow_up",
+        "find the lesions of one scan in a later one, and compare",
+    ),
     "predict": ("pumit.cli.predict", "segment or classify scans automatically, one or many"),
     "reconstruct": ("pumit.cli.reconstruct", "show what a tokenizer keeps of a scan"),
     "models": ("pumit.cli.models", "list, verify, fetch, add, export, import or remove models"),

@@ -17,9 +17,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `pumit sample`."""
     parser.add_argument(
         "kind",
-        choices=("scan", "labelled"),
+        choices=("scan", "labelled", "follow-up"),
         help="scan: a CT of an abdomen, as DICOM; labelled: several with their organs, as a data "
-        "set for `pumit train`",
+        "set for `pumit train`; follow-up: an abdomen at two dates, with its lesions",
     )
     parser.add_argument("folder", type=Path, help="folder to make; empty or missing")
     parser.add_argument("--count", type=int, default=6, help="number of labelled scans")
@@ -43,6 +43,9 @@ def run(args: argparse.Namespace) -> int:
         place = f"{right:.0f},{anterior:.0f},{superior:.0f}"
         print(f"Next: pumit segment {folder} --point={place} --terminology liver -o liver.dcm")
         return 0
+    if args.kind == "follow-up":
+        _write_two_dates(folder)
+        return 0
     with progress_bar(quiet=False) as step:
         for number in range(1, args.count + 1):
             step(f"Scan {number} of {args.count}", (number - 1) / args.count)
@@ -58,6 +61,26 @@ def run(args: argparse.Namespace) -> int:
     write_text(folder / "dataset.json", json.dumps(facts, indent=1))
     print(f"Next: pumit plan {folder} -o mine.yaml, then pumit train mine.yaml -o runs/mine")
     return 0
+
+
+def _write_two_dates(folder: Path) -> None:
+    """Write scans and lesions of two dates; those of the second are to compare with."""
+    from pumit.export.seg_nrrd import write_seg_nrrd
+    from pumit.export.volume_file import write_volume_file
+    from pumit.segmentation import Algorithm, Segment, Segmentation
+    from pumit.training.synthesis.two_dates import two_dates
+
+    dates = two_dates()
+    for name, volume, masks in (
+        ("earlier", dates.earlier, dates.earlier_masks),
+        ("later", dates.later, dates.later_masks),
+    ):
+        write_volume_file(volume.array, volume, folder / f"{name}.nii.gz")
+        segments = tuple(Segment(f"Lesion {label}", mask) for label, mask in masks.items())
+        segmentation = Segmentation(volume, segments, Algorithm("PUMIT sample", "1"))
+        write_seg_nrrd(segmentation, folder / f"{name}.seg.nrrd", is_reviewed=True)
+    scans = f"{folder}/earlier.nii.gz {folder}/earlier.seg.nrrd {folder}/later.nii.gz"
+    print(f"Next: pumit follow-up {scans} -o {folder}/result")
 
 
 def _write_labelled(folder: Path, number: int) -> None:

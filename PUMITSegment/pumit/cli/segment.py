@@ -206,17 +206,20 @@ def segment_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation, 
         if args.answer != 1:
             raise PromptError("A structure that is found has one answer; leave out --answer.")
         return find_image(args, step)
-    step("Reading the scan", 0.05)
-    volume = Volume.read(args.image, series=args.series)
-    prompts = prompts_from(args, volume)
-    step("Loading the model", 0.25)
+    if not args.image.exists():
+        Volume.read(args.image)  # says so at once
+    step("Loading the model", 0.05)
     # Torch loads here, after what the user may have to repair first.
     from pumit.inference.interactive.segmenter import load_segmenter
     from pumit.inference.interactive.session import InteractiveSession
     from pumit.models.consent import require_consent
 
     require_consent(args.model)
+    # Before the scan: compiled graphs are read on another core while it is.
     segmenter = load_segmenter(args.model, device=args.device, size=args.size)
+    step("Reading the scan", 0.2)
+    volume = Volume.read(args.image, series=args.series)
+    prompts = prompts_from(args, volume)
     session = InteractiveSession(segmenter)
     step("Encoding the scan", 0.35)
     session.set_volume(volume)

@@ -22,6 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `pumit train`."""
     add_training_options(parser, "train")
     parser.add_argument("--data", metavar="PATH", help="the data set, if not the recipe's")
+    parser.add_argument("--initial", metavar="MODEL", help="model to begin with: a name or a file")
     add_unreviewed_option(parser)
     parser.add_argument("--fold", help="which part validates, such as 1/5")
     parser.add_argument("--folds", type=int, help="cross-validation: train so many parts in turn")
@@ -43,6 +44,10 @@ def run(args: argparse.Namespace) -> int:
         data["use_unreviewed"] = True
     if args.fold is not None:
         data["fold"] = args.fold
+    initial: dict[str, Any] = {}
+    if args.initial is not None:
+        path_given = Path(args.initial)
+        initial["initial"] = str(path_given.absolute()) if path_given.exists() else args.initial
     folds = {} if args.folds is None else {"folds": args.folds}
     return until_stopped(
         "train",
@@ -50,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
             path,
             args.output,
             folder=Path.cwd() if is_shipped else None,
-            changes={**changes_of(args), **folds, "data": data},
+            changes={**changes_of(args), **initial, **folds, "data": data},
             since=since,
             finish=args.finish,
         ),

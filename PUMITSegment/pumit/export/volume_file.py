@@ -28,7 +28,7 @@ def write_volume_file(
     what: str = "image",
     header: Mapping[str, str] | None = None,
 ) -> None:
-    """Write voxels, (D, H, W), with the geometry of a volume.
+    """Write voxels, (D, H, W), with the geometry of a volume; of a picture in two dimensions.
 
     Args:
         what: Name of the file in an error message.
@@ -44,10 +44,11 @@ def write_volume_file(
             f"Unknown {what} format {target.name!r}; the name must end with "
             f"{', '.join(VOLUME_SUFFIXES)}."
         )
-    image = SimpleITK.GetImageFromArray(np.ascontiguousarray(array))
-    image.SetSpacing(written_spacing_mm(volume)[::-1])
-    image.SetOrigin(volume.origin_lps)
-    image.SetDirection(volume.direction.ravel().tolist())
+    axes = 2 if _is_picture(volume) else 3
+    image = SimpleITK.GetImageFromArray(np.ascontiguousarray(array[0] if axes == 2 else array))
+    image.SetSpacing(written_spacing_mm(volume)[::-1][:axes])
+    image.SetOrigin(volume.origin_lps[:axes])
+    image.SetDirection(volume.direction[:axes, :axes].ravel().tolist())
     for key, text in (header or {}).items():
         image.SetMetaData(key, text)
     with atomic_path(target) as temporary:
@@ -65,6 +66,14 @@ def write_volume_file(
             ) from error
         finally:
             written.unlink(missing_ok=True)
+
+
+def _is_picture(volume: Volume) -> bool:
+    """Return whether a volume's file has two dimensions, and nothing is lost by writing as many."""
+    is_flat = volume.is_planar and volume.thickness_mm is None and volume.source is None
+    in_plane = np.zeros((3, 3))
+    in_plane[:2, :2], in_plane[2, 2] = volume.direction[:2, :2], 1
+    return is_flat and volume.origin_lps[2] == 0 and np.allclose(volume.direction, in_plane)
 
 
 def _is_whole(path: Path, size: int) -> bool:

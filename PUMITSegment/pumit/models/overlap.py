@@ -31,6 +31,9 @@ class Evidence:
         doubt: Voxels that must be expected to be wrong, over those of the answer.
         width: Mean width in the plane of the slices, voxels.
         agreement: Dice with the answer before the newest click; None after the first.
+        confidence: Mean probability of its voxels, 0.5 to 1.
+        edge: Share of its border in the slices where the image changes more than at half of the
+            voxels inside.
     """
 
     estimate: float
@@ -38,19 +41,27 @@ class Evidence:
     voxels: int
     width: float
     agreement: float | None
+    confidence: float
+    edge: float
 
     def features(self) -> dict[str, float]:
         """Return the numbers that a model of the overlap weighs, by name."""
-        estimate = min(max(self.estimate, LEAST), MOST)
         return {
             "constant": 1.0,
             "is_first": float(self.agreement is None),
-            "estimate": math.log(estimate / (1 - estimate)),
+            "estimate": _logit(self.estimate),
             "doubt": math.log(max(self.doubt, LEAST)),
             "size": math.log10(max(self.voxels, 1)),
             "width": math.log(max(self.width, 1.0)),
             "agreement": 0.0 if self.agreement is None else self.agreement,
+            "confidence": _logit(self.confidence),
+            "edge": self.edge,
         }
+
+
+def _logit(share: float) -> float:
+    share = min(max(share, LEAST), MOST)
+    return math.log(share / (1 - share))
 
 
 @dataclass(frozen=True)

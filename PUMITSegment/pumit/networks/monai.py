@@ -12,7 +12,6 @@ _is_hidden = "transformers" not in sys.modules
 if _is_hidden:
     sys.modules["transformers"] = None  # type: ignore[assignment]
 try:
-    from monai.inferers import SlidingWindowInferer
     from monai.metrics.utils import get_edge_surface_distance
     from monai.networks.blocks.dynunet_block import UnetResBlock
     from monai.networks.blocks.unetr_block import UnetrBasicBlock, UnetrUpBlock

@@ -82,23 +82,17 @@ class Pyramid:
 
     @cached_property
     def levels(self) -> list[tuple[Floats | None, tuple[int, int, int]]]:
-        """(Voxels, volume voxels per level voxel); the first level is `array` itself (None)."""
+        """(Voxels, volume voxels per level voxel); None where `array` is averaged when sampled."""
         levels: list[tuple[Floats | None, tuple[int, int, int]]] = [(None, (1, 1, 1))]
+        source, waiting = self.array, []
         for pool, factor in _coarser(self.array.shape, self.spacing_mm):
-            levels.append((self._averaged(levels[-1][0], pool), factor))
+            waiting.append(pool)
+            voxels = None
+            if not _is_sampled(factor):
+                source = voxels = _blockwise_averaged(source, waiting)
+                waiting = []
+            levels.append((voxels, factor))
         return levels
-
-    def _averaged(self, previous: Floats | None, pool: list[int]) -> Floats:
-        """One level up, float32; block by block along depth so that memory stays small."""
-        source = self.array if previous is None else previous
-        d, h, w = (n // p for n, p in zip(source.shape, pool, strict=True))
-        out = np.empty((d, h, w), dtype=np.float32)
-        block = max(8 // pool[0], 1)
-        for start in range(0, d, block):
-            part = source[start * pool[0] : (start + block) * pool[0]]
-            chunk = np.ascontiguousarray(part, dtype=np.float32)
-            out[start : start + block] = averaged(chunk, pool)
-        return out
 
     def _level_for(
         self, step: npt.NDArray[np.float64]
@@ -202,16 +196,18 @@ class Pyramid:
         high: npt.NDArray[np.float64],
     ) -> tuple[Floats, tuple[int, int, int]]:
         """Crop of a level that covers volume indices low .. high, and its offset in that level."""
-        source = self.array if level is None else level
         starts, stops = [], []
         for axis in range(3):
-            n = source.shape[axis]
+            n = self.array.shape[axis] // factor[axis] if level is None else level.shape[axis]
             start = int(np.floor((low[axis] + 0.5) / factor[axis])) - 2
             stop = int(np.ceil((high[axis] + 0.5) / factor[axis])) + 2
             starts.append(min(max(start, 0), n - 1))
             stops.append(max(min(stop, n), starts[-1] + 1))
-        window = tuple(slice(a, b) for a, b in zip(starts, stops, strict=True))
-        crop = np.ascontiguousarray(source[window], dtype=np.float32)
+        if level is None:
+            window = (slice(a * f, b * f) for a, b, f in zip(starts, stops, factor, strict=True))
+            crop = _blockwise_averaged(self.array[tuple(window)], [factor])
+        else:
+            crop = level[tuple(slice(a, b) for a, b in zip(starts, stops, strict=True))]
         return crop, (starts[0], starts[1], starts[2])
 
 
@@ -219,6 +215,26 @@ def box_of(axes: Sequence[npt.NDArray[np.bool_]]) -> npt.NDArray[np.bool_]:
     """Bool (d, h, w): where all three axes say so, each of them bool along its own."""
     d, h, w = axes
     return np.asarray(d[:, None, None] & h[:, None] & w)
+
+
+def _is_sampled(factor: tuple[int, int, int]) -> bool:
+    """Whether a level is averaged for each field: it would take half as much as 16-bit voxels."""
+    return factor == (1, 2, 2)
+
+
+def _blockwise_averaged(source: npt.NDArray[np.generic], pools: Sequence[Sequence[int]]) -> Floats:
+    """Means of means, float32; block by block along depth so that memory stays small."""
+    shape, depth = np.array(source.shape), 1
+    for pool in pools:
+        shape, depth = shape // pool, depth * pool[0]
+    out = np.empty(shape, dtype=np.float32)
+    block = max(8 // depth, 1)
+    for start in range(0, len(out), block):
+        chunk = np.ascontiguousarray(source[start * depth : (start + block) * depth], np.float32)
+        for pool in pools:
+            chunk = averaged(chunk, pool)
+        out[start : start + block] = chunk
+    return out
 
 
 def averaged(array: Floats, pool: Sequence[int]) -> Floats:
@@ -243,15 +259,15 @@ def _averaged(array: Floats, pool: Sequence[int]) -> Floats:
 
 
 def level_bytes(shape: tuple[int, ...], spacing_mm: tuple[float, float, float]) -> int:
-    """Return the bytes that all coarser levels of a volume will take.
+    """Return the bytes that the coarser levels of a volume will take.
 
     Args:
         spacing_mm: Voxel size (d, h, w), depth first, mm.
     """
     total, size = 0, shape
-    for pool, _ in _coarser(shape, spacing_mm):
+    for pool, factor in _coarser(shape, spacing_mm):
         size = tuple(n // p for n, p in zip(size, pool, strict=True))
-        total += 4 * math.prod(size)
+        total += 0 if _is_sampled(factor) else 4 * math.prod(size)
     return total
 
 

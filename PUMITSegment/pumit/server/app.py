@@ -16,6 +16,8 @@ from starlette.responses import JSONResponse
 
 from pumit import __version__
 from pumit.errors import Cancelled, PumitError
+from pumit.itksnap import routes as itksnap_routes
+from pumit.itksnap.paths import ItksnapPaths
 from pumit.nninteractive.server import routes as nninteractive_routes
 from pumit.server.http import (
     automatic_routes,
@@ -71,6 +73,7 @@ def create_app(
     instance: str = "",
     metrics_token: str = "",
     scan: Volume | None = None,
+    itksnap: bool = False,
 ) -> FastAPI:
     """Build the application around a loaded model.
 
@@ -79,6 +82,7 @@ def create_app(
         instance: Name before each lease token, by which a proxy knows this server.
         metrics_token: A second token that opens `/metrics` and nothing else.
         scan: A scan that every session may open without sending it, as `pumit view` has.
+        itksnap: Whether ITK-SNAP's routes are there, without a token: on this machine only.
 
     Raises:
         PumitError: If the token is empty.
@@ -116,6 +120,8 @@ def create_app(
     app.include_router(automatic_routes.router)
     app.include_router(page_routes.router)
     app.include_router(page_routes.page)
+    if itksnap:
+        app.include_router(itksnap_routes.router, dependencies=[refuse_claims])
     app.add_exception_handler(PumitError, _answer_error)
     app.add_exception_handler(HTTPException, _answer_http)
     app.add_exception_handler(RequestValidationError, _answer_invalid)
@@ -131,6 +137,7 @@ def create_app(
             page_routes.PAGE_WITHOUT_SLASH,
         ),
         path_tokens={operations_routes.PATH_METRICS: metrics_token},
+        viewer=ItksnapPaths() if itksnap else None,
     )
     # Outermost: what the guard refuses is counted too.
     app.add_middleware(TrafficLayer, traffic=operations.traffic)
@@ -145,6 +152,7 @@ async def _sweep(state: ServerState) -> None:
         await asyncio.sleep(min(15.0, timeout_s / 4))
         try:
             state.leases.sweep()
+            state.rest_when_idle()
             # In a thread: it takes some milliseconds.
             await asyncio.get_running_loop().run_in_executor(None, give_back_memory)
         except Exception as error:

@@ -16,6 +16,7 @@ from pathlib import Path
 import uvicorn
 
 from pumit.errors import PumitError
+from pumit.itksnap.paths import PORT as ITKSNAP_PORT
 from pumit.models.consent import require_consent
 from pumit.server.app import LOOPBACK_NAMES, create_app
 from pumit.server.http.connection import connection_class
@@ -52,6 +53,7 @@ class ServeSettings:
         instance: Name before each lease token; letters, digits and `-`.
         metrics_token: A second token that opens `/metrics` and nothing else.
         drain_s: Asked to end, let open sessions go on for so long; 0 to end at once.
+        itksnap: Whether ITK-SNAP's routes are there, which need no token; on loopback only.
         keeps_graphs: Whether what is compiled is kept in the user's folder: by a user's own worker.
 
     Raises:
@@ -72,10 +74,16 @@ class ServeSettings:
     metrics_token: str = field(default="", repr=False)
     drain_s: float = 0.0
     keeps_graphs: bool = False
+    itksnap: bool = False
 
     def __post_init__(self) -> None:
         if self.uds is not None:
             self._check_socket_file()
+        if self.itksnap and (not self.is_loopback or self.uds or self.certfile):
+            raise PumitError(
+                "ITK-SNAP sends neither token nor TLS: with --itksnap the server listens on "
+                "127.0.0.1 only. From another computer use the SSH tunnel in ITK-SNAP's settings."
+            )
         if not self.is_loopback and (self.certfile is None or not self.token):
             raise PumitError(
                 f"To listen on {self.host}, outside this machine, give a token "
@@ -152,6 +160,7 @@ def serve(
         instance=settings.instance,
         metrics_token=settings.metrics_token,
         scan=scan,
+        itksnap=settings.itksnap,
     )
     uds = settings.uds
     listener = bind_file(uds) if uds else bind_address(settings.host, settings.port)
@@ -218,6 +227,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--metrics-token-file",
         type=Path,
         help="file that holds a second token, which opens /metrics and nothing else",
+    )
+    parser.add_argument(
+        "--itksnap",
+        action="store_true",
+        help="also answer ITK-SNAP, which sends no token: every program of this machine may then "
+        f"open sessions; on 127.0.0.1 only, and port {ITKSNAP_PORT} unless --port says another",
     )
     parser.add_argument("--certfile", type=Path, help="PEM certificate chain, for TLS")
     parser.add_argument("--keyfile", type=Path, help="PEM key of the certificate")
@@ -291,7 +306,8 @@ def run(args: argparse.Namespace, *, engine: SegmenterEngine | None = None) -> i
         # Outside this machine a token must be chosen by whoever runs the server.
         token=token if is_alone or not is_new else "",
         host=args.host,
-        port=args.port,
+        port=args.port or (ITKSNAP_PORT if args.itksnap else 0),
+        itksnap=args.itksnap,
         uds=args.uds,
         certfile=args.certfile,
         keyfile=args.keyfile,
@@ -325,6 +341,8 @@ def run(args: argparse.Namespace, *, engine: SegmenterEngine | None = None) -> i
             text = json.dumps(shown)
         else:
             text = f"PUMIT is ready at {ready['url']}"
+            if args.itksnap:
+                text += f"\nITK-SNAP: Server 127.0.0.1, Port {ready['port']}; no token is needed."
             text += f"\nBearer token, for this run only: {token}" if is_new else ""
         sys.stdout.write(text + "\n")
         sys.stdout.flush()

@@ -29,6 +29,7 @@ _SPELLINGS = {
     "rt": "right",
     "oesophagus": "esophagus",
     "hippocampi": "hippocampus",
+    "metastases": "metastasis",
     "ovaries": "ovary",
     "femora": "femur",
     "humeri": "humerus",

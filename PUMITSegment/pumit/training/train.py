@@ -136,6 +136,10 @@ def job_of(task: str) -> Callable[[TrainingRun], TrainingJob]:
         from pumit.training.promptable.run import PromptableJob
 
         return PromptableJob
+    if task == "sam":
+        from pumit.training.promptable.sam_run import SamJob
+
+        return SamJob
     from pumit.training.segmentation.run import SegmentationJob
 
     return SegmentationJob

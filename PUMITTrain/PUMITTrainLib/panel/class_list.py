@@ -122,7 +122,7 @@ class ClassList:
         edit, index = self._ui.classTermEdit, self._index
         edit.enabled = index >= 0
         edit.toolTip = (
-            _("Type what the class is, such as left kidney, and choose: it gets the coded term")
+            _("Type what the class is, such as left kidney, and choose: it gets name and code")
             if index >= 0
             else _("Select a class first")
         )
@@ -188,7 +188,9 @@ class ClassList:
         found = self._search.search(text, limit=1)
         if not found:
             self._logic.status.problem(
-                _("No coded term is called {text}; try a shorter word.").format(text=text[:40])
+                _("{text} is not in the list of structures; try a shorter word.").format(
+                    text=text[:40]
+                )
             )
             return
         self._give(index, found[0])
@@ -199,7 +201,7 @@ class ClassList:
         self._set(index, replace(row, terminology=term.entry, colorRgb=color))
         self._ui.classTermEdit.text = term.name
         self._logic.status.done(
-            _("{name} is coded as {term}.").format(name=row.name, term=term.name)
+            _("{name} is {term} (SNOMED CT) from now on.").format(name=row.name, term=term.name)
         )
 
     def _set(self, index: int, row: ClassRow) -> None:

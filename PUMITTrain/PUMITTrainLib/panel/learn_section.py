@@ -200,7 +200,7 @@ def partTexts() -> dict[ClickPart, str]:
     """Names of the parts of the promptable network."""
     return {
         ClickPart.DECODER: _("Quick: the last layers"),
-        ClickPart.ADAPTERS: _("Decoder and adapters"),
+        ClickPart.ADAPTERS: _("Medium: a little of all layers"),
         ClickPart.ALL: _("Thorough: all of it"),
     }
 
@@ -208,9 +208,9 @@ def partTexts() -> dict[ClickPart, str]:
 def partTooltips() -> dict[ClickPart, str]:
     """When to choose which part."""
     return {
-        ClickPart.DECODER: _("Only the decoder is trained; the image encoder stays as it is"),
-        ClickPart.ADAPTERS: _("The image encoder is trained too, by low-rank adapters"),
-        ClickPart.ALL: _("All weights are trained; takes the most time and memory"),
+        ClickPart.DECODER: _("Learns only how clicks become a segment (the decoder)"),
+        ClickPart.ADAPTERS: _("Also learns a little of how your images look (low-rank adapters)"),
+        ClickPart.ALL: _("Learns everything from your cases; takes the most time and memory"),
     }
 
 
@@ -225,8 +225,8 @@ def presetTexts() -> dict[PresetName, str]:
 
 def _validationText(share: float, folds: int) -> str:
     if folds:
-        return _("Cross-validation in {count} parts").format(count=folds)
-    return _("Keep {percent} % of the patients back").format(percent=f"{100 * share:.0f}")
+        return _("Each patient once, in {count} trainings").format(count=folds)
+    return _("{percent} % of the patients").format(percent=f"{100 * share:.0f}")
 
 
 def _chosen(selector) -> str:

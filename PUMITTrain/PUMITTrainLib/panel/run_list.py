@@ -52,7 +52,7 @@ class RunList:
         canRemove = runs.selected is not None and runs.selected.canRemove
         ui.removeRunButton.enabled = canRemove
         ui.removeRunButton.toolTip = (
-            _("Delete the folder of the selected run with its checkpoints, after a question")
+            _("Delete the folder of the selected run with its saved models, after a question")
             if canRemove
             else _("Select a run that has ended, or stop the running one first")
         )
@@ -79,7 +79,7 @@ class RunList:
             return
         self._question.ask(
             _(
-                "Delete the run {name} with its checkpoints, curves and pictures? This cannot be "
+                "Delete the run {name} with its saved models, curves and pictures? This cannot be "
                 "undone. A model of it that PUMIT Segment lists stays there."
             ).format(name=view.name),
             _("Delete"),

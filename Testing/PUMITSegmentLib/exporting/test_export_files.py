@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 
 import numpy as np
 import pytest
@@ -224,3 +225,42 @@ def test_later_segment_wins_where_a_label_map_cannot_hold_both(tmp_path, scene, 
     written = export(node, loaded, "NIFTI", tmp_path)
     labels = SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(str(written.path)))
     np.testing.assert_array_equal(labels, np.where(second, 2, first))
+
+
+# --- statistics -----------------------------------------------------------------------------------
+
+
+def test_statistics_are_those_of_simpleitk_at_slicers_positions(tmp_path, scene, loaded, series):
+    masks = dict(zip(("Left kidney", "Cyst"), blobs(SHAPE), strict=True))
+    node = segmentation_of(scene, loaded, masks)
+    table = export(node, loaded, "STATISTICS_CSV", tmp_path, fileName="kidney").path
+    objects = export(node, loaded, "STATISTICS_JSON", tmp_path, fileName="kidney").path
+    assert (table.name, objects.name) == ("kidney.statistics.csv", "kidney.statistics.json")
+    read = json.loads(objects.read_text(encoding="utf-8"))
+    with table.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    image = SimpleITK.GetImageFromArray(series.array)
+    image.SetSpacing(series.spacing_mm[::-1])
+    image.SetOrigin(series.origin_lps)
+    image.SetDirection(series.direction.ravel().tolist())
+    figures = SimpleITK.LabelIntensityStatisticsImageFilter()
+    for (name, mask), row, each in zip(masks.items(), rows, read, strict=True):
+        label = SimpleITK.GetImageFromArray(mask.astype(np.uint8))
+        label.CopyInformation(image)
+        figures.Execute(label, image)
+        x, y, z = figures.GetCentroid(1)
+        assert row["name"] == each["name"] == name
+        assert int(row["voxels"]) == each["voxels"] == mask.sum()
+        assert each["volume_mm3"] == pytest.approx(figures.GetPhysicalSize(1))
+        assert each["mean"] == pytest.approx(figures.GetMean(1))
+        assert each["centroid_ras_mm"] == pytest.approx((-x, -y, z), abs=1e-3)
+        assert float(row["centroid_s_mm"]) == pytest.approx(z, abs=1e-3)
+
+
+def test_statistics_of_a_segment_outside_of_the_scan_end_in_one_sentence(tmp_path, scene, loaded):
+    node = segmentation_of(scene, loaded, {"Cyst": blobs(SHAPE)[0]})
+    move = np.eye(4)
+    move[0, 3] = 500
+    node.SetAndObserveTransformNodeID(linear(scene, move).GetID())
+    with pytest.raises(ExportError, match="Cyst"):
+        export(node, loaded, "STATISTICS_CSV", tmp_path)

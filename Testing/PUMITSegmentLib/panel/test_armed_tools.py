@@ -295,3 +295,64 @@ def test_the_view_says_that_a_click_places_outside(armed: Armed) -> None:
     assert actor.GetInput().startswith("OUTSIDE, CT abdomen\n")
     armed.press(armed.ui.positiveButton)
     assert "OUTSIDE" not in actor.GetInput()
+
+
+def test_the_pointer_shows_inside_or_outside(armed: Armed) -> None:
+    import slicer
+    from PUMITSegmentLib.scene.view_cursor import pointer
+    from Qt import QtCore
+
+    view = slicer.app.layoutManager().sliceWidget("Red").sliceView()
+
+    def shown() -> str:
+        cursor = view.cursor
+        if cursor.shape() != QtCore.Qt.BitmapCursor:
+            return "usual"
+        image = cursor.pixmap().toImage()
+        sides = [True, False]
+        return str([s for s in sides if pointer(s).pixmap().toImage() == image])
+
+    assert shown() == "[True]"
+    armed.press(armed.ui.negativeButton)
+    assert shown() == "[False]"
+    armed.press(armed.ui.scribbleButton)
+    assert shown() == "[False]"
+    armed.press(armed.ui.positiveButton)
+    assert shown() == "[True]"
+    armed.press(armed.ui.scribbleButton)  # not pressed any more
+    assert shown() == "usual"
+    armed.press(armed.ui.pointButton)
+    armed.panel.exit()
+    assert shown() == "usual"
+
+
+def test_a_view_of_another_scan_keeps_its_pointer(armed: Armed) -> None:
+    import slicer
+    from Qt import QtCore
+
+    other = slicer.util.addVolumeFromArray(np.zeros((8, 8, 8), np.int16))
+    armed.view.show(other)
+    armed.process()
+    view = slicer.app.layoutManager().sliceWidget("Red").sliceView()
+    assert view.cursor.shape() != QtCore.Qt.BitmapCursor
+
+
+def test_a_click_on_the_point_of_an_object_begins_no_other_one(armed: Armed) -> None:
+    from PUMITSegmentLib.segments.segment_list import segmentIDs
+
+    armed.press(armed.ui.oneEachCheckBox)
+    armed.view.clickAt((13, 13, 8))
+    armed.answer(B)
+    segments = segmentIDs(armed.logic.segmentationNode)
+    x, y = armed.view.rasToXy((13, 13, 8))
+    armed.view.drag((x, y), (x + 15, y + 15))
+    armed.view.click(x, y)
+    armed.view.click(x + 3, y - 3)
+    armed.process()
+    assert segmentIDs(armed.logic.segmentationNode) == segments
+    assert [armed.logic.promptCount(each) for each in segments] == [1] * len(segments)
+    assert armed.status == "This object has its point already; click on another one."
+    armed.view.click(x + 40, y)
+    armed.answer(B)
+    assert len(segmentIDs(armed.logic.segmentationNode)) == len(segments) + 1
+    armed.process()

@@ -251,6 +251,48 @@ def test_what_changes_a_segment_takes_the_review_away(daily: Daily, change: str)
     assert words(daily, "Reviewed")["Liver"] == ""
 
 
+@pytest.mark.parametrize("change", ["moved", "carved"])
+def test_an_edit_that_keeps_the_number_of_voxels_takes_word_and_review_away(
+    daily: Daily, change: str
+) -> None:
+    before = A.copy()
+    before[10, 10, 10] = False
+    click(daily, before, "good")
+    pressReviewed(daily, daily.liver)
+    assert words(daily, "Reviewed")["Liver"] == "\u2713"
+    edited = np.roll(before, 1, axis=2)
+    if change == "carved":  # the hole is elsewhere, within the same box
+        edited = A.copy()
+        edited[11, 11, 11] = False
+    daily.editByHand(daily.liver, edited)
+    daily.process()
+    assert words(daily)["Liver"] == ""
+    assert words(daily, "Reviewed")["Liver"] == ""
+
+
+def test_a_review_is_kept_with_the_scene_where_neighbours_share_the_voxels(
+    daily: Daily, tmp_path: Path
+) -> None:
+    """Slicer's files hold several segments in one image, of another extent than before."""
+    import slicer
+    from PUMITSegmentLib.segments.reviewed import isReviewed
+    from PUMITSegmentLib.segments.volumes import digestOf
+
+    click(daily, A, "good")
+    pressReviewed(daily, daily.liver)
+    daily.logic.newSegment("Spleen")
+    click(daily, box((15, 15, 15), (20, 20, 20)), "good", (17, 17, 17))
+    path = str(tmp_path / "kept.seg.nrrd")
+    daily.logic.segmentationNode.GetSegmentation().CollapseBinaryLabelmaps(False)
+    assert slicer.util.saveNode(daily.logic.segmentationNode, path)
+    segmentation = slicer.util.loadSegmentation(path).GetSegmentation()
+    reviewed = [
+        isReviewed(segment, digestOf(segment))
+        for segment in map(segmentation.GetNthSegment, range(2))
+    ]
+    assert reviewed == [True, False]
+
+
 def test_an_empty_segment_cannot_be_reviewed(daily: Daily) -> None:
     empty = daily.logic.newSegment("Spleen")
     pressReviewed(daily, empty)

@@ -330,3 +330,50 @@ def test_a_scene_saved_in_a_compare_layout_opens_in_any(
     (segmentation,) = nodes("vtkMRMLSegmentationNode")
     assert list(segmentation.GetDisplayNode().GetViewNodeIDs()) == []
     patients.gui.enter()
+
+
+@pytest.mark.parametrize("isOpen", [True, False])
+def test_a_compare_layout_that_was_saved_draws_each_outline_over_its_own_scan(
+    patients: TwoViews, sliceView: Any, tmp_path: Path, isOpen: bool
+) -> None:
+    import slicer
+    from harness.views import open_views
+
+    other = sliceView("Green", "Axial")
+    names = {"Red": patients.volumeNode.GetName(), "Green": "Second patient"}
+    other.show(patients.addPatient())
+    patients.view.show(patients.volumeNode)
+    patients.process()
+    display = patients.first.GetDisplayNode()
+    assert not display.IsDisplayableInView(other.sliceNode.GetID())
+
+    scene = str(tmp_path / "compared.mrb")
+    assert slicer.util.saveScene(scene)
+    slicer.mrmlScene.Clear(0)
+    patients.process()
+    if not isOpen:
+        patients.gui.exit()
+    slicer.util.loadScene(scene)
+    patients.process()
+    (first,) = [node for node in nodes("vtkMRMLSegmentationNode") if "Liver" in segmentNames(node)]
+    views = {name: open_views.sliceView(name).sliceNode.GetID() for name in names}
+    drawn = {name: first.GetDisplayNode().IsDisplayableInView(i) for name, i in views.items()}
+    assert drawn == {"Red": True, "Green": not isOpen}
+    if not isOpen:
+        patients.gui.enter()
+        patients.process()
+    drawn = {name: first.GetDisplayNode().IsDisplayableInView(i) for name, i in views.items()}
+    assert drawn == {"Red": True, "Green": False}
+    # The other scan takes the outline's view over, and nothing stays limited to what is gone.
+    open_views.sliceView("Green").show(scanNamed(names["Red"]))
+    patients.process()
+    assert first.GetDisplayNode().IsDisplayableInView(views["Green"])
+
+
+def segmentNames(node: Any) -> list[str]:
+    segmentation = node.GetSegmentation()
+    return [segmentation.GetSegment(each).GetName() for each in segmentation.GetSegmentIDs()]
+
+
+def scanNamed(name: str) -> Any:
+    return next(n for n in nodes("vtkMRMLScalarVolumeNode") if n.GetName() == name)

@@ -225,3 +225,20 @@ def test_neighbours_in_the_abdomen_can_be_told_apart(segmentation_node):
     for number, color in enumerate(colors):
         for other in colors[:number]:
             assert max(abs(a - b) for a, b in zip(color, other, strict=True)) >= 0.2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("gall bladder", "L3", "GTV", "tumour", "left ventricle", "LV", "kidneys", "lt kidney"),
+        *("kidney, left", "the liver", "oesophagus", "LEFT_KIDNEY", "liver metastases", "IVC"),
+    ],
+)
+def test_the_field_of_a_segment_and_find_understand_the_same_words(scene, text: str) -> None:
+    from pumit.structures.names import meaning_key, requested_structure
+    from PUMITSlicerLib.term_search import TermSearch
+
+    search = TermSearch()
+    assert search.isSure(text)
+    (meaning,) = requested_structure(text).meanings
+    assert meaning_key(concept_for(search.search(text, 1)[0].entry)) == meaning_key(meaning)

@@ -32,7 +32,7 @@ def test_what_is_chosen_is_remembered_in_the_scene(shown: ShownPanel) -> None:
     shown.choose(shown.ui.presetSelector, "thorough")
     shown.choose(shown.ui.adaptSelector, "adapters")
     shown.ui.validationSelector.currentIndex = shown.ui.validationSelector.findText(
-        "Cross-validation in 5 parts"
+        "Each patient once, in 5 trainings"
     )
     shown.type(shown.ui.nameEdit, " liver-mr ")
     assert parameters.preset is PresetName.THOROUGH
@@ -51,7 +51,7 @@ def test_what_another_hand_chose_is_shown(shown: ShownPanel) -> None:
     shown.refresh()
     ui = shown.ui
     assert ui.presetSelector.itemData(ui.presetSelector.currentIndex) == "quick"
-    assert ui.validationSelector.currentText == "Cross-validation in 7 parts"
+    assert ui.validationSelector.currentText == "Each patient once, in 7 trainings"
     assert ui.deviceSelector.currentText == "cuda:3"
     shown.choose(ui.presetSelector, "balanced")
     assert shown.logic.parameters.folds == 7

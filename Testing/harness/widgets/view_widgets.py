@@ -51,6 +51,14 @@ class _ViewWidget(QtWidgets.QWidget):
     def scheduleRender(self) -> None:
         """Draw soon; the harness draws on request."""
 
+    def setViewCursor(self, cursor: QtGui.QCursor) -> None:
+        """Set the pointer of now."""
+        self.setCursor(cursor)
+
+    def setDefaultViewCursor(self, cursor: QtGui.QCursor) -> None:
+        """Set the pointer after something was pointed at."""
+        self.setCursor(cursor)
+
     def displayableManagerByClassName(self, className: str) -> Any:
         """A displayable manager of the view."""
         group = self._view.displayableManagers

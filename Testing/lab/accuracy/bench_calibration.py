@@ -2,14 +2,15 @@
 
 Run by hand, on cases that no word may be measured on later, and then on others:
 
-    python Testing/lab/accuracy/bench_calibration.py CASE... --measure CASE... -o diagram.png
+    python Testing/lab/accuracy/bench_calibration.py CASE... -o diagram.png
 
 fits the weights of `models/overlap.yaml` to the answers after 1 to 5 clicks of the simulated user
 on the first cases, chooses the bounds of the words (`calibration_fit.py`), and prints what belongs
 there; tells by cross-validation over kinds of scans, of weights and bounds alike, and of the cases
 to measure, which are never fitted, what each word is said of. A case is a folder with
-`image.nii.gz` and `label.nii.gz`. `--answers FILE` keeps the answers, so that a second run asks
-only what is new, and `fit_words.py` needs no model. Nothing here is a test.
+`image.nii.gz` and `label.nii.gz`; its kind is the folder that holds it (`kinds.py build`). A second
+session of each target clicks as people do. `--answers FILE` keeps the answers, so that a second run
+asks only what is new, and `fit_words.py` needs no model. Nothing here is a test.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from pumit.evaluation.simulated_user import read_case, simulate_clicks, targets_
 from pumit.inference.interactive.segmenter import Segmenter, load_segmenter
 from pumit.inference.interactive.session import InteractiveSession
 
-CLICKS, TARGETS = 5, 3
+CLICKS, TARGETS = 5, 2
 
 
 def answers(segmenter: Segmenter, case: Path) -> list[Row]:
@@ -46,12 +47,18 @@ def answers(segmenter: Segmenter, case: Path) -> list[Row]:
     session.set_volume(volume)
     rows = []
     for label in targets_of(labels, TARGETS):
-        session.reset()
-        for mask, _ in simulate_clicks(session, labels == label, CLICKS):
-            evidence = session.evidence(session.prompts())
-            if evidence is not None:
-                rows.append(Row(case.name, evidence, dice(mask, labels == label)))
+        for rng in (None, np.random.default_rng(label)):  # in the middle of errors; as people do
+            session.reset()
+            for mask, _ in simulate_clicks(session, labels == label, CLICKS, rng):
+                evidence = session.evidence(session.prompts())
+                if evidence is not None:
+                    rows.append(Row(name_of(case), evidence, dice(mask, labels == label)))
     return rows
+
+
+def name_of(case: Path) -> str:
+    """Return kind and name of a case, `KIND/NAME`."""
+    return f"{case.parent.name}/{case.name}"
 
 
 def kept(path: Path | None, segmenter: Segmenter, cases: list[Path]) -> list[Row]:
@@ -60,15 +67,15 @@ def kept(path: Path | None, segmenter: Segmenter, cases: list[Path]) -> list[Row
     if path and path.is_file():
         rows = read_answers(path).get(segmenter.sha256, {})
     for case in cases:
-        if case.name in rows:
+        if name_of(case) in rows:
             continue
-        found = rows[case.name] = answers(segmenter, case)
+        found = rows[name_of(case)] = answers(segmenter, case)
         if path:
-            record = {"weights": segmenter.sha256, "scan": case.name}
+            record = {"weights": segmenter.sha256, "scan": name_of(case)}
             record["answers"] = [(asdict(row.evidence), row.dice) for row in found]
             with path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(record) + "\n")
-    return [row for case in cases for row in rows[case.name]]
+    return [row for case in cases for row in rows[name_of(case)]]
 
 
 def draw(said: Floats, true: Floats, limits: dict[str, float], path: Path) -> None:
@@ -95,7 +102,7 @@ def main() -> None:
     parser.add_argument("cases", type=Path, nargs="+", help="folders of cases to fit to")
     parser.add_argument("--measure", type=Path, nargs="+", default=[], help="never fitted")
     parser.add_argument("--model", default="default", help="name of the index, or a checkpoint")
-    parser.add_argument("-o", "--output", type=Path, help="diagram of the cases to measure, .png")
+    parser.add_argument("-o", "--output", type=Path, help="diagram by weights of other kinds, .png")
     parser.add_argument(
         "--answers", type=Path, help="file of answers to read and to add to, .jsonl"
     )
@@ -103,13 +110,14 @@ def main() -> None:
     segmenter = load_segmenter(args.model, device="cpu")
     rows = kept(args.answers, segmenter, args.cases)
     weights, limits = print_entry(segmenter.sha256, rows)
-    report("other kinds of these", by_other_scans(rows), truth(rows), words_by_other_scans(rows))
+    said = by_other_scans(rows)
+    report("other kinds of these", said, truth(rows), words_by_other_scans(rows))
+    if args.output:
+        draw(said, truth(rows), limits, args.output)
     measured = kept(args.answers, segmenter, args.measure)
     if measured:
         said = expected(features(measured), weights)
         report("never fitted", said, truth(measured), words(said, limits))
-        if args.output:
-            draw(said, truth(measured), limits, args.output)
 
 
 if __name__ == "__main__":

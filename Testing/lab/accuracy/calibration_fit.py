@@ -43,8 +43,9 @@ class Row:
 
 
 def kind_of(scan: str) -> str:
-    """The kind of a scan: its name up to the first number, `ct_sts` of `ct_sts001`."""
-    return re.split(r"[\W_]*\d", scan, maxsplit=1)[0]
+    """Return the kind of a scan: its folder in `KIND/SCAN`, `ct_sts` of `ct_sts001`."""
+    folder, _, name = scan.rpartition("/")
+    return folder or re.split(r"[\W_]*\d", name, maxsplit=1)[0]
 
 
 def features(rows: list[Row]) -> Floats:

@@ -74,13 +74,17 @@ def train(job: dict[str, Any]) -> dict[str, Any]:
         "register": False,
         "data": {
             "folder": str(job["data"]),
-            "classes": {"anterior": 1, "posterior": 2},
+            "classes": job["classes"],
             "validation": names[::TEST_EVERY],
             "share": job["share"],
         },
     }
     if job["network"] != RECIPE["network"]:
         recipe |= {"network": job["network"], "network_sizes": {}}
+    if job["patch"]:
+        recipe["plan"] = {**RECIPE["plan"], "patch_size": job["patch"]}
+    if job["steps"]:
+        recipe["schedule"] = {**RECIPE["schedule"], "steps": job["steps"]}
     if job["seconds"]:
         recipe["threads"] = job["threads"]
         recipe["schedule"] = {**RECIPE["schedule"], "steps": 100_000, "seconds": job["seconds"]}
@@ -98,7 +102,7 @@ def train(job: dict[str, Any]) -> dict[str, Any]:
         dice.setdefault(row["label"], []).append(row["dice"])
     means = {label: sum(v) / len(v) for label, v in dice.items()}
     row = {k: job[k] for k in ("seed", "share", "start")}
-    row |= {"steps": STEPS, "dice": means, "mean": sum(means.values()) / len(means)}
+    row |= {"steps": job["steps"] or STEPS, "dice": means, "mean": sum(means.values()) / len(means)}
     row["cpu_seconds"] = round(time.process_time() - started)
     return row
 
@@ -140,6 +144,9 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("label_efficiency.jsonl"))
     parser.add_argument("--network", default=RECIPE["network"], help="network that is trained")
     parser.add_argument("--seconds", type=float, default=0.0, help="time of each, not 400 steps")
+    parser.add_argument("--steps", type=int, default=0, help="steps of each, if not 400")
+    parser.add_argument("--classes", default="anterior,posterior", help="names of labels 1, 2, ...")
+    parser.add_argument("--patch", default="", help="patch in voxels, as 8,64,64")
     parser.add_argument("--threads", type=int, default=2, help="threads of each, with --seconds")
     parser.add_argument("--shares", default=",".join(map(str, SHARES)))
     parser.add_argument("--seeds", type=int, default=SEEDS)
@@ -164,6 +171,9 @@ def main() -> int:
             "initial": args.initial,
             "network": args.network,
             "seconds": args.seconds,
+            "steps": args.steps,
+            "classes": {name: i + 1 for i, name in enumerate(args.classes.split(","))},
+            "patch": [int(n) for n in args.patch.split(",") if n],
             "threads": args.threads,
         }
         for job in jobs(shares, args.seeds, args.starts.split(","))

@@ -11,6 +11,7 @@ from export_checks import OBLIQUE, a_volume, two_overlapping
 from pumit.errors import ExportError
 from pumit.export.dicom_series import write_dicom_series
 from pumit.export.write import SUFFIXES, check_suffix, write_segmentation
+from pumit.io.labels.label_source import read_labels
 from pumit.segmentation import Segment, Segmentation
 from pumit.volume import Volume
 
@@ -61,8 +62,26 @@ def test_labelmap_keeps_voxels_and_geometry(tmp_path, suffix, direction):
 
 
 @pytest.mark.parametrize("suffix", LABELMAPS)
-def test_planar_labelmap_is_one_millimetre_thick(tmp_path, suffix):
-    volume = Volume(np.zeros((1, 8, 9), np.uint8), (1e8, 0.5, 0.25))
+def test_labelmap_of_a_picture_is_a_picture(tmp_path, suffix):
+    picture = SimpleITK.GetImageFromArray(np.arange(72, dtype=np.int16).reshape(8, 9))
+    picture.SetSpacing((0.25, 0.5))
+    picture.SetOrigin((3.0, -4.0))
+    SimpleITK.WriteImage(picture, str(tmp_path / f"scan{suffix}"))
+    volume = Volume.read(tmp_path / f"scan{suffix}")
+    mask = np.arange(72).reshape(1, 8, 9) % 5 == 0
+    segmentation = Segmentation(volume, (Segment("s", mask),), disjoint(a_volume()).algorithm)
+    write_segmentation(segmentation, tmp_path / f"out{suffix}")
+    image = SimpleITK.ReadImage(str(tmp_path / f"out{suffix}"))
+    np.testing.assert_array_equal(SimpleITK.GetArrayFromImage(image), mask[0])
+    for read in (image.GetSize, image.GetSpacing, image.GetOrigin, image.GetDirection):
+        np.testing.assert_allclose(read(), getattr(picture, read.__name__)(), atol=1e-6)
+    assert len(read_labels(tmp_path / f"out{suffix}", volume).segments) == 1
+    np.testing.assert_array_equal(Volume.read(tmp_path / f"out{suffix}").array, mask)
+
+
+@pytest.mark.parametrize("suffix", LABELMAPS)
+def test_planar_labelmap_in_space_is_one_millimetre_thick(tmp_path, suffix):
+    volume = Volume(np.zeros((1, 8, 9), np.uint8), (1e8, 0.5, 0.25), (0.0, 0.0, 7.0))
     mask = np.ones((1, 8, 9), dtype=bool)
     segmentation = Segmentation(volume, (Segment("s", mask),), disjoint(a_volume()).algorithm)
     write_segmentation(segmentation, tmp_path / f"out{suffix}")

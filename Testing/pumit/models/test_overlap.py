@@ -12,8 +12,12 @@ from pumit.models.checkpoint import load_checkpoint
 from pumit.models.index import find_model
 from pumit.models.overlap import Evidence, OverlapModel, overlap_models
 
-GOOD = Evidence(estimate=0.9, doubt=0.1, voxels=50_000, width=30.0, agreement=0.99)
-POOR = Evidence(estimate=0.3, doubt=0.9, voxels=900, width=3.0, agreement=0.5)
+GOOD = Evidence(
+    estimate=0.9, doubt=0.1, voxels=50_000, width=30.0, agreement=0.99, confidence=0.98, edge=0.95
+)
+POOR = Evidence(
+    estimate=0.3, doubt=0.9, voxels=900, width=3.0, agreement=0.5, confidence=0.7, edge=0.4
+)
 
 
 def test_the_expected_dice_is_the_logistic_of_weighed_evidence() -> None:
@@ -36,8 +40,8 @@ def test_four_words(dice: float, word: str) -> None:
 
 def test_evidence_is_finite_whatever_the_answer() -> None:
     for evidence in (
-        Evidence(-1.0, 0.0, 1, 0.5, None),
-        Evidence(2.0, 1e9, 10**9, 1e5, 0.0),
+        Evidence(-1.0, 0.0, 1, 0.5, None, 0.0, 0.0),
+        Evidence(2.0, 1e9, 10**9, 1e5, 0.0, 2.0, 1.0),
     ):
         for model in overlap_models().values():
             assert 0 <= model.expected_dice(evidence) <= 1

@@ -196,6 +196,31 @@ def test_a_volume_that_comes_after_its_session_s_end_is_refused(run, engine):
     assert scan_bytes < volume.array.nbytes
 
 
+def test_what_was_compiled_is_given_back_when_the_last_user_goes_or_sleeps(
+    run, engine, monkeypatch
+):
+    volume, _ = scan()
+    rests = []
+    monkeypatch.setattr(engine._segmenter.engine, "rest", lambda: rests.append(len(rests)))
+
+    async def story(users):
+        first, second = await users.open(volume), await users.open(volume)
+        users.state.leases.release(first.token)
+        await users.click(second, volume, BALL)
+        for _ in range(3):
+            users.state.rest_when_idle()
+        while_one_is_awake = len(rests)
+        second.active_at -= 400
+        users.state.leases.sweep()
+        await users.state.set_up(users.state.leases.claim(), lambda session: None)
+        users.state.rest_when_idle()
+        at_once = len(rests)
+        users.state.rest_when_idle()
+        return while_one_is_awake, at_once, len(rests)
+
+    assert run(story) == (0, 0, 1)
+
+
 def test_a_cancelled_long_job_leaves_nothing_behind(run):
     volume, _ = scan()
 

@@ -7,6 +7,7 @@ import os
 import shutil
 import socket
 import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -49,6 +50,19 @@ def test_other_addresses_need_token_and_certificate(host, certificate):
     with pytest.raises(PumitError, match="token"):
         ServeSettings("", host=host, certfile=certfile, keyfile=keyfile)
     assert ServeSettings(TOKEN, host=host, certfile=certfile, keyfile=keyfile)
+
+
+def test_itk_snap_is_served_on_this_machine_only(certificate):
+    """It sends no token."""
+    certfile, keyfile = certificate
+    assert ServeSettings(TOKEN, itksnap=True)
+    for options in (
+        {"host": "0.0.0.0", "certfile": certfile, "keyfile": keyfile},
+        {"certfile": certfile, "keyfile": keyfile},
+        {"uds": Path("pumit.sock")},
+    ):
+        with pytest.raises(PumitError, match="SSH tunnel"):
+            ServeSettings(TOKEN, itksnap=True, **options)
 
 
 def test_a_made_up_token_does_not_open_the_machine_to_others(certificate, monkeypatch):

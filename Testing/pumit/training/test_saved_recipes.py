@@ -39,7 +39,7 @@ SAVED = Path(__file__).parent / "saved"
 
 
 @pytest.mark.parametrize("file", ["given.yaml", "recipe.yaml"])
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", sorted(TASKS.keys() - {"sam"}))  # which came later
 def test_a_stopped_run_is_taken_up_by_either_recipe(task: str, file: str, tmp_path: Path) -> None:
     run = shutil.copytree(SAVED / task, tmp_path / "run")
     (run / LAST).touch()

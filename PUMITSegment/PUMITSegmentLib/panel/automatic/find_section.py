@@ -14,13 +14,14 @@ from pumit.errors import (
     UnfamiliarScan,
     UnknownModality,
 )
-from pumit.structures.names import EVERYTHING, nearest_names, parts_of
+from pumit.structures.names import EVERYTHING, nearest_names, parts_of, requested_structure
 from pumit.structures.search import near_names
 from PUMITSlicerLib.computing.compute import ComputeState
 from PUMITSlicerLib.computing.connection import answers_prompts_only, is_nninteractive
 from PUMITSlicerLib.computing.settings import ComputeMode
 from PUMITSlicerLib.mrml import volumeKey
 from PUMITSlicerLib.status import Choice
+from PUMITSlicerLib.term_search import TermSearch
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.automatic import FoundStructures, regionCorners
@@ -50,6 +51,7 @@ class FindSection:
         self._logic = logic
         self._work = SessionWork(logic, self.refresh)
         self._before = FoundBefore()
+        self._terms = TermSearch()
         self._wanted: list[str] = []
         self._found: list = []
         self._missing: list[str] = []
@@ -173,11 +175,11 @@ class FindSection:
             self._remarks = list(facts.remarks)
             self._before.keep(key, whole)
             if whole.pick(structure) is None:
-                self._missing.append(structure)
+                self._missing.append(_shown(structure))
                 self._wanted.pop(0)
             self._findNext()
 
-        text = _("Looking for {structure}...").format(structure=structure)
+        text = _("Looking for {structure}...").format(structure=_shown(structure))
         self._work.start(text, request, onAnswer)
 
     def _add(self, picked: FoundStructures) -> None:
@@ -229,6 +231,10 @@ class FindSection:
         elif isinstance(question, OtherModality | UnfamiliarScan):
             again = Choice(_("Look anyway"), lambda: self._findNext(isAnyway=True))
             logic.status.ask(str(question), again)
+        elif "~" not in structure and (term := self._terms.named(structure)) is not None:
+            # Slicer's lists of terms have names that models were not given.
+            self._wanted[:1] = [term.entry]
+            self._findNext()
         elif names := near_names(str(question)):
             words = _("No model here finds {name}. Did you mean this? Else click on it.")
             choices = [instead(name) for name in names]
@@ -238,7 +244,7 @@ class FindSection:
 
     def _requestConsent(self, error: ConsentNeeded) -> None:
         """Ask for the licence of a model of this computer; a server's operator agrees there."""
-        logic, structure = self._logic, self._wanted[0]
+        logic, structure = self._logic, _shown(self._wanted[0])
         if logic.compute.settings.mode is not ComputeMode.LOCAL:
             words = _("This server has no model for {name} that may be used. Click on it instead.")
             logic.status.problem(words.format(name=structure))
@@ -256,3 +262,8 @@ class FindSection:
         logic.compute.listAvailable(
             confirmLicences, lambda problem: logic.status.problem(str(problem))
         )
+
+
+def _shown(structure: str) -> str:
+    """Return a structure as people read it, also of a whole terminology entry of Slicer."""
+    return requested_structure(structure).text if "~" in structure else structure

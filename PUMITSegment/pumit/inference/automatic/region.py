@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.spatial import ConvexHull, QhullError
 
 from pumit.errors import PromptError
 from pumit.volume import Volume
@@ -39,6 +38,8 @@ class Region:
         corners = np.asarray(corners_lps, dtype=np.float64)
         if corners.shape != (8, 3) or not np.isfinite(corners).all():
             raise PromptError(f"A region needs 8 finite corners, got shape {corners.shape}.")
+        from scipy.spatial import ConvexHull, QhullError  # longer to import than a scan to read
+
         # 1. The faces of the box in voxel indices; only in-plane ones of a planar image.
         index = volume.world_to_index(corners)
         axes = [1, 2] if volume.is_planar else [0, 1, 2]

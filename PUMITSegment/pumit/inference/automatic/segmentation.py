@@ -232,7 +232,9 @@ class AutomaticSegmenter:
         doubt = np.zeros(volume.shape, dtype=np.uint8) if tells_doubt else None
         doubt_target = None if doubt is None else axes.apply(doubt)[box]
         for planes in zip(*answers, strict=True):
-            shares = torch.stack([plane for _, plane in planes]).mean(0)
+            shares = planes[0][1]
+            if len(planes) > 1:
+                shares = torch.stack([plane for _, plane in planes]).mean(0)
             target[planes[0][0]] = label(shares, sums)
             if doubt_target is not None:
                 doubt_target[planes[0][0]] = _doubt_plane(shares, self.has_regions)

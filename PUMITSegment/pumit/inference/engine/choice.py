@@ -65,7 +65,7 @@ def _openvino_engine(path: Path, weights: Weights, *, keeps_graphs: bool) -> Eng
         remedy = "pip install 'openvino>=2025.0', or pip install torch monai einops for PyTorch"
         raise PumitError(f"OpenVINO cannot be loaded ({_line(error)}); {remedy}.") from None
     try:
-        return OpenVinoEngine(
+        engine = OpenVinoEngine(
             weights.arrays,
             sizes_of(weights.recipe),
             precision=best_precision(),
@@ -73,6 +73,8 @@ def _openvino_engine(path: Path, weights: Weights, *, keeps_graphs: bool) -> Eng
                 graphs_folder(), (weights.sha256, *identity), is_read_only=not keeps_graphs
             ),
         )
+        engine.foresee()
+        return engine
     except CheckpointError:
         raise CheckpointError(
             f"The weights in {path.name} do not fit the network it names; fetch the model again."

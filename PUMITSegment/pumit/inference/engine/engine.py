@@ -111,6 +111,9 @@ class Engine(Protocol):
             grids: Degree of anisotropy and shape (D, H, W) of each, the next one first.
         """
 
+    def rest(self) -> None:
+        """Give back memory that nobody needs until the next field, such as compiled graphs."""
+
     def encode(self, image: Floats, *, da0: int, slice_ratio: float) -> Any:
         """Encode a field.
 

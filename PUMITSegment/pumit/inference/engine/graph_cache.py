@@ -3,7 +3,8 @@
 Compiling takes two to three times as long as reading. A file is named after all that it depends on
 and begins with the SHA-256 of that and of the rest: one that is damaged, or of other weights or
 another processor, is never handed to OpenVINO. Where a folder cannot be used, graphs are compiled
-as without it.
+as without it. Behind that stand of which weights and fields it is, so that those which were used
+last can be read before a scan is known.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import hashlib
 import hmac
 import logging
 import os
+import struct
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -22,9 +24,11 @@ from pumit.system.atomic import atomic_path
 
 logger = logging.getLogger(__name__)
 
+Blob = bytes | memoryview
 MOST_FILES = 16  # of some 22 MB each
 SUFFIX = ".graph"
-_DIGEST, _LENGTH = 32, 8  # bytes before the two graphs
+_DIGEST = 32  # bytes before all else
+_HEAD = struct.Struct("<16s4IQ")  # of which weights, degree, shape, bytes of the encoder
 
 
 class GraphCache:
@@ -41,16 +45,28 @@ class GraphCache:
     ) -> None:
         self._folder = folder
         self._identity = "\n".join(identity)
+        self._short_identity = hashlib.sha256(self._identity.encode()).digest()[:16]
         self.is_writable = not is_read_only
 
-    def read(self, da0: int, shape: Shape) -> tuple[bytes, bytes] | None:
+    def recent(self, count: int) -> list[tuple[int, Shape]]:
+        """Degrees and shapes of fields whose graphs were used last, the newest first."""
+        found: list[tuple[int, Shape]] = []
+        for path in _by_last_use(self._folder):
+            with suppress(OSError, struct.error), path.open("rb") as stream:
+                head = stream.read(_DIGEST + _HEAD.size)
+                identity, da0, d, h, w, _ = _HEAD.unpack(head[_DIGEST:])
+                if identity == self._short_identity and len(found) < count:
+                    found.append((da0, (d, h, w)))
+        return found
+
+    def read(self, da0: int, shape: Shape) -> tuple[Blob, Blob] | None:
         """Return encoder and decoder as they were written for such a field, or None."""
         path = self._path(da0, shape)
         try:
             content = path.read_bytes()
         except OSError:
             return None
-        digest, body = content[:_DIGEST], content[_DIGEST:]
+        digest, body = content[:_DIGEST], memoryview(content)[_DIGEST:]
         is_whole = hmac.compare_digest(self._digest(da0, shape, body), digest)
         if self.is_writable:
             with suppress(OSError):  # the least recently used are removed first
@@ -59,15 +75,16 @@ class GraphCache:
             level = logging.WARNING if self.is_writable else logging.DEBUG
             logger.log(level, "A compiled graph on the disk is damaged; it is compiled again.")
             return None
-        middle = _LENGTH + int.from_bytes(body[:_LENGTH], "little")
-        return body[_LENGTH:middle], body[middle:]
+        middle = _HEAD.size + _HEAD.unpack_from(body)[-1]
+        return body[_HEAD.size : middle], body[middle:]
 
-    def write(self, da0: int, shape: Shape, graphs: tuple[bytes, bytes]) -> None:
+    def write(self, da0: int, shape: Shape, graphs: tuple[Blob, Blob]) -> None:
         """Keep encoder and decoder of such a field, and remove files beyond `MOST_FILES`."""
         if not self.is_writable:
             return
         encoder, decoder = graphs
-        body = len(encoder).to_bytes(_LENGTH, "little") + encoder + decoder
+        head = _HEAD.pack(self._short_identity, da0, *shape, len(encoder))
+        body = b"".join((head, encoder, decoder))
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             with atomic_path(self._path(da0, shape)) as temporary:
@@ -81,19 +98,24 @@ class GraphCache:
         name = hashlib.sha256(self._key(da0, shape)).hexdigest()[:32]
         return self._folder / f"{name}{SUFFIX}"
 
-    def _digest(self, da0: int, shape: Shape, body: bytes) -> bytes:
+    def _digest(self, da0: int, shape: Shape, body: Blob) -> bytes:
         digest = hashlib.sha256(self._key(da0, shape))
         digest.update(body)
         return digest.digest()
 
     def _key(self, da0: int, shape: Shape) -> bytes:
-        return f"{self._identity}\n{da0} {shape}".encode()
+        return f"{self._identity}\n{da0} {shape} with a head".encode()
 
     def _remove_oldest(self) -> None:
-        used = {}
-        for path in self._folder.glob(f"*{SUFFIX}"):
-            with suppress(OSError):  # removed by another process meanwhile
-                used[path] = path.stat().st_mtime
-        for path in sorted(used, key=lambda file: used[file])[:-MOST_FILES]:
+        for path in _by_last_use(self._folder)[MOST_FILES:]:
             with suppress(OSError):
                 path.unlink()
+
+
+def _by_last_use(folder: Path) -> list[Path]:
+    """Files of graphs, the one that was used last first."""
+    used = {}
+    for path in folder.glob(f"*{SUFFIX}"):
+        with suppress(OSError):  # removed by another process
+            used[path] = path.stat().st_mtime
+    return sorted(used, key=lambda file: -used[file])

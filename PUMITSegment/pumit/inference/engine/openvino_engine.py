@@ -33,7 +33,7 @@ from pumit.inference.engine import graph_layers as layers_code
 from pumit.inference.engine.decoder_graph import decoder_graph
 from pumit.inference.engine.encoder_graph import NetworkSizes, encoder_graph, token_distances
 from pumit.inference.engine.engine import FieldPrompts, Floats, R, Shape, T, map_in
-from pumit.inference.engine.graph_cache import GraphCache
+from pumit.inference.engine.graph_cache import Blob, GraphCache
 from pumit.inference.engine.graph_layers import GraphLayers, grids
 from pumit.inference.engine.prompt_maps import MapGrid, class_vectors_at, prompt_maps
 from pumit.inference.engine.prompt_tokens import PromptTokens
@@ -54,6 +54,8 @@ _OF_PROMPTS = (
 MOST_COMPILED = 12
 # Two cores do more with two fields at once, each in one thread, than with one after the other.
 FIELDS_AT_ONCE = 2
+# Graphs of a first click, which are read before the scan is known.
+MOST_FORESEEN = 4
 # What was compiled is written so much later: a click is under way then, which needs the cores.
 KEEP_AFTER_S = 1.5
 Precision = Literal["f32", "bf16"]
@@ -207,6 +209,7 @@ class OpenVinoEngine:
         self._compiling = ThreadPoolExecutor(cores, "pumit-compile")
         self._fields = ThreadPoolExecutor(min(cores, FIELDS_AT_ONCE), "pumit-field")
         self._keeping = ThreadPoolExecutor(1, "pumit-keep")
+        self._foreseen: set[_Grid] = set()
         self._warm: _Compiled | None = None  # keeps the memory that it computed in
         self._lock = Lock()
         self._try_out()
@@ -227,13 +230,39 @@ class OpenVinoEngine:
             return [work(item) for item in items]
         return map_in(self._fields, work, items)
 
+    def foresee(self) -> None:
+        """Read the graphs that were used last on this machine, while a scan is being read.
+
+        People open scans of a few kinds. Those that the first scan does not need are given up.
+        """
+        if self._cache is not None:
+            self._foreseen = set(self._cache.recent(MOST_FORESEEN))
+            self._begin(self._foreseen)
+
     def prepare(self, grids: Iterable[_Grid]) -> None:
         """Compile for fields to come; see `Engine`."""
+        needed = list(grids)
+        with self._lock:
+            for grid in self._graphs.keys() & self._foreseen.difference(needed):
+                self._graphs.pop(grid).cancel()
+            self._foreseen.clear()
+        self._begin(needed)
+
+    def _begin(self, grids: Iterable[_Grid]) -> None:
         with self._lock:
             for grid in grids:
                 if grid not in self._graphs:
                     self._graphs[grid] = self._compiling.submit(self._compile_both, *grid)
             self._forget()
+
+    def rest(self) -> None:
+        """Give up all graphs; see `Engine`."""
+        with self._lock:
+            for graph in self._graphs.values():
+                graph.cancel()
+            self._graphs.clear()
+            self._foreseen.clear()
+            self._warm = None
 
     def encode(self, image: Floats, *, da0: int, slice_ratio: float) -> GraphFeatures:
         """Encode a field; see `Engine`."""
@@ -328,7 +357,7 @@ class OpenVinoEngine:
             return
         self._cache.write(da0, shape, (encoder.getvalue(), decoder.getvalue()))
 
-    def _read(self, blob: bytes) -> tuple[Any, Any]:
+    def _read(self, blob: Blob) -> tuple[Any, Any]:
         compiled = self._core.import_model(BytesIO(blob), "CPU", self._properties)
         return compiled, compiled.create_infer_request()
 

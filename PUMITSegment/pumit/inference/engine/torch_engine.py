@@ -72,6 +72,9 @@ class TorchEngine:
     def prepare(self, grids: Iterable[tuple[int, Shape]]) -> None:
         """Nothing: PyTorch computes any shape at once; see `Engine`."""
 
+    def rest(self) -> None:
+        """Nothing: only the weights are held; see `Engine`."""
+
     @torch.inference_mode()
     def encode(self, image: Floats, *, da0: int, slice_ratio: float) -> TorchFeatures:
         """Encode a field; see `Engine`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +14,8 @@ from pumit.preprocessing.fields import Field, box_of
 from pumit.preprocessing.interpolation import resampled
 
 Floats = npt.NDArray[np.float32]
+Box = tuple[slice, slice, slice]  # voxels of the volume
+SLICES = 8  # of a slab
 INSIDE, OUTSIDE = 4.0, -4.0  # logits of what is sure
 
 
@@ -35,7 +37,7 @@ class LogitBox:
         return int((self.logits > 0).sum())
 
     @property
-    def window(self) -> tuple[slice, slice, slice]:
+    def window(self) -> Box:
         """The box as slices of the volume."""
         d, h, w = (slice(s, s + n) for s, n in zip(self.start, self.logits.shape, strict=True))
         return (d, h, w)
@@ -66,44 +68,88 @@ def to_volume(logits: Floats, field: Field, shape: tuple[int, int, int]) -> Logi
     Returns:
         The patch, or None where nothing is foreground.
     """
-    window = window_of(logits > 0)
-    if window is None:
-        return None
-    starts, axes = [], []
-    for axis, hit in enumerate(window):
-        edge = np.array([hit.start - 1.0, hit.stop])
-        step, centre = field.step[axis], field.centre_index[axis]
-        low, high = (edge - (field.shape[axis] - 1) / 2) * step + centre
-        start = int(max(0, np.floor(low)))
-        stop = int(min(shape[axis], np.ceil(high) + 1))
-        # Voxels beyond the field belong to others.
-        outer_low, outer_high = (b[axis] for b in field.bounds())
-        start = max(start, int(np.ceil(outer_low)))
-        stop = min(stop, int(np.floor(outer_high)) + 1)
-        if stop <= start:
-            return None
-        starts.append(start)
-        axes.append((np.arange(start, stop) - centre) / step + (field.shape[axis] - 1) / 2)
-    return LogitBox((starts[0], starts[1], starts[2]), resampled(logits, axes))
+    box = foreground_box(logits, field, shape)
+    return None if box is None else on_box(logits, field, box)
 
 
-def to_volume_box(values: Floats, field: Field, shape: tuple[int, int, int]) -> LogitBox | None:
-    """Bring all of a field's values (d, h, w) to the volume's grid.
-
-    Returns:
-        The patch, or None where the field lies beyond the volume.
-    """
-    starts, axes = [], []
+def covered_box(field: Field, shape: tuple[int, int, int]) -> Box | None:
+    """Voxels of the volume that a field covers, or None where it lies beyond the volume."""
     low, high = field.bounds()
-    for axis in range(3):
-        start = max(0, int(np.ceil(low[axis])))
-        stop = min(shape[axis], int(np.floor(high[axis])) + 1)
-        if stop <= start:
-            return None
-        offset = (np.arange(start, stop) - field.centre_index[axis]) / field.step[axis]
+    first = np.ceil(low).astype(int).clip(0)
+    return _box_between(first, np.minimum(np.floor(high).astype(int) + 1, shape))
+
+
+def foreground_box(
+    logits: Floats, field: Field, shape: tuple[int, int, int], *, above: float = 0.0
+) -> Box | None:
+    """Voxels of the volume where a field's logits may be above some value, or None without any."""
+    window, covered = window_of(logits > above), covered_box(field, shape)
+    if window is None or covered is None:
+        return None
+    low, high = field.to_volume([[s.start - 1 for s in window], [s.stop for s in window]])
+    first = np.maximum(np.floor(low).astype(int), [s.start for s in covered])
+    return _box_between(first, np.minimum(np.ceil(high).astype(int) + 1, [s.stop for s in covered]))
+
+
+def on_box(values: Floats, field: Field, box: Box) -> LogitBox:
+    """Values (d, h, w) of a field at the voxels of a box of the volume."""
+    axes = []
+    for axis, part in enumerate(box):
+        offset = (np.arange(part.start, part.stop) - field.centre_index[axis]) / field.step[axis]
         axes.append(offset + (field.shape[axis] - 1) / 2)
-        starts.append(start)
-    return LogitBox((starts[0], starts[1], starts[2]), resampled(values, axes))
+    d, h, w = box
+    return LogitBox((d.start, h.start, w.start), resampled(values, axes))
+
+
+def slabs(box: Box) -> Iterator[Box]:
+    """Yield a box a few slices at a time, for what would take much memory at once."""
+    d, h, w = box
+    for first in range(d.start, d.stop, SLICES):
+        yield (slice(first, min(first + SLICES, d.stop)), h, w)
+
+
+def enclosing(boxes: Iterable[Box]) -> Box:
+    """Return the smallest box that holds several."""
+    d, h, w = (
+        slice(min(s.start for s in parts), max(s.stop for s in parts))
+        for parts in zip(*boxes, strict=True)
+    )
+    return (d, h, w)
+
+
+def filled(box: Box, value: float) -> LogitBox:
+    """One logit at all voxels of a box."""
+    d, h, w = box
+    shape = [s.stop - s.start for s in box]
+    return LogitBox((d.start, h.start, w.start), np.full(shape, value, dtype=np.float32))
+
+
+def on_other_box(patch: LogitBox, box: Box) -> LogitBox:
+    """Return an answer on another box, in a memory of its own; background beyond the answer's."""
+    other, shared = filled(box, OUTSIDE), common(patch.window, box)
+    if shared is not None:
+        other.logits[within(shared, other.start)] = patch.logits[within(shared, patch.start)]
+    return other
+
+
+def common(a: Box, b: Box) -> Box | None:
+    """Return what two boxes share, or None."""
+    pairs = zip(a, b, strict=True)
+    d, h, w = (slice(max(s.start, t.start), min(s.stop, t.stop)) for s, t in pairs)
+    return (d, h, w) if all(s.start < s.stop for s in (d, h, w)) else None
+
+
+def within(part: Box, start: Sequence[int]) -> Box:
+    """Return a box as slices of an array whose first voxel is `start`."""
+    d, h, w = (slice(s.start - a, s.stop - a) for s, a in zip(part, start, strict=True))
+    return (d, h, w)
+
+
+def _box_between(first: npt.NDArray[np.int64], stop: npt.NDArray[np.int64]) -> Box | None:
+    if (stop <= first).any():
+        return None
+    d, h, w = (slice(a, b) for a, b in zip(first.tolist(), stop.tolist(), strict=True))
+    return (d, h, w)
 
 
 def to_field(patch: LogitBox | None, field: Field) -> Floats:

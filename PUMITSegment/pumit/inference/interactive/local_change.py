@@ -19,14 +19,23 @@ import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
+from pumit.geometry import window_of
 from pumit.inference.interactive.answer_checks import bounds_of, covers
 from pumit.inference.interactive.field_planner import FieldPlanner
 from pumit.inference.interactive.grid_transfer import (
     OUTSIDE,
+    Box,
     Floats,
     LogitBox,
+    common,
+    covered_box,
+    enclosing,
+    filled,
+    on_box,
+    on_other_box,
+    slabs,
     to_field,
-    to_volume_box,
+    within,
 )
 from pumit.preprocessing.fields import Field, box_of
 
@@ -207,25 +216,26 @@ def apply_change(
     # 1. The change with a rim, and its window in the field.
     rim = np.ones([1 if n == 1 else 2 * RIM + 1 for n in change.shape], dtype=bool)
     region = ndimage.binary_dilation(change, rim)
-    window = ndimage.find_objects(region.astype(np.uint8))[0]
+    found = window_of(region)
+    assert found is not None
     # A voxel more, which interpolation between the field's voxels asks for.
     window = tuple(
         slice(max(s.start - 1, 0), min(s.stop + 1, n))
-        for s, n in zip(window, region.shape, strict=True)
+        for s, n in zip(found, region.shape, strict=True)
     )
-    # 2. New logits and the region, on the volume's grid.
     part = crop(where, window)
-    values = to_volume_box(after[window], part, shape)
-    inside = to_volume_box(region[window].astype(np.float32), part, shape)
-    if values is None or inside is None:
+    box = covered_box(part, shape)
+    if box is None:
         return patch
-    # 3. The earlier answer, enlarged to hold both, with the new logits in the region.
-    start, size = _box_of_both(patch, values)
-    whole = _on(patch, start, size)
-    d, h, w = np.subtract(values.start, start).tolist()
-    held = LogitBox((d, h, w), values.logits).window
-    np.copyto(whole[held], values.logits, where=inside.logits > 0.5)
-    return LogitBox(start, whole)
+    # 2. The earlier answer, enlarged to hold both.
+    whole = on_other_box(patch, enclosing([patch.window, box]))
+    # 3. New logits and the region on the volume's grid, the ones taken over in the other.
+    taken = region[window].astype(np.float32)
+    for slab in slabs(box):
+        inside = on_box(taken, part, slab).logits > 0.5
+        values = on_box(after[window], part, slab).logits
+        np.copyto(whole.logits[within(slab, whole.start)], values, where=inside)
+    return whole
 
 
 def crop(where: Field, window: tuple[slice, ...]) -> Field:
@@ -252,19 +262,24 @@ def changed_at(
     """
     if after is None:
         after = LogitBox(before.start, np.full(before.logits.shape, OUTSIDE, np.float32))
-    # 1. Both on a box that holds both.
-    start, shape = _box_of_both(before, after)
-    old, new = _on(before, start, shape), _on(after, start, shape)
+    # 1. Both where they differ, and a rim around it.
+    box = _difference(before, after)
+    if box is None:
+        return before
+    d, h, w = (slice(max(s.start - RIM, 0), s.stop + RIM) for s in box)
+    both = enclosing([before.window, after.window])
+    box = common((d, h, w), both) or box
+    old, new = on_other_box(before, box), on_other_box(after, box)
     # 2. The pieces of the change within reach of the places.
-    labels, _ = ndimage.label((old > 0) != (new > 0), _NEIGHBOURS)
-    near = _near(places, start, shape, np.asarray(spacing_mm, dtype=np.float64))
+    labels, _ = ndimage.label((old.logits > 0) != (new.logits > 0), _NEIGHBOURS)
+    near = _near(places, old.start, labels.shape, np.asarray(spacing_mm, dtype=np.float64))
     touched = np.unique(labels[near])
     touched = touched[touched > 0]
     if len(touched) == 0:
         return before
     # 3. With a rim, so that the border is the new one.
     taken = ndimage.binary_dilation(np.isin(labels, touched), _NEIGHBOURS)
-    return LogitBox(start, np.where(taken, new, old))
+    return _taken_over(before, new, taken)
 
 
 def near_places(
@@ -284,31 +299,40 @@ def near_places(
         after: New answer.
         points: The newest prompt's, volume indices (d, h, w) and whether each is inside.
     """
-    start, shape = _box_of_both(before, after)
-    old, new = _on(before, start, shape), _on(after, start, shape)
+    box = _difference(before, after)
+    if box is None:
+        return before
+    old, new = on_other_box(before, box), on_other_box(after, box)
     # 1. The way of the newest prompt alone: a stroke is inside or outside as a whole.
-    new = np.maximum(old, new) if points[-1][3] else np.minimum(old, new)
-    changed = (old > 0) != (new > 0)
-    window = ndimage.find_objects(changed.astype(np.uint8))
-    if not window:
+    one_way = np.maximum if points[-1][3] else np.minimum
+    one_way(old.logits, new.logits, out=new.logits)
+    changed = (old.logits > 0) != (new.logits > 0)
+    if not changed.any():
         return before
     # 2. How deep the change is at the places, searched for where there is any.
     sampling = np.asarray(spacing_mm, dtype=np.float64)
-    places = [np.asarray(point[:3], dtype=np.float64) for point in points]
-    depth = _depth(changed[window[0]], sampling, [n == 1 for n in shape])
-    near = _near([place.tolist() for place in places], start, shape, sampling)[window[0]]
+    places = np.asarray([point[:3] for point in points], dtype=np.float64)
+    whole = enclosing([before.window, after.window])
+    depth = _depth(changed, sampling, [s.stop - s.start == 1 for s in whole])
+    near = _near(places, old.start, changed.shape, sampling)
     reach = max(GIVEN_DEPTHS * float(depth[near].max(initial=0)), REACH * float(sampling[1:].max()))
     # 3. Within that reach of one of them.
-    kept = np.zeros(changed[window[0]].shape, dtype=bool)
+    kept = np.zeros(changed.shape, dtype=bool)
     for place in places:
         axes = [
-            ((np.arange(s.start, s.stop) + first - at) * mm) ** 2
-            for s, first, at, mm in zip(window[0], start, place, sampling, strict=True)
+            ((np.arange(n) + first - at) * mm) ** 2
+            for n, first, at, mm in zip(kept.shape, old.start, place, sampling, strict=True)
         ]
         d2, h2, w2 = np.ix_(*axes)
         kept |= d2 + h2 + w2 <= reach**2
-    np.copyto(old[window[0]], new[window[0]], where=kept)
-    return LogitBox(start, old)
+    return _taken_over(before, new, kept)
+
+
+def _taken_over(before: LogitBox, part: LogitBox, taken: Mask) -> LogitBox:
+    """Return an earlier answer with some voxels of another one."""
+    whole = on_other_box(before, enclosing([before.window, part.window]))
+    np.copyto(whole.logits[within(part.window, whole.start)], part.logits, where=taken)
+    return whole
 
 
 def _depth(
@@ -342,31 +366,32 @@ def _depth_in(patch: LogitBox, where: Field) -> float:
     return float(_depth(inside, sampling, [n == 1 for n in inside.shape]).max())
 
 
-def _box_of_both(a: LogitBox, b: LogitBox) -> tuple[tuple[int, int, int], tuple[int, ...]]:
-    """First voxel (d, h, w) and size of the box that holds two answers."""
-    start = np.minimum(a.start, b.start)
-    stop = np.maximum(*(np.add(patch.start, patch.logits.shape) for patch in (a, b)))
-    d, h, w = start.tolist()
-    return (d, h, w), tuple((stop - start).tolist())
-
-
-def _on(patch: LogitBox, start: tuple[int, int, int], shape: tuple[int, ...]) -> Floats:
-    whole = np.full(shape, OUTSIDE, dtype=np.float32)
-    d, h, w = np.subtract(patch.start, start).tolist()
-    whole[LogitBox((d, h, w), patch.logits).window] = patch.logits
-    return whole
+def _difference(a: LogitBox, b: LogitBox) -> Box | None:
+    """Get the smallest box that holds every voxel that only one of two answers holds, or None."""
+    whole = enclosing([a.window, b.window])
+    start, differs = [s.start for s in whole], filled(whole, 0).logits > 0
+    for slab in slabs(whole):
+        masks = [on_other_box(each, slab).logits > 0 for each in (a, b)]
+        differs[within(slab, start)] = masks[0] != masks[1]
+    window = window_of(differs)
+    if window is None:
+        return None
+    d, h, w = (
+        slice(s.start + first, s.stop + first) for s, first in zip(window, start, strict=True)
+    )
+    return (d, h, w)
 
 
 def _near(
-    places: Sequence[Sequence[float]],
-    start: tuple[int, int, int],
+    places: npt.ArrayLike,
+    start: npt.ArrayLike,
     shape: tuple[int, ...],
     spacing_mm: npt.NDArray[np.float64],
 ) -> Mask:
     """Voxels within `REACH` in-plane voxels of a place, and those that hold one."""
     reach_mm = REACH * float(spacing_mm[1:].max())
     near = np.zeros(shape, dtype=bool)
-    for place in np.asarray(places, dtype=np.float64) - start:
+    for place in np.asarray(places, dtype=np.float64) - np.asarray(start):
         low = np.ceil(place - reach_mm / spacing_mm).astype(int)
         high = np.floor(place + reach_mm / spacing_mm).astype(int)
         low, high = np.minimum(low, np.rint(place).astype(int)), np.maximum(high, np.rint(place))

@@ -8,7 +8,21 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from pumit.inference.interactive.grid_transfer import Floats, LogitBox, to_volume_box
+from pumit.inference.interactive.grid_transfer import (
+    OUTSIDE,
+    Box,
+    Floats,
+    LogitBox,
+    common,
+    covered_box,
+    enclosing,
+    filled,
+    foreground_box,
+    on_box,
+    on_other_box,
+    slabs,
+    within,
+)
 from pumit.preprocessing.fields import Field
 from pumit.preprocessing.interpolation import interpolate
 
@@ -81,58 +95,51 @@ def merge(coarse: LogitBox, windows: list[Window], shape: tuple[int, int, int]) 
         windows: Finer answers, each on the grid of its field.
 
     Returns:
-        Logits on the smallest box that holds the coarse answer and all windows.
+        Logits on the smallest box that holds the coarse answer and what windows doubt.
     """
-    # 1. The answers of the windows on the volume's grid, their weights, and the box of all.
-    starts, stops = (
-        list(coarse.start),
-        [s + n for s, n in zip(coarse.start, coarse.logits.shape, strict=True)],
-    )
-    parts = []
-    for window in windows:
-        part = to_volume_box(window.logits, window.field, shape)
-        if part is None:
-            continue
-        parts.append((part, _weight(window.field, part)))
-        for axis in range(3):
-            starts[axis] = min(starts[axis], part.start[axis])
-            stops[axis] = max(stops[axis], part.start[axis] + part.logits.shape[axis])
-    # 2. The coarse answer with a small weight; outside its box, background (logit -4).
-    size = tuple(b - a for a, b in zip(starts, stops, strict=True))
-    total: Floats = np.full(size, -4.0, dtype=np.float32)
-    total[_window_of(coarse, starts)] = coarse.logits.clip(-8, 8)
-    weights: Floats = np.full(size, 0.15, dtype=np.float32)
+    # 1. The box of all; the rest is as surely background as what no window sees.
+    found = [foreground_box(w.logits, w.field, shape, above=OUTSIDE) for w in windows]
+    whole = enclosing([coarse.window, *(box for box in found if box is not None)])
+    # 2. A few slices at a time: a window reaches over much of a large scan.
+    answer = filled(whole, OUTSIDE)
+    for slab in slabs(whole):
+        answer.logits[within(slab, answer.start)] = _blended(coarse, windows, slab, shape)
+    return answer
+
+
+def _blended(
+    coarse: LogitBox, windows: list[Window], box: Box, shape: tuple[int, int, int]
+) -> Floats:
+    """Weighted mean of all answers at the voxels of a box, logits (d, h, w)."""
+    # 1. The coarse answer with a small weight; outside its box, background (logit -4).
+    start, total = [s.start for s in box], on_other_box(coarse, box).logits
+    np.clip(total, -8, 8, out=total)
+    weights: Floats = np.full(total.shape, 0.15, dtype=np.float32)
     total *= weights
-    # 3. The weighted mean of all answers, logits (d, h, w).
-    for part, weight in parts:
-        here = _window_of(part, starts)
+    # 2. Each window where it reaches.
+    for window in windows:
+        covered = covered_box(window.field, shape)
+        shared = None if covered is None else common(covered, box)
+        if shared is None:
+            continue
+        part = on_box(window.logits, window.field, shared)
+        weight = _weight(window.field, part)
         values = np.clip(part.logits, -8, 8, out=part.logits)
         values *= weight
+        here = within(shared, start)
         total[here] += values
         weights[here] += weight
     total /= weights
-    return LogitBox((starts[0], starts[1], starts[2]), total)
+    return total
 
 
 def joined(a: LogitBox, b: LogitBox) -> LogitBox:
     """Return the union of two answers, on a box that holds both."""
-    start = [min(i, j) for i, j in zip(a.start, b.start, strict=True)]
-    ends = [
-        [s + n for s, n in zip(patch.start, patch.logits.shape, strict=True)] for patch in (a, b)
-    ]
-    size = [max(i, j) - s for i, j, s in zip(*ends, start, strict=True)]
-    total: Floats = np.full(size, -8.0, dtype=np.float32)
+    both = filled(enclosing([a.window, b.window]), 2 * OUTSIDE)
     for patch in (a, b):
-        here = total[_window_of(patch, start)]
+        here = both.logits[within(patch.window, both.start)]
         np.maximum(here, patch.logits, out=here)
-    return LogitBox((start[0], start[1], start[2]), total)
-
-
-def _window_of(patch: LogitBox, starts: list[int]) -> tuple[slice, ...]:
-    return tuple(
-        slice(a - s, a - s + n)
-        for a, s, n in zip(patch.start, starts, patch.logits.shape, strict=True)
-    )
+    return both
 
 
 def _weight(where: Field, part: LogitBox) -> Floats:

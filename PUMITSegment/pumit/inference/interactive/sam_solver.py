@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
-from torch.nn.functional import interpolate, pad
+from torch.nn.functional import interpolate
 
 from pumit.errors import Cancelled, CheckpointError, PumitError
 from pumit.inference.interactive.grid_transfer import LogitBox
@@ -24,10 +24,8 @@ from pumit.models.checkpoint import Checkpoint, ModelHeader, fingerprint, load_c
 from pumit.models.sam_file import MISSING, PUBLIC_FILE, is_sam_file, read_sam_file
 from pumit.networks.build import build_network
 from pumit.preprocessing.channels import is_colour
+from pumit.preprocessing.sam_slice import display_window, inner_size, slice_pixels
 
-# SAM's own normalisation: ImageNet statistics, of intensities in 0..1.
-_MEAN = (0.485, 0.456, 0.406)
-_STD = (0.229, 0.224, 0.225)
 KEPT_SLICES = 32  # embeddings of slices that stay, 4 MiB each at 1024 pixels
 OUTSIDE = -10.0
 _EPSILON = 1e-6
@@ -45,6 +43,9 @@ class SamEngine:
     device: str
     field_size: int
     name: str = "torch"
+
+    def rest(self) -> None:
+        """Nothing: only the weights are held; see `Engine`."""
 
 
 def load_sam(
@@ -118,7 +119,7 @@ class SamSolver:
             self._pixels = np.asarray(scan.image.pyramid.array)[None]
         d, h, w = self._pixels.shape[1:]
         self.shape = (d, h, w)
-        self._low, self._high = _percentiles(self._pixels)
+        self._window = display_window(self._pixels)
         self._embeddings: OrderedDict[int, Tensor] = OrderedDict()
 
     def warm_up(self) -> None:
@@ -187,57 +188,77 @@ class SamSolver:
         points: list[tuple[float, float, float, bool]],
     ) -> tuple[npt.NDArray[np.float32], float] | None:
         """Logits (H, W) of a slice and their estimated overlap; None where nothing is inside."""
-        from pumit.networks.ba_sam_transformers import image_size
-
         if box is None and not any(is_positive for *_, is_positive in points):
             return None
         network, size = self.engine.network, self.engine.field_size
-        height, width = self.shape[1:]
-        factor = size / max(height, width)
-        inner = (max(1, round(height * factor)), max(1, round(width * factor)))
-        device = next(network.parameters()).device
+        places = [(w, h, is_positive) for _, h, w, is_positive in points]
+        with torch.inference_mode():
+            embedding = self._embedding(depth)
+            masks, overlaps = answer_slice(network, embedding, self.shape[1:], size, box, places)
+            best = int(overlaps.argmax())
+            return masks[best].cpu().numpy(), float(overlaps[best])
 
-        def seen(pairs: Any) -> Tensor:
-            # Continuous index i is at (i + 0.5) * factor - 0.5 in the resized image.
-            return (torch.tensor(pairs, dtype=torch.float32, device=device) + 0.5) * factor - 0.5
-
-        inputs: dict[str, Any] = {"multimask_output": box is None and len(points) == 1}
-        if box is not None:
-            inputs["input_boxes"] = seen(box)[None, None]
-        if points:
-            inputs["input_points"] = seen([(w, h) for _, h, w, _ in points])[None, None]
-            labels = [int(is_positive) for *_, is_positive in points]
-            inputs["input_labels"] = torch.tensor(labels, device=device)[None, None]
-        with torch.inference_mode(), image_size(network.model, size):
-            embedding = self._embedding(depth, inner)
-            masks, overlaps = network(embedding, **inputs)
-            best = int(overlaps[0, 0].argmax())
-            plane = masks[:, 0, best, None].float()  # (1, 1, size / 4, size / 4)
-            plane = interpolate(plane, size=(size, size), mode="bilinear", align_corners=False)
-            plane = plane[..., : inner[0], : inner[1]]
-            plane = interpolate(plane, size=(height, width), mode="bilinear", align_corners=False)
-            return plane[0, 0].cpu().numpy(), float(overlaps[0, 0, best])
-
-    def _embedding(self, depth: int, inner: tuple[int, int]) -> Tensor:
+    def _embedding(self, depth: int) -> Tensor:
         """Return the embedding of a slice, computed once as long as there is room."""
         if depth in self._embeddings:
             self._embeddings.move_to_end(depth)
             return self._embeddings[depth]
         network, size = self.engine.network, self.engine.field_size
         device = next(network.parameters()).device
-        plane = np.nan_to_num(np.asarray(self._pixels[:, depth], dtype=np.float32))
-        plane = np.clip((plane - self._low) / max(self._high - self._low, 1e-12), 0, 1)
-        rgb = torch.from_numpy(plane).to(device).expand(3, -1, -1)
-        mean, std = (rgb.new_tensor(t)[:, None, None] for t in (_MEAN, _STD))
-        resized = interpolate(
-            rgb[None], size=inner, mode="bilinear", align_corners=False, antialias=True
-        )
-        pixels = pad((resized - mean) / std, (0, size - inner[1], 0, size - inner[0]))
-        found: Tensor = network.embed(pixels)
+        pixels = slice_pixels(self._pixels[:, depth], self._window, size)
+        found: Tensor = network.embed(pixels.to(device))
         self._embeddings[depth] = found
         if len(self._embeddings) > KEPT_SLICES:
             self._embeddings.popitem(last=False)
         return found
+
+
+def answer_slice(
+    network: Any,
+    embedding: Tensor,
+    shape: tuple[int, int],
+    size: int,
+    box: tuple[float, float, float, float] | None,
+    points: Sequence[tuple[float, float, bool]],
+) -> tuple[Tensor, Tensor]:
+    """Decode prompts of one slice; gradients pass.
+
+    Args:
+        network: A network `sam`.
+        embedding: Of the slice, (1, width, size / patch, size / patch).
+        shape: Rows and columns of the slice.
+        size: Pixels that the encoder sees along the longer side.
+        box: Left, top, right and bottom, continuous indices.
+        points: Column, row, and whether the point is positive.
+
+    Returns:
+        Logits (masks, rows, columns), several only for one point, and the estimates of their
+        overlap (masks,).
+    """
+    from pumit.networks.ba_sam_transformers import image_size
+
+    factor = size / max(shape)
+    rows, columns = inner_size(shape, size)
+
+    def seen(pairs: Any) -> Tensor:
+        # Continuous index i is at (i + 0.5) * factor - 0.5 in the resized image.
+        places = torch.tensor(pairs, dtype=torch.float32, device=embedding.device)
+        return (places + 0.5) * factor - 0.5
+
+    inputs: dict[str, Any] = {"multimask_output": box is None and len(points) == 1}
+    if box is not None:
+        inputs["input_boxes"] = seen(box)[None, None]
+    if points:
+        inputs["input_points"] = seen([place[:2] for place in points])[None, None]
+        labels = [int(is_positive) for *_, is_positive in points]
+        inputs["input_labels"] = torch.tensor(labels, device=embedding.device)[None, None]
+    with image_size(network.model, size):
+        masks, overlaps = network(embedding, **inputs)
+    logits = masks[:, 0].float()  # (1, masks, size / 4, size / 4)
+    logits = interpolate(logits, size=(size, size), mode="bilinear", align_corners=False)
+    logits = logits[..., :rows, :columns]
+    logits = interpolate(logits, size=shape, mode="bilinear", align_corners=False)
+    return logits[0], overlaps[0, 0].float()
 
 
 def _slice_of(point: tuple[float, float, float, bool]) -> int:
@@ -275,16 +296,3 @@ def _patch(
     for depth in found:
         logits[depth - first] = planes[depth][low[0] : high[0], low[1] : high[1]]
     return LogitBox((first, int(low[0]), int(low[1])), logits)
-
-
-def _percentiles(pixels: npt.NDArray[Any]) -> tuple[float, float]:
-    """Intensities shown as black and white; every n-th voxel is enough to find them."""
-    if pixels.dtype == np.uint8:
-        return 0.0, 255.0
-    values = pixels.reshape(-1)
-    values = values[:: max(1, values.size // 1_000_000)].astype(np.float64)
-    values = values[np.isfinite(values)]
-    if values.size == 0:
-        return 0.0, 1.0
-    low, high = np.percentile(values, (0.5, 99.5))
-    return float(low), float(high)

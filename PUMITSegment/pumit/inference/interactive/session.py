@@ -29,7 +29,7 @@ from pumit.system.threads import FittingThreads
 from pumit.volume import Volume
 
 CACHED_ANSWERS = 64
-CACHED_ANSWER_BYTES = 1 << 29
+CACHED_ANSWER_BYTES = 1 << 28
 
 
 class InteractiveSession(PromptedSession):
@@ -258,7 +258,7 @@ class InteractiveSession(PromptedSession):
     def _mask(self, answer: SolverState) -> npt.NDArray[np.bool_]:
         mask = np.zeros(tuple(self.volume.shape[a] for a in self.order), dtype=bool)
         if answer.patch is not None:
-            mask[answer.patch.window] = answer.patch.logits > 0
+            np.greater(answer.patch.logits, 0, out=mask[answer.patch.window])
         return mask.transpose(np.argsort(self.order))
 
     def _iou(self, answer: SolverState) -> float:
@@ -278,7 +278,7 @@ class InteractiveSession(PromptedSession):
         if to_index(prompts[:-1], self.volume, self.order).is_answerable:
             before = self._answer(prompts[:-1], None, None)
         d, h, w = (self.volume.spacing_mm[a] for a in self.order)
-        return evidence_of(answer, before, self.solver.shape, (d, h, w))
+        return evidence_of(answer, before, self.solver.pyramid.array, (d, h, w))
 
     def _places(self, answer: SolverState, count: int) -> list[UncertainRegion]:
         volume = self.volume

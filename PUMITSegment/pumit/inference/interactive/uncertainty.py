@@ -181,18 +181,19 @@ def _places(
 def evidence_of(
     answer: SolverState,
     before: SolverState | None,
-    shape: tuple[int, int, int],
+    image: npt.NDArray[Any],
     spacing_mm: tuple[float, float, float],
 ) -> Evidence | None:
     """Features of an answer that need no ground truth, or None where it is empty.
 
     Args:
         before: Answer to all prompts but the newest, or None for the first.
+        image: The scan, (D, H, W), depth axis first.
     """
     if answer.patch is None:
         return None
     # 1. The answer on a coarse lattice.
-    lattice = _lattice(answer.patch, shape, spacing_mm)
+    lattice = _lattice(answer.patch, image.shape, spacing_mm)
     own = _on_lattice(answer.patch.logits, answer.patch.start, lattice)
     mask = own > 0
     size = int(mask.sum())
@@ -202,8 +203,14 @@ def evidence_of(
     wrong = np.abs(mask - _mean_opinion(own, answer, lattice))
     in_slice = np.zeros((3, 3, 3), dtype=bool)
     in_slice[1] = ndimage.generate_binary_structure(2, 1)
-    border = int((mask & ~ndimage.binary_erosion(mask, in_slice)).sum())
-    # 3. How much of it the newest prompt left as it was.
+    inner = ndimage.binary_erosion(mask, in_slice)
+    rim = mask & ~inner
+    border = int(rim.sum())
+    # 3. How much of its border lies on edges of the image, steeper than half of what it holds.
+    voxels = image[np.ix_(*lattice.at)].astype(np.float32)
+    slope = np.hypot(ndimage.sobel(voxels, 1), ndimage.sobel(voxels, 2))
+    edge = float((slope[rim] > np.median(slope[inner if inner.any() else mask])).mean())
+    # 4. How much of it the newest prompt left as it was.
     agreement = None
     if before is not None and before.patch is not None:
         earlier = _on_lattice(before.patch.logits, before.patch.start, lattice) > 0
@@ -214,11 +221,13 @@ def evidence_of(
         size * int(lattice.step.prod()),
         2 * size / border * math.sqrt(lattice.step[1] * lattice.step[2]),
         agreement,
+        float(sigmoid(own[mask]).mean()),
+        edge,
     )
 
 
 def _lattice(
-    patch: LogitBox, shape: tuple[int, int, int], spacing_mm: tuple[float, float, float]
+    patch: LogitBox, shape: tuple[int, ...], spacing_mm: tuple[float, float, float]
 ) -> _Lattice:
     """Return a lattice over a patch, about as dense along each axis, of few enough points."""
     size, step = patch.logits.shape, _step(patch.logits.shape, spacing_mm)

@@ -1,7 +1,8 @@
-"""The process in which GDCM decodes: `python -m pumit.io.dicom.gdcm_child`.
+"""The process in which GDCM decodes: `python -S gdcm_child.py FOLDER_OF_SIMPLEITK`.
 
 A line on standard input is a job, a line on standard output its outcome; see `gdcm_process`. It
-ends with its standard input.
+ends with its standard input. It imports as little as it can: a series is read in less time than
+SimpleITK's own classes, or our package, take to load.
 """
 
 from __future__ import annotations
@@ -11,10 +12,19 @@ import os
 import sys
 from contextlib import suppress
 from importlib.machinery import PathFinder
-from importlib.util import find_spec, module_from_spec
-from typing import IO, Any
+from importlib.util import module_from_spec
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import IO, Any
 
 _KEPT_BYTES = 16 << 20
+# Of SimpleITK's extension, whose names are not promised.
+_NAMES = (
+    *("new_ImageFileReader", "delete_ImageFileReader", "delete_Image", "_GetMemoryViewFromImage"),
+    *("ImageReaderBase_SetImageIO", "ImageFileReader_SetFileName", "ImageFileReader_Execute"),
+    *("Image_GetSize", "Image_GetNumberOfComponentsPerPixel", "Image_GetPixelIDTypeAsString"),
+)
 
 
 def main() -> None:
@@ -22,50 +32,81 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what libraries print is no answer
     _forbid_traces()
-    itk = _extension()
+    itk = _extension(sys.argv[1])
+    decode = _decode if itk else _decode_by_classes
+    itk = itk or _simpleitk()
     # Once such a piece was freed, glibc keeps smaller ones for the next slice.
     bytes(_KEPT_BYTES)
-    _say(answers, {})
+    # A launcher may be between us and who started us.
+    _say(answers, {"pid": os.getpid()})
     own = _address_space()
     for line in sys.stdin:
         job = json.loads(line)
         _limit(own, job)
-        _say(answers, _outcome(itk, job))
+        try:
+            outcome = decode(itk, job["file"], job["decoded"])
+        except MemoryError:
+            outcome = {"error": "memory"}
+        except Exception as error:
+            outcome = {"error": "memory" if "allocate" in str(error) else "damaged"}
+        _say(answers, outcome)
 
 
-def _extension() -> Any:
-    """SimpleITK without its classes of Python, which take longer to load than a series to read."""
-    package = find_spec("SimpleITK")
-    spec = package and PathFinder.find_spec("_SimpleITK", package.submodule_search_locations)
-    assert spec is not None
-    assert spec.loader is not None
+def _extension(folder: str) -> Any:
+    """SimpleITK without its classes of Python; None where it is not as we know it."""
+    spec = PathFinder.find_spec("_SimpleITK", [folder])
+    if spec is None or spec.loader is None:
+        return None
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module
+    return module if all(hasattr(module, name) for name in _NAMES) else None
 
 
-def _outcome(itk: Any, job: dict[str, Any]) -> dict[str, Any]:
-    reader, writer = itk.new_ImageFileReader(), itk.new_ImageFileWriter()
+def _simpleitk() -> Any:
+    """SimpleITK as it is documented."""
+    import site
+
+    site.main()
+    import SimpleITK
+
+    return SimpleITK
+
+
+def _decode(itk: Any, file: str, decoded: str) -> dict[str, Any]:
+    """Decode a file and write its stored values, as the machine holds them."""
+    reader, image = itk.new_ImageFileReader(), None
+    # Without the classes nothing else deletes them.
     try:
         itk.ImageReaderBase_SetImageIO(reader, "GDCMImageIO")
-        itk.ImageFileReader_SetFileName(reader, job["file"])
+        itk.ImageFileReader_SetFileName(reader, file)
         image = itk.ImageFileReader_Execute(reader)
-        itk.ImageFileWriter_SetFileName(writer, job["decoded"])
-        itk.ImageFileWriter_Execute(writer, image)
-    except MemoryError:
-        return {"error": "memory"}
-    except Exception as error:
-        return {"error": "memory" if "allocate" in str(error) else "damaged"}
-    shape = list(reversed(itk.Image_GetSize(image)))
-    samples = itk.Image_GetNumberOfComponentsPerPixel(image)
-    if samples > 1:
-        shape.append(samples)
-    kind = itk.Image_GetPixelIDTypeAsString(image).removeprefix("vector of ")
-    # Without the classes nothing else does.
-    itk.delete_Image(image)
-    itk.delete_ImageFileReader(reader)
-    itk.delete_ImageFileWriter(writer)
-    return {"shape": shape, "type": kind}
+        size, kind = itk.Image_GetSize(image), itk.Image_GetPixelIDTypeAsString(image)
+        samples = itk.Image_GetNumberOfComponentsPerPixel(image)
+        return _written(itk._GetMemoryViewFromImage(image), decoded, size, samples, kind)
+    finally:
+        if image is not None:
+            itk.delete_Image(image)
+        itk.delete_ImageFileReader(reader)
+
+
+def _decode_by_classes(itk: Any, file: str, decoded: str) -> dict[str, Any]:
+    """Do the same with the classes that `_simpleitk` has."""
+    reader = itk.ImageFileReader()
+    reader.SetImageIO("GDCMImageIO")
+    reader.SetFileName(file)
+    image = reader.Execute()
+    array = itk.GetArrayViewFromImage(image)
+    samples, kind = image.GetNumberOfComponentsPerPixel(), image.GetPixelIDTypeAsString()
+    return _written(memoryview(array), decoded, image.GetSize(), samples, kind)
+
+
+def _written(
+    values: memoryview, decoded: str, size: tuple[int, ...], samples: int, kind: str
+) -> dict[str, Any]:
+    with open(decoded, "wb") as file:
+        file.write(values)
+    shape = [*reversed(size), *([samples] if samples > 1 else [])]
+    return {"shape": shape, "type": kind.removeprefix("vector of ")}
 
 
 def _say(answers: IO[str], message: dict[str, Any]) -> None:

@@ -2,11 +2,12 @@
 
 GDCM knows lossless JPEG and other encodings that pydicom's decoders do not, and has faults that end
 its process. That process gets limits of memory and processor time: from the system on Linux and
-macOS, and on every system from here, where it is watched.
+macOS, and on every system from here, where it is watched. On Windows it ends with us, too.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import queue
@@ -19,6 +20,7 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
 
@@ -31,6 +33,7 @@ from pumit.errors import VolumeError
 from pumit.geometry import Array
 from pumit.io.dicom.files import DicomFile
 from pumit.system.interpreter import python_program, start_program
+from pumit.system.job_object import JobObject
 
 # The attributes that decoders need; of others, such as a slope, GDCM would make something.
 _IMAGE_PIXEL = (
@@ -50,6 +53,9 @@ _MULTIFRAME_CAPTURE = {
     2: UID("1.2.840.10008.5.1.4.1.1.7.3"),  # words
     3: UID("1.2.840.10008.5.1.4.1.1.7.4"),  # colours
 }
+# An element of encapsulated pixels in explicit little endian, and what ends it (PS3.5 A.4).
+_PIXEL_DATA = bytes.fromhex("e07f1000") + b"OB\0\0\xff\xff\xff\xff"
+_END = bytes.fromhex("feffdde000000000")
 _THREADS = ("ITK_GLOBAL_DEFAULT_NUMBER_OF_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 # As ITK calls them.
 _TYPES = {
@@ -94,9 +100,11 @@ class GdcmProcess:
         self._command = command
         self._process: subprocess.Popen[str] | None = None
         self._watched: Any = None
+        self._job_object = JobObject()
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._answers: queue.Queue[str] = queue.Queue()
         self._jobs: deque[_Job] = deque()
+        self._headers: dict[tuple[Any, ...], bytes] = {}
         self._count = 0
         self._is_ready = False
 
@@ -107,8 +115,11 @@ class GdcmProcess:
     def __exit__(self, *error: object) -> None:
         """End the process, and remove its files."""
         if self._process is not None:
+            if self._watched is not None and self._watched.pid != self._process.pid:
+                _kill(self._watched)
             self._process.kill()
             self._process.wait()
+            self._job_object.close()
             assert self._process.stdin is not None
             with suppress(OSError):  # what it did not read any more
                 self._process.stdin.close()
@@ -137,12 +148,10 @@ class GdcmProcess:
         """
         if self._process is not None:
             return
-        import psutil
-
         try:
             self._folder = tempfile.TemporaryDirectory(prefix="pumit-", ignore_cleanup_errors=True)
             self._process = start_program(
-                self._command or [python_program(), "-m", "pumit.io.dicom.gdcm_child"],
+                self._command or _command(),
                 # Modules in the folder where we are, perhaps that of the scan, are none of ours.
                 # Each thread reserves addresses, which are limited.
                 {"PYTHONSAFEPATH": "1", **dict.fromkeys(_THREADS, "1")},
@@ -151,8 +160,8 @@ class GdcmProcess:
                 stderr=subprocess.DEVNULL,
                 encoding="utf-8",
             )
-            self._watched = psutil.Process(self._process.pid)
-        except (OSError, psutil.Error) as error:
+            self._job_object.add(self._process.pid)
+        except OSError as error:
             raise VolumeError(
                 "The program that decodes compressed DICOM cannot be started; decompress the "
                 "series first, for example with gdcmconv --raw."
@@ -161,6 +170,7 @@ class GdcmProcess:
             target=_read_lines, args=(self._process.stdout, self._answers.put), daemon=True
         )
         reader.start()
+        self._watch(self._process.pid)
 
     def submit(self, ds: FileDataset) -> None:
         """Hand over all frames of a file.
@@ -181,11 +191,11 @@ class GdcmProcess:
         size = int(np.prod(shape)) * max(int(ds.BitsAllocated) // 8, 1)  # a bit becomes a byte
         self._count += 1
         file = Path(self._folder.name, f"{self._count}.dcm")
-        _bare(ds).save_as(file, enforce_file_format=True)
+        self._write(ds, file)
         job = _Job(
             syntax=ds.file_meta.TransferSyntaxUID,
             file=file,
-            decoded=file.with_suffix(".mha"),
+            decoded=file.with_suffix(".raw"),
             shape=shape,
             size=size,
             bytes=_OWN_BYTES + _COPIES * size + 2 * len(ds.PixelData),
@@ -202,6 +212,17 @@ class GdcmProcess:
             self._process.stdin.write(json.dumps(request) + "\n")
             self._process.stdin.flush()
 
+    def _write(self, ds: FileDataset, file: Path) -> None:
+        """Write the pixels of a file with little else, which is the same for a whole series."""
+        bare = _bare(ds)
+        key = (bare.SOPClassUID, bare.file_meta.TransferSyntaxUID, *map(bare.get, _IMAGE_PIXEL))
+        if key not in self._headers:
+            header = io.BytesIO()
+            bare.save_as(header, enforce_file_format=True)
+            self._headers[key] = header.getvalue()
+        with file.open("wb") as target:
+            target.writelines((self._headers[key], _PIXEL_DATA, ds.PixelData, _END))
+
     def result(self) -> Array:
         """Return stored values of the first file that was submitted and not asked for yet.
 
@@ -215,7 +236,9 @@ class GdcmProcess:
         memory = max(job.bytes for job in self._jobs)
         job = self._jobs.popleft()
         if not self._is_ready:
-            self._answer(_START_SECONDS, _START_SECONDS, sys.maxsize, job)
+            ready = self._answer(_START_SECONDS, _START_SECONDS, sys.maxsize, job)
+            # Slicer's launcher, which we started, decodes nothing itself.
+            self._watch(ready.get("pid", self._watched.pid))
             self._is_ready = True
         answer = self._answer(job.seconds, _PATIENCE * job.seconds, memory, job)
         if answer.get("error") == "memory":
@@ -223,9 +246,10 @@ class GdcmProcess:
         shape, kind = tuple(answer.get("shape", ())), _TYPES.get(answer.get("type", ""))
         if shape != job.shape or kind is None:
             raise cannot_decode(job.syntax)
-        count = int(np.prod(shape))
-        before = job.decoded.stat().st_size - count * kind.itemsize  # its header
-        array = np.fromfile(job.decoded, dtype=kind, count=count, offset=before).reshape(shape)
+        array = np.fromfile(job.decoded, dtype=kind)
+        if array.size != np.prod(shape):
+            raise cannot_decode(job.syntax)
+        array = array.reshape(shape)
         for used in (job.file, job.decoded):
             used.unlink()
         return array
@@ -253,6 +277,12 @@ class GdcmProcess:
             )
         answer: dict[str, Any] = json.loads(line)
         return answer
+
+    def _watch(self, pid: int) -> None:
+        import psutil
+
+        with suppress(psutil.Error):  # it has just ended
+            self._watched = psutil.Process(pid)
 
     def _used(self) -> tuple[float, int]:
         """Seconds of processors and bytes of memory that the process has taken."""
@@ -289,6 +319,21 @@ def _too_much(job: _Job, what: str) -> VolumeError:
     )
 
 
+def _kill(process: Any) -> None:
+    import psutil
+
+    with suppress(psutil.Error):  # it has ended
+        process.kill()
+
+
+def _command() -> list[str]:
+    package = find_spec("SimpleITK")
+    folders = (package and package.submodule_search_locations) or [""]
+    child = Path(__file__).with_name("gdcm_child.py")
+    # Without the packages of the site, to which looking takes longer than the rest of the start.
+    return [python_program(), "-S", os.fspath(child), folders[0]]
+
+
 def _read_lines(pipe: IO[str], take: Any) -> None:
     """Pass on every line, then an empty one."""
     with pipe:
@@ -298,7 +343,7 @@ def _read_lines(pipe: IO[str], take: Any) -> None:
 
 
 def _bare(ds: FileDataset) -> Dataset:
-    """Return a secondary capture of the same encoded pixels, without a meaning of values."""
+    """Return a secondary capture without its pixels, whose values mean nothing but themselves."""
     bare = Dataset()
     for keyword in _IMAGE_PIXEL:
         if keyword in ds:
@@ -310,9 +355,6 @@ def _bare(ds: FileDataset) -> Dataset:
     is_multiframe = int(ds.get("NumberOfFrames") or 1) > 1
     bare.SOPClassUID = _MULTIFRAME_CAPTURE[kind] if is_multiframe else SecondaryCaptureImageStorage
     bare.SOPInstanceUID = "1.2.3"
-    bare.PixelData = ds.PixelData
-    bare["PixelData"].VR = "OB"
-    bare["PixelData"].is_undefined_length = True
     bare.file_meta = FileMetaDataset()
     bare.file_meta.TransferSyntaxUID = ds.file_meta.TransferSyntaxUID
     return bare

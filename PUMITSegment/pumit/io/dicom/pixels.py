@@ -89,16 +89,16 @@ def _not_as_promised(frames: Array, s: DicomSlice) -> VolumeError:
 
 def _picture(s: DicomSlice, gdcm: GdcmProcess) -> Array:
     """Return a single image, whose frames are time where it has several."""
+    if s.size[2] > 1 and s.times > 1:
+        raise VolumeError(
+            f"A colour cine of {s.times} frames cannot be segmented; export one frame."
+        )
     (decoded,) = _decode([s.file.path], gdcm)
     frames = [_frame(decoded, s, s.frame + k) for k in range(s.times)]
     array = np.stack([_rescaled(frame, s) for frame in frames])
     if _fits(array, _result_type([s])):
         array = array.astype(_result_type([s]))
     if array.ndim == 4:
-        if len(array) > 1:
-            raise VolumeError(
-                f"A colour cine of {len(array)} frames cannot be segmented; export one frame."
-            )
         return np.ascontiguousarray(np.moveaxis(array, -1, 0))
     return array if len(array) == 1 else array[:, None]
 

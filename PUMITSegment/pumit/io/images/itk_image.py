@@ -12,7 +12,7 @@ import SimpleITK
 
 from pumit.errors import VolumeError
 from pumit.file_image import FileImage
-from pumit.geometry import Array, Floats
+from pumit.geometry import Array, Floats, planar_step
 from pumit.io.expansion import MAX_DEFLATE_RATIO
 from pumit.io.parser_errors import muted_stderr, parsing
 
@@ -136,4 +136,7 @@ def _steps(image: SimpleITK.Image) -> tuple[Floats, Floats]:
     direction[:used, :used] = np.array(image.GetDirection()).reshape(size, size)[:used, :used]
     spacing[:used] = image.GetSpacing()[:used]
     origin[:used] = image.GetOrigin()[:used]
-    return direction * spacing, origin
+    steps = direction * spacing
+    if size == 2:  # a picture, which has no third step
+        steps[:, 2] = planar_step(steps)
+    return steps, origin

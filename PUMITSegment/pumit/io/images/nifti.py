@@ -22,7 +22,7 @@ import SimpleITK
 
 from pumit.errors import VolumeError
 from pumit.file_image import FileImage
-from pumit.geometry import Array, Floats, is_sheared
+from pumit.geometry import Array, Floats, is_sheared, planar_step
 from pumit.io.parser_errors import muted_stderr, parsing
 
 # NIfTI data types by code; RGB and RGBA are three and four bytes a voxel.
@@ -120,6 +120,8 @@ def read_nifti(path: Path) -> FileImage:
             with _opened(_voxels_of(path)) as (stream, limit_bytes):
                 array = _read_voxels(stream, header, limit_bytes)
         steps, origin = _geometry(header)
+    if header.dim[0] < 3:  # a picture, whose third step says nothing
+        steps = np.column_stack([steps[:, :2], planar_step(steps)])
     return FileImage(array, steps, origin)
 
 

@@ -11,7 +11,7 @@ from PIL import Image, ImageOps
 
 from pumit.errors import VolumeError
 from pumit.file_image import FileImage
-from pumit.geometry import Array
+from pumit.geometry import PLANAR_SLICE_SPACING_MM, Array
 from pumit.io.expansion import MAX_COMPRESSION
 from pumit.io.parser_errors import muted_stderr, parsing
 
@@ -21,6 +21,9 @@ _EXIF_ORIENTATION = 0x0112
 # Each scan of a progressive JPEG goes over all of its pixels; programs write about ten.
 _SCAN, _MOST_SCANS = b"\xff\xda", 100
 _GRAY_MODES = ("L", "I", "F", "I;16", "I;16B", "I;16L", "I;16N")
+
+# A pixel is 1 mm, as no picture says otherwise; across it there is nothing.
+PICTURE_STEPS = np.diag([1.0, 1.0, PLANAR_SLICE_SPACING_MM])
 
 
 def read_picture(path: Path) -> FileImage:
@@ -43,7 +46,7 @@ def read_picture(path: Path) -> FileImage:
                 "crop it or scale it down."
             ) from error
     array = pixels[None] if pixels.ndim == 2 else np.moveaxis(pixels, -1, 0)[:, None]
-    return FileImage(np.ascontiguousarray(array), np.eye(3), np.zeros(3))
+    return FileImage(np.ascontiguousarray(array), PICTURE_STEPS.copy(), np.zeros(3))
 
 
 def is_picture(start: bytes) -> bool:
@@ -81,7 +84,7 @@ def read_label_picture(path: Path) -> FileImage:
         raise VolumeError(
             "The label map is a JPEG, whose compression changed its values; save the labels as PNG."
         )
-    return FileImage(np.ascontiguousarray(values), np.eye(3), np.zeros(3))
+    return FileImage(np.ascontiguousarray(values), PICTURE_STEPS.copy(), np.zeros(3))
 
 
 def _read(path: Path) -> Array:

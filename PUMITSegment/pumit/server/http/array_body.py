@@ -62,6 +62,7 @@ async def receive_array(
     decode: Callable[[bytearray], Decoded],
     *,
     room_bytes: int = 0,
+    size_of: Callable[[bytearray], int] | None = None,
 ) -> Decoded:
     """Read an array body, whose size the guard counts, and decode it outside the event loop.
 
@@ -71,6 +72,7 @@ async def receive_array(
         state: The server, whose `uploads` counts the memory of all bodies together.
         decode: Makes the result from the body; called in another thread.
         room_bytes: Memory that `decode` needs in addition to the array that the envelope declares.
+        size_of: Size that a body of another form declares; it is called with the whole body.
 
     Raises:
         BusyError: If the session sends another one meanwhile, or too many others are arriving.
@@ -92,9 +94,10 @@ async def receive_array(
             bodies.take(len(piece))
             arrived += len(piece)
             body += piece
-            if not needed and len(body) >= LONGEST_HEADER:
-                needed = _declared_bytes(body, state)
-        needed = needed or _declared_bytes(body, state)
+            if size_of is None and not needed and len(body) >= LONGEST_HEADER:
+                needed = _allowed(read_header(body).nbytes, state)
+        if not needed:
+            needed = _allowed(size_of(body) if size_of else read_header(body).nbytes, state)
         state.leases.get(lease.token)
         await take_until_answered(state.uploads, needed + room_bytes)
         return await asyncio.get_running_loop().run_in_executor(state.decoders, decode, body)
@@ -105,9 +108,9 @@ async def receive_array(
         lease.uploads -= 1
 
 
-def _declared_bytes(body: bytearray, state: ServerState) -> int:
-    """Size of the array that an envelope's beginning declares."""
-    needed, limits = read_header(body).nbytes, state.limits
+def _allowed(needed: int, state: ServerState) -> int:
+    """Size of an array as it is declared, where it may be that large."""
+    limits = state.limits
     if needed > limits.max_array_bytes:
         raise too_large(needed, limits.max_array_bytes)
     if needed > limits.max_memory_bytes:

@@ -13,6 +13,7 @@ import time
 import traceback
 from collections.abc import Collection, Mapping
 from http import HTTPStatus
+from typing import Protocol
 
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
@@ -55,6 +56,16 @@ _MAX_JSON_ITEMS, _MAX_JSON_NAMES = 1_000, 1_000
 _MAX_PROMPT_ITEMS, _MAX_PROMPT_NAMES = 250_000, 40_000
 
 
+class ViewerPaths(Protocol):
+    """Paths that need no token."""
+
+    def opens(self, path: str, headers: Headers) -> bool:
+        """Return whether a request needs no token."""
+
+    def is_upload(self, path: str) -> bool:
+        """Return whether the body is an array, which may be large."""
+
+
 class Guard:
     """The outermost layer of the application.
 
@@ -64,6 +75,7 @@ class Guard:
             in a browser that makes its own name resolve to loopback is refused by this.
         open_paths: Paths that need no token.
         path_tokens: A second token by path, which opens that path and no other.
+        viewer: Paths of a viewer on this machine that has no token to send.
     """
 
     def __init__(
@@ -75,6 +87,7 @@ class Guard:
         *,
         open_paths: Collection[str] = (PATH_HEALTHZ,),
         path_tokens: Mapping[str, str] | None = None,
+        viewer: ViewerPaths | None = None,
     ) -> None:
         self._app = app
         self._token = token.encode("utf-8")
@@ -84,6 +97,7 @@ class Guard:
         }
         self._limits = limits
         self._allowed_hosts = allowed_hosts
+        self._viewer = viewer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check one request and pass it on."""
@@ -103,7 +117,7 @@ class Guard:
             scope.setdefault("state", {})[IS_KNOWN] = True
         # 2. What the body may hold: bytes of an array, or items and names of JSON.
         has_started = False
-        is_array = scope["path"] in ARRAY_PATHS
+        is_array = self._is_array(scope["path"])
         most = _MAX_JSON_ITEMS, _MAX_JSON_NAMES
         if scope["path"] == PATH_PREDICT:
             most = _MAX_PROMPT_ITEMS, _MAX_PROMPT_NAMES
@@ -134,7 +148,10 @@ class Guard:
                 "This server does not answer to that host name; use the address it printed.",
             )
         authorization = headers.get("authorization", "")
-        if path not in self._open_paths and not self._is_authorized(path, authorization):
+        is_open = path in self._open_paths or (
+            self._viewer is not None and self._viewer.opens(path, headers)
+        )
+        if not is_open and not self._is_authorized(path, authorization):
             return refusal(
                 HTTPStatus.UNAUTHORIZED,
                 "The server does not accept this access code (token). Was it restarted?",
@@ -172,7 +189,10 @@ class Guard:
     def _limit(self, path: str) -> int:
         if path in self._open_paths:
             return _MAX_OPEN_BYTES
-        return self._limits.max_body_bytes if path in ARRAY_PATHS else self._limits.max_json_bytes
+        return self._limits.max_body_bytes if self._is_array(path) else self._limits.max_json_bytes
+
+    def _is_array(self, path: str) -> bool:
+        return path in ARRAY_PATHS or (self._viewer is not None and self._viewer.is_upload(path))
 
 
 class _CountedBody:

@@ -133,7 +133,8 @@ async def refuse_claims_while_draining(request: Request) -> None:
     Raises:
         BusyError: If it is.
     """
-    if request.url.path == PATH_CLAIM and operations_of(request).draining.is_begun:
+    opens = request.url.path == PATH_CLAIM or "start_session" in request.url.path  # ITK-SNAP's
+    if opens and operations_of(request).draining.is_begun:
         raise BusyError("The server is shutting down; try again in a moment.")
 
 

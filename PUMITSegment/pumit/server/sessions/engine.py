@@ -78,6 +78,11 @@ class SegmenterEngine:
         """Memory of all sessions."""
         return self._images
 
+    def rest(self) -> None:
+        """Give back memory that nobody needs while no session is awake."""
+        self._segmenter.engine.rest()
+        self._models.forget()
+
     def open_session(self) -> InteractiveSession:
         """Return a new `pumit.InteractiveSession` on this model; identical scans are held once."""
         return self._open(self._segmenter, images=self._images)

@@ -18,6 +18,9 @@ from pumit.wire.protocol import BusyError, LeaseExpired
 
 logger = logging.getLogger(__name__)
 
+# How long a session is kept whose client could not open another one, seconds.
+SILENT_S = 8 * 3600.0
+
 
 @dataclass(eq=False)
 class Lease:
@@ -33,6 +36,8 @@ class Lease:
         priors: Mask priors of the volume, which prompts name by their hash.
         prompt_count: Prompts of a viewer of the nnInteractive protocol, for the limit.
         is_idle: Whether its user did nothing for long enough to let it sleep.
+        is_silent: Whether its client sends no heartbeats and takes no new lease, as ITK-SNAP: it
+            is kept for `SILENT_S` after the last action, asleep.
         viewer: Buffer of a viewer of the nnInteractive protocol; None before it sends one.
     """
 
@@ -45,6 +50,7 @@ class Lease:
     prompt_count: int = 0
     uploads: int = 0
     is_idle: bool = False
+    is_silent: bool = False
     viewer: ViewerObject | None = field(default=None, repr=False)
 
     def begin(self, shape: tuple[int, int, int]) -> None:
@@ -88,8 +94,11 @@ class LeaseRegistry:
     def __len__(self) -> int:
         return len(self._leases)
 
-    def claim(self) -> Lease:
+    def claim(self, *, is_silent: bool = False) -> Lease:
         """Open a session.
+
+        Args:
+            is_silent: Whether its client sends no heartbeats.
 
         Raises:
             BusyError: If all are taken.
@@ -103,7 +112,7 @@ class LeaseRegistry:
                     "try again later."
                 )
             token = self._prefix + secrets.token_urlsafe(32)
-            lease = Lease(token, active_at=now, seen_at=now)
+            lease = Lease(token, active_at=now, seen_at=now, is_silent=is_silent)
             self._leases[lease.token] = lease
             count = len(self._leases)
         logger.info("session opened, %d of %d", count, self._limits.max_sessions)
@@ -184,6 +193,8 @@ class LeaseRegistry:
             # Whoever waits for a long answer has not left.
             lease.seen_at = lease.active_at = now
             return None
+        if lease.is_silent:
+            return "idle" if now - lease.active_at > SILENT_S else None
         if now - lease.seen_at > self._limits.liveness_timeout_s:
             return "silent"
         return "idle" if now - lease.active_at > self._limits.idle_timeout_s else None

@@ -84,6 +84,10 @@ class LazyModelCache:
         names = ", ".join(card.name for card in offered) or "none"
         raise CheckpointError(f"The server offers no model {name!r} for this; it offers: {names}.")
 
+    def forget(self) -> None:
+        """Give up every model; the next request loads it again."""
+        self._loaded = OrderedDict()
+
     def load(self, name: str, loader: Callable[[str, str], Any]) -> Any:
         """Return a model ready to answer; others make room for it.
 
@@ -93,9 +97,10 @@ class LazyModelCache:
 
         path = find_model(name)
         key = (name, str(path), path.stat().st_mtime_ns if path.is_file() else 0)
-        if key not in self._loaded:
-            while len(self._loaded) >= _KEPT:
-                self._loaded.popitem(last=False)
-            self._loaded[key] = loader(name, self._device)
-        self._loaded.move_to_end(key)
-        return self._loaded[key]
+        loaded = self._loaded  # given up by another thread, it is still whole here
+        if key not in loaded:
+            while len(loaded) >= _KEPT:
+                loaded.popitem(last=False)
+            loaded[key] = loader(name, self._device)
+        loaded.move_to_end(key)
+        return loaded[key]

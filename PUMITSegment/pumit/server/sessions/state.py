@@ -63,6 +63,7 @@ class ServerState:
             on_idle=self._suspend_idle,
             prefix=f"{instance}." if instance else "",
         )
+        self._is_idle = False
         self._evictor = SessionEvictor(
             engine.holdings,
             limits.max_memory_bytes,
@@ -204,6 +205,12 @@ class ServerState:
         # In the queue's thread: the session may still be computing.
         with contextlib.suppress(BusyError):
             self.queue.submit(lease.token, forget)
+
+    def rest_when_idle(self) -> None:
+        """Give back what is compiled, when no session was awake now and at the call before."""
+        was_idle, self._is_idle = self._is_idle, not self._evictor.held.awake
+        if was_idle and self._is_idle:
+            self.engine.rest()
 
 
 def no_volume() -> VolumeError:

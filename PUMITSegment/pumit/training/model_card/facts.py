@@ -177,9 +177,14 @@ def click_scores(content: Mapping[str, Any], numbers: Mapping[str, str]) -> Scor
 def _click_means(rows: Sequence[Mapping[str, Any]]) -> dict[str, Mean]:
     """Means after the first click and after the last, of the model before and of the tuned one."""
     last = min(len(row["clicks"]) for row in rows)
-    return {
+    first = {
         "before, after 1 click": mean_of([row["before"][0] for row in rows]),
         "after 1 click": mean_of([row["clicks"][0] for row in rows]),
+    }
+    if last == 1:
+        return first
+    return {
+        **first,
         f"before, after {last} clicks": mean_of([row["before"][last - 1] for row in rows]),
         f"after {last} clicks": mean_of([row["clicks"][last - 1] for row in rows]),
     }

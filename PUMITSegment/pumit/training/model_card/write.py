@@ -33,6 +33,7 @@ from pumit.training.model_card.text import card_text
 from pumit.training.model_card.worst_cases import draw_worst_cases, draw_worst_clicks
 from pumit.training.recipes.classification import ClassificationRecipe
 from pumit.training.recipes.labelled import LabelledRecipe
+from pumit.training.recipes.sam import SamRecipe
 
 logger = logging.getLogger(__name__)
 
@@ -134,7 +135,9 @@ def write_card(folder: Path, best_checkpoint: Path, *, device: str | None = None
         further_scores=tuple(scores[1:]),
         curves=_curves(folder, log, card),
     )
-    if scores and scores[0].split == "validation" and isinstance(recipe, LabelledRecipe):
+    is_validated = bool(scores) and scores[0].split == "validation"
+    # SAM answers slices, and slowly: they are not asked for again.
+    if is_validated and isinstance(recipe, LabelledRecipe) and not isinstance(recipe, SamRecipe):
         worst = _worst(folder, best_checkpoint, recipe, card, numbers, str(target))
         card = replace(card, worst=worst)
     write_json(folder / NUMBERS, {number: name for name, number in numbers.items()})

@@ -10,12 +10,14 @@ from pumit.training.recipes.classification import ClassificationRecipe
 from pumit.training.recipes.model import TrainingRecipe
 from pumit.training.recipes.pretraining import PRETRAINING, PretrainingRecipe
 from pumit.training.recipes.promptable import FineTuningRecipe
+from pumit.training.recipes.sam import SamRecipe
 from pumit.training.recipes.segmentation import SegmentationRecipe
 
 TASKS: dict[str, type[TrainingRecipe]] = {
     "segmentation": SegmentationRecipe,
     "classification": ClassificationRecipe,
     "promptable": FineTuningRecipe,
+    "sam": SamRecipe,
     "pretraining": PretrainingRecipe,
 }
 DEFAULT_TASK = "segmentation"

@@ -96,6 +96,23 @@ def test_a_suggestion_is_pressed_and_not_typed(panel: ServedPanel) -> None:
     panel.wait(lambda: panel.segmentNames() == ["Liver"])
 
 
+def test_a_name_that_slicers_lists_know_is_found_by_its_code(
+    panel: ServedPanel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both fields called Structure understand the same words."""
+    from PUMITSlicerLib.term_search import TermSearch
+
+    named = TermSearch.named
+    monkeypatch.setattr(
+        TermSearch, "named", lambda self, name: named(self, {"Hepar": "liver"}.get(name, name))
+    )
+    find(panel, "Hepar")
+    panel.wait(lambda: panel.segmentNames() == ["Liver"])
+    find(panel, "kidney")  # which has a name, and no model here
+    panel.wait(lambda: "No model here finds" in panel.status)
+    assert "~" not in panel.status
+
+
 def test_the_second_structure_of_a_model_takes_no_run(
     panel: ServedPanel, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from known_networks import (
     save_model,
     smooth_scan,
 )
+from monai.inferers import SlidingWindowInferer
 from pumit.errors import Cancelled, CheckpointError, PromptError, VolumeError
 from pumit.inference.automatic import segmentation as automatic
 from pumit.inference.automatic.segmentation import load_automatic
@@ -183,6 +186,33 @@ def test_chunks_give_what_all_at_once_gives() -> None:
             len(SlidingWindow((8, 16, 16), 0.5, False, max_bytes).depth_chunks((61, 20, 24), 3)) > 1
         )
         torch.testing.assert_close(scores(max_bytes=max_bytes), whole)
+
+
+@pytest.mark.parametrize("shape", [(8, 16, 16), (5, 19, 16), (21, 33, 40), (1, 11, 90)])
+@pytest.mark.parametrize("overlap", [0.0, 0.5, 0.75])
+def test_windows_give_the_numbers_of_monai(shape: tuple[int, int, int], overlap: float) -> None:
+    torch.manual_seed(1)
+    network = torch.nn.Conv3d(2, 3, 3, padding=1).eval()
+    image, patch = torch.randn(2, *shape), (8, 16, 16)
+    inferer = SlidingWindowInferer(
+        patch, overlap=overlap, mode="gaussian", padding_mode="constant", cval=float(image.min())
+    )
+    (found,) = class_scores(
+        network,
+        image,
+        classes=3,
+        window=SlidingWindow(patch, overlap),
+        device=torch.device("cpu"),
+        cast=torch.no_grad,
+        step=lambda share: None,
+    )
+    torch.testing.assert_close(found, inferer(image[None], network)[0], rtol=1e-5, atol=1e-6)
+
+
+def test_automatic_models_do_not_load_monai() -> None:
+    """To import it takes as long as PyTorch and a scan together."""
+    code = "import sys, pumit.inference.automatic.segmentation; sys.exit('monai' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_flips_are_averaged() -> None:

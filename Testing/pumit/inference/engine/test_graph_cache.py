@@ -139,3 +139,31 @@ def test_what_openvino_refuses_is_compiled(
 
     monkeypatch.setattr(engine, "_read", refused)
     np.testing.assert_array_equal(tokens(engine), first)
+
+
+def test_the_graphs_used_last_are_known_without_a_scan(tmp_path: Path) -> None:
+    cache = GraphCache(tmp_path, ["weights"])
+    for da0 in range(3):
+        cache.write(da0, GRID[1], GRAPHS)
+        os.utime(cache._path(da0, GRID[1]), (da0, da0))
+    GraphCache(tmp_path, ["others"]).write(4, GRID[1], GRAPHS)
+    (tmp_path / "short.graph").write_bytes(b"x")
+    assert cache.recent(2) == [(2, GRID[1]), (1, GRID[1])]
+    assert GraphCache(tmp_path / "absent", ["weights"]).recent(2) == []
+
+
+def test_graphs_are_read_before_a_scan_and_given_up_where_it_needs_others(
+    make_engine: MakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = tokens(make_engine())
+    engine = make_engine()
+    engine.foresee()
+    engine._graphs[GRID].result()
+    engine.prepare([GRID])
+    monkeypatch.setattr(engine, "_cache", None)
+    monkeypatch.setattr(engine, "_compile", lambda graph: pytest.fail("compiled"))
+    np.testing.assert_array_equal(tokens(engine), first)
+    other = make_engine()
+    other.foresee()
+    other.prepare([(0, (16, 16, 24))])
+    assert list(other._graphs) == [(0, (16, 16, 24))]

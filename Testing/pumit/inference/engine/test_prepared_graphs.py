@@ -132,3 +132,12 @@ def test_a_signal_after_engines_have_gone_is_handled() -> None:
     program = f"SIZES = {SIZES}\n{ENGINES_COME_AND_GO}"
     run = subprocess.run([sys.executable, "-c", program], check=False)
     assert run.returncode == 0
+
+
+def test_an_engine_that_rested_holds_no_graph_and_answers_the_same(engine: OpenVinoEngine) -> None:
+    before = encode(engine, *GRIDS[0])
+    engine.prepare(GRIDS)
+    engine.rest()
+    assert not engine._graphs
+    assert engine._warm is None
+    np.testing.assert_array_equal(encode(engine, *GRIDS[0]), before)

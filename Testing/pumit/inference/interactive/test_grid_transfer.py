@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from pumit.inference.interactive.grid_transfer import LogitBox, to_field, to_volume, to_volume_box
+from pumit.inference.interactive.grid_transfer import (
+    LogitBox,
+    covered_box,
+    on_box,
+    to_field,
+    to_volume,
+)
 from pumit.preprocessing.fields import Field
 from scipy import ndimage
 
@@ -52,8 +58,9 @@ def test_answers_on_the_volume_equal_trilinear_look_up(field: Field) -> None:
 @pytest.mark.parametrize("field", FIELDS.values(), ids=FIELDS)
 def test_all_of_a_field_on_the_volume(field: Field) -> None:
     values = logits_of(field.shape)
-    patch = to_volume_box(values, field, SHAPE)
-    assert patch is not None
+    box = covered_box(field, SHAPE)
+    assert box is not None
+    patch = on_box(values, field, box)
     expected, covered = on_volume(values, field)
     np.testing.assert_allclose(patch.logits, expected[patch.window], atol=1e-3)
     window = np.zeros(SHAPE, dtype=bool)
@@ -78,7 +85,7 @@ def test_nothing_gives_no_patch() -> None:
 def test_a_field_beyond_the_volume_gives_no_patch() -> None:
     field = Field((500.0, 20.0, 20.0), (1.0, 1.0, 1.0), (4, 8, 8), 1.0, 0)
     assert to_volume(np.ones(field.shape, np.float32), field, SHAPE) is None
-    assert to_volume_box(np.ones(field.shape, np.float32), field, SHAPE) is None
+    assert covered_box(field, SHAPE) is None
 
 
 @pytest.mark.parametrize("field", FIELDS.values(), ids=FIELDS)

@@ -11,6 +11,7 @@ import pytest
 import SimpleITK
 from compressed_frames import RAMP, as_jpeg_lossless, compressed
 from generated_scans import AXIAL, along_normal, dicom_slice, save_unknown, write_stack
+from pumit.errors import PumitError
 from pumit.volume import Volume
 from pydicom.dataset import Dataset
 from pydicom.uid import ExplicitVRBigEndian
@@ -134,3 +135,15 @@ def test_deflated_frames_are_read(tmp_path: Path, dtype: type[Any]) -> None:
     ds = compressed(ds, [frame + b"\0" * (len(frame) % 2)], DEFLATED_FRAMES)
     save_unknown(ds, tmp_path / "a.dcm")
     np.testing.assert_array_equal(Volume.read(tmp_path / "a.dcm").array[0], pixels)
+
+
+def test_a_film_in_colours_is_refused_before_it_is_decoded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A film of 120 frames took 3.5 s and 1.1 GB until it was refused."""
+    ds = dicom_slice(np.zeros((4, 5, 3), np.uint8), None, NumberOfFrames=120, Modality="US")
+    ds.PixelData = bytes(120 * 60)
+    ds.save_as(tmp_path / "film.dcm", enforce_file_format=True)
+    monkeypatch.setattr("pumit.io.dicom.pixels._decode", None)
+    with pytest.raises(PumitError, match="colour cine of 120 frames cannot be segmented"):
+        Volume.read(tmp_path / "film.dcm")

@@ -290,6 +290,40 @@ def test_decoder_is_watched_on_every_system(
     assert not psutil.pid_exists(child.pid)
 
 
+LAUNCHER = "import subprocess, sys; sys.exit(subprocess.call(sys.argv[1:]))"
+
+
+def test_decoder_behind_a_launcher_as_slicers_is_watched_and_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gdcm_process, "_OWN_BYTES", 64 << 20)
+    takes = TAKES.format('{\\"pid\\": " + str(os.getpid()) + "}') % "held = b'x' * (1 << 28)"
+    command = [sys.executable, "-c", LAUNCHER, sys.executable, "-c", "import os\n" + takes]
+    with GdcmProcess(command) as process:
+        submitted(tmp_path, jpeg_lossless(RAMP, tmp_path), JPEGLosslessSV1, process)
+        with pytest.raises(VolumeError, match="more than 64 MiB"):
+            process.result()
+        decoder = process._watched
+        assert process._process is not None
+        assert decoder.pid != process._process.pid
+    psutil.wait_procs([decoder], timeout=10)
+    assert not psutil.pid_exists(decoder.pid)
+
+
+def test_another_simpleitk_decodes_by_its_documented_classes(tmp_path: Path) -> None:
+    """Its extension is found by a name, and has functions, that it does not promise."""
+    values = np.stack([RAMP, RAMP + 1])
+    frames = [jpeg_lossless(RAMP, tmp_path), jpeg_lossless(RAMP + 1, tmp_path)]
+    ds = dicom_slice(RAMP, None, intercept=0.0, NumberOfFrames=2)
+    ds.SOPClassUID = gdcm_process._MULTIFRAME_CAPTURE[2]
+    compressed(ds, frames, JPEGLosslessSV1).save_as(tmp_path / "a.dcm", enforce_file_format=True)
+    program, no_site, child, folder = gdcm_process._command()
+    for where in (folder, os.fspath(tmp_path)):
+        with GdcmProcess([program, no_site, child, where]) as process:
+            process.submit(dcmread(tmp_path / "a.dcm"))
+            np.testing.assert_array_equal(process.result(), values)
+
+
 def test_decoder_that_cannot_be_started_is_one_sentence(tmp_path: Path) -> None:
     frame = jpeg_lossless(RAMP, tmp_path)
     with (

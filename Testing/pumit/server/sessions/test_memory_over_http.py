@@ -26,7 +26,7 @@ def engine(tiny_checkpoint: Path) -> SegmenterEngine:
 
 def test_a_scan_for_which_there_is_no_room_is_refused_in_a_sentence(engine):
     volume, _ = scan()
-    limit = round(3.3 * volume.array.nbytes)
+    limit = round(2.6 * volume.array.nbytes)
     app = create_app(engine, token=TOKEN, limits=Limits(max_memory_bytes=limit))
     auth = {"Authorization": f"Bearer {TOKEN}"}
     with TestClient(app, base_url="http://127.0.0.1", headers=auth) as http:

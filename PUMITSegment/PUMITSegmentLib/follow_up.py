@@ -1,0 +1,523 @@
+"""The segments of an earlier scan found again in the scan that is worked on, and compared."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import slicer
+import vtk
+from pumit.client.remote_models import AutomaticAnswer
+from pumit.errors import PumitError
+from pumit.prompts import Prompt
+from pumit.segmentation import ClassLabel, LabelMap, region_type
+from pumit.volume import Volume
+from PUMITSlicerLib.mrml import VolumeFrame, addVolumeNode, finite, readVolume, volumeKey
+from PUMITSlicerLib.status import Choice
+from slicer.i18n import tr as _
+
+from PUMITSegmentLib.automatic import FoundStructures, prepareStructures
+from PUMITSegmentLib.prompts.geometry import promptsOf
+from PUMITSegmentLib.prompts.tag import promptNodesOf, tagOf
+from PUMITSegmentLib.scene.same_patient import (
+    Kinship,
+    nameWithPatient,
+    ofOnePatient,
+    vouchForPatient,
+)
+from PUMITSegmentLib.segments.appearance import Appearance
+from PUMITSegmentLib.segments.as_voxels import isOfVoxels
+from PUMITSegmentLib.segments.scan_of import scanOf
+from PUMITSegmentLib.segments.segment_list import segmentIDs, segmentName
+from PUMITSegmentLib.segments.writer import SegmentWriter
+from PUMITSegmentLib.session_work import SessionWork
+
+if TYPE_CHECKING:
+    from pumit.followup.follow_up import FollowUp
+    from pumit.followup.registration import Registration
+
+# References of a segmentation to what it was followed from, saved with the scene.
+_EARLIER = "PUMITSegment.followedFrom"
+_TRANSFORM = "PUMITSegment.followedBy"
+_TABLE = "PUMITSegment.followedTable"
+_LPS_TO_RAS = np.diag([-1.0, -1.0, 1.0, 1.0])
+_COLUMNS = ("volume_ml", "long_axis_mm", "perpendicular_mm", "longest_mm")
+
+
+class EarlierScan:
+    """What is followed: an earlier segmentation with its scan, read once.
+
+    Args:
+        segmentationNode: Segments of another scan.
+
+    Raises:
+        PumitError: If the scan is gone, or the segments are no voxels.
+    """
+
+    def __init__(self, segmentationNode) -> None:
+        scan = scanOf(segmentationNode)
+        if scan is None:
+            raise PumitError(_("The scan of this segmentation is not in the scene; load it."))
+        if not isOfVoxels(segmentationNode):
+            raise PumitError(
+                _("{name} is made of surfaces or contours; convert it to voxels first.").format(
+                    name=segmentationNode.GetName()
+                )
+            )
+        self.node, self.scan = segmentationNode, scan
+        self.volume: Volume = readVolume(scan, isFinite=False)
+        self.segments = masksOf(segmentationNode, scan)
+        if not self.segments:
+            raise PumitError(_("The earlier segmentation is empty; segment its lesions first."))
+        self.labels: dict[str, ClassLabel] = {}
+        for segmentID in segmentIDs(segmentationNode):
+            look = Appearance.of(segmentationNode, segmentID)
+            red, green, blue = look.color
+            self.labels.setdefault(
+                look.name, ClassLabel(look.name, look.terminology, (red, green, blue))
+            )
+        self.prompts = _clicksOf(segmentationNode, scan)
+
+
+class FollowUpWork:
+    """Follow-up of an earlier segmentation in the scan that is worked on.
+
+    The registration is shown before it is used. Nothing is written but by the logic, which asks
+    where the scan is not shown, and Undo takes back all that was added in one step.
+
+    Args:
+        logic: The module's logic.
+        confirm: Asks the user.
+        onChanged: Callback at each change of what can be done.
+
+    Attributes:
+        registration: The one that is shown and not yet used; None where there is none.
+    """
+
+    def __init__(
+        self, logic, confirm: Callable[[str], bool], onChanged: Callable[[], None]
+    ) -> None:
+        self._logic = logic
+        self._confirm = confirm
+        self._onChanged = onChanged
+        self._work = SessionWork(logic, onChanged)
+        self._cancelled: threading.Event | None = None
+        self._earlier: EarlierScan | None = None
+        self._asked: tuple = ()
+        self._preview = RegistrationPreview()
+        self.registration: Registration | None = None
+
+    @property
+    def isRunning(self) -> bool:
+        """Whether something is computed."""
+        return self._cancelled is not None or self._work.isRunning
+
+    def candidates(self) -> list:
+        """Segmentations of other scans that are not known to be of another patient."""
+        volumeNode = self._logic.volumeNode
+        if volumeNode is None:
+            return []
+        found = []
+        for node in slicer.util.getNodesByClass("vtkMRMLSegmentationNode"):
+            scan = scanOf(node)
+            isOther = scan is not None and scan is not volumeNode
+            if isOther and segmentIDs(node) and not node.GetHideFromEditors():
+                found.append(node)
+        return found
+
+    # 1. Registered, on a thread
+
+    def start(self, segmentationNode) -> None:
+        """Register the scan of an earlier segmentation with the present one, and show it."""
+        logic = self._logic
+        if self.isRunning or not logic.guard.allows(lambda: self.start(segmentationNode)):
+            return
+        self.discard()
+        volumeNode = logic.volumeNode
+        try:
+            earlier = EarlierScan(segmentationNode)
+            if not self._isOfOnePatient(earlier.scan, volumeNode):
+                return
+            later, key = readVolume(volumeNode, isFinite=False), volumeKey(volumeNode)
+        except PumitError as error:
+            logic.status.problem(str(error))
+            return
+        cancelled = self._cancelled = threading.Event()
+        text = _("Registering {scan}...").format(scan=earlier.scan.GetName())
+
+        def show(share: float) -> None:
+            if not cancelled.is_set():
+                logic.status.working(text, share, self._cancelByUser)
+
+        def work() -> tuple[Any, Any]:
+            from pumit.followup.registration import brought_onto, register
+
+            first, second = finite(earlier.volume), finite(later)
+            found = register(
+                first,
+                second,
+                progress=lambda _what, share: logic.background.post(show, share),
+                cancelled=cancelled.is_set,
+            )
+            return found, brought_onto(second, first, found.inverse)
+
+        def done(result: tuple[Any, Any]) -> None:
+            if cancelled.is_set():
+                return
+            self._cancelled = None
+            self._earlier, self._asked = earlier, (volumeNode, key)
+            if not self._isStill():
+                self._drop()
+                return
+            self._show(*result)
+
+        def fail(error: Exception) -> None:
+            if not cancelled.is_set():
+                self._cancelled = None
+                logic.showError(error)
+                self._onChanged()
+
+        show(0.0)
+        logic.background.submit(work, done, fail)
+        self._onChanged()
+
+    def _isOfOnePatient(self, earlierNode, laterNode) -> bool:
+        names = {"earlier": nameWithPatient(earlierNode), "later": nameWithPatient(laterNode)}
+        relation = ofOnePatient(earlierNode, laterNode)
+        if relation is Kinship.OTHER:
+            self._logic.status.problem(
+                _("{earlier} is of another patient than {later}.").format(**names)
+            )
+            return False
+        if relation is Kinship.UNKNOWN:
+            question = _("Are {earlier} and {later} of the same patient, at two dates?")
+            if not self._confirm(question.format(**names)):
+                self._logic.status.waiting(_("Nothing was changed."))
+                return False
+            vouchForPatient(earlierNode, laterNode)
+        return True
+
+    # 2. Shown, to be used or discarded
+
+    def _show(self, registration: Registration, preview) -> None:
+        self.registration = registration
+        self._preview.show(self._asked[0], self._earlier.scan, preview)
+        words = {
+            "good": _("Registration good"),
+            "check": _("Check the registration"),
+            "poor": _("Registration poor"),
+        }[registration.fit]
+        text = _(
+            "{words}: {shift:.1f} mm left. The views show the earlier scan over this one; use it?"
+        ).format(words=words, shift=registration.shift_mm)
+        self._logic.status.caution(
+            text, Choice(_("Use it"), self.use), Choice(_("Discard"), self.discard)
+        )
+        self._onChanged()
+
+    def discard(self) -> None:
+        """Forget the registration; nothing of it stays in the scene."""
+        isShown = self.registration is not None
+        self._preview.close()
+        self.registration = self._earlier = None
+        if isShown:
+            self._logic.showNextStep()
+            self._onChanged()
+
+    def heedScene(self) -> None:
+        """Discard a registration whose scans are not worked on any more."""
+        if self.registration is not None and not self._isStill():
+            self._drop()
+
+    def _isStill(self) -> bool:
+        """Whether both scans are there as they were registered."""
+        volumeNode, key = self._asked
+        nodes = (volumeNode, self._earlier.node, self._earlier.scan)
+        isThere = all(node.GetScene() is not None for node in nodes)
+        return isThere and self._logic.volumeNode is volumeNode and volumeKey(volumeNode) == key
+
+    def _drop(self) -> None:
+        self.discard()
+        self._logic.status.waiting(_("The scan has changed; nothing was added."))
+        self._onChanged()
+
+    # 3. Used: every lesion is looked for and answered, and all are added in one step
+
+    def use(self) -> None:
+        """Look for the segments where the registration puts them."""
+        if self.registration is None or self.isRunning:
+            return
+        if not self._isStill():
+            self._drop()
+            return
+        registration, earlier = self.registration, self._earlier
+        self.discard()
+
+        def request(session, isCancelled, progress) -> tuple[FollowUp, FoundStructures | None]:
+            from pumit.followup.follow_up import follow_up
+
+            result = follow_up(
+                finite(earlier.volume),
+                earlier.segments,
+                session.volume,
+                registration,
+                CancellableSession(session, isCancelled),
+                prompts=earlier.prompts,
+                progress=lambda _what, share: progress(share),
+            )
+            model = dict((self._logic.compute.capabilities or {}).get("model") or {})
+            return result, _structures(result, earlier.labels, model)
+
+        def add(answer: tuple[FollowUp, FoundStructures | None]) -> None:
+            self._add(earlier, registration, *answer)
+
+        text = _("Looking for the segments of {scan}...").format(scan=earlier.scan.GetName())
+        self._work.start(text, request, add)
+
+    def _add(
+        self,
+        earlier: EarlierScan,
+        registration: Registration,
+        result: FollowUp,
+        found: FoundStructures | None,
+    ) -> None:
+        before = set(segmentIDs(self._logic.segmentationNode))
+        if found is not None:
+            self._logic.addFound(found)
+            if set(segmentIDs(self._logic.segmentationNode)) <= before:
+                return  # the user was asked, or it was refused: the status says so
+        node = self._logic.segmentationNode
+        if node is not None and earlier.node.GetScene() is not None:
+            _keep(node, earlier, registration)
+            _showTable(node, result)
+        self._logic.status.caution(_sentence(result))
+        self._onChanged()
+
+    # 4. Compared again, after corrections
+
+    @property
+    def canMeasure(self) -> bool:
+        """Whether the segmentation was followed from one that is still there."""
+        node = self._logic.segmentationNode
+        return node is not None and all(node.GetNodeReference(r) for r in (_EARLIER, _TRANSFORM))
+
+    def measure(self) -> None:
+        """Compare the segments of both dates as they are now; only the table changes."""
+        logic = self._logic
+        if self.isRunning or not self.canMeasure:
+            return
+        node, volumeNode = logic.segmentationNode, logic.volumeNode
+        matrix = _LPS_TO_RAS @ _matrixOf(node.GetNodeReference(_TRANSFORM)) @ _LPS_TO_RAS
+        try:
+            earlier = EarlierScan(node.GetNodeReference(_EARLIER))
+            later, segments = readVolume(volumeNode, isFinite=False), masksOf(node, volumeNode)
+        except PumitError as error:
+            logic.status.problem(str(error))
+            return
+        cancelled = self._cancelled = threading.Event()
+
+        def work() -> FollowUp:
+            from pumit.followup.follow_up import compare_dates
+            from pumit.followup.registration import Registration
+
+            known = Registration(matrix, 0.0, 0.0, 1.0, 1.0)
+            return compare_dates(
+                finite(earlier.volume), earlier.segments, finite(later), segments, known
+            )
+
+        def done(result: FollowUp) -> None:
+            if cancelled.is_set():
+                return
+            self._cancelled = None
+            if node.GetScene() is not None:
+                _showTable(node, result)
+                logic.status.note(_sentence(result))
+            self._onChanged()
+
+        def fail(error: Exception) -> None:
+            if not cancelled.is_set():
+                self._cancelled = None
+                logic.showError(error)
+                self._onChanged()
+
+        logic.status.working(_("Comparing both dates..."), None, self._cancelByUser)
+        logic.background.submit(work, done, fail)
+        self._onChanged()
+
+    def _cancelByUser(self) -> None:
+        self._stop()
+        self._logic.status.waiting(_("Cancelled; nothing was changed."))
+        self._onChanged()
+
+    def _stop(self) -> None:
+        if self._cancelled is not None:
+            self._cancelled.set()
+            self._cancelled = None
+
+    def close(self) -> None:
+        """Compute nothing more, and leave no preview."""
+        self._stop()
+        self._work.cancel()
+        self._preview.close()
+        self.registration = self._earlier = None
+
+
+class CancellableSession:
+    """A session whose answers stop once the user cancels."""
+
+    def __init__(self, session, isCancelled: Callable[[], bool]) -> None:
+        self._session = session
+        self._isCancelled = isCancelled
+
+    def answer(self, prompts: Sequence[Prompt], segment: str = "1") -> Any:
+        """Answer prompts that the caller keeps."""
+        return self._session.answer(prompts, segment, cancelled=self._isCancelled)
+
+
+class RegistrationPreview:
+    """The earlier scan over the present one in the slice views, until it is closed."""
+
+    def __init__(self) -> None:
+        self._node: Any = None
+        self._before: list[tuple[Any, str | None, float]] = []
+
+    def show(self, laterNode, earlierNode, array) -> None:
+        """Lay the earlier scan, brought onto the grid of the later one, over it."""
+        self.close()
+        grid = readVolume(laterNode, isFinite=False)
+        volume = Volume(array, grid.spacing_mm, grid.origin_lps, grid.direction)
+        name = _("{scan}, registered").format(scan=earlierNode.GetName())
+        # Known as made from the later scan, on whose grid it is.
+        self._node = addVolumeNode(name, volume, laterNode)
+        self._node.SetHideFromEditors(True)
+        self._node.SetSaveWithScene(False)
+        for composite in slicer.util.getNodesByClass("vtkMRMLSliceCompositeNode"):
+            if composite.GetBackgroundVolumeID() == laterNode.GetID():
+                before = composite.GetForegroundVolumeID(), composite.GetForegroundOpacity()
+                self._before.append((composite, *before))
+                composite.SetForegroundVolumeID(self._node.GetID())
+                composite.SetForegroundOpacity(0.5)
+
+    def close(self) -> None:
+        """Let the views show what they did."""
+        for composite, volumeID, opacity in self._before:
+            isOurs = self._node is not None and (
+                composite.GetForegroundVolumeID() == self._node.GetID()
+            )
+            if isOurs:
+                composite.SetForegroundVolumeID(volumeID)
+                composite.SetForegroundOpacity(opacity)
+        self._before = []
+        if self._node is not None and self._node.GetScene() is not None:
+            slicer.mrmlScene.RemoveNode(self._node)
+        self._node = None
+
+
+def masksOf(segmentationNode, volumeNode) -> list[tuple[str, Any]]:
+    """Names and masks of the segments that hold something, on the grid of a scan."""
+    writer = SegmentWriter()
+    found: list[tuple[str, Any]] = []
+    for segmentID in segmentIDs(segmentationNode):
+        mask = writer.read(segmentationNode, segmentID, volumeNode)
+        if mask.any():
+            name = segmentName(segmentationNode, segmentID)
+            count = sum(other == name for other, _mask in found)
+            found.append((f"{name} ({count + 1})" if count else name, mask))
+    return found
+
+
+def _clicksOf(segmentationNode, volumeNode) -> list[Prompt]:
+    toLps = VolumeFrame(volumeNode).worldToLps
+    found: list[Prompt] = []
+    for node in promptNodesOf(segmentationNode):
+        tag = tagOf(node)
+        if tag is not None and tag.kind is not None:
+            found += [prompt for _key, prompt in promptsOf(node, tag, toLps)]
+    return found
+
+
+def _structures(
+    result: FollowUp, labels: dict[str, ClassLabel], model: dict[str, str]
+) -> FoundStructures | None:
+    if not result.segments:
+        return None
+    regions = np.zeros(result.segments[0][1].shape, region_type(len(result.segments)))
+    for number, (_name, mask) in enumerate(result.segments):
+        regions |= mask.astype(regions.dtype) << regions.dtype.type(number)
+    classes = tuple(labels.get(name, ClassLabel(name)) for name, _mask in result.segments)
+    found = LabelMap.of_regions(regions, classes)
+    return prepareStructures(
+        AutomaticAnswer(found, model.get("name", ""), model.get("version", ""))
+    )
+
+
+def _keep(segmentationNode, earlier: EarlierScan, registration: Registration) -> None:
+    """Keep with the scene what a segmentation was followed from, and how."""
+    transform = segmentationNode.GetNodeReference(_TRANSFORM)
+    if transform is None:
+        name = _("{scan}, registration of the earlier scan").format(scan=earlier.scan.GetName())
+        transform = slicer.mrmlScene.AddNewNodeByClass(
+            "vtkMRMLLinearTransformNode", slicer.mrmlScene.GenerateUniqueName(name)
+        )
+    matrix = _LPS_TO_RAS @ registration.matrix @ _LPS_TO_RAS
+    transform.SetMatrixTransformToParent(slicer.util.vtkMatrixFromArray(matrix))
+    segmentationNode.SetNodeReferenceID(_TRANSFORM, transform.GetID())
+    segmentationNode.SetNodeReferenceID(_EARLIER, earlier.node.GetID())
+
+
+def _matrixOf(transformNode) -> Any:
+    matrix = vtk.vtkMatrix4x4()
+    transformNode.GetMatrixTransformToParent(matrix)
+    return slicer.util.arrayFromVTKMatrix(matrix)
+
+
+def _showTable(segmentationNode, result: FollowUp) -> None:
+    """Write the lesions of both dates into the table of a segmentation, which is saved with it."""
+    from pumit.followup.files import table_of
+
+    node = segmentationNode.GetNodeReference(_TABLE)
+    if node is None:
+        name = _("Follow-up: {segmentation}").format(segmentation=segmentationNode.GetName())
+        node = slicer.mrmlScene.AddNewNodeByClass(
+            "vtkMRMLTableNode", slicer.mrmlScene.GenerateUniqueName(name)
+        )
+        segmentationNode.SetNodeReferenceID(_TABLE, node.GetID())
+    rows = table_of(result)
+    columns = {"lesion": [], "change": []} | {
+        f"{date} {name}": [] for name in _COLUMNS for date in ("earlier", "later")
+    }
+    columns |= {"volume_change_percent": [], "remark": []}
+    for row in rows:
+        for name, values in columns.items():
+            date, _space, size = name.partition(" ")
+            value = row[date][size] if size else row[name]
+            values.append("" if value is None else f"{value:g}" if size else str(value))
+    table = vtk.vtkTable()
+    for name, values in columns.items():
+        column = vtk.vtkStringArray()
+        column.SetName(name)
+        for value in values:
+            column.InsertNextValue(value)
+        table.AddColumn(column)
+    node.SetAndObserveTable(table)
+
+
+def _sentence(result: FollowUp) -> str:
+    """How many lesions changed in which way, for the status."""
+    words = {
+        "stable": _("stable"),
+        "grown": _("grown"),
+        "shrunk": _("shrunk"),
+        "new": _("new"),
+        "gone": _("gone"),
+        "merged": _("merged"),
+        "split": _("split"),
+        "regrouped": _("regrouped"),
+        "not shown": _("not in this scan"),
+    }
+    kinds = [change.change for change in result.changes]
+    counts = [f"{kinds.count(kind)} {word}" for kind, word in words.items() if kind in kinds]
+    text = _("Follow-up: {counts}; check them, and correct by clicks.")
+    return text.format(counts=", ".join(counts))

@@ -1,0 +1,263 @@
+"""`pumit follow-up`: the lesions of one scan in a later scan of the same patient."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pumit.cli.segment import parse_numbers, ras_to_lps
+from pumit.cli.shared.progress import Steps, progress_bar
+from pumit.errors import ExportError, PumitError, VolumeError
+
+if TYPE_CHECKING:
+    from pumit.followup.follow_up import FollowUp
+    from pumit.followup.registration import Registration
+    from pumit.io.labels.label_file import LabelFile
+    from pumit.volume import Volume
+
+POOR = (
+    "The registration is poor: {facts} Look at {picture}; with --registration give a transform "
+    "made by hand, such as in Slicer's Transforms, or use --anyway."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of `pumit follow-up`."""
+    parser.add_argument("earlier", type=Path, help="scan of the first date: a file or DICOM folder")
+    parser.add_argument(
+        "mask", type=Path, help="its lesions: label map, .seg.nrrd, DICOM-SEG or RTSTRUCT"
+    )
+    parser.add_argument("later", type=Path, help="scan of the second date")
+    parser.add_argument("-o", "--output", type=Path, required=True, help="folder for the results")
+    parser.add_argument(
+        "--later-mask",
+        type=Path,
+        help="lesions of the second date, where they are segmented already: they are matched and "
+        "measured, and no model is used",
+    )
+    parser.add_argument(
+        "--prompts",
+        type=Path,
+        help="markups file of Slicer with clicks of the first date, .mrk.json; those that are "
+        "still true are used again",
+    )
+    parser.add_argument(
+        "--new",
+        action="append",
+        default=[],
+        metavar="R,A,S",
+        help="click into a lesion that is only in the later scan, mm of that scan",
+    )
+    parser.add_argument(
+        "--register-only",
+        action="store_true",
+        help="only register the scans and write the picture of both",
+    )
+    parser.add_argument(
+        "--registration",
+        type=Path,
+        metavar="FILE",
+        help="use this transform (.tfm) from the earlier to the later scan, in LPS mm, rather "
+        "than register",
+    )
+    parser.add_argument("--anyway", action="store_true", help="also use a poor registration")
+    parser.add_argument(
+        "--other-patient",
+        action="store_true",
+        help="also where DICOM states two patients, such as after a change of the identifier",
+    )
+    parser.add_argument("--model", default="default", help="promptable model, or a checkpoint file")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run `pumit follow-up`."""
+    from pumit.followup.files import PICTURE, facts_of, registration_facts
+
+    if args.output.exists() and not args.output.is_dir():
+        raise ExportError(f"The output {args.output.name!r} is a file; name a folder.")
+    with progress_bar(quiet=args.json) as step:
+        scans, registration = _registered(args, step)
+        result, model = None, None
+        if not args.register_only:
+            if registration.fit == "poor" and not args.anyway:
+                picture = args.output / PICTURE
+                raise PumitError(POOR.format(facts=registration.sentence, picture=picture))
+            result, model = _followed(args, scans, registration, step)
+            _write(args, scans, result, model)
+    if args.json:
+        facts = (
+            {"registration": registration_facts(registration)}
+            if result is None
+            else facts_of(result, model=model)
+        )
+        print(json.dumps(facts))
+        return 0
+    print(f"{registration.sentence} -> {args.output / PICTURE}")
+    if result is not None:
+        _print_table(result, args.output)
+    return 0
+
+
+class _Scans:
+    """Both scans and the lesions of the first."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        from pumit.io.labels.label_source import read_labels
+        from pumit.volume import Volume
+
+        self.earlier: Volume = Volume.read(args.earlier)
+        self.labels: LabelFile = read_labels(args.mask, self.earlier)
+        self.later: Volume = Volume.read(args.later)
+        if not args.other_patient and _are_two_patients(self.earlier, self.later):
+            raise VolumeError(
+                "DICOM states two different patients for the scans; check them, and use "
+                "--other-patient where they are one."
+            )
+        self.segments = _named(self.labels)
+        self.lesions = np.zeros(self.earlier.shape, bool)
+        for _, mask in self.segments:
+            self.lesions |= mask
+        if not self.lesions.any():
+            raise VolumeError("The earlier mask is empty; segment its lesions first.")
+
+
+def _named(labels: LabelFile) -> list[tuple[str, Any]]:
+    """Segments with names, of which no two are the same."""
+    found: list[tuple[str, Any]] = []
+    for segment in labels.segments:
+        name = segment.name or f"Lesion {segment.value}"
+        count = sum(other == name for other, _ in found)
+        found.append((f"{name[:58]} ({count + 1})" if count else name, labels.mask(segment)))
+    return found
+
+
+def _are_two_patients(first: Volume, second: Volume) -> bool:
+    if first.source is None or second.source is None:
+        return False
+    from pumit.io.dicom.files import read_header
+
+    patients = [read_header(v.source.files[0]).patient for v in (first, second) if v.source]
+    return all(patients) and patients[0] != patients[1]
+
+
+def _registered(args: argparse.Namespace, step: Steps) -> tuple[_Scans, Registration]:
+    """Read and register the scans, and write what shows it."""
+    from pumit.followup.files import read_transform, write_registration
+    from pumit.followup.registration import measured, register
+    from pumit.system.atomic import make_folder
+
+    points = [parse_numbers(text, 3, "--new") for text in args.new]
+    matrix = read_transform(args.registration) if args.registration else None
+    step("Reading the scans", 0.02)
+    scans = _Scans(args)
+    for point in points:
+        scans.later.require_inside(ras_to_lps(point), "RAS")
+    if matrix is not None:
+        registration = measured(scans.earlier, scans.later, matrix)
+    else:
+        registration = register(
+            scans.earlier,
+            scans.later,
+            progress=lambda what, share: step(what, 0.1 + 0.4 * share),
+        )
+    make_folder(args.output)
+    write_registration(registration, scans.earlier, scans.later, scans.lesions, args.output)
+    return scans, registration
+
+
+def _followed(
+    args: argparse.Namespace, scans: _Scans, registration: Registration, step: Steps
+) -> tuple[FollowUp, dict[str, Any] | None]:
+    """Lesions of both dates, and the model that answered."""
+    from pumit.followup.follow_up import compare_dates, follow_up
+    from pumit.io.labels.label_source import read_labels
+    from pumit.io.markups import read_markups
+    from pumit.prompts import PointPrompt
+
+    if args.later_mask:
+        given = _named(read_labels(args.later_mask, scans.later))
+        step("Comparing", 0.8)
+        return (
+            compare_dates(scans.earlier, scans.segments, scans.later, given, registration),
+            None,
+        )
+    prompts = read_markups(args.prompts) if args.prompts else []
+    step("Loading the model", 0.55)
+    from pumit.inference.interactive.segmenter import load_segmenter
+    from pumit.inference.interactive.session import InteractiveSession
+    from pumit.models.consent import require_consent
+
+    require_consent(args.model)
+    segmenter = load_segmenter(args.model, device=args.device)
+    session = InteractiveSession(segmenter)
+    session.set_volume(scans.later)
+    new = [PointPrompt(ras_to_lps(parse_numbers(text, 3, "--new"))) for text in args.new]
+    result = follow_up(
+        scans.earlier,
+        scans.segments,
+        scans.later,
+        registration,
+        session,
+        prompts=prompts,
+        new_points=new,
+        progress=lambda what, share: step(what, 0.6 + 0.3 * share),
+    )
+    facts = {"name": segmenter.name, "version": segmenter.version, "sha256": segmenter.sha256}
+    return result, facts
+
+
+def _write(
+    args: argparse.Namespace, scans: _Scans, result: FollowUp, model: dict[str, Any] | None
+) -> None:
+    from pumit.export.classes import class_terminology
+    from pumit.export.write import write_segmentation
+    from pumit.followup.files import FACTS, SEGMENTATION, TABLE, write_facts, write_table
+    from pumit.segmentation import Algorithm, ClassLabel, Segmentation
+
+    write_table(result, args.output / TABLE)
+    write_facts(result, args.output / FACTS, model=model)
+    target = args.output / SEGMENTATION
+    if model is None or not result.segments:
+        target.unlink(missing_ok=True)  # of an earlier run
+        return
+    known = {s.name: s for s in scans.labels.segments if s.name}
+    labels = [
+        ClassLabel(name, known[name].terminology, known[name].color_rgb)
+        if name in known
+        else ClassLabel(name)
+        for name, _ in result.segments
+    ]
+    segments = tuple(
+        meaning.segment(name, mask)
+        for meaning, (name, mask) in zip(class_terminology(labels), result.segments, strict=True)
+    )
+    algorithm = Algorithm(f"PUMIT {model['name']}", model["version"], "SEMIAUTOMATIC")
+    write_segmentation(Segmentation(scans.later, segments, algorithm), target)
+
+
+def _print_table(result: FollowUp, folder: Path) -> None:
+    from pumit.followup.files import SEGMENTATION, TABLE, table_of
+
+    rows = [("lesion", "change", "volume mL", "", "long axis mm", "", "longest mm", "")]
+    for row in table_of(result):
+        sizes = []
+        for name in ("volume_ml", "long_axis_mm", "longest_mm"):
+            before, after = row["earlier"][name], row["later"][name]
+            sizes += ["" if before is None else f"{before:.1f}"]
+            sizes += ["" if after is None else f"-> {after:.1f}"]
+        rows.append((row["lesion"], row["change"], *sizes))
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    for cells in rows:
+        line = "  ".join(c.ljust(w) for c, w in zip(cells, widths, strict=True))
+        print(line.rstrip())
+    for change in result.changes:
+        if change.remark:
+            print(f"{change.name}: {change.remark}")
+    where = SEGMENTATION if (folder / SEGMENTATION).exists() else TABLE
+    print(f"Next: look at {folder / where}, and correct it by clicks where it is wrong.")

@@ -1,0 +1,234 @@
+"""Lesions of two dates matched and measured: which are the same, new, gone, merged or split."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from scipy import ndimage
+from scipy.spatial import ConvexHull, QhullError
+from scipy.spatial.distance import pdist
+
+from pumit.export.statistics import SegmentStatistics, segment_statistics
+from pumit.followup.kept_mask import Mask
+from pumit.followup.lesions import CarriedLesion, Lesion, lesions_of
+from pumit.geometry import Floats, window_of
+from pumit.segmentation import Segment
+from pumit.volume import Volume
+
+Change = Literal[
+    "stable", "grown", "shrunk", "new", "gone", "merged", "split", "regrouped", "not shown"
+]
+
+# RECIST 1.1: a fifth and 5 mm longer, or 30 % shorter.
+_GROWN, _GROWN_MM, _SHRUNK = 1.2, 5.0, 0.7
+# Overlap, of the smaller one, from which two segments hold one lesion.
+_SAME_SHARE = 0.3
+# Part of a later lesion that an earlier one must have answered, or cover.
+_LINKED_SHARE = 0.1
+
+
+@dataclass(frozen=True)
+class Measure:
+    """Size of lesions at one date.
+
+    Attributes:
+        volume_ml: Volume, of several together.
+        long_axis_mm: Longest diameter within a slice, of several the sum, as in RECIST.
+        perpendicular_mm: Longest diameter across it in that slice, of the longest lesion.
+        longest_mm: Longest diameter in any direction, of the longest lesion.
+    """
+
+    volume_ml: float = 0.0
+    long_axis_mm: float = 0.0
+    perpendicular_mm: float = 0.0
+    longest_mm: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class LesionChange:
+    """Lesions of the earlier scan and what became of them.
+
+    Attributes:
+        name: Names of the earlier lesions; of a new one its own.
+        earlier: The lesions of the first date; none of a new one.
+        later: The lesions of the second date, on its grid; none of one that is gone.
+        remark: What to check, in words; empty for nothing.
+    """
+
+    name: str
+    change: Change
+    earlier: tuple[Lesion, ...]
+    later: tuple[Lesion, ...]
+    before: Measure
+    after: Measure
+    remark: str = ""
+
+    @property
+    def volume_change(self) -> float | None:
+        """Change of volume as a share of the earlier one; None where one is not known."""
+        if not self.before.volume_ml or self.change == "not shown":
+            return None
+        return self.after.volume_ml / self.before.volume_ml - 1
+
+
+def changes_of(
+    carried: Sequence[CarriedLesion],
+    later: Sequence[tuple[str, Mask]],
+    *,
+    earlier_volume: Volume,
+    later_volume: Volume,
+    tolerance_mm: float,
+) -> list[LesionChange]:
+    """Match lesions by where they are, and measure them.
+
+    Args:
+        carried: Earlier lesions in the later scan.
+        later: Names and masks of the later segments, on their grid. A segment may hold several
+            lesions, and two segments the same one.
+        tolerance_mm: Distance that an earlier lesion may be off its place.
+    """
+    pieces = lesions_of([(name, mask) for name, mask in later if mask.any()])
+    links = _links(carried, pieces, later_volume.spacing_mm, tolerance_mm)
+    found = []
+    for olds, news in _groups(len(carried), len(pieces), links):
+        before = [carried[i] for i in olds]
+        after = _distinct([pieces[i] for i in news])
+        found.append(_change(before, after, earlier_volume, later_volume))
+    return found
+
+
+def _links(
+    carried: Sequence[CarriedLesion],
+    pieces: Sequence[Lesion],
+    spacing_mm: Sequence[float],
+    tolerance_mm: float,
+) -> set[tuple[int, int]]:
+    """Pairs of an earlier lesion and a later piece that belong together."""
+    links = set()
+    for i, old in enumerate(carried):
+        if old.found in ("gone", "not shown"):
+            continue
+        kept = old.kept if old.kept.count else old.kept_place
+        for j, piece in enumerate(pieces):
+            least = min(kept.count, piece.kept.count)
+            if kept.shared(piece.kept) >= max(1, _LINKED_SHARE * least):
+                links.add((i, j))
+    # What was not met: the nearest piece that nothing else claims, within the tolerance.
+    free = [j for j in range(len(pieces)) if all(j != k for _, k in links)]
+    for i, old in enumerate(carried):
+        if any(i == k for k, _ in links) or old.found in ("gone", "not shown") or not free:
+            continue
+        place = old.kept_place
+        if not place.count:
+            continue
+        window = place.window_with(tuple(int(tolerance_mm / s) + 1 for s in spacing_mm))
+        away = ndimage.distance_transform_edt(~place.within(window), sampling=spacing_mm)
+        near = {j: away[pieces[j].kept.within(window)].min(initial=np.inf) for j in free}
+        nearest = min(free, key=lambda j: float(near[j]))
+        if near[nearest] <= tolerance_mm:
+            links.add((i, nearest))
+            free.remove(nearest)
+    return links
+
+
+def _groups(
+    earlier: int, later: int, links: set[tuple[int, int]]
+) -> list[tuple[list[int], list[int]]]:
+    """Lesions of both dates that links join, in the order of the earlier ones."""
+    groups: list[tuple[set[int], set[int]]] = []
+    nodes = [({i}, {j for k, j in links if k == i}) for i in range(earlier)]
+    nodes += [({k for k, m in links if m == j}, {j}) for j in range(later)]
+    for olds, news in nodes:
+        joined = (set(olds), set(news))
+        rest = []
+        for group in groups:
+            if group[0] & joined[0] or group[1] & joined[1]:
+                joined = (joined[0] | group[0], joined[1] | group[1])
+            else:
+                rest.append(group)
+        groups = [*rest, joined]
+    groups.sort(key=lambda g: (min(g[0], default=earlier), min(g[1], default=later)))
+    return [(sorted(olds), sorted(news)) for olds, news in groups]
+
+
+def _distinct(pieces: Sequence[Lesion]) -> list[Lesion]:
+    """Pieces without those that another segment holds as well: the larger one counts."""
+    kept: list[Lesion] = []
+    for piece in sorted(pieces, key=lambda p: -p.kept.count):
+        if all(piece.kept.shared(k.kept) < _SAME_SHARE * piece.kept.count for k in kept):
+            kept.append(piece)
+    return [piece for piece in pieces if piece in kept]
+
+
+def _change(
+    before: Sequence[CarriedLesion],
+    after: Sequence[Lesion],
+    earlier_volume: Volume,
+    later_volume: Volume,
+) -> LesionChange:
+    old = [each.lesion for each in before]
+    first, second = measured(old, earlier_volume), measured(after, later_volume)
+    name = " + ".join(each.name for each in (old or after))
+    remark = ""
+    if any(each.found == "by its place" for each in before):
+        remark = "found by its place only: check it"
+    return LesionChange(
+        name, _named(before, after, first, second), tuple(old), tuple(after), first, second, remark
+    )
+
+
+def _named(
+    before: Sequence[CarriedLesion], after: Sequence[Lesion], first: Measure, second: Measure
+) -> Change:
+    if not before:
+        return "new"
+    if not after:
+        return "not shown" if all(b.found == "not shown" for b in before) else "gone"
+    if len(before) > 1:
+        return "merged" if len(after) == 1 else "regrouped"
+    if len(after) > 1:
+        return "split"
+    longer = second.long_axis_mm - first.long_axis_mm
+    if second.long_axis_mm >= _GROWN * first.long_axis_mm and longer >= _GROWN_MM:
+        return "grown"
+    return "shrunk" if second.long_axis_mm <= _SHRUNK * first.long_axis_mm else "stable"
+
+
+def measured(lesions: Sequence[Lesion], volume: Volume) -> Measure:
+    """Measure lesions of one scan together."""
+    if not lesions:
+        return Measure()
+    statistics = segment_statistics(volume, [Segment(each.name, each.mask) for each in lesions])
+    longest: SegmentStatistics = max(statistics, key=lambda s: s.long_axis_mm)
+    return Measure(
+        round(sum(s.volume_ml or 0.0 for s in statistics), 4),
+        round(sum(s.long_axis_mm for s in statistics), 2),
+        round(longest.perpendicular_mm, 2),
+        round(max(longest_diameter(each.mask, volume) for each in lesions), 2),
+    )
+
+
+def longest_diameter(mask: Mask, volume: Volume) -> float:
+    """Longest distance between borders of a mask in any direction, mm.
+
+    A border is half-way between voxels inside and outside, as for diameters within a slice.
+    """
+    window = window_of(mask)
+    if window is None:
+        return 0.0
+    inner = np.pad(mask[window], 1)
+    rim = inner & ~ndimage.binary_erosion(inner)
+    corners = np.argwhere(rim).astype(np.float64)
+    half = np.concatenate([np.eye(3), -np.eye(3)]) / 2
+    points = (corners[:, None] + half).reshape(-1, 3) * np.array(volume.spacing_mm)
+    return float(pdist(_hull(points)).max())
+
+
+def _hull(points: Floats) -> Floats:
+    try:
+        return np.asarray(points[ConvexHull(points).vertices])
+    except QhullError:  # flat
+        return points

@@ -1,0 +1,171 @@
+"""A follow-up as files: segmentation of the later date, table, registration and its picture."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import SimpleITK
+
+from pumit.errors import ExportError, VolumeError
+from pumit.followup.changes import LesionChange, Measure
+from pumit.followup.follow_up import FollowUp
+from pumit.followup.registration import Registration, brought_onto, itk_transform
+from pumit.geometry import Floats
+from pumit.segmentation import Mask
+from pumit.system.atomic import atomic_path, write_json, write_text
+from pumit.volume import Volume
+
+SEGMENTATION, TABLE, FACTS = "later.seg.nrrd", "follow-up.csv", "follow-up.json"
+TRANSFORM, PICTURE = "registration.tfm", "registration.png"
+_MEASURES = ("volume_ml", "long_axis_mm", "perpendicular_mm", "longest_mm")
+
+
+def write_table(result: FollowUp, path: Path) -> None:
+    """Write one row per lesion as CSV, both dates beside each other, and a row of sums.
+
+    Raises:
+        ExportError: If the file cannot be written.
+    """
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    header = ["lesion", "change"]
+    header += [f"{date}_{name}" for name in _MEASURES for date in ("earlier", "later")]
+    table.writerow([*header, "volume_change_percent", "remark"])
+    for row in table_of(result):
+        sizes = [row[date][name] for name in _MEASURES for date in ("earlier", "later")]
+        shown = ["" if size is None else size for size in sizes]
+        change = row["volume_change_percent"]
+        line = [row["lesion"], row["change"], *shown, "" if change is None else change]
+        table.writerow([*line, row["remark"]])
+    write_text(path, text.getvalue())
+
+
+def table_of(result: FollowUp) -> list[dict[str, Any]]:
+    """Rows of the table as JSON values; the last one sums up the lesions that both scans show."""
+    rows = [_row(change) for change in result.changes]
+    shown = [c for c in result.changes if c.change != "not shown"]
+    sums = {
+        date: {
+            name: round(sum(float(getattr(m, name)) for m in measures), 3)
+            if name in ("volume_ml", "long_axis_mm")
+            else None
+            for name in _MEASURES
+        }
+        for date, measures in (
+            ("earlier", [c.before for c in shown]),
+            ("later", [c.after for c in shown]),
+        )
+    }
+    before, after = (sums[date]["volume_ml"] or 0.0 for date in ("earlier", "later"))
+    change = round(100 * (after / before - 1), 1) if before else None
+    whole = {"lesion": "Sum", "change": "", **sums, "volume_change_percent": change, "remark": ""}
+    return [*rows, whole]
+
+
+def _row(change: LesionChange) -> dict[str, Any]:
+    is_shown = change.change != "not shown"
+    volume = change.volume_change
+    return {
+        "lesion": change.name,
+        "change": change.change,
+        "earlier": _sizes(change.before, bool(change.earlier)),
+        "later": _sizes(change.after, is_shown),
+        "volume_change_percent": None if volume is None else round(100 * volume, 1),
+        "remark": change.remark,
+    }
+
+
+def _sizes(measure: Measure, is_known: bool) -> dict[str, float | None]:
+    return {
+        name: round(float(getattr(measure, name)), 3) if is_known else None for name in _MEASURES
+    }
+
+
+def registration_facts(registration: Registration) -> dict[str, Any]:
+    """Figures of a registration as JSON values."""
+    return {
+        "fit": registration.fit,
+        "shift_mm": round(registration.shift_mm, 2),
+        "worst_mm": round(registration.worst_mm, 2),
+        "similarity": round(registration.similarity, 3),
+        "overlap": round(registration.overlap, 3),
+        "earlier_to_later_lps": registration.matrix.round(6).tolist(),
+    }
+
+
+def write_registration(
+    registration: Registration, earlier: Volume, later: Volume, mask: Mask, folder: Path
+) -> None:
+    """Write the transform, which Slicer reads and applies to the later scan, and its picture.
+
+    Args:
+        mask: Lesions of the earlier scan.
+
+    Raises:
+        ExportError: If a file cannot be written.
+    """
+    from pumit.report.registration_picture import write_registration_picture
+
+    with atomic_path(folder / TRANSFORM) as temporary:
+        # ITK picks the format by the suffix.
+        written = temporary.with_name(f"{temporary.name}.transform.tfm")
+        try:
+            SimpleITK.WriteTransform(itk_transform(registration.matrix), str(written))
+            written.replace(temporary)
+        except RuntimeError as error:
+            raise ExportError(
+                "The transform cannot be written; check the free space of the disk."
+            ) from error
+        finally:
+            written.unlink(missing_ok=True)
+    registered = brought_onto(earlier, later, registration.matrix)
+    write_registration_picture(
+        earlier, registered, mask, folder / PICTURE, title=registration.sentence
+    )
+
+
+def read_transform(path: Path) -> Floats:
+    """Read a linear transform of ITK or Slicer, as 4 x 4 matrix, LPS mm.
+
+    Raises:
+        VolumeError: If it cannot be read, or is not linear.
+    """
+    try:
+        transform = SimpleITK.ReadTransform(os.fspath(path))
+    except RuntimeError:
+        raise VolumeError(f"{path.name} is no transform that ITK reads, such as .tfm.") from None
+    if transform.GetDimension() != 3 or not transform.IsLinear():
+        raise VolumeError(f"{path.name} is not a linear transform of three dimensions.")
+    origin = np.array(transform.TransformPoint((0.0, 0.0, 0.0)))
+    matrix = np.eye(4)
+    matrix[:3, :3] = [np.array(transform.TransformPoint(e)) - origin for e in np.eye(3).tolist()]
+    matrix[:3, :3] = matrix[:3, :3].T
+    matrix[:3, 3] = origin
+    return matrix
+
+
+def write_facts(result: FollowUp, path: Path, *, model: dict[str, Any] | None) -> None:
+    """Write all figures as JSON.
+
+    Args:
+        model: What answered; None where both dates were given.
+
+    Raises:
+        ExportError: If the file cannot be written.
+    """
+    write_json(path, facts_of(result, model=model))
+
+
+def facts_of(result: FollowUp, *, model: dict[str, Any] | None) -> dict[str, Any]:
+    """All figures of a follow-up as JSON values."""
+    return {
+        "registration": registration_facts(result.registration),
+        "lesions": table_of(result),
+        "prompts": {"used": result.prompts_kept, "left_out": result.prompts_left},
+        "model": model,
+    }

@@ -1,0 +1,290 @@
+"""Lesions of one date, and those of it looked for at the next, where the registration puts them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from scipy import ndimage
+
+from pumit.followup.kept_mask import KeptMask, Mask
+from pumit.followup.registration import Registration
+from pumit.geometry import Floats
+from pumit.preprocessing.channels import grey
+from pumit.prompts import BoxPrompt, MaskPrompt, PointPrompt, Prompt, ScribblePrompt
+from pumit.volume import Volume
+
+Found = Literal["by its look", "by its place", "given", "gone", "not shown"]
+
+# Pieces of fewer voxels are specks.
+_LEAST_VOXELS = 5
+# Surroundings that are looked at, mm; and how far a lesion may have grown or moved.
+_AROUND_MM, _GROWTH_MM, _GROWTH_SHARE = 25.0, 8.0, 0.8
+# Around a lesion: what is certainly its neighbourhood.
+_RING_MM = (2.0, 7.0)
+_SMOOTH_MM = 1.5
+# Shares of a lesion that looks like it, and of its surroundings that do not.
+_KNOWN = 0.6
+# Share of its volume from which something is left of it.
+_LEFT = 0.03
+# Share of a lesion that the later scan must show.
+_SHOWN = 0.5
+
+
+class Lesion:
+    """A connected piece of a segment.
+
+    Args:
+        name: Name of the segment, with a number where it has several pieces.
+        segment: Name of the segment.
+        mask: On the grid of its scan, (D, H, W).
+
+    Attributes:
+        kept: The mask, without what is empty around it.
+    """
+
+    def __init__(self, name: str, segment: str, mask: Mask) -> None:
+        self.name, self.segment, self.kept = name, segment, KeptMask(mask)
+
+    @property
+    def mask(self) -> Mask:
+        """Its voxels, on the grid of its scan."""
+        return self.kept.whole()
+
+
+class CarriedLesion:
+    """An earlier lesion in the later scan.
+
+    Args:
+        lesion: As it was.
+        mask: Where to start from, on the grid of the later scan; empty where there is nothing.
+        found: How: something there looks as the lesion did; only its place is known; a mask of the
+            later scan is given; nothing there looks like it; or the scan does not show the place.
+        place: Where the lesion was, brought over, on the grid of the later scan.
+
+    Attributes:
+        kept: The mask, without what is empty around it.
+        kept_place: The place, likewise.
+    """
+
+    def __init__(self, lesion: Lesion, mask: Mask, found: Found, place: Mask) -> None:
+        self.lesion, self.found = lesion, found
+        self.kept, self.kept_place = KeptMask(mask), KeptMask(place)
+
+    @property
+    def mask(self) -> Mask:
+        """Where to start from, on the grid of the later scan."""
+        return self.kept.whole()
+
+    @property
+    def prompts(self) -> list[Prompt]:
+        """What a session answers: the mask to start from; nothing for a lesion that is gone."""
+        return [MaskPrompt(self.mask)] if self.kept.count else []
+
+
+def lesions_of(segments: Sequence[tuple[str, Mask]]) -> list[Lesion]:
+    """Return connected pieces of segments, the largest of each segment first; specks are left out.
+
+    Args:
+        segments: Names and masks.
+    """
+    found = []
+    for name, mask in segments:
+        pieces, _count = ndimage.label(mask, np.ones((3, 3, 3)))
+        sizes = np.bincount(pieces.ravel())[1:]
+        order = [i for i in np.argsort(-sizes, kind="stable") if sizes[i] >= _LEAST_VOXELS]
+        order = order or np.argsort(-sizes, kind="stable")[:1].tolist()
+        for number, piece in enumerate(order, start=1):
+            label = name if len(order) == 1 else f"{name[:58]} {number}"
+            found.append(Lesion(label, name, pieces == piece + 1))
+    return found
+
+
+def carried(
+    lesions: Sequence[Lesion],
+    earlier: Volume,
+    later: Volume,
+    registration: Registration,
+    *,
+    by_look: bool = True,
+) -> list[CarriedLesion]:
+    """Look for the lesions of the earlier scan in the later one.
+
+    A lesion is looked for around its place by its intensities at the first date, relative to what
+    surrounds it. Where this rule does not tell it from its surroundings in the earlier scan itself,
+    it is only brought over.
+
+    Args:
+        lesions: All lesions of the earlier scan, on its grid.
+        by_look: Whether they are looked for; else only brought over, to be compared with masks
+            that are given.
+    """
+    together = np.zeros(earlier.shape, bool)
+    for lesion in lesions:
+        together[lesion.kept.window] |= lesion.kept.part
+    return [
+        _carried(lesion, together, earlier, later, registration, by_look=by_look)
+        for lesion in lesions
+    ]
+
+
+def carried_prompts(
+    prompts: Sequence[Prompt], later: Volume, registration: Registration
+) -> tuple[list[Prompt], int]:
+    """Bring prompts to the later scan; masks and chosen answers stay behind.
+
+    Returns:
+        The prompts, and how many lie outside of the later scan.
+    """
+    kept: list[Prompt] = []
+    outside = 0
+    for prompt in prompts:
+        if isinstance(prompt, PointPrompt):
+            places = _triples(registration.to_later([prompt.point_lps]))
+            moved: Prompt = PointPrompt(places[0], prompt.is_positive)
+        elif isinstance(prompt, BoxPrompt):
+            places = _triples(registration.to_later(prompt.corners_lps))
+            moved = BoxPrompt(tuple(places))
+        elif isinstance(prompt, ScribblePrompt):
+            places = _triples(registration.to_later(prompt.points_lps))
+            moved = ScribblePrompt(tuple(places), prompt.is_positive)
+        else:
+            continue
+        if all(later.contains(place) for place in places):
+            kept.append(moved)
+        else:
+            outside += 1
+    return kept, outside
+
+
+def _triples(places: Floats) -> list[tuple[float, float, float]]:
+    return [(float(x), float(y), float(z)) for x, y, z in places]
+
+
+def _carried(
+    lesion: Lesion,
+    together: Mask,
+    earlier: Volume,
+    later: Volume,
+    registration: Registration,
+    *,
+    by_look: bool,
+) -> CarriedLesion:
+    empty = np.zeros(later.shape, bool)
+    window = _window(lesion.kept, earlier, later, registration)
+    if window is None:
+        return CarriedLesion(lesion, empty, "not shown", empty)
+    # 1. Both scans on the part of the later grid around the place.
+    index = np.stack(np.meshgrid(*(np.arange(s.start, s.stop) for s in window), indexing="ij"), -1)
+    places = registration.to_earlier(later.index_to_world(index))
+    at = np.moveaxis(earlier.world_to_index(places), -1, 0)
+    size = np.array(earlier.shape).reshape(3, 1, 1, 1)
+    is_known = ((at >= -0.5) & (at <= size - 0.5)).all(axis=0)
+    # Only the part of the earlier grid that is looked at.
+    low = np.clip(np.floor(at.reshape(3, -1).min(axis=1)), 0, np.array(earlier.shape) - 1)
+    high = np.clip(np.ceil(at.reshape(3, -1).max(axis=1)) + 1, low + 1, earlier.shape)
+    from_box = tuple(slice(a, b) for a, b in zip(low.astype(int), high.astype(int), strict=True))
+    at = at - low.reshape(3, 1, 1, 1)
+    own = lesion.kept.within(from_box)
+    place, others = (
+        ndimage.map_coordinates(mask.astype(np.float32), at, order=1) > 0.5
+        for mask in (own, together[from_box] & ~own)
+    )
+    voxel_mm3 = float(np.prod(later.spacing_mm))
+    expected = lesion.kept.count * float(np.prod(earlier.spacing_mm))
+    expected *= abs(float(np.linalg.det(registration.matrix[:3, :3])))
+    whole = _put(place, window, later.shape)
+    if np.count_nonzero(place) * voxel_mm3 < _SHOWN * expected or not place.any():
+        # A lesion of a few voxels may fall between those of a coarser scan.
+        is_small = expected < 4 * voxel_mm3 and bool(place.any())
+        if not is_small:
+            return CarriedLesion(lesion, empty, "not shown", whole)
+    if not by_look:
+        return CarriedLesion(lesion, whole, "given", whole)
+    first = ndimage.map_coordinates(
+        np.nan_to_num(_grey(earlier, from_box)), at, order=1, mode="nearest"
+    )
+    second = np.nan_to_num(_grey(later, window))
+    sigma = [_SMOOTH_MM / s for s in later.spacing_mm]
+    first, second = (ndimage.gaussian_filter(part, sigma) for part in (first, second))
+    # 2. Its intensity and that of its surroundings; the same at the second date.
+    away = ndimage.distance_transform_edt(~place, sampling=later.spacing_mm)
+    ring = (away > _RING_MM[0]) & (away <= _RING_MM[1]) & ~others & is_known
+    near = (away > 2 * _RING_MM[0]) & (away <= _AROUND_MM) & is_known
+    if ring.sum() < _LEAST_VOXELS or near.sum() < 10 * _LEAST_VOXELS:
+        return CarriedLesion(lesion, whole, "by its place", whole)
+    inside, outside = float(np.median(first[place])), float(np.median(first[ring]))
+    scale, shift = _scale(first[near], second[near])
+    reach = away <= max(_GROWTH_MM, _GROWTH_SHARE * (0.75 * expected / np.pi) ** (1 / 3))
+    # 3. The rule must tell the lesion from what is around it where it is known.
+    like = _looks(first, inside, outside) & is_known
+    if like[place].mean() < _KNOWN or like[ring].mean() > 1 - _KNOWN:
+        return CarriedLesion(lesion, whole, "by its place", whole)
+    # 4. What looked like it around it at the first date is not the lesion, such as fat.
+    apart = ndimage.distance_transform_edt(~(place | others), sampling=later.spacing_mm)
+    neighbours = ndimage.binary_dilation(like & (apart > _RING_MM[0]))
+    start = _looking_like(
+        second, scale * inside + shift, scale * outside + shift, place, reach & ~neighbours
+    )
+    if np.count_nonzero(start) * voxel_mm3 < _LEFT * expected or start.sum() < _LEAST_VOXELS:
+        return CarriedLesion(lesion, empty, "gone", whole)
+    return CarriedLesion(lesion, _put(start, window, later.shape), "by its look", whole)
+
+
+def _window(
+    kept: KeptMask, earlier: Volume, later: Volume, registration: Registration
+) -> tuple[slice, ...] | None:
+    """Return the part of the later grid around a lesion's place; None where it is outside."""
+    box = kept.window
+    margin = [_AROUND_MM / s for s in earlier.spacing_mm]
+    ends = [(s.start - m, s.stop - 1 + m) for s, m in zip(box, margin, strict=True)]
+    corners = np.stack(np.meshgrid(*ends, indexing="ij"), -1).reshape(-1, 3)
+    index = later.world_to_index(registration.to_later(earlier.index_to_world(corners)))
+    low = np.maximum(np.floor(index.min(axis=0)), 0).astype(int).tolist()
+    high = np.minimum(np.ceil(index.max(axis=0)) + 1, later.shape).astype(int).tolist()
+    if any(a >= b for a, b in zip(low, high, strict=True)):
+        return None
+    return tuple(slice(a, b) for a, b in zip(low, high, strict=True))
+
+
+def _grey(volume: Volume, window: tuple[slice, ...]) -> npt.NDArray[np.float32]:
+    """Return a part of a scan, of its first channel or as grey."""
+    place: Any = (..., *window)
+    part = Volume(volume.array[place], volume.spacing_mm)
+    return np.asarray(grey(part, 0), np.float32)
+
+
+def _put(part: Mask, window: tuple[slice, ...], shape: tuple[int, int, int]) -> Mask:
+    whole = np.zeros(shape, bool)
+    whole[window] = part
+    return whole
+
+
+def _scale(first: Floats, second: Floats) -> tuple[float, float]:
+    """Factor and shift from the intensities of the first date to those of the second."""
+    middle = float(np.median(second) - np.median(first))
+    if first.std() == 0 or second.std() == 0 or np.corrcoef(first, second)[0, 1] < 0.3:
+        return 1.0, middle
+    factor, shift = (float(v) for v in np.polyfit(first, second, 1))
+    return (factor, shift) if factor > 0 else (1.0, middle)
+
+
+def _looks(values: Floats, inside: float, outside: float) -> Mask:
+    """Where a lesion's intensity is nearer than that of its surroundings."""
+    if inside == outside:
+        return np.zeros(values.shape, bool)
+    # 0 is the lesion's intensity, 1 that of its surroundings.
+    apart = (inside - values) / (inside - outside)
+    return np.asarray((apart < 0.5) & (apart > -1.2))
+
+
+def _looking_like(values: Floats, inside: float, outside: float, place: Mask, reach: Mask) -> Mask:
+    """Pieces at a place that look as a lesion does: nearer to it than to its surroundings."""
+    found = _looks(values, inside, outside) & reach
+    opened = ndimage.binary_opening(found)
+    pieces, _ = ndimage.label(opened if opened.any() else found)
+    there = np.unique(pieces[ndimage.binary_dilation(place)])
+    kept = np.isin(pieces, there[there > 0])
+    return np.asarray(ndimage.binary_fill_holes(kept)) & reach

@@ -1,0 +1,407 @@
+"""A later scan of a patient registered onto an earlier one: rigid, then affine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import SimpleITK
+from scipy import ndimage
+
+from pumit.errors import Cancelled, VolumeError
+from pumit.geometry import Floats
+from pumit.preprocessing.channels import grey
+from pumit.volume import Volume
+
+Mask = npt.NDArray[np.bool_]
+Fit = Literal["good", "check", "poor"]
+
+# Voxels of the images that are registered, mm: no finer than is needed, nor than the scans are.
+_WORKING_MM = 3.0
+_SEARCH_MM = 12.0
+# Overlap below which two scans do not show the same part of a body.
+_LEAST_SHARE = 0.3
+# Half-width of the blocks that are compared, and how far they are shifted, in working voxels.
+_BLOCK, _REACH = 4, 4
+# Left-over shift up to which a registration is good, and from which it is poor, mm.
+_GOOD_MM, _POOR_MM = 3.0, 8.0
+# Change of volume beyond which a patient is not the same.
+_STRETCH = 1.35
+
+
+@dataclass(frozen=True, eq=False)
+class Registration:
+    """Where places of an earlier scan are in a later one, and how far to trust it.
+
+    Attributes:
+        matrix: 4 x 4, from the earlier to the later scan, LPS mm.
+        shift_mm: Shift that is left between the scans: the median over blocks of the body.
+        worst_mm: The same, which nine of ten blocks do not exceed.
+        similarity: Correlation of the blocks, 0 to 1; of different sequences it may be low.
+        overlap: Share of the earlier body that the later scan shows, 0 to 1.
+    """
+
+    matrix: Floats
+    shift_mm: float
+    worst_mm: float
+    similarity: float
+    overlap: float
+
+    @property
+    def fit(self) -> Fit:
+        """How well the scans fit, in a word."""
+        if not self.shift_mm <= _POOR_MM or self.similarity < 0.3:
+            return "poor"
+        is_good = self.shift_mm <= _GOOD_MM and self.worst_mm <= _POOR_MM and self.similarity > 0.5
+        return "good" if is_good else "check"
+
+    def to_later(self, points_lps: npt.ArrayLike) -> Floats:
+        """Map points of the earlier scan, (..., 3), to the later one, LPS mm."""
+        return np.asarray(points_lps, np.float64) @ self.matrix[:3, :3].T + self.matrix[:3, 3]
+
+    @property
+    def sentence(self) -> str:
+        """How well the scans fit, for people."""
+        return (
+            f"Registration {self.fit}: {self.shift_mm:.1f} mm left between blocks of the scans "
+            f"(nine of ten within {self.worst_mm:.1f} mm), {self.overlap:.0%} of the earlier body "
+            "is in the later scan."
+        )
+
+    @cached_property
+    def inverse(self) -> Floats:
+        """4 x 4, from the later to the earlier scan, LPS mm."""
+        return np.asarray(np.linalg.inv(self.matrix))
+
+    def to_earlier(self, points_lps: npt.ArrayLike) -> Floats:
+        """Map points of the later scan, (..., 3), to the earlier one, LPS mm."""
+        return np.asarray(points_lps, np.float64) @ self.inverse[:3, :3].T + self.inverse[:3, 3]
+
+
+def register(
+    earlier: Volume,
+    later: Volume,
+    *,
+    progress: Callable[[str, float], None] | None = None,
+    cancelled: Callable[[], bool] | None = None,
+) -> Registration:
+    """Register a later scan onto an earlier one of the same patient.
+
+    Rigid, then affine, coarse to fine, by Mattes' mutual information within the body. Nothing is
+    drawn at random: the same scans give the same result.
+
+    Args:
+        progress: Callback with a step in words and the finished share, 0 to 1.
+
+    Raises:
+        VolumeError: If a scan is a 2D image, or they do not show the same part of a body.
+        Cancelled: If `cancelled` said so.
+
+    Source:
+        Mattes et al., IEEE TMI 2003, as in ITK.
+    """
+    _require_volumes(earlier, later)
+
+    def step(what: str, share: float) -> None:
+        if cancelled is not None and cancelled():
+            raise Cancelled("Cancelled; nothing was changed.")
+        if progress is not None:
+            progress(what, share)
+
+    step("Preparing the scans", 0.0)
+    fixed, body = _image_and_body(earlier)
+    moving, other = _image_and_body(later)
+    step("Looking for the same place", 0.15)
+    rigid = SimpleITK.Euler3DTransform()
+    rigid.SetCenter(_middle(body))
+    rigid.SetTranslation(_first_shift(fixed, moving, body, other))
+    step("Registering, rigid", 0.25)
+    rigid = _optimised(fixed, moving, body, rigid, (4, 2, 1))
+    step("Registering, affine", 0.55)
+    affine = SimpleITK.AffineTransform(3)
+    affine.SetCenter(rigid.GetCenter())
+    affine.SetMatrix(rigid.GetMatrix())
+    affine.SetTranslation(rigid.GetTranslation())
+    affine = _optimised(fixed, moving, body, affine, (2, 1))
+    step("Measuring how well they fit", 0.85)
+    found = [_measured(fixed, moving, body, _matrix(t)) for t in (rigid, affine)]
+    volume = abs(float(np.linalg.det(found[1].matrix[:3, :3])))
+    is_possible = 1 / _STRETCH < volume < _STRETCH
+    is_better = (found[1].shift_mm, found[1].worst_mm) <= (found[0].shift_mm, found[0].worst_mm)
+    if found[1].similarity > found[0].similarity:
+        is_better = found[1].shift_mm <= found[0].shift_mm + 0.5
+    best = found[1] if is_possible and is_better else found[0]
+    step("Registered", 1.0)
+    return best
+
+
+def measured(earlier: Volume, later: Volume, matrix: npt.ArrayLike) -> Registration:
+    """Measure how well a given transform fits two scans.
+
+    Args:
+        matrix: 4 x 4, from the earlier to the later scan, LPS mm.
+
+    Raises:
+        VolumeError: If a scan is a 2D image.
+    """
+    _require_volumes(earlier, later)
+    fixed, body = _image_and_body(earlier)
+    return _measured(fixed, _image_and_body(later)[0], body, np.asarray(matrix, np.float64))
+
+
+def brought_onto(grid_of: Volume, volume: Volume, matrix: Floats) -> npt.NDArray[np.float32]:
+    """Return a scan on the grid of another one, (D, H, W); its lowest value where it shows nothing.
+
+    Args:
+        grid_of: The other scan.
+        matrix: 4 x 4, from places of the other scan to those of this one, LPS mm.
+    """
+    array = np.nan_to_num(np.asarray(grey(volume, 0), np.float32))
+    grid = SimpleITK.GetImageFromArray(np.zeros(grid_of.shape, np.uint8))
+    _place(grid, grid_of)
+    image = SimpleITK.GetImageFromArray(array)
+    _place(image, volume)
+    transform = itk_transform(matrix)
+    moved = SimpleITK.Resample(
+        *(image, grid, transform, SimpleITK.sitkLinear, float(array.min()), SimpleITK.sitkFloat32)
+    )
+    return np.asarray(SimpleITK.GetArrayFromImage(moved), np.float32)
+
+
+def itk_transform(matrix: Floats) -> Any:
+    """ITK's transform of a 4 x 4 matrix, LPS mm."""
+    transform = SimpleITK.AffineTransform(3)
+    transform.SetMatrix(matrix[:3, :3].ravel().tolist())
+    transform.SetTranslation(matrix[:3, 3].tolist())
+    return transform
+
+
+def _require_volumes(earlier: Volume, later: Volume) -> None:
+    if earlier.is_planar or later.is_planar:
+        raise VolumeError("A follow-up needs volumes; one of the scans is a 2D image.")
+
+
+def _place(image: Any, volume: Volume) -> None:
+    image.SetSpacing(volume.spacing_mm[::-1])
+    image.SetOrigin(volume.origin_lps)
+    image.SetDirection(volume.direction.ravel().tolist())
+
+
+def _image(volume: Volume) -> Any:
+    """Return a grey image with voxels as they are registered, without far outliers."""
+    array = np.nan_to_num(np.asarray(grey(volume, 0), np.float32))
+    low, high = np.percentile(array[:: max(1, array.shape[0] // 64), ::2, ::2], (0.5, 99.8))
+    image = SimpleITK.GetImageFromArray(np.clip(array, low, high))
+    _place(image, volume)
+    steps = np.maximum(image.GetSpacing(), _WORKING_MM)
+    ratio = steps / np.array(image.GetSpacing())
+    sigmas = [0.5 * s if r > 1.01 else 0.0 for s, r in zip(steps, ratio, strict=True)]
+    image = SimpleITK.DiscreteGaussian(image, [s * s for s in sigmas])
+    size = [max(1, int(n)) for n in np.ceil(np.array(image.GetSize()) / ratio)]
+    return SimpleITK.Resample(
+        image,
+        size,
+        SimpleITK.Transform(),
+        SimpleITK.sitkLinear,
+        image.GetOrigin(),
+        steps.tolist(),
+        image.GetDirection(),
+        float(low),
+    )
+
+
+def _image_and_body(volume: Volume) -> tuple[Any, Any]:
+    """Return the image with the contrast of what is in the body, and the body, a little grown."""
+    image = _image(volume)
+    filled = _filled_body(image)
+    values = SimpleITK.GetArrayViewFromImage(image)
+    low, high = np.percentile(values[filled], (2, 99.5))
+    body = ndimage.binary_dilation(filled, iterations=2)
+    mask = SimpleITK.GetImageFromArray(body.astype(np.uint8))
+    mask.CopyInformation(image)
+    return SimpleITK.Clamp(image, SimpleITK.sitkFloat32, float(low), float(high)), mask
+
+
+def _filled_body(image: Any) -> Mask:
+    """Return what is not air, filled: the largest piece above Otsu's threshold."""
+    mask = SimpleITK.OtsuThreshold(SimpleITK.DiscreteGaussian(image, 4.0), 0, 1)
+    array = SimpleITK.GetArrayViewFromImage(mask) > 0
+    pieces, count = ndimage.label(array)
+    if count:
+        array = pieces == 1 + int(np.bincount(pieces.ravel())[1:].argmax())
+    filled = np.stack([ndimage.binary_fill_holes(part) for part in array])
+    return filled if filled.any() else np.ones_like(filled)
+
+
+def _middle(body: Any) -> tuple[float, ...]:
+    index = ndimage.center_of_mass(SimpleITK.GetArrayViewFromImage(body))
+    point: tuple[float, ...] = body.TransformContinuousIndexToPhysicalPoint(index[::-1])
+    return point
+
+
+def _places(image: Any, mask: Any, step_mm: float) -> Floats:
+    """Places of a mask about so far apart, LPS mm, (N, 3)."""
+    steps = [max(1, round(step_mm / s)) for s in image.GetSpacing()[::-1]]
+    array = SimpleITK.GetArrayViewFromImage(mask)[:: steps[0], :: steps[1], :: steps[2]]
+    index = np.argwhere(array) * steps
+    return _world(image, index)
+
+
+def _world(image: Any, index: npt.ArrayLike) -> Floats:
+    steps = np.asarray(index, np.float64)[..., ::-1] * np.array(image.GetSpacing())
+    direction = np.array(image.GetDirection()).reshape(3, 3)
+    return np.asarray(steps @ direction.T + np.array(image.GetOrigin()))
+
+
+def _index(image: Any, points: Floats) -> Floats:
+    direction = np.array(image.GetDirection()).reshape(3, 3)
+    steps = (points - np.array(image.GetOrigin())) @ np.linalg.inv(direction).T
+    return np.asarray((steps / np.array(image.GetSpacing()))[..., ::-1])
+
+
+def _values(image: Any, points: Floats) -> tuple[Floats, Mask]:
+    """Intensities at places, (...,), and which of them the image shows."""
+    index = np.moveaxis(_index(image, points), -1, 0)
+    array = SimpleITK.GetArrayViewFromImage(image)
+    size = np.array(array.shape).reshape(3, *[1] * (index.ndim - 1))
+    inside = ((index >= 0) & (index <= size - 1)).all(axis=0)
+    values = ndimage.map_coordinates(array, index, order=1, mode="nearest")
+    return np.asarray(values, np.float64), np.asarray(inside)
+
+
+def _first_shift(fixed: Any, moving: Any, body: Any, other: Any) -> list[float]:
+    """Return the shift to begin with: of those that lay the bodies on each other, or leave them."""
+    places = _places(fixed, body, _SEARCH_MM)
+    here, _ = _values(fixed, places)
+    between = np.array(_middle(other)) - np.array(_middle(body))
+    # A scan may show more of the body along its axis than the other one.
+    reach = 0.5 * max(
+        float(np.ptp(_places(i, m, _SEARCH_MM)[:, 2])) for i, m in ((fixed, body), (moving, other))
+    )
+    along = np.arange(0, reach, _SEARCH_MM)
+    along = np.concatenate([-along[:0:-1], along])
+    shifts = [np.zeros(3)] + [between + np.array((0.0, 0.0, z)) for z in along]
+    best, found = -1.0, None
+    for shift in shifts:
+        there, inside = _values(moving, places + shift)
+        if inside.mean() < _LEAST_SHARE:
+            continue
+        information = _information(here[inside], there[inside])
+        if information > best:
+            best, found = information, shift
+    if found is None:
+        raise VolumeError("The two scans do not show the same part of a body.")
+    return [float(v) for v in found]
+
+
+def _information(first: Floats, second: Floats, bins: int = 24) -> float:
+    """Mutual information, normalised by the joint entropy."""
+    joint = np.histogram2d(first, second, bins)[0] / len(first)
+    parts = (joint.sum(0), joint.sum(1), joint.ravel())
+    a, b, both = (-float((p[p > 0] * np.log(p[p > 0])).sum()) for p in parts)
+    return (a + b - both) / both if both > 0 else 0.0
+
+
+def _optimised(fixed: Any, moving: Any, body: Any, start: Any, shrink: tuple[int, ...]) -> Any:
+    """Return the transform that ITK's optimiser reaches."""
+    method = SimpleITK.ImageRegistrationMethod()
+    # Sums of floats depend on how they are shared out.
+    method.SetNumberOfThreads(1)
+    method.SetNumberOfWorkUnits(1)
+    method.SetMetricAsMattesMutualInformation(32)
+    method.SetMetricFixedMask(body)
+    method.SetMetricSamplingStrategy(method.REGULAR)
+    method.SetMetricSamplingPercentagePerLevel([min(1.0, 0.1 * s) for s in shrink], seed=1)
+    method.SetInterpolator(SimpleITK.sitkLinear)
+    method.SetShrinkFactorsPerLevel(shrink)
+    method.SetSmoothingSigmasPerLevel([s / 2 * _WORKING_MM if s > 1 else 0.0 for s in shrink])
+    method.SmoothingSigmasAreSpecifiedInPhysicalUnitsOn()
+    method.SetOptimizerAsRegularStepGradientDescent(
+        2.0, 0.02, 80, relaxationFactor=0.6, gradientMagnitudeTolerance=1e-6
+    )
+    method.SetOptimizerScalesFromPhysicalShift()
+    method.SetInitialTransform(start, inPlace=True)
+    try:
+        method.Execute(fixed, moving)
+    except RuntimeError as error:
+        raise VolumeError("The two scans do not show the same part of a body.") from error
+    return start
+
+
+def _matrix(transform: Any) -> Floats:
+    linear = np.array(transform.GetMatrix()).reshape(3, 3)
+    centre, shift = np.array(transform.GetCenter()), np.array(transform.GetTranslation())
+    matrix = np.eye(4)
+    matrix[:3, :3] = linear
+    matrix[:3, 3] = centre + shift - linear @ centre
+    return matrix
+
+
+def _measured(fixed: Any, moving: Any, body: Any, matrix: Floats) -> Registration:
+    """How well the scans fit: blocks of the earlier one, looked for around their place."""
+    places = _places(fixed, body, _SEARCH_MM)
+    _, inside = _values(moving, places @ matrix[:3, :3].T + matrix[:3, 3])
+    shape = SimpleITK.GetArrayViewFromImage(fixed).shape
+    grid = _world(fixed, np.stack(np.meshgrid(*map(np.arange, shape), indexing="ij"), axis=-1))
+    there, shown = _values(moving, grid @ matrix[:3, :3].T + matrix[:3, 3])
+    here = SimpleITK.GetArrayViewFromImage(fixed).astype(np.float64)
+    spacing = np.array(fixed.GetSpacing()[::-1])
+    half = [max(1, round(_BLOCK * _WORKING_MM / s)) for s in spacing]
+    reach = [max(1, round(_REACH * _WORKING_MM / s)) for s in spacing]
+    apart = [max(1, round(2.5 * _SEARCH_MM / s)) for s in spacing]
+    mask = SimpleITK.GetArrayViewFromImage(body) > 0
+    margins = [h + r for h, r in zip(half, reach, strict=True)]
+    centres = product(*(range(m, n - m, a) for m, n, a in zip(margins, shape, apart, strict=True)))
+    blocks = []
+    for centre in centres:
+        wide = tuple(slice(c - m, c + m + 1) for c, m in zip(centre, margins, strict=True))
+        block = here[tuple(slice(c - h, c + h + 1) for c, h in zip(centre, half, strict=True))]
+        if mask[centre] and shown[wide].all():
+            blocks.append((block, there[wide]))
+    spread = np.array([block.std() for block, _ in blocks])
+    # Within even tissue a block fits everywhere.
+    chosen = np.argsort(spread)[len(spread) // 3 :].tolist()[-60:]
+    shifts, fits = [], []
+    for number in chosen:
+        block, area = blocks[number]
+        fit = _correlation(block, area)
+        shifts.append(float(np.linalg.norm((_peak(fit) - reach) * spacing)))
+        fits.append(float(fit[tuple(reach)]))
+    if not shifts:  # nothing in common
+        return Registration(matrix, float("inf"), float("inf"), 0.0, float(inside.mean()))
+    return Registration(
+        matrix,
+        float(np.median(shifts)),
+        float(np.quantile(shifts, 0.9)),
+        float(np.clip(np.median(fits), 0, 1)),
+        float(inside.mean()),
+    )
+
+
+def _correlation(block: Floats, area: Floats) -> Floats:
+    """Correlation of a block with every place of an area."""
+    windows = np.lib.stride_tricks.sliding_window_view(area, block.shape)
+    windows = windows - windows.mean(axis=(-3, -2, -1), keepdims=True)
+    own = block - block.mean()
+    product_sum = np.einsum("...ijk,ijk->...", windows, own)
+    scale = np.sqrt((windows**2).sum(axis=(-3, -2, -1)) * (own**2).sum())
+    return np.asarray(product_sum / np.maximum(scale, 1e-9))
+
+
+def _peak(fit: Floats) -> Floats:
+    """Get the highest place of a map, between its voxels: the top of a parabola along each axis."""
+    top = np.unravel_index(int(fit.argmax()), fit.shape)
+    place = np.array(top, np.float64)
+    for axis, at in enumerate(top):
+        if 0 < at < fit.shape[axis] - 1:
+            before, here, after = (
+                float(fit[(*top[:axis], at + step, *top[axis + 1 :])]) for step in (-1, 0, 1)
+            )
+            bend = before - 2 * here + after
+            place[axis] += 0.5 * (before - after) / bend if bend < 0 else 0.0
+    return place

@@ -1,0 +1,244 @@
+"""The routes that ITK-SNAP asks, on the same sessions as our own.
+
+ITK-SNAP works on one object, here the segment "1"; each answer is the whole mask. Prompts are
+voxels, column, row and slice. Each route has the name of released versions and that of `v2`.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import secrets
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import numpy as np
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
+
+from pumit import __version__
+from pumit.errors import PromptError
+from pumit.file_image import finite_voxels
+from pumit.gestures.prompts import lasso_prompts, scribble_prompts
+from pumit.inference.interactive.session import InteractiveSession
+from pumit.itksnap.body import SentImage, sent_image
+from pumit.itksnap.paths import MODEL
+from pumit.nninteractive.server.image import volume_of
+from pumit.prompts import PointPrompt, Prompt, ScribblePrompt
+from pumit.server.http.array_body import receive_array
+from pumit.server.http.lease_routes import State
+from pumit.server.sessions.fair_queue import Job
+from pumit.server.sessions.leases import Lease
+from pumit.server.sessions.state import ServerState, no_volume
+from pumit.volume import Volume
+from pumit.wire import protocol
+
+router = APIRouter()
+
+SEGMENT = "1"
+MakePrompts = Callable[[Volume], list[Prompt]]
+_DRAWN = {"scribble": scribble_prompts, "lasso": lasso_prompts}
+
+
+async def _lease(state: State, session_id: Annotated[str, Path(max_length=128)]) -> Lease:
+    return state.leases.get(session_id)
+
+
+ActiveLease = Annotated[Lease, Depends(_lease)]
+
+
+@router.get("/status")
+async def status() -> dict[str, str]:
+    """Return that the server answers, and its version."""
+    return {"status": "ok", "version": f"PUMIT {__version__}"}
+
+
+@router.get("/v2/models")
+async def models() -> dict[str, list[dict[str, Any]]]:
+    """Return the one model that is served, and what it takes."""
+    takes = ["point", "scribble", "lasso"]
+    return {"models": [{"id": MODEL, "channels": [], "dimensions": 3, "interactions": takes}]}
+
+
+@router.get("/start_session")
+async def start_session(state: State) -> dict[str, str]:
+    """Open a session; its secret name goes into every later path."""
+    return {"session_id": state.leases.claim(is_silent=True).token}
+
+
+@router.get("/v2/start_session/{model_id}")
+async def start_session_v2(
+    state: State, model_id: Annotated[str, Path(max_length=128)]
+) -> dict[str, str]:
+    """Open a session, whichever model is named: one is served."""
+    return await start_session(state)
+
+
+@router.post("/upload_raw/{session_id}")
+@router.post("/v2/upload_raw/{session_id}")
+async def upload_raw(request: Request, state: State, lease: ActiveLease) -> dict[str, str]:
+    """Start on an image. Its spacing is guessed from the voxels where it is not stated."""
+    content_type = request.headers.get("content-type", "")
+
+    def decode(body: bytearray) -> Volume:
+        sent = sent_image(body, content_type)
+        return volume_of(finite_voxels(sent.array()), sent.spacing_mm)
+
+    volume = await receive_array(
+        request, state, lease, decode, size_of=lambda body: sent_image(body, content_type).nbytes
+    )
+
+    def work(session: InteractiveSession) -> dict[str, str]:
+        session.set_volume(volume)
+        lease.begin(volume.shape)
+        return {"message": "The image is open."}
+
+    return await state.set_up(lease, work)
+
+
+@router.get("/v2/process_point_interaction/{session_id}")
+async def point_v2(
+    request: Request,
+    state: State,
+    lease: ActiveLease,
+    point: Annotated[list[int], Query(min_length=2, max_length=3)],
+    foreground: bool = False,
+) -> Response:
+    """Add a click: column, row and slice."""
+    return await _point(request, state, lease, point, foreground)
+
+
+@router.get("/process_point_interaction/{session_id}")
+async def point(
+    request: Request,
+    state: State,
+    lease: ActiveLease,
+    x: int,
+    y: int,
+    z: int,
+    foreground: bool = False,
+) -> Response:
+    """Add a click: column, row and slice."""
+    return await _point(request, state, lease, [x, y, z], foreground)
+
+
+@router.post("/process_scribble_interaction/{session_id}")
+async def scribble(
+    request: Request, state: State, lease: ActiveLease, foreground: bool = False
+) -> Response:
+    """Add a drawn stroke: an image of the same size in which it is not 0."""
+    return await _drawn("scribble", request, state, lease, foreground)
+
+
+@router.post("/process_lasso_interaction/{session_id}")
+async def lasso(
+    request: Request, state: State, lease: ActiveLease, foreground: bool = False
+) -> Response:
+    """Add a drawn area: an image of the same size in which it is not 0."""
+    return await _drawn("lasso", request, state, lease, foreground)
+
+
+@router.get("/reset_interactions/{session_id}")
+@router.get("/v2/reset_interactions/{session_id}")
+async def reset_interactions(state: State, lease: ActiveLease) -> dict[str, str]:
+    """Begin a new object on the same image."""
+
+    def work(session: InteractiveSession) -> dict[str, str]:
+        session.keep_prompts(0, SEGMENT)
+        lease.prompt_count = 0
+        return {"status": "success"}
+
+    # ITK-SNAP asks whenever another label is chosen, also before an image was sent.
+    return {"status": "success"} if lease.shape is None else await state.change(lease, work)
+
+
+@router.get("/end_session/{session_id}")
+@router.get("/v2/end_session/{session_id}")
+async def end_session(
+    state: State, session_id: Annotated[str, Path(max_length=128)]
+) -> dict[str, str]:
+    """Free a session; doing so twice is no error."""
+    state.leases.release(session_id)
+    return {"message": "Session ended"}
+
+
+async def _point(
+    request: Request, state: ServerState, lease: Lease, place: list[int], is_positive: bool
+) -> Response:
+    def make(volume: Volume) -> list[Prompt]:
+        index = np.array([*place, 0][:3][::-1])
+        if (index < 0).any() or (index >= volume.shape).any():
+            raise PromptError(
+                f"The point {place} is outside of the image, which has "
+                f"{' x '.join(str(n) for n in volume.shape[::-1])} voxels."
+            )
+        x, y, z = volume.index_to_world(index).tolist()
+        return [PointPrompt((x, y, z), is_positive)]
+
+    return await _interact(request, state, lease, make)
+
+
+async def _drawn(
+    kind: str, request: Request, state: ServerState, lease: Lease, is_positive: bool
+) -> Response:
+    if lease.shape is None:
+        raise no_volume()
+    content_type = request.headers.get("content-type", "")
+
+    def sent_by(body: bytearray) -> SentImage:
+        sent = sent_image(body, content_type)
+        if sent.shape != lease.shape or sent.components != 1:
+            raise PromptError("What is drawn must have the size of the image.")
+        return sent
+
+    def decode(body: bytearray) -> Any:
+        array = sent_by(body).array()[0]
+        return (array != 0) & (array == array)  # NaN is nothing that was drawn
+
+    drawn = await receive_array(
+        request, state, lease, decode, size_of=lambda body: sent_by(body).nbytes
+    )
+
+    def make(volume: Volume) -> list[Prompt]:
+        if drawn.shape != volume.shape:
+            raise PromptError("What is drawn must have the size of the image.")
+        if not drawn.any():
+            return []
+        return _DRAWN[kind](drawn, (0, 0, 0), volume, is_positive=is_positive)
+
+    return await _interact(request, state, lease, make)
+
+
+async def _interact(
+    request: Request, state: ServerState, lease: Lease, make: MakePrompts
+) -> Response:
+    """Add prompts and answer with the whole mask, or leave everything as it was."""
+    if lease.prompt_count >= state.limits.max_prompts:
+        raise PromptError(f"A session takes {state.limits.max_prompts} prompts; begin a new label.")
+
+    def work(session: InteractiveSession, job: Job) -> Response:
+        prompts = make(session.volume)
+        session.add_prompts(prompts, SEGMENT)
+        try:
+            mask = np.zeros(session.volume.shape, bool)
+            # Clicks outside are answered with nothing inside.
+            if any(map(_says_where, session.prompts(SEGMENT))):
+                mask = session.predict(
+                    SEGMENT, cancelled=lambda: job.is_cancelled, progress=job.report
+                )
+        except BaseException:
+            if prompts:
+                session.undo()
+            raise
+        lease.prompt_count = len(session.prompts(SEGMENT))
+        packed = gzip.compress(np.asarray(mask, np.int8).tobytes(), 1)
+        result = {"status": "success", "result": base64.b64encode(packed).decode("ascii")}
+        return Response(json.dumps(result), media_type="application/json")
+
+    name = f"{protocol.VIEWER_JOB}:{secrets.token_hex(4)}"
+    return await state.predict(request, lease, name, work)
+
+
+def _says_where(prompt: Prompt) -> bool:
+    """Return whether a prompt says where the object is, rather than where it is not."""
+    return not isinstance(prompt, PointPrompt | ScribblePrompt) or prompt.is_positive

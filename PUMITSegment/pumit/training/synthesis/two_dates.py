@@ -1,0 +1,114 @@
+"""A generated torso at two dates, moved by a known map; lesions grow, shrink, come and go."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy import ndimage
+from scipy.spatial.transform import Rotation
+
+from pumit.training.synthesis.phantom import torso_phantom
+from pumit.volume import Volume
+
+Floats = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+Ball = tuple[tuple[float, float, float], float]
+
+# Centres, LPS mm where the torso was first, and radii, mm: at the first date and at the second.
+LESIONS: dict[str, tuple[tuple[Ball, ...], tuple[Ball, ...]]] = {
+    "grown": ((((-75, 25, 0), 9),), (((-75, 25, 0), 13),)),
+    "shrunk": ((((-40, 12, 50), 12),), (((-40, 12, 50), 7),)),
+    "stable": ((((92, 35, 32), 9),), (((92, 35, 32), 9),)),
+    "gone": ((((-38, -38, 12), 9),), ()),
+    "new": ((), (((-105, 10, 12), 8),)),
+    "merged": (
+        (((-58, 0, -22), 8), ((-80, 0, -22), 8)),
+        (((-58, 0, -22), 12), ((-80, 0, -22), 12)),
+    ),
+    "split": ((((-38, -22, 36), 12),), (((-28, -22, 36), 6.5), ((-50, -22, 36), 6.5))),
+}
+LESION_HU = 35.0
+AIR_HU = -1000.0
+# Where the table is at the second date, LPS mm.
+_TABLE_MM = (0.0, 40.0, -180.0)
+
+
+@dataclass(frozen=True, eq=False)
+class TwoDates:
+    """A torso at two dates.
+
+    Attributes:
+        earlier: Scan of the first date, HU.
+        later: Scan of the second date, on another grid.
+        earlier_masks: Lesions of the first date by name; those that are only there later are left
+            out.
+        later_masks: Lesions of the second date by name, on its grid.
+        matrix: 4 x 4, from places of the first scan to those of the second, LPS mm.
+    """
+
+    earlier: Volume
+    later: Volume
+    earlier_masks: dict[str, Mask]
+    later_masks: dict[str, Mask]
+    matrix: Floats
+
+
+def two_dates(seed: int = 0, *, motion: float = 1.0) -> TwoDates:
+    """Generate a contrast-enhanced CT at two dates.
+
+    Args:
+        seed: Another number gives another torso, motion and noise.
+        motion: Share of the whole motion: up to 8 degrees and 25 mm, and 3 % in size; the table
+            is elsewhere as well.
+    """
+    rng = np.random.default_rng(seed)
+    body = torso_phantom(10 + seed).volume
+    matrix = _moved(rng, motion)
+    turn = Rotation.from_euler("xyz", rng.uniform(-4, 4, 3), degrees=True).as_matrix()
+    spacing = (2.5, 1.6, 1.6)
+    shape = (80, 192, 224)
+    middle = matrix[:3, :3] @ body.index_to_world((np.array(body.shape) - 1) / 2) + matrix[:3, 3]
+    half = (np.array(shape[::-1]) - 1) / 2 * spacing[::-1]
+    x, y, z = (float(v) for v in middle - turn @ half)
+    grid = Volume(np.zeros(shape, np.int16), spacing, (x, y, z), turn)
+    earlier, earlier_masks = _date(body, body, np.eye(4), 0, rng)
+    later, later_masks = _date(body, grid, np.asarray(np.linalg.inv(matrix), np.float64), 1, rng)
+    return TwoDates(earlier, later, earlier_masks, later_masks, matrix)
+
+
+def _moved(rng: np.random.Generator, motion: float) -> Floats:
+    """Return a rotation, a small change of size, and a shift that is mostly the table's."""
+    turn = Rotation.from_euler("xyz", motion * rng.uniform(-8, 8, 3), degrees=True).as_matrix()
+    size = np.diag(1 + motion * rng.uniform(-0.03, 0.03, 3))
+    matrix = np.eye(4)
+    matrix[:3, :3] = turn @ size
+    matrix[:3, 3] = motion * (rng.uniform(-25, 25, 3) + np.array(_TABLE_MM))
+    return matrix
+
+
+def _date(
+    body: Volume, grid: Volume, to_first: Floats, date: int, rng: np.random.Generator
+) -> tuple[Volume, dict[str, Mask]]:
+    """Paint the torso and its lesions on a grid, with noise of that date."""
+    index = np.stack(np.meshgrid(*map(np.arange, grid.shape), indexing="ij"), axis=-1)
+    places = grid.index_to_world(index) @ to_first[:3, :3].T + to_first[:3, 3]
+    at = np.moveaxis(body.world_to_index(places), -1, 0)
+    array = body.array.astype(np.float32)
+    hu = ndimage.map_coordinates(array, at, order=1, mode="constant", cval=AIR_HU)
+    masks = {}
+    for name, dates in LESIONS.items():
+        mask = np.zeros(grid.shape, bool)
+        for centre, radius in dates[date]:
+            away = np.linalg.norm(places - np.array(centre), axis=-1)
+            mask |= away < radius
+            # Its border is as sharp as the scanner.
+            share = np.clip((radius + 0.8 - away) / 1.6, 0, 1)
+            hu = hu * (1 - share) + LESION_HU * share
+        if mask.any():
+            masks[name] = mask
+    noise = ndimage.gaussian_filter(rng.standard_normal(grid.shape), (0, 0.6, 0.6))
+    hu = hu + 8 * noise / noise.std()
+    voxels = hu.clip(-1024, 3071).round().astype(np.int16)
+    return Volume(voxels, grid.spacing_mm, grid.origin_lps, grid.direction), masks

@@ -1,0 +1,192 @@
+"""Section 4, follow-up: registered, shown, used or discarded, undone, saved, and asked about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from model_panel import ServedPanel
+from pumit.training.synthesis.two_dates import TwoDates, two_dates
+from pumit.volume import Volume
+from two_patients import Questions, nodes, stateDicom
+
+LESIONS = ("grown", "stable", "gone")
+
+
+@cache
+def dates() -> TwoDates:
+    return two_dates()
+
+
+def half(volume: Volume) -> Volume:
+    depth, height, width = volume.spacing_mm
+    array = np.ascontiguousarray(volume.array[:, ::2, ::2])
+    spacing = (depth, 2 * height, 2 * width)
+    return Volume(array, spacing, volume.origin_lps, volume.direction)
+
+
+class FollowUpPanel(ServedPanel):
+    """The panel on the later scan, with the earlier one and its lesions in the scene."""
+
+    def __init__(self, loadModule: Any) -> None:
+        import slicer
+        from PUMITSegmentLib.segments.prepared_mask import PreparedMask
+        from PUMITSegmentLib.segments.segment_list import newSegmentation
+        from PUMITSegmentLib.segments.writer import SegmentWriter
+        from PUMITSlicerLib.labelmap_grid import Box
+        from PUMITSlicerLib.mrml import addVolumeNode
+
+        super().__init__(loadModule)
+        self.earlier = addVolumeNode("March", half(dates().earlier))
+        self.later = addVolumeNode("June", half(dates().later))
+        self.lesions = newSegmentation(self.earlier)
+        for name in LESIONS:
+            mask = np.ascontiguousarray(dates().earlier_masks[name][:, ::2, ::2])
+            segmentID = self.lesions.GetSegmentation().AddEmptySegment("", name)
+            box = Box.around(mask)
+            voxels = np.ascontiguousarray(mask[box.within(Box((0, 0, 0), mask.shape))])
+            prepared = PreparedMask(mask.shape, box, voxels.view(np.uint8))
+            SegmentWriter().write(self.lesions, segmentID, prepared, self.earlier)
+        self.logic.parameters.sourceVolume = self.later
+        slicer.util.setSliceViewerLayers(background=self.later, fit=True)
+        self.ui.followUpSection.collapsed = False
+        self.process()
+
+    def register(self) -> None:
+        self.press(self.ui.followUpButton)
+        self.wait(lambda: self.ui.followUpDiscardButton.enabled)
+
+    def use(self) -> None:
+        self.press(self.ui.followUpButton)
+        self.wait(lambda: self.ui.statusLabel.text.startswith("Follow-up:"))
+
+    def tables(self) -> list[Any]:
+        return nodes("vtkMRMLTableNode")
+
+    def column(self, name: str) -> list[str]:
+        (table,) = self.tables()
+        values = table.GetTable().GetColumnByName(name)
+        return [values.GetValue(i) for i in range(values.GetNumberOfValues())]
+
+    def previews(self) -> list[Any]:
+        return [n for n in nodes("vtkMRMLScalarVolumeNode") if n.GetHideFromEditors()]
+
+
+@pytest.fixture
+def panel(loadModule: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[FollowUpPanel]:
+    panel = FollowUpPanel(loadModule)
+    panel.questions = Questions(monkeypatch, "Yes")
+    yield panel
+    panel.close()
+
+
+def test_lesions_are_found_at_the_next_date(panel: Any) -> None:
+    assert panel.ui.followUpSelector.itemText(0) == "March segmentation of March"
+    panel.register()
+    # 1. Shown, and nothing changed yet.
+    assert len(panel.questions.texts) == 1
+    assert "same patient" in panel.questions.texts[0]
+    assert "Registration good" in panel.ui.statusLabel.text
+    assert len(panel.previews()) == 1
+    assert panel.logic.segmentationNode is None
+    # 2. Used: the preview is gone, the lesions are there, one is not.
+    panel.use()
+    assert panel.previews() == []
+    assert panel.segmentNames() == ["grown", "stable"]
+    assert "1 gone" in panel.ui.statusLabel.text
+    assert panel.column("lesion") == [*LESIONS, "Sum"]
+    assert panel.column("change")[2] == "gone"
+    # 3. One step back, and forth again.
+    assert panel.logic.undo()
+    assert panel.segmentNames() == []
+    assert panel.logic.redo(), panel.ui.statusLabel.text
+    assert sorted(panel.segmentNames()) == ["grown", "stable"]
+
+
+def test_a_registration_that_is_discarded_leaves_nothing(panel: Any) -> None:
+    before = len(nodes("vtkMRMLNode"))
+    panel.register()
+    panel.press(panel.ui.followUpDiscardButton)
+    assert panel.previews() == []
+    assert panel.ui.followUpButton.text == "Register"
+    assert panel.logic.segmentationNode is None
+    displays = nodes("vtkMRMLScalarVolumeDisplayNode")
+    assert len(nodes("vtkMRMLNode")) - before <= len(displays)
+    assert panel.tables() == []
+
+
+def test_nothing_is_added_where_the_scan_has_changed(panel: Any) -> None:
+    panel.register()
+    panel.logic.parameters.sourceVolume = panel.earlier
+    panel.process()
+    assert panel.previews() == []
+    assert not panel.ui.followUpButton.enabled
+    assert panel.tables() == []
+    assert panel.logic.segmentationNode is panel.lesions
+    assert panel.segmentNames() == list(LESIONS)
+
+
+def test_other_patients_are_refused_and_unknown_ones_asked_about(
+    panel: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stateDicom(panel.earlier, "P-1", "1.2.3", "One^A")
+    stateDicom(panel.later, "P-2", "1.2.4", "Two^B")
+    panel.press(panel.ui.followUpButton)
+    assert "another patient" in panel.ui.statusLabel.text
+    assert panel.questions.texts == []
+    assert not panel.ui.followUpDiscardButton.enabled
+
+
+def test_the_same_patient_is_not_asked_about(panel: Any) -> None:
+    for node, frame in ((panel.earlier, "1.2.3"), (panel.later, "1.2.4")):
+        stateDicom(node, "P-1", frame, "One^A")
+    panel.register()
+    assert panel.questions.texts == []
+
+
+def test_no_is_no(panel: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    panel.questions = Questions(monkeypatch, "No")
+    panel.press(panel.ui.followUpButton)
+    assert len(panel.questions.texts) == 1
+    assert not panel.ui.followUpDiscardButton.enabled
+    # What is said of two dates is not said of positions: clicks stay guarded.
+    from PUMITSegmentLib.scene.same_patient import (
+        Kinship,
+        kinship,
+        ofOnePatient,
+        vouchForPatient,
+    )
+
+    vouchForPatient(panel.earlier, panel.later)
+    assert ofOnePatient(panel.later, panel.earlier) is Kinship.SAME
+    assert kinship(panel.later, panel.earlier) is Kinship.UNKNOWN
+
+
+def test_corrected_segments_are_compared_again_also_after_loading(
+    panel: Any, tmp_path: Path
+) -> None:
+    import slicer
+
+    panel.register()
+    panel.use()
+    node = panel.logic.segmentationNode
+    before = panel.column("later volume_ml")
+    panel.logic.removeSegment(panel.logic.segmentID)
+    panel.press(panel.ui.followUpMeasureButton)
+    panel.wait(lambda: panel.column("later volume_ml") != before)
+    assert panel.column("change")[:3].count("gone") == 2
+    # What it was followed from is in the scene's file.
+    path = tmp_path / "scene.mrb"
+    assert slicer.util.saveScene(str(path))
+    slicer.mrmlScene.Clear()
+    slicer.util.loadScene(str(path))
+    panel.process()
+    loaded = panel.logic.segmentationNode
+    assert loaded is not None
+    assert loaded is not node
+    assert panel.panel.followUpSection.work.canMeasure
+    assert panel.column("lesion") == [*LESIONS, "Sum"]

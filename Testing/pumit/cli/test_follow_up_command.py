@@ -1,0 +1,126 @@
+"""`pumit follow-up`: lesions of one scan in a later one, as files and a table."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import SimpleITK
+from pumit.export.dicom_series import write_dicom_series
+from pumit.io.labels.label_source import read_labels
+from pumit.volume import Volume
+
+Run = Callable[..., Any]
+FILES = [
+    "follow-up.csv",
+    "follow-up.json",
+    "later.seg.nrrd",
+    "registration.png",
+    "registration.tfm",
+]
+
+
+@pytest.fixture(scope="module")
+def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from pumit.cli.main import main
+
+    folder = tmp_path_factory.mktemp("dates")
+    assert main(["sample", "follow-up", str(folder)]) == 0
+    return folder
+
+
+def scans(sample: Path) -> tuple[Path, Path, Path]:
+    return sample / "earlier.nii.gz", sample / "earlier.seg.nrrd", sample / "later.nii.gz"
+
+
+@pytest.mark.slow
+def test_lesions_are_answered_at_the_next_date(run: Run, sample: Path, tmp_path: Path) -> None:
+    truth = read_labels(sample / "later.seg.nrrd", Volume.read(sample / "later.nii.gz"))
+    new = next(s for s in truth.segments if s.name == "Lesion new")
+    middle = np.argwhere(truth.mask(new)).mean(axis=0)
+    x, y, z = truth.volume.index_to_world(middle).tolist()
+    output = tmp_path / "result"
+    ran = run("follow-up", *scans(sample), "-o", output, "--new", f"{-x},{-y},{z}")
+    assert ran.status == 0, ran.err
+    assert sorted(p.name for p in output.iterdir()) == FILES
+    assert re.search(r"^Registration good: ", ran.out)
+    assert re.search(r"Lesion merged 1 \+ Lesion merged 2\s+merged", ran.out)
+    assert re.search(r"New lesion\s+new", ran.out)
+    assert ran.out.splitlines()[-1].startswith("Next: look at ")
+    found = read_labels(output / "later.seg.nrrd", Volume.read(sample / "later.nii.gz"))
+    names = {"Lesion grown", "Lesion shrunk", "Lesion stable", "Lesion merged", "Lesion split"}
+    assert {s.name for s in found.segments} == names | {"New lesion"}
+
+
+def test_masks_of_both_dates_are_compared_as_json(run: Run, sample: Path, tmp_path: Path) -> None:
+    ran = run("follow-up", *scans(sample), "--later-mask", sample / "later.seg.nrrd",
+              "-o", tmp_path / "result", "--json")  # fmt: skip
+    assert ran.status == 0, ran.err
+    facts = json.loads(ran.out)
+    changes = {row["lesion"]: row["change"] for row in facts["lesions"]}
+    assert changes["Lesion grown"] == "grown"
+    assert changes["Lesion new"] == "new"
+    assert changes["Lesion gone"] == "gone"
+    assert facts["model"] is None
+    assert not (tmp_path / "result" / "later.seg.nrrd").exists()
+    # The transform may come from elsewhere, such as Slicer.
+    again = run("follow-up", *scans(sample), "--registration", tmp_path / "result/registration.tfm",
+                "-o", tmp_path / "again", "--json", "--register-only")  # fmt: skip
+    assert json.loads(again.out)["registration"] == facts["registration"]
+
+
+def test_a_poor_registration_is_shown_and_not_used(run: Run, sample: Path, tmp_path: Path) -> None:
+    transform = SimpleITK.TranslationTransform(3, (20.0, 30.0, -160.0))
+    SimpleITK.WriteTransform(transform, str(tmp_path / "wrong.tfm"))
+    ran = run("follow-up", *scans(sample), "--registration", tmp_path / "wrong.tfm",
+              "--later-mask", sample / "later.seg.nrrd", "-o", tmp_path / "result")  # fmt: skip
+    assert ran.status == 2
+    assert "Registration poor" in ran.err
+    assert ran.err.count("\n") == 1
+    assert sorted(p.name for p in (tmp_path / "result").iterdir()) == FILES[-2:]
+
+
+def test_two_patients_are_not_compared(refused: Run, run: Run, tmp_path: Path) -> None:
+    array = np.random.default_rng(0).normal(0, 50, (12, 32, 32)).astype(np.int16)
+    array[3:9, 6:26, 6:26] += 400
+    volume = Volume(array, (4.0, 3.0, 3.0))
+    for patient in ("ONE", "TWO"):
+        (tmp_path / patient).mkdir()
+        write_dicom_series(volume, tmp_path / patient, patient_id=f"{patient}-8871")
+    labels = SimpleITK.GetImageFromArray((array > 1000).astype(np.uint8))
+    lesion = np.zeros(array.shape, np.uint8)
+    lesion[5:7, 12:18, 12:18] = 1
+    labels = SimpleITK.GetImageFromArray(lesion)
+    labels.CopyInformation(_grid(tmp_path / "ONE"))
+    SimpleITK.WriteImage(labels, str(tmp_path / "mask.nii.gz"))
+    command = ("follow-up", tmp_path / "ONE", tmp_path / "mask.nii.gz", tmp_path / "TWO")
+    text = refused(*command, "-o", tmp_path / "result")
+    assert "two different patients" in text
+    assert "8871" not in text
+    allowed = run(*command, "-o", tmp_path / "result", "--other-patient", "--register-only")
+    assert allowed.status == 0, allowed.err
+
+
+def _grid(folder: Path) -> Any:
+    volume = Volume.read(folder)
+    image = SimpleITK.GetImageFromArray(np.zeros(volume.shape, np.uint8))
+    image.SetSpacing(volume.spacing_mm[::-1])
+    image.SetOrigin(volume.origin_lps)
+    image.SetDirection(volume.direction.ravel().tolist())
+    return image
+
+
+def test_what_cannot_be_followed_is_one_line(refused: Run, sample: Path, tmp_path: Path) -> None:
+    earlier, mask, later = scans(sample)
+    assert "such as .tfm" in refused(
+        "follow-up", earlier, mask, later, "-o", tmp_path / "r", "--registration", earlier
+    )
+    assert "--new needs 3 numbers" in refused(
+        "follow-up", earlier, mask, later, "-o", tmp_path / "r", "--new", "1,2"
+    )
+    assert "name a folder" in refused("follow-up", earlier, mask, later, "-o", earlier)

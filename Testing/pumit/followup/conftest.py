@@ -1,0 +1,17 @@
+"""A torso at two dates, and how they are registered."""
+
+from __future__ import annotations
+
+import pytest
+from pumit.followup.registration import Registration, register
+from pumit.training.synthesis.two_dates import TwoDates, two_dates
+
+
+@pytest.fixture(scope="package")
+def dates() -> TwoDates:
+    return two_dates()
+
+
+@pytest.fixture(scope="package")
+def registration(dates: TwoDates) -> Registration:
+    return register(dates.earlier, dates.later)

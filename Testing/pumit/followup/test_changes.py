@@ -1,0 +1,87 @@
+"""Which lesions of two dates belong together, on masks drawn by hand; and how large they are."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from pumit.followup.changes import LesionChange, changes_of, longest_diameter, measured
+from pumit.followup.lesions import CarriedLesion, Lesion, Mask
+from pumit.volume import Volume
+
+VOLUME = Volume(np.zeros((6, 40, 60), np.int16), (2.0, 1.0, 1.0))
+
+
+def box(h: int, w: int, size: int = 8) -> Mask:
+    mask = np.zeros(VOLUME.shape, bool)
+    mask[1:5, h : h + size, w : w + size] = True
+    return mask
+
+
+def changes(earlier: dict[str, Mask], later: dict[str, Mask]) -> list[LesionChange]:
+    old = [CarriedLesion(Lesion(n, n, m), m, "given", m) for n, m in earlier.items()]
+    return changes_of(
+        old,
+        list(later.items()),
+        earlier_volume=VOLUME,
+        later_volume=VOLUME,
+        tolerance_mm=5.0,
+    )
+
+
+def named(earlier: dict[str, Mask], later: dict[str, Mask]) -> list[tuple[str, str]]:
+    return [(c.name, c.change) for c in changes(earlier, later)]
+
+
+def test_each_kind_of_change_is_told() -> None:
+    one, two = box(2, 2), box(2, 30)
+    assert named({"a": one}, {"a": one}) == [("a", "stable")]
+    assert named({"a": one}, {}) == [("a", "gone")]
+    assert named({"a": one}, {"a": one, "b": two}) == [("a", "stable"), ("b", "new")]
+    assert named({"a": one}, {"a": box(2, 2, 14)}) == [("a", "grown")]
+    assert named({"a": box(2, 2, 14)}, {"a": one}) == [("a", "shrunk")]
+
+
+def test_merged_and_split_are_told() -> None:
+    left, right = box(2, 2), box(2, 14)
+    whole = left | right
+    whole[1:5, 4:8, 8:16] = True
+    assert named({"a": left, "b": right}, {"a": whole}) == [("a + b", "merged")]
+    assert named({"a": whole}, {"a": left | right}) == [("a", "split")]
+    row = changes({"a": left, "b": right}, {"a": whole})[0]
+    assert row.before.volume_ml == pytest.approx(2 * 4 * 64 * 2 / 1000)
+    # Whichever parts of it belong to which.
+    mixed = box(2, 7), box(2, 19)
+    assert named({"a": left, "b": right}, {"a": mixed[0] | mixed[1]}) == [("a + b", "regrouped")]
+
+
+def test_two_segments_with_one_lesion_count_it_once() -> None:
+    left, right = box(2, 2), box(2, 14)
+    whole = left | right
+    whole[1:5, 4:8, 8:16] = True
+    (row,) = changes({"a": left, "b": right}, {"a": whole, "b": whole})
+    assert row.change == "merged"
+    assert row.after.volume_ml == pytest.approx(np.count_nonzero(whole) * 2 / 1000)
+
+
+def test_a_lesion_beside_its_place_is_the_same_within_the_tolerance() -> None:
+    assert named({"a": box(2, 2, 5)}, {"x": box(2, 10, 5)}) == [("a", "stable")]
+    assert named({"a": box(2, 2, 5)}, {"x": box(2, 20, 5)}) == [("a", "gone"), ("x", "new")]
+
+
+def test_a_small_growth_is_none() -> None:
+    """RECIST asks for a fifth and 5 mm."""
+    assert named({"a": box(2, 2, 8)}, {"a": box(2, 2, 10)}) == [("a", "stable")]
+
+
+def test_the_longest_diameter_is_between_borders() -> None:
+    index = np.stack(np.meshgrid(*map(np.arange, (40, 80, 80)), indexing="ij"), -1)
+    volume = Volume(np.zeros((40, 80, 80), np.int16), (2.0, 1.0, 1.0))
+    ball = np.linalg.norm((index - [20, 40, 40]) * [2.0, 1.0, 1.0], axis=-1) <= 25
+    assert longest_diameter(ball, volume) == pytest.approx(51, abs=1.5)
+    # Across slices it is longer than in any of them.
+    bar = np.zeros(volume.shape, bool)
+    bar[5:35, 38:42, 38:42] = True
+    size = measured([Lesion("bar", "bar", bar)], volume)
+    assert size.longest_mm == pytest.approx(60, abs=1)
+    assert size.long_axis_mm < 6
+    assert longest_diameter(np.zeros(volume.shape, bool), volume) == 0

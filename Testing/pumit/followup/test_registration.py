@@ -1,0 +1,106 @@
+"""A later scan of a patient is found where it moved to, and how well is told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import SimpleITK
+from pumit.errors import Cancelled, VolumeError
+from pumit.followup.registration import (
+    Registration,
+    brought_onto,
+    itk_transform,
+    measured,
+    register,
+)
+from pumit.geometry import Floats
+from pumit.training.synthesis.two_dates import TwoDates
+from pumit.volume import Volume
+
+
+def errors_mm(found: Registration, dates: TwoDates) -> list[float]:
+    """Mean distance of each lesion's voxels from where they are, mm."""
+    means = []
+    for mask in dates.earlier_masks.values():
+        places = dates.earlier.index_to_world(np.argwhere(mask))
+        true = places @ dates.matrix[:3, :3].T + dates.matrix[:3, 3]
+        means.append(float(np.linalg.norm(found.to_later(places) - true, axis=1).mean()))
+    return means
+
+
+def test_lesions_are_within_two_millimetres(dates: TwoDates, registration: Registration) -> None:
+    """The table is 18 cm elsewhere, the patient turned and breathes otherwise."""
+    assert max(errors_mm(registration, dates)) < 2.0
+    assert registration.fit == "good"
+    assert registration.shift_mm < 2.0
+    assert registration.overlap > 0.9
+
+
+def test_the_same_scans_give_the_same_transform_on_any_number_of_processors(
+    dates: TwoDates, registration: Registration
+) -> None:
+    before = SimpleITK.ProcessObject.GetGlobalDefaultNumberOfThreads()
+    SimpleITK.ProcessObject.SetGlobalDefaultNumberOfThreads(1 if before > 1 else 3)
+    try:
+        again = register(dates.earlier, dates.later)
+    finally:
+        SimpleITK.ProcessObject.SetGlobalDefaultNumberOfThreads(before)
+    np.testing.assert_array_equal(again.matrix, registration.matrix)
+
+
+def test_both_directions_are_inverse(registration: Registration) -> None:
+    places = np.random.default_rng(0).uniform(-100, 100, (20, 3))
+    there_and_back = registration.to_earlier(registration.to_later(places))
+    np.testing.assert_allclose(there_and_back, places, atol=1e-9)
+
+
+def test_other_units_of_a_later_scan_do_not_matter(dates: TwoDates) -> None:
+    other = replace(dates.later, array=(dates.later.array.astype(np.float32) + 1024) * 0.37)
+    assert max(errors_mm(register(dates.earlier, other), dates)) < 2.0
+
+
+def test_half_of_a_later_scan_is_enough(dates: TwoDates) -> None:
+    """Its middle is elsewhere than that of the whole."""
+    half = dates.later.shape[0] // 2
+    origin = dates.later.index_to_world((half, 0, 0))
+    x, y, z = (float(v) for v in origin)
+    part = replace(dates.later, array=dates.later.array[half:], origin_lps=(x, y, z))
+    found = register(dates.earlier, part)
+    assert found.overlap < 0.7
+    assert min(errors_mm(found, dates)) < 4.0
+
+
+def test_a_wrong_transform_is_called_poor(dates: TwoDates) -> None:
+    shifted = dates.matrix.copy()
+    shifted[:3, 3] += (25.0, 0.0, 20.0)
+    assert measured(dates.earlier, dates.later, shifted).fit == "poor"
+    assert measured(dates.earlier, dates.later, dates.matrix).fit == "good"
+
+
+def test_noise_is_no_patient(dates: TwoDates) -> None:
+    noise = np.random.default_rng(0).normal(0, 100, dates.later.shape).astype(np.float32)
+    assert register(dates.earlier, replace(dates.later, array=noise)).fit == "poor"
+
+
+def test_the_later_scan_is_brought_to_the_earlier_grid(
+    dates: TwoDates, registration: Registration
+) -> None:
+    moved = brought_onto(dates.earlier, dates.later, registration.matrix)
+    middle = tuple(slice(n // 4, -(n // 4)) for n in dates.earlier.shape)
+    first: Floats = dates.earlier.array[middle].astype(np.float64)
+    assert np.corrcoef(first.ravel(), moved[middle].ravel())[0, 1] > 0.95
+    point = (10.0, -20.0, 30.0)
+    there = itk_transform(registration.matrix).TransformPoint(point)
+    np.testing.assert_allclose(there, registration.to_later(point), atol=1e-9)
+
+
+def test_pictures_are_refused(dates: TwoDates) -> None:
+    with pytest.raises(VolumeError, match="2D image"):
+        register(dates.earlier, Volume(np.zeros((1, 20, 20)), (1e8, 1.0, 1.0)))
+
+
+def test_it_can_be_cancelled(dates: TwoDates) -> None:
+    with pytest.raises(Cancelled):
+        register(dates.earlier, dates.later, cancelled=lambda: True)
