@@ -254,4 +254,4 @@ def _statesIn(line: str) -> list[str]:
 
 def isAutomatic(task: str) -> bool:
     """Whether a task makes a model that segments by itself."""
-    return task not in ("promptable", "clicks")
+    return task not in ("promptable", "clicks", "sam")

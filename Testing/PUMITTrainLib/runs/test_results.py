@@ -115,11 +115,12 @@ def test_automatic_model_is_chosen_in_pumit_segment(
     assert (segment.stopped, segment.started) == (1, 1)
 
 
+@pytest.mark.parametrize("task", ["promptable", "sam"])
 def test_model_for_clicks_becomes_the_worker(
-    finished: Any, monkeypatch: pytest.MonkeyPatch
+    finished: Any, monkeypatch: pytest.MonkeyPatch, task: str
 ) -> None:
     segment = PlayedSegment(monkeypatch)
-    again(finished, task="promptable")
+    again(finished, task=task)
     finished.logic.results.use()
     finished.answerModels()
     assert (segment.settings.mode.value, segment.settings.model) == ("local", "hearts-2")
