@@ -20,7 +20,8 @@ from pumit.volume import Volume
 logger = logging.getLogger(__name__)
 
 FIRST_CHANNEL = "_0000"
-LABEL_SUFFIXES = (".seg.nrrd", ".nii.gz", ".nii", ".nrrd", ".nhdr", ".mha", ".mhd")
+LABEL_SUFFIXES = (".seg.nrrd", ".nii.gz", ".nii", ".nrrd", ".nhdr", ".mha", ".mhd", ".png")
+PICTURE = ".png"  # a mask of a photograph; beside label maps it is a picture of one
 
 
 @dataclass(frozen=True)
@@ -190,7 +191,12 @@ def _label_files(folder: Path, what: str) -> dict[str, Path]:
     if not folder.is_dir():
         raise VolumeError(f"There is no folder {folder.name!r} of {what}; check the path.")
     found: dict[str, Path] = {}
-    for path in sorted(folder.iterdir()):
+    # Pictures come last, and count where nothing else does.
+    for path in sorted(folder.iterdir(), key=lambda p: (p.suffix.lower() == PICTURE, p)):
+        if path.suffix.lower() == PICTURE and any(
+            p.suffix.lower() != PICTURE for p in found.values()
+        ):
+            continue
         suffix = next((s for s in LABEL_SUFFIXES if path.name.lower().endswith(s)), None)
         if suffix is None or path.name.startswith(".") or not path.is_file():
             continue

@@ -77,6 +77,24 @@ def test_rows_are_written_as_a_table(run: Any, folders: Any, tmp_path: Path) -> 
     assert rows[3]["hd_mm"] == ""
 
 
+def test_masks_of_photographs_are_compared(run: Any, tmp_path: Path) -> None:
+    for folder in ("predictions", "labels"):
+        (tmp_path / folder).mkdir()
+        image = SimpleITK.GetImageFromArray(labels()[2])
+        SimpleITK.WriteImage(image, str(tmp_path / folder / "photo.png"))
+    given = ("--predictions", tmp_path / "predictions", "--labels", tmp_path / "labels")
+    ran = run("evaluate", *given)
+    assert ran.status == 0, ran.err
+    assert "MAE 0.0000, AP at IoU 0.50 to 0.95 1.0000" in ran.out
+
+
+def test_pictures_beside_label_maps_are_none(run: Any, folders: Any, tmp_path: Path) -> None:
+    for name in ("a.png", "overview.png"):
+        (tmp_path / "predictions" / name).write_bytes(b"a picture")
+    ran = run("evaluate", *folders)
+    assert ran.status == 0, ran.err
+
+
 def test_cases_that_cannot_be_compared_are_one_line_each(run: Any, folders: Any) -> None:
     predictions, truths = folders[1], folders[3]
     save(labels(), predictions / "moved.nii.gz", origin=0.7)
