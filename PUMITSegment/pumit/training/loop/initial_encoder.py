@@ -27,10 +27,10 @@ def load_initial_encoder(vit: UniversalViT, model: str) -> None:
     checkpoint = load_checkpoint(path)
     network = checkpoint.header.network
     if network != "pumit_vit_b" and kind_of(checkpoint.recipe) != "encoder":
-        raise CheckpointError(
-            f"initial {path.name} holds the network {network!r}; give a pre-trained universal "
-            "ViT, such as pumit_vit_b_mim."
-        )
+        remedy = "give a pre-trained universal ViT, such as pumit_vit_b_mim"
+        if network == "promptable":
+            remedy += ", or train the network pumit_encoder_small, which can begin with it"
+        raise CheckpointError(f"initial {path.name} holds the network {network!r}; {remedy}.")
     state = checkpoint.state
     if any(name.startswith(PREFIX) for name in state):
         state = {k.removeprefix(PREFIX): v for k, v in state.items() if k.startswith(PREFIX)}

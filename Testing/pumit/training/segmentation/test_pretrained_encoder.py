@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from pumit.errors import CheckpointError
 from pumit.models.checkpoint import save_checkpoint
 from pumit.networks.build import build_network
 from pumit.training.loop.initial_encoder import load_initial_encoder
@@ -32,3 +33,9 @@ def test_it_begins_the_small_segmentation_network_and_classifier(
         got = network.vit.blocks[3].mlp.w1.weight.detach()
         torch.testing.assert_close(got, expected, atol=1e-3, rtol=1e-3)
         assert all(bool(p.isfinite().all()) for p in network.parameters())
+
+
+def test_weights_of_clicks_are_answered_with_the_network_that_takes_them() -> None:
+    vit = build_network("pumit_segmentation_small", num_classes=2).vit
+    with pytest.raises(CheckpointError, match="pumit_encoder_small, which can begin with it"):
+        load_initial_encoder(vit, "default")
