@@ -84,7 +84,7 @@ def test_odd_images_are_answered_or_refused_in_one_line(
         (written(tmp_path / "nan.nii.gz", noise), (4, 20, 20)),
         (written(tmp_path / "tiny.nii.gz", noise[1:3, :3, :5]), (2, 3, 5)),
         (written(tmp_path / "film.nii.gz", films), (2, 16, 17)),
-        (tmp_path / "rgb.png", (1, 40, 50)),
+        (tmp_path / "rgb.png", (40, 50)),
     ):
         ran = run("reconstruct", path, *options)
         assert ran.status == 0, ran.err

@@ -82,7 +82,7 @@ def test_a_network_is_called_as_it_is_built_where_it_has_no_name(tmp_path: Path)
 
 
 def test_the_recipe_that_ships_compares_five_families_and_a_unet() -> None:
-    path, is_shipped = find_recipe("compare_hippocampus")
+    path, is_shipped = find_recipe("compare_hippocampus", "compare")
     assert is_shipped
     found = read_comparison(path)
     assert len(found.recipe.networks) == 6

@@ -11,7 +11,6 @@ import pytest
 import torch
 import yaml
 from mim_networks import TINY, tiny_mim
-from pumit.cli.shared.training_options import find_recipe
 from pumit.errors import CheckpointError, PumitError
 from pumit.models.card import kind_of
 from pumit.models.checkpoint import load_checkpoint
@@ -19,6 +18,7 @@ from pumit.networks.build import build_network
 from pumit.training.pretrain import pretrain, read_recipe_file
 from pumit.training.pretraining.image_source import Crop, ImageSource
 from pumit.training.pretraining.mamba_mim import VARIANCE_FLOOR, MambaMimTask, cells_of
+from pumit.training.recipes.shipped import shipped_recipe
 from pumit.training.segmentation.initial_weights import load_initial_weights
 from torch import Tensor
 
@@ -194,11 +194,11 @@ def test_recipes_that_cannot_be_used_are_refused_in_one_line(
 
 @pytest.mark.parametrize("name", ["mamba_mim", "mamba_mim_small"])
 def test_recipes_that_ship_can_be_read(name: str) -> None:
-    assert read_recipe_file(find_recipe(name)[0]).mask_ratio == 0.75
+    assert read_recipe_file(shipped_recipe(name)).mask_ratio == 0.75
 
 
 def test_the_published_recipe_starts_with_a_small_network(tmp_path: Path) -> None:
-    recipe = yaml.safe_load(find_recipe("mamba_mim")[0].read_text())
+    recipe = yaml.safe_load(shipped_recipe("mamba_mim").read_text())
     shrunk = {k: RECIPE[k] for k in ("network_sizes", "crop", "device", "threads", "batch_size")}
     recipe = {**recipe, **shrunk, "workers": 0, "real_images": [], "generated_size": 16}
     recipe["schedule"] |= {"steps": 1, "log_every": 1}
@@ -207,7 +207,7 @@ def test_the_published_recipe_starts_with_a_small_network(tmp_path: Path) -> Non
 
 
 def test_the_published_settings_are_the_papers() -> None:
-    recipe = yaml.safe_load(find_recipe("mamba_mim")[0].read_text())
+    recipe = yaml.safe_load(shipped_recipe("mamba_mim").read_text())
     schedule = recipe["schedule"]
     assert (recipe["batch_size"], recipe["crop"]) == (8, {"depth": 96, "in_plane": 96})
     assert (schedule["learning_rate"], schedule["final_rate"]) == (1e-4, 1e-7)

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 from labelled_scans import write_pairs
-from pumit.cli.shared.training_options import find_recipe
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.segmentation import ClassLabel
 from pumit.training.data.case import CaseFacts
@@ -24,6 +23,7 @@ from pumit.training.promptable.validation import (
 from pumit.training.recipes.model import read_model
 from pumit.training.recipes.promptable import FineTuningRecipe
 from pumit.training.recipes.reader import read_yaml
+from pumit.training.recipes.shipped import shipped_recipe
 from pumit.training.run.control import RunStopped
 
 CLASSES = (ClassValue(1, ClassLabel("ball")), ClassValue(2, ClassLabel("box")))
@@ -124,7 +124,7 @@ def test_a_stop_is_heard_before_the_next_click(validation: ClickValidation) -> N
 
 
 def test_the_shipped_recipe_says_what_is_done_without_it() -> None:
-    recipe = read_yaml(find_recipe("clicks")[0])
+    recipe = read_yaml(shipped_recipe("clicks"))
     shipped = read_model(FineTuningRecipe, recipe, "clicks.yaml")
     bare = read_model(FineTuningRecipe, {"task": "promptable", "data": {}}, "bare.yaml")
     named = bare.model_copy(update={"name": shipped.name, "version": shipped.version})

@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 import pytest
-from pumit.cli.shared.training_options import find_recipe
 from pumit.errors import PumitError
 from pumit.training.recipes.comparison import ComparisonRecipe
 from pumit.training.recipes.model import (
@@ -20,6 +19,7 @@ from pumit.training.recipes.model import (
 from pumit.training.recipes.pretraining import PRETRAINING
 from pumit.training.recipes.reader import read_yaml
 from pumit.training.recipes.schedule import Schedule
+from pumit.training.recipes.shipped import shipped_recipe
 from pumit.training.recipes.tasks import TASKS
 from pumit.training.validate import read_recipe
 
@@ -103,7 +103,7 @@ def test_a_model_has_the_keys_and_defaults_of_its_dataclass() -> None:
 @pytest.mark.parametrize("name", PRETRAINED)
 def test_a_recipe_means_the_same_after_json(name: str) -> None:
     """As a run keeps what it was started with."""
-    given = read_yaml(find_recipe(name)[0])
+    given = read_yaml(shipped_recipe(name))
     given["task"] = "pretraining"
     read = read_recipe(given, name)
     assert read_recipe(json.loads(json.dumps(given)), name) == read

@@ -15,12 +15,11 @@ import numpy as np
 import pytest
 import SimpleITK
 import yaml
-from pumit.cli.shared.training_options import find_recipe
 from pumit.models.checkpoint import load_checkpoint
 from pumit.training.pretrain import pretrain, read_recipe_file
 from pumit.training.recipes.reader import read_yaml
 from pumit.training.recipes.schedule import Schedule
-from pumit.training.recipes.shipped import recipe_names
+from pumit.training.recipes.shipped import recipe_names, shipped_recipe
 
 PRETRAINED = ("pumit_tokenizer", "pumit_vit")
 SHRUNK: dict[str, Any] = {
@@ -50,7 +49,7 @@ def data(tmp_path: Path) -> Path:
 def start(
     name: str, tmp_path: Path, data: Path, changes: dict[str, Any], *leave_out: str
 ) -> tuple[Path, list[dict[str, Any]]]:
-    recipe = read_yaml(find_recipe(name)[0])
+    recipe = read_yaml(shipped_recipe(name))
     recipe = {**recipe, **SHRUNK, "cache": str(tmp_path / "cache"), **changes}
     for key in leave_out:
         del recipe[key]
@@ -84,13 +83,13 @@ def test_the_published_tokenizer_and_vit_start(tmp_path: Path, data: Path) -> No
 
 @pytest.mark.parametrize("name", [*PRETRAINED, "tokenizer", "vit"])
 def test_recipes_that_ship_can_be_read(name: str) -> None:
-    recipe = read_recipe_file(find_recipe(name)[0])
+    recipe = read_recipe_file(shipped_recipe(name))
     assert name in recipe_names()
     Schedule(**recipe.schedule.model_dump())
 
 
 def test_the_published_settings_are_the_papers() -> None:
-    tokenizer, vit = (read_yaml(find_recipe(name)[0]) for name in PRETRAINED)
+    tokenizer, vit = (read_yaml(shipped_recipe(name)) for name in PRETRAINED)
     assert tokenizer["network"] == "pumit_tokenizer"
     assert (tokenizer["crop"]["depth"], vit["crop"]["depth"]) == (64, 80)
     assert (tokenizer["loss"]["even"], tokenizer["loss"]["sharp"]) == (0.03, 1.0)

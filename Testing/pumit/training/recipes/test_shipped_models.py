@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import pytest
-from pumit.cli.shared.training_options import find_recipe
 from pumit.models.checkpoint import load_checkpoint
 from pumit.models.index import find_model
 from pumit.training.recipes.reader import read_yaml
+from pumit.training.recipes.shipped import shipped_recipe
 from pumit.training.segmentation.networks import fitted_sizes, network_sizes
 
 
 @pytest.mark.parametrize("name", ["abdomen-ct", "abdomen-mr", "heart-mr", "hippocampus-mr"])
 def test_a_recipe_gives_the_network_that_ships(name: str) -> None:
     model = load_checkpoint(find_model(name))
-    recipe = read_yaml(find_recipe(name.replace("-", "_"))[0])
+    recipe = read_yaml(shipped_recipe(name.replace("-", "_")))
     plan, shipped = recipe["plan"], model.recipe["plan"]
     assert recipe["network"] == model.header.network
     assert recipe["version"] == model.header.version

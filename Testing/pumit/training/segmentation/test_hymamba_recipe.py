@@ -12,13 +12,12 @@ import torch
 import yaml
 from labelled_scans import write_pairs
 from mamba_networks import HYMAMBA
-from pumit.cli.shared.training_options import find_recipe
 from pumit.inference.automatic.segmentation import load_automatic
 from pumit.networks.build import RECIPES, build_network
 from pumit.networks.mamba_mim.hymamba import HyMamba
 from pumit.training.recipes.reader import read_yaml
 from pumit.training.recipes.schedule import Schedule
-from pumit.training.recipes.shipped import recipe_names
+from pumit.training.recipes.shipped import recipe_names, shipped_recipe
 from pumit.training.segmentation.data_plan import checked_patch
 from pumit.training.segmentation.networks import fitted_sizes, network_sizes, patch_divisor
 from pumit.training.train import finetune
@@ -29,7 +28,7 @@ NAME = "hymamba_btcv"
 
 
 def recipe_that_ships() -> dict[str, Any]:
-    recipe = read_yaml(find_recipe(NAME)[0])
+    recipe = read_yaml(shipped_recipe(NAME))
     assert isinstance(recipe, dict)
     return recipe
 

@@ -11,13 +11,12 @@ import pytest
 import torch
 import yaml
 from labelled_scans import write_pairs
-from pumit.cli.shared.training_options import find_recipe
 from pumit.inference.automatic.segmentation import load_automatic
 from pumit.networks.build import RECIPES, build_network
 from pumit.networks.nnformer import NnFormer
 from pumit.training.recipes.reader import read_yaml
 from pumit.training.recipes.schedule import Schedule
-from pumit.training.recipes.shipped import recipe_names
+from pumit.training.recipes.shipped import recipe_names, shipped_recipe
 from pumit.training.segmentation.data_plan import checked_patch
 from pumit.training.segmentation.networks import fitted_sizes, network_sizes, patch_divisor
 from pumit.training.segmentation.patches import SegmentationBatch
@@ -36,7 +35,7 @@ PUBLISHED = {  # spacing, mm; patch; batch; parameters
 
 
 def recipe_of(name: str) -> dict[str, Any]:
-    recipe = read_yaml(find_recipe(name)[0])
+    recipe = read_yaml(shipped_recipe(name))
     assert isinstance(recipe, dict)
     return recipe
 

@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 import torch
-from pumit.cli.shared.training_options import find_recipe
 from pumit.networks.build import RECIPES, build_network
 from pumit.training.pretrain import read_recipe_file
 from pumit.training.recipes.reader import read_yaml
 from pumit.training.recipes.schedule import Schedule
-from pumit.training.recipes.shipped import recipe_names
+from pumit.training.recipes.shipped import recipe_names, shipped_recipe
 from pumit.training.segmentation.data_plan import checked_patch
 from pumit.training.segmentation.networks import fitted_sizes, network_sizes, patch_divisor
 from pumit.training.validate import read_segmentation
@@ -19,7 +18,7 @@ from pumit.training.validate import read_segmentation
 
 def recipe_of(name: str) -> dict[str, Any]:
     assert name in recipe_names()
-    recipe = read_yaml(find_recipe(name)[0])
+    recipe = read_yaml(shipped_recipe(name))
     assert isinstance(recipe, dict)
     return recipe
 
@@ -60,7 +59,7 @@ def test_their_settings_are_the_papers() -> None:
 
 @pytest.mark.parametrize("name", ["swin_ssl", "swin_ssl_small"])
 def test_pretraining_recipes_can_be_read(name: str) -> None:
-    recipe = read_recipe_file(find_recipe(name)[0])
+    recipe = read_recipe_file(shipped_recipe(name))
     assert name in recipe_names()
     Schedule(**recipe.schedule.model_dump())
     assert recipe.network == name
