@@ -71,7 +71,7 @@ class PUMITSegmentWidget(ScriptedLoadableModuleWidget):
         self.panel = SegmentWidget(self.resourcePath(""), self.logic)
         self.layout.addWidget(self.panel.widget)
         self.layout.addStretch(1)
-        if getattr(self.parent, "isEntered", False):  # after a reload nobody enters again
+        if getattr(self.parent, "isEntered", False):  # after a reload no one enters again
             self.panel.enter()
 
     def enter(self) -> None:

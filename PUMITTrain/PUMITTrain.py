@@ -65,7 +65,7 @@ class PUMITTrainWidget(ScriptedLoadableModuleWidget):
         self.panel = TrainWidget(self.resourcePath(""), self.logic)
         self.layout.addWidget(self.panel.widget)
         self.layout.addStretch(1)
-        if getattr(self.parent, "isEntered", False):  # after a reload nobody enters again
+        if getattr(self.parent, "isEntered", False):  # after a reload no one enters again
             self.panel.enter()
 
     def enter(self) -> None:
@@ -79,7 +79,7 @@ class PUMITTrainWidget(ScriptedLoadableModuleWidget):
             self.panel.exit()
 
     def cleanup(self) -> None:
-        """React when the module is reloaded, or Slicer ends; a training goes on."""
+        """React when the module is reloaded, or Slicer ends; a training continues."""
         if self.panel is not None:
             self.panel.close()
             self.panel = None
@@ -135,7 +135,7 @@ class PUMITTrainTest(ScriptedLoadableModuleTest):
         self.assertFalse(logic.cases.offeredPairs())
 
     def test_cases_of_the_scene_are_read_and_found_wrong(self) -> None:
-        """Cases are read by a process of their own, and what is wrong is said."""
+        """Cases are read by their own process, and what is wrong is said."""
         logic = self._logic()
         if logic.setup.isMissing:
             self.delayDisplay(_("Skipped the computation: {why}").format(why=logic.setup.sentence))

@@ -128,7 +128,7 @@ def addStructures(
     """Add a segment for each structure; existing segments stay as they are.
 
     Names are made unique. Each segment carries the model's terminology and colour, and the tags by
-    which DICOM tells that nobody drew it. What a user set as the editable area holds.
+    which DICOM tells that no one drew it. What a user set as the editable area holds.
 
     Args:
         found: Result of `prepareStructures`.
@@ -136,7 +136,7 @@ def addStructures(
         volumeNode: The volume that was segmented, under any transform.
         writer: Writer of the masks.
         overwrite: Rule for other segments under the masks.
-        isPrompted: Whether somebody's prompts were answered.
+        isPrompted: Whether someone's prompts were answered.
 
     Returns:
         IDs of the new segments, in the model's order.

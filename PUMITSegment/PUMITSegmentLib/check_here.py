@@ -60,7 +60,7 @@ class CheckHere:
             self.forget()
 
     def forget(self) -> None:
-        """Remove the mark; the places are computed anew."""
+        """Remove the mark; the places are computed again."""
         self._places, self._present, self._key = [], -1, None
         self.mark.remove()
 

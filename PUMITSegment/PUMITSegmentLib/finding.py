@@ -129,7 +129,7 @@ def findEverything(
 
 
 def closedModels(available: Availability) -> list[AvailableModel]:
-    """Automatic models of this computer to whose licence nobody has agreed yet."""
+    """Automatic models of this computer to whose licence no one has agreed yet."""
     return [
         model
         for model in available.models

@@ -217,7 +217,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         if working is None:
             return
         added = working.addFound(found, self.parameters.overwriteMode)
-        # Who is giving prompts goes on with that segment.
+        # Who is giving prompts continues with that segment.
         if added and not (self.isPlacing or self.isComputing):
             self.selectSegment(added[0])
         if added:
@@ -445,7 +445,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
             self.status.problem(str(error))
 
     def showNextStep(self) -> None:
-        """Say what the user can do next, unless something goes on: that is more important."""
+        """Say what the user can do next, unless something continues: that is more important."""
         if not self.status.isWorking:
             shown = self.status.current
             words = nextStepInWords(self)

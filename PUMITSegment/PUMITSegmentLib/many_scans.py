@@ -191,7 +191,7 @@ class BatchRun:
         self._next()
 
     def _show(self, item: BatchItem, found: FoundStructures) -> None:
-        """Return a segmentation of its own for the scan, in the scene."""
+        """Return its own segmentation for the scan, in the scene."""
         if item.node.GetScene() is None:
             raise PumitError(_("The scan was removed meanwhile."))
         if not found.structures:
@@ -202,7 +202,7 @@ class BatchRun:
         self._logic.takeResult(segmentation, item.node)
 
     def _fail(self, error: Exception) -> None:
-        """Note why a scan failed, and go on with the next."""
+        """Note why a scan failed, and continue with the next."""
         if self._cancelled.is_set():
             return
         if isinstance(error, PumitError):

@@ -1,4 +1,4 @@
-"""One long question about the whole scan, in a session of its own, with progress and cancel."""
+"""One long question about the whole scan, in its own session, with progress and cancel."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class SessionWork:
             else:
                 logic.status.working(self._text, fraction, self._cancelByUser)
 
-        # 3. On a thread: a session of its own, the scan, then the request.
+        # 3. On a thread: its own session, the scan, then the request.
         def work() -> Any:
             with logic.compute.openSession() as session:
                 session.set_volume(finite(volume))

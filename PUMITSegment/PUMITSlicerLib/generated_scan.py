@@ -1,4 +1,4 @@
-"""A generated CT of an abdomen that nobody has, on an oblique grid: something to try things on.
+"""A generated CT of an abdomen that no one has, on an oblique grid: something to try things on.
 
 It needs neither a network nor torch, looks the same on every computer, and takes about a second.
 """

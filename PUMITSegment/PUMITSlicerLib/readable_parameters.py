@@ -1,4 +1,4 @@
-"""Parameters of a scene that somebody edited, or that a later version saved."""
+"""Parameters of a scene that someone edited, or that a later version saved."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def readableParameters(
     """
     if _isReadable(make, node):
         return make(node)
-    with slicer.util.NodeModify(node):  # nobody sees what is tried
+    with slicer.util.NodeModify(node):  # no one sees what is tried
         texts = {name: node.GetParameter(name) for name in node.GetParameterNames()}
         for name in texts:
             node.UnsetParameter(name)

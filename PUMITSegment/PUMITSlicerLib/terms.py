@@ -61,7 +61,7 @@ def assignTerm(segmentationNode, segmentID: str, term: Term) -> None:
     """Say what a segment is.
 
     Its colour becomes the recommended one, if there is one, and its name the term's, unless
-    somebody chose them.
+    someone chose them.
     """
     segmentation = segmentationNode.GetSegmentation()
     segment = segmentation.GetSegment(segmentID)

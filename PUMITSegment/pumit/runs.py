@@ -104,7 +104,7 @@ def is_process_alive(pid: int, host: str, mark: str | None, updated: float) -> b
     if mark and not mark.startswith(f"{pid} "):
         return False
     running = is_running(mark or f"{pid} ")
-    # Where nobody can say, such as without psutil, it lives as long as it writes.
+    # Where no one can say, such as without psutil, it lives as long as it writes.
     return is_recent if running is None else running
 
 

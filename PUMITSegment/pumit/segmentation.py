@@ -60,7 +60,7 @@ class CodedConcept:
         _require_text(self.meaning, "A code meaning", longest=_LONG_STRING, forbidden="~^|")
 
 
-# What Slicer gives a segment that nobody has named.
+# What Slicer gives a segment that no one has named.
 TISSUE = CodedConcept("85756007", "SCT", "Tissue")
 TISSUE_COLOR_RGB: Triple = (128 / 255, 174 / 255, 128 / 255)
 
@@ -226,7 +226,7 @@ class Algorithm:
     Attributes:
         name: The model's name, at most 64 characters.
         version: The model's version, at most 64 characters.
-        kind: SEMIAUTOMATIC where a user gave prompts, AUTOMATIC where nobody did.
+        kind: SEMIAUTOMATIC where a user gave prompts, AUTOMATIC where no one did.
 
     Raises:
         ExportError: If a part is empty, too long or unknown.

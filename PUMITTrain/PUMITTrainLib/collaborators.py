@@ -22,7 +22,7 @@ class Timer(Protocol):
     """Timer that calls a function once or repeatedly."""
 
     def start(self, interval_ms: int) -> None:
-        """Call it after each interval, or once; a timer that runs begins anew."""
+        """Call it after each interval, or once; a timer that runs begins again."""
 
     def stop(self) -> None:
         """Call it no more."""
@@ -44,7 +44,7 @@ class QtTimer:
         self._timer.connect("timeout()", callback)
 
     def start(self, interval_ms: int) -> None:
-        """Start, or begin anew."""
+        """Start, or begin again."""
         self._timer.start(interval_ms)
 
     def stop(self) -> None:
@@ -79,7 +79,7 @@ class Collaborators:
     root: Path
 
     def close(self) -> None:
-        """End what belongs to the module; trainings go on."""
+        """End what belongs to the module; trainings continue."""
         self.background.close()
 
 

@@ -30,7 +30,7 @@ class PUMITTrainLogic(ScriptedLoadableModuleLogic):
     """Composes cases, planning, runs and results; has no widgets.
 
     What the user chose lies in the parameter node, what runs lies in folders: both are found again
-    when the module is opened anew. Everything returns at once. What cannot be done is said in
+    when the module is opened again. Everything returns at once. What cannot be done is said in
     `status`, never raised.
 
     Args:
@@ -102,13 +102,13 @@ class PUMITTrainLogic(ScriptedLoadableModuleLogic):
         self.campaign.watch()
 
     def exit(self) -> None:
-        """Another module is shown; what runs goes on."""
+        """Another module is shown; what runs continues."""
         self.runs.stopWatching()
         if not self.checking.isChecking:
             self.campaign.stopWatching()
 
     def close(self) -> None:
-        """End what belongs to the module, and leave no observer; trainings go on."""
+        """End what belongs to the module, and leave no observer; trainings continue."""
         self.checking.close()
         self.campaign.stopWatching()
         self.listeners.clear()
@@ -127,7 +127,7 @@ class PUMITTrainLogic(ScriptedLoadableModuleLogic):
         return readableParameters(TrainParameters, super().getParameterNode(), self.status)
 
     def cancel(self) -> None:
-        """Stop what is read, planned, exported or installed; a training goes on."""
+        """Stop what is read, planned, exported or installed; a training continues."""
         self.status.cancel()
 
     @property

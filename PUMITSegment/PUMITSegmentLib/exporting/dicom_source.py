@@ -133,7 +133,7 @@ def withSource(volume: Volume, files: tuple[Path, ...]) -> Volume:
 
     Raises:
         ExportError: If a header cannot be read or used, or the slices were not read in the order
-            in which they lie, so that nobody can say which slice is which file.
+            in which they lie, so that no one can say which slice is which file.
     """
     from pumit.export.source_frames import source_frames
     from pumit.export.source_headers import read_headers

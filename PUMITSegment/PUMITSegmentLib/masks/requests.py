@@ -296,7 +296,7 @@ class MaskRequests:
                 raise _Lost from error
             raise
         finally:
-            if self._isClosed and request.opened is not None:  # nobody hears of it any more
+            if self._isClosed and request.opened is not None:  # no one hears of it any more
                 request.opened.session.close()
 
     def _answer(self, request: _RunningRequest) -> tuple[PromptAnswer, Any] | None:

@@ -34,7 +34,7 @@ Steps = tuple[History, list[SegmentState]]
 class WorkingSegmentation:
     """Keeps prompts, masks and history of one segmentation node together.
 
-    Masks are read only where somebody else may have changed them: reading is slow.
+    Masks are read only where someone else may have changed them: reading is slow.
 
     Args:
         node: The segmentation, in the scene.
@@ -63,7 +63,7 @@ class WorkingSegmentation:
         self.prompts = PromptNodes(node, onPromptsChanged, onPlacing=onPlacing)
         self._writer = writer
         self._history = History()
-        # Segments whose masks somebody else may have changed since they were last read.
+        # Segments whose masks someone else may have changed since they were last read.
         self._dirtySegments: set[str] = set()
         # Names, colours and terms of removed segments.
         self._appearances: dict[str, Appearance] = {}
@@ -116,7 +116,7 @@ class WorkingSegmentation:
         """Note that masks may have been changed.
 
         Returns:
-            Whether it was somebody else who changed them.
+            Whether it was someone else who changed them.
         """
         if self._writer.isWriting:
             return False
@@ -133,7 +133,7 @@ class WorkingSegmentation:
             self._dirtySegments.discard(segmentID)
 
     def adoptManualEdits(self, segmentID: str, *, isPrompted: bool = False) -> None:
-        """Let a mask that was edited by hand become the prompt from which the next one goes on.
+        """Let a mask that was edited by hand become the prompt from which the next one continues.
 
         So does one that holds something but has no prompt, such as one that was loaded.
 
@@ -157,7 +157,7 @@ class WorkingSegmentation:
             self._record({segmentID: self._state(segmentID, packed)})
         elif not isPrompted and packed.box is not None and not self.promptCount(segmentID):
             self.prompts.setMaskPrior(segmentID, packed.mask(), self.volumeNode)
-            # Nobody did anything yet that could be undone.
+            # No one did anything yet that could be undone.
             self._history.amend(segmentID, self._state(segmentID, packed))
 
     def answer(
@@ -350,7 +350,7 @@ class WorkingSegmentation:
         self._record({segmentID: None})
 
     def recordRemoved(self) -> None:
-        """Take segments that somebody else removed for a step, so that undo brings them back."""
+        """Take segments that someone else removed for a step, so that undo brings them back."""
         ids = self._history.existing
         self._record({i: None for i in ids if self._segment(i) is None})
 

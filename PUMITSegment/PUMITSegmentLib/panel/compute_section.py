@@ -132,7 +132,7 @@ class ComputeSection:
         self._ui.modelSelector.addItem(_("Shipped with PUMIT"), "default")
 
     def _onCollapsed(self, isCollapsed: bool) -> None:
-        """Ask for devices and models when somebody looks for the first time."""
+        """Ask for devices and models when someone looks for the first time."""
         isLocal = self._compute.settings.mode is ComputeMode.LOCAL
         if not isCollapsed and isLocal and not self._isAvailabilityRequested:
             self._isAvailabilityRequested = True

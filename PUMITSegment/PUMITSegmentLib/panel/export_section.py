@@ -58,7 +58,7 @@ class ExportSection:
         folder = ui.exportFolderEdit.currentPath.strip()
         return ExportChoice(
             list(formatTexts())[ui.exportFormatSelector.currentIndex],
-            # Where a relative one would lie, nobody knows.
+            # Where a relative one would lie, no one knows.
             Path(folder).expanduser().absolute() if folder else Path(),
             fileName=ui.exportNameEdit.text.strip(),
             onlyVisible=ui.exportVisibleCheckBox.checked,

@@ -28,7 +28,7 @@ class InstallSection:
         self._compute = logic.compute
         self.installer = installer or Installer(logic.background)
         self._plan: InstallationPlan | None = None
-        # What the plan is for: it is made anew when that changes.
+        # What the plan is for: it is made again when that changes.
         self._planned: tuple = ()
         ui.wheelFolderEdit.filters = ctk.ctkPathLineEdit.Dirs
         ui.wheelFolderEdit.currentPath = self._compute.settings.wheelFolder

@@ -105,7 +105,7 @@ def show(node, isShown: bool) -> None:
 
 
 def _displayWithOutline(node):
-    """Return what displays a prompt, which lies over a display of its own outline.
+    """Return what displays a prompt, which lies over its own display outline.
 
     Of a node's displays the one that was there first is drawn first, below the others. A box has
     none: Slicer draws its edges equally thin in both; see `scene.box_edges`.

@@ -1,4 +1,4 @@
-"""The segment as the user edited it, kept in the scene as a prompt to go on from."""
+"""The segment as the user edited it, kept in the scene as a prompt to continue from."""
 
 from __future__ import annotations
 

@@ -208,7 +208,7 @@ class PromptNodes(VTKObservationMixin):
         isContinued: bool = False,
         isClicked: bool = False,
     ) -> None:
-        """Make a segment that was edited by hand its latest prompt, from which the next go on.
+        """Make a segment that was edited by hand its latest prompt, from which the next continue.
 
         It replaces an earlier one, and is kept in the scene.
 
@@ -235,7 +235,7 @@ class PromptNodes(VTKObservationMixin):
     def restore(self, segmentID: str, snapshot: PromptSnapshot, *, isInEvent: bool = False) -> None:
         """Make a segment's prompts what they were; what is being drawn is dropped.
 
-        Points go on being placed, and another box or curve can be drawn.
+        Points continue being placed, and another box or curve can be drawn.
 
         Args:
             segmentID: The segment.
@@ -260,7 +260,7 @@ class PromptNodes(VTKObservationMixin):
             self._tool.again()
 
     def clear(self, segmentID: str) -> None:
-        """Remove all prompts of a segment; points go on being placed."""
+        """Remove all prompts of a segment; points continue being placed."""
         with self._watch.muted():
             for node in promptNodesOf(self._segmentationNode, segmentID):
                 self._removeOrEmpty(node)

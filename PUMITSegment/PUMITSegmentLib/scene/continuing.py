@@ -165,7 +165,7 @@ class Continuing:
             self._timer.start()
 
     def _onStatus(self, status: Status) -> None:
-        """Stop where it was cancelled, failed, or somebody shows another frame."""
+        """Stop where it was cancelled, failed, or someone shows another frame."""
         isOver = status.activity in (Activity.PROBLEM, Activity.WAITING)
         if isOver and not self._isMoving:
             self._run = None

@@ -308,7 +308,7 @@ class SceneSession:
             self._owner.onPromptsChanged,
             self._owner.onPlacingChanged,
         )
-        # A scene may have been saved while somebody placed something.
+        # A scene may have been saved while someone placed something.
         self.working.prompts.disarm()
         self._watch.watchSegmentation(node)
         self.frames.follow(self.working)
@@ -343,7 +343,7 @@ class SceneSession:
         """Show the prompts of the selected segment, or none: another module is open."""
         self._isShown = isShown
         self._showPrompts()
-        if not isShown:  # nobody follows what the views show
+        if not isShown:  # no one follows what the views show
             limitNothing()
 
     def followViews(self) -> None:

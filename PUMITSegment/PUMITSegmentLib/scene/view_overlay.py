@@ -30,7 +30,7 @@ class OverlaidView:
     actor: Any
 
     def keepOnTop(self, caller=None, event=None) -> None:
-        """Draw the actor last: Slicer adds a segment's fill whenever it is made anew."""
+        """Draw the actor last: Slicer adds a segment's fill whenever it is made again."""
         props = self.renderer.GetViewProps()
         for index in range(props.GetNumberOfItems() - 1, -1, -1):
             prop = props.GetItemAsObject(index)

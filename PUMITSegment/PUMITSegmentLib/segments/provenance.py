@@ -16,7 +16,7 @@ TYPE_TAG = "DICOM.SegmentAlgorithmType"
 NAME_TAG = "DICOM.SegmentAlgorithmName"
 VERSION_TAG = "PUMIT.ModelVersion"
 _PROGRAM = "PUMIT"
-# A server of this program computes with a model of its own.
+# A server of this program computes with its own model.
 _FOREIGN = "nnInteractive"
 # DICOM's long string.
 _LONGEST = 64
@@ -27,7 +27,7 @@ class Provenance:
     """Provenance of a segment.
 
     Attributes:
-        type: AUTOMATIC where nobody gave a prompt, SEMIAUTOMATIC where somebody did, MANUAL where
+        type: AUTOMATIC where no one gave a prompt, SEMIAUTOMATIC where someone did, MANUAL where
             no model took part.
         name: This program's name with the model's and its version, at most 64 characters; of
             another program's work what that wrote; empty if MANUAL.

@@ -79,7 +79,7 @@ class SegmentOnGrid:
 
     @property
     def isOnlyVoxels(self) -> bool:
-        """Whether nothing was made from the segment's voxels that would have to be made anew."""
+        """Whether nothing was made from the segment's voxels that would have to be made again."""
         names: list[str] = []
         self.segment.GetContainedRepresentationNames(names)
         return set(names) <= {BINARY_LABELMAP}
@@ -93,7 +93,7 @@ class SegmentOnGrid:
         return orientedImage(voxels, self.grid, box.start)
 
     def replace(self, box: Box, voxels: Mask) -> None:
-        """Give the segment these voxels and a layer of its own, as one event for observers."""
+        """Give the segment these voxels and its own layer, as one event for observers."""
         logic = slicer.vtkSlicerSegmentationsModuleLogic
         review(self.segment, None)
         if logic.GetSegmentStatus(self.segment) == logic.NotStarted:
@@ -106,7 +106,7 @@ class SegmentOnGrid:
             self.segmentation.InvokeEvent(event, self.segmentID)
 
     def empty(self) -> None:
-        """Take every voxel from the segment, and give it a layer of its own.
+        """Take every voxel from the segment, and give it its own layer.
 
         By `vtkSegmentation::ClearSegment` the surfaces of all segments would be lost, and the
         logic's own way of replacing a segment converts its surface twice.

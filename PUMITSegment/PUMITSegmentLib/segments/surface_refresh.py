@@ -56,7 +56,7 @@ def surfaceOf(image, label: int, settings: SurfaceSettings) -> vtk.vtkPolyData:
     """Return the surface of a label, as Slicer's conversion makes it; any thread may do this.
 
     Args:
-        image: A vtkOrientedImageData that nobody else uses.
+        image: A vtkOrientedImageData that no one else uses.
         label: The voxels' value.
         settings: Settings of the conversion.
     """
@@ -171,7 +171,7 @@ class SurfaceRefresh:
     def _begin(self, segmentationNode, segmentID: str) -> None:
         key = (segmentationNode, segmentID, _frameOf(segmentationNode))
         if key in self._running:
-            return  # it begins anew when it ends and finds other voxels
+            return  # it begins again when it ends and finds other voxels
         segment = segmentationNode.GetSegmentation().GetSegment(segmentID)
         settings = SurfaceSettings.of(segmentationNode.GetSegmentation())
         if segment is None or settings is None or self._background is None:

@@ -49,11 +49,11 @@ class SegmentWriter:
     The editable area that a user set in the Segment Editor holds: inside it the mask replaces the
     segment, outside it the segment keeps what it had. The Segment Editor's own node is only read.
 
-    A segment that is written gets a layer of its own, so that no other segment is touched, and no
+    A segment that is written gets its own layer, so that no other segment is touched, and no
     large shared layer is gone through. Slicer joins layers again where it saves a segmentation.
 
     Args:
-        background: Threads that make 3D surfaces anew after a write, while the old ones stay;
+        background: Threads that make 3D surfaces again after a write, while the old ones stay;
             without it `write` waits for Slicer to make them.
 
     Attributes:
@@ -140,7 +140,7 @@ class SegmentWriter:
             # 3. Write it, and take the voxels from other segments where that is chosen.
             if target.isOnlyVoxels:
                 target.replace(held, final)
-            else:  # what was made from the voxels is to be made anew by Slicer
+            else:  # what was made from the voxels is to be made again by Slicer
                 target.empty()
                 self._add(target, held, final, OverwriteMode.NONE)
             taken, contested = target.contested(

@@ -1,4 +1,4 @@
-"""Available devices and models, listed by a program of its own: no torch in this process."""
+"""Available devices and models, listed by its own program: no torch in this process."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ class Background:
         *,
         onCancel: Callable[[], None] | None = None,
     ) -> BackgroundJob:
-        """Run work on a thread of its own.
+        """Run work on its own thread.
 
         Args:
             work: Touches neither scene nor widgets.
@@ -175,7 +175,7 @@ class Background:
         try:
             result = work()
         except Exception as error:
-            # Kept for the GUI thread: nobody looks at a thread that fails.
+            # Kept for the GUI thread: no one looks at a thread that fails.
             failure = error
             report = (lambda: onError(failure)) if onError else (lambda: _raise(failure))
         else:

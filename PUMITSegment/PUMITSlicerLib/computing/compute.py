@@ -266,7 +266,7 @@ class Compute:
         self._refreshing = self._background.submit(lambda: self.client().capabilities(), take, fail)
 
     def listAvailable(self, onDone: Callable[[Availability], None], onError: OnError) -> None:
-        """Ask which devices and models this machine has; takes seconds, in a program of its own.
+        """Ask which devices and models this machine has; takes seconds, in its own program.
 
         Args:
             onDone: Callback for the choices.
@@ -347,7 +347,7 @@ class Compute:
                 return connect(settings, worker)
             finally:
                 if generation != self.generation:
-                    # Closed before it was started, perhaps: nobody else ends it now.
+                    # Closed before it was started, perhaps: no one else ends it now.
                     worker.close()
 
         def take(connection: Connection) -> None:

@@ -116,7 +116,7 @@ def missing(
     needs = []
     for requirement in requirements(mode, withTorch=withTorch):
         version = version_of(requirement.name)
-        # Slicer's own, of which nobody knows the version, is taken as it is.
+        # Slicer's own, of which no one knows the version, is taken as it is.
         isThere = version == "0" and _canonical(requirement.name) in BUNDLED
         specifier = requirement.specifier
         if version is not None:

@@ -1,4 +1,4 @@
-"""Slicer's Python as a program of its own, and the environment such a program gets."""
+"""Slicer's Python as its own program, and the environment such a program gets."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class SlicerPython:
         return {**base, "PYTHONPATH": paths, "PYTHONUNBUFFERED": "1", "PYTHONUTF8": "1"}
 
     def open(self, module: str, arguments: Sequence[str], **options) -> subprocess.Popen:
-        """Start `python -m MODULE ARGUMENTS` in a session of its own; its output is piped."""
+        """Start `python -m MODULE ARGUMENTS` in its own session; its output is piped."""
         return subprocess.Popen(
             self.command(module, arguments),
             env=self.variables(module),

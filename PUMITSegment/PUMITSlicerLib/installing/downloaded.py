@@ -99,13 +99,13 @@ def sizeInWords(byteCount: int) -> str:
 
 
 def _fetchedModels() -> list[Path]:
-    """Checkpoints next to the user's own models, each of which has a folder of its own."""
+    """Checkpoints next to the user's own models, each of which has its own folder."""
     folder = user_folder()
     index = folder / "index.yaml"  # names the user's own
     try:
         own = index.read_text(encoding="utf-8") if index.is_file() else ""
     except (OSError, UnicodeDecodeError):
-        return []  # nobody knows then which are whose
+        return []  # no one knows then which are whose
     return [path for path in sorted(folder.glob("*.safetensors")) if path.name not in own]
 
 
@@ -120,7 +120,7 @@ def _pipCache(environment: Mapping[str, str]) -> list[Path]:
         folder = home / "Library" / "Caches" / "pip"
     else:
         folder = Path(environment.get("XDG_CACHE_HOME") or home / ".cache") / "pip"
-    # Only what pip makes there, should the variable name somebody's other folder.
+    # Only what pip makes there, should the variable name someone's other folder.
     names = ("http", "http-v2", "wheels", "selfcheck")
     return [folder / name for name in names if (folder / name).is_dir()]
 

@@ -71,7 +71,7 @@ class ProgramRunner:
         self, step: InstallStep, onLine: Callable[[str], None], onFinished: Callable[[int], None]
     ) -> Callable[[], None]:
         """Start a step; the returned function ends it with everything it started."""
-        # Without input: nobody answers questions.
+        # Without input: no one answers questions.
         process = self._python.open(step.module, step.arguments, stderr=subprocess.STDOUT)
 
         def read() -> int:

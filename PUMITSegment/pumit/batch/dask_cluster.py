@@ -3,7 +3,7 @@
 Dask gives out the tasks, and gives a task whose worker dies to another one. Added here: a scheduler
 that is started again gets those that are not finished, and a scan whose workers die is tried once
 more alone, since any that ran with it may have been the cause. What runs on a cluster may do
-anything there: let nobody but its users reach the scheduler, or use Dask's `tls://`.
+anything there: let no one but its users reach the scheduler, or use Dask's `tls://`.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ def predict_many(
     Raises:
         ExportError: If another run works in this folder, or it holds other results.
         PumitError: If nothing further can be done, such as on a full disk; what is done stays, and
-            another run goes on from there.
+            another run continues from there.
     """
     with file_lock(folder / LOCK, patience_s=0.5):
         again = any(task.again for task in tasks)

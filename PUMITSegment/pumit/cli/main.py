@@ -185,7 +185,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         rest = "." if args.command == "serve" else "; nothing half-written remains."
         return _report(args.command, f"stopped{rest}", 130)
     except BrokenPipeError:
-        # Python flushes once more at exit, into a pipe that nobody reads.
+        # Python flushes once more at exit, into a pipe that no one reads.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except Exception as error:

@@ -86,7 +86,7 @@ class StructureMethods(ModelMethods):
 
         Raises:
             Cancelled: If it was stopped; the session stays usable.
-            ConsentNeeded: If only models know it to whose licence nobody has agreed there.
+            ConsentNeeded: If only models know it to whose licence no one has agreed there.
             StructureError: If no model knows it, or may look for it in this scan.
             ServiceError: If the server is gone.
         """

@@ -23,7 +23,7 @@ from pumit.errors import ServiceError
 from pumit.system.interpreter import python_environment
 from pumit.wire.protocol import PARENT_VARIABLE, TOKEN_VARIABLE, error_from_name
 
-# A viewer left open over lunch, or overnight, keeps its session awake: nobody else waits for it.
+# A viewer left open over lunch, or overnight, keeps its session awake: no one else waits for it.
 _IDLE_TIMEOUT_S = 7 * 24 * 3600
 _CLOSE_S = 4.0
 _BUSY_S = 300.0

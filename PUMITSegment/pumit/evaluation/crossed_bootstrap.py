@@ -33,7 +33,7 @@ def crossed_mean(values: Values, *, resamples: int = RESAMPLES) -> CrossedMean:
     """Mean and 95 % percentile interval by a bootstrap over seeds and over cases.
 
     A resample draws seeds with replacement, then cases with replacement, and takes every drawn case
-    with every drawn seed. Cases are drawn once for all seeds, not anew for each: all seeds are
+    with every drawn seed. Cases are drawn once for all seeds, not again for each: all seeds are
     judged by the same cases, whose choice is no smaller a chance for being measured repeatedly.
     With one seed only cases are drawn.
 

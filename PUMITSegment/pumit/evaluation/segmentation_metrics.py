@@ -297,7 +297,7 @@ def _surface_distances(prediction: Mask, truth: Mask, spacing_mm: Sequence[float
     )
     sampling = list(spacing_mm[1:] if flat else spacing_mm)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # MONAI's, about a call of its own
+        warnings.simplefilter("ignore", FutureWarning)  # MONAI's, about its own call
         _, distances, _ = get_edge_surface_distance(first, second, spacing=sampling, symmetric=True)
     to_truth, to_prediction = (np.asarray(d, dtype=np.float64) for d in distances)
     return to_truth, to_prediction

@@ -118,7 +118,7 @@ def _common_dataset(
     ds.ReferringPhysicianName = ds.AccessionNumber = ds.KVP = ""
     ds.StudyID = ds.SeriesNumber = ds.AcquisitionNumber = "1"
     ds.Modality, ds.PatientPosition = "CT", "HFS"
-    # Nobody's body part; one that is not paired needs no laterality.
+    # No one's body part; one that is not paired needs no laterality.
     ds.BodyPartExamined = "WHOLEBODY"
     ds.Manufacturer, ds.ManufacturerModelName = "PUMIT", "PUMIT generated scan"
     ds.SoftwareVersions = pumit.__version__

@@ -114,7 +114,7 @@ def concept_for(text: str) -> SegmentTerminology:
 def _from_name(text: str) -> SegmentTerminology:
     words = text.lower().replace("_", " ").replace("-", " ").split()
     terms = _terms()
-    # "left atrium" is a name of its own, "left kidney" is a side and a name.
+    # "left atrium" is its own name, "left kidney" is a side and a name.
     if " ".join(words) in terms:
         return _terminology(terms[" ".join(words)], None)
     sides = [word for word in words if word in _SIDES]

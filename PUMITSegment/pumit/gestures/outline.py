@@ -1,6 +1,6 @@
 """A lasso is what was drawn: in its slice, inside the outline belongs and outside does not.
 
-What a network makes of a lasso decides the other slices. In the slice itself nobody has to guess:
+What a network makes of a lasso decides the other slices. In the slice itself no one has to guess:
 the outline is the border there, until a later click says otherwise. Imports no torch.
 """
 

@@ -1,6 +1,6 @@
 """Scribbles, lassos and boxes that come as voxels, as prompts.
 
-Other viewers send what somebody drew as a mask on the scan's grid. The network has prompts for
+Other viewers send what someone drew as a mask on the scan's grid. The network has prompts for
 points along a line, so a stroke becomes its centre line and a lasso the middle line of the area
 that it encloses, by the rule that `PUMITSegmentLib.prompts.lasso` measured for the panel's
 own.
@@ -69,7 +69,7 @@ def scribble_prompts(
 def lasso_prompts(
     drawn: npt.ArrayLike, start: Sequence[int], volume: Volume, *, is_positive: bool
 ) -> list[Prompt]:
-    """Turn areas that somebody drew around into their middle lines, or deepest points.
+    """Turn areas that someone drew around into their middle lines, or deepest points.
 
     Args:
         drawn: The areas, filled or as closed outlines, on slices of any plane or in space; bool

@@ -164,7 +164,7 @@ def _say_left_out(files: Sequence[Path], images: Sequence[Path]) -> None:
 def _series_of(folder: Path, files: Sequence[Path]) -> list[Scan]:
     """DICOM series among files, each named by its folder, or by its identifier where that has more.
 
-    A file that is damaged makes its folder a scan of its own, whose reading says so.
+    A file that is damaged makes its folder its own scan, whose reading says so.
     """
     from pumit.io.dicom.files import is_dicom, read_header
 

@@ -16,7 +16,7 @@ def require_consent(model: str | None) -> None:
         model: A name of the index; a file, or None, needs no question.
 
     Raises:
-        CheckpointError: If the user does not agree, or there is nobody to answer.
+        CheckpointError: If the user does not agree, or there is no one to answer.
     """
     for entry in list_models():
         if entry.name != model or has_consent(entry.name, entry.licence):

@@ -44,7 +44,7 @@ def is_quantised(names: Mapping[str, Any]) -> bool:
 
 
 def restored(state: Mapping[str, A]) -> dict[str, A]:
-    """Floats in place of integers and scales: tensors or arrays, as they come.
+    """Floats instead of integers and scales: tensors or arrays, as they come.
 
     Raises:
         CheckpointError: If scales do not fit their integers.

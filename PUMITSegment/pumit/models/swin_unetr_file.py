@@ -72,7 +72,7 @@ def read_swin_unetr_file(path: Path) -> SwinFile:
 
     What tells, in this order: the weights themselves; a version of MONAI before 1.5 that the file
     or the `configs/metadata.json` of its bundle names (a later one tells nothing: bundles are
-    released anew with old weights). Where nothing tells it is the current order.
+    released again with old weights). Where nothing tells it is the current order.
 
     Raises:
         CheckpointError: If it cannot be read, or is not Swin UNETR's.

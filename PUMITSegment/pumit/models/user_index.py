@@ -1,6 +1,6 @@
 """The user's own models: entered when a training ends, or a file is imported; removed on request.
 
-In the user's folder each model has a folder of its own with the checkpoint, its card and the card's
+In the user's folder each model has its own folder with the checkpoint, its card and the card's
 pictures. `index.yaml` names them; it is replaced as the last step, so a model is there with all
 that belongs to it, or not at all.
 """
@@ -52,7 +52,7 @@ def register(
     name: str | None = None,
     card: Path | None = None,
 ) -> str:
-    """Enter a checkpoint in the user's index, in place of what the same run entered before.
+    """Enter a checkpoint in the user's index, instead of what the same run entered before.
 
     Args:
         checkpoint: Copied; what it is called inside becomes its name in the index.

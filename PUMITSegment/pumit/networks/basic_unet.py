@@ -19,7 +19,7 @@ class PlainUnet(nn.Module):
     Args:
         num_classes: Output channels, the background counted in.
         features: Channels of the five levels, and of the last convolution.
-        spatial_dims: 3, or 2 to see every slice as an image of its own.
+        spatial_dims: 3, or 2 to see every slice as its own image.
 
     Attributes:
         stride: Divisor of a field inside, (d, h, w).

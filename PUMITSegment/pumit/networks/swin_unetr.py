@@ -28,7 +28,7 @@ class SwinUnetr(nn.Module):
         feature_size: Width of the first stage, divisible by 12.
         num_heads: Attention heads of the four stages; each divides its stage's width.
         drop_path: Rate of stochastic depth at the last block.
-        spatial_dims: 3, or 2 to see every slice as an image of its own.
+        spatial_dims: 3, or 2 to see every slice as its own image.
         merging: Order in which patches are merged: "current", or "before_2025" for weights that
             MONAI of before then has trained; see `swin_merging`. Of two dimensions both are alike.
 

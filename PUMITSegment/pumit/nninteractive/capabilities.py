@@ -8,7 +8,7 @@ from pumit.errors import CheckpointError
 from pumit.models.index import list_models
 from pumit.wire.protocol import NNINTERACTIVE_VERSION
 
-# The protocol's own word for a licence that nobody knows.
+# The protocol's own word for a licence that no one knows.
 _NO_LICENCE = "!!MISSING!!"
 
 

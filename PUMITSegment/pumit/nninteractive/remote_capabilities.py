@@ -10,7 +10,7 @@ from pumit.errors import ServiceError
 
 # Under `kind` of `Client.capabilities`.
 NNINTERACTIVE = "nninteractive"
-# The protocol with leases came with 2; of another one nobody knows what it will mean.
+# The protocol with leases came with 2; of another one no one knows what it will mean.
 _MAJOR_VERSION = "2"
 # What the server writes where its model's folder tells no licence.
 _NO_LICENSE = "!!MISSING!!"

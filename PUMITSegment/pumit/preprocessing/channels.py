@@ -18,7 +18,7 @@ class ExpectedChannels:
     """Channels that a network was trained on.
 
     Attributes:
-        names: Names of the channels, such as T1 and FLAIR, in order; empty where nobody named them.
+        names: Names of the channels, such as T1 and FLAIR, in order; empty where no one named them.
         repeats_single: Whether a scan of one channel may stand for all of them.
     """
 

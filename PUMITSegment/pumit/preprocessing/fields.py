@@ -279,7 +279,7 @@ def _coarser(
     while True:
         spacing = [s * f for s, f in zip(spacing_mm, factor, strict=True)]
         size = [n // f for n, f in zip(shape, factor, strict=True)]
-        # A short axis keeps its voxels, and the others go on without it.
+        # A short axis keeps its voxels, and the others continue without it.
         long = [s for s, n in zip(spacing[1:], size[1:], strict=True) if n >= 16]
         if not long:
             return

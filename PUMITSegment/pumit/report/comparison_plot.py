@@ -51,7 +51,7 @@ class TrainingCurve:
 
 
 def point_rows_svg(rows: Sequence[PointRow], *, label: str, seeds: Sequence[int]) -> str:
-    """One row a network: every case a point, each seed a marker and a height of its own.
+    """One row a network: every case a point, each seed a marker and its own height.
 
     Args:
         seeds: Seeds in the order of the rows' points, for the legend.

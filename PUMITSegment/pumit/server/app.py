@@ -145,7 +145,7 @@ def create_app(
 
 
 async def _sweep(state: ServerState) -> None:
-    """Free abandoned sessions and let idle ones sleep, even while nobody asks for anything."""
+    """Free abandoned sessions and let idle ones sleep, even while no one asks for anything."""
     limits = state.limits
     timeout_s = min(limits.idle_timeout_s, limits.liveness_timeout_s, limits.sleep_after_s)
     while True:

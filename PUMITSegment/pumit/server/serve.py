@@ -52,7 +52,7 @@ class ServeSettings:
         allowed_hosts: Further host names that requests may be meant for.
         instance: Name before each lease token; letters, digits and `-`.
         metrics_token: A second token that opens `/metrics` and nothing else.
-        drain_s: Asked to end, let open sessions go on for so long; 0 to end at once.
+        drain_s: Asked to end, let open sessions continue for so long; 0 to end at once.
         itksnap: Whether ITK-SNAP's routes are there, which need no token; on loopback only.
         keeps_graphs: Whether what is compiled is kept in the user's folder: by a user's own worker.
 
@@ -177,7 +177,7 @@ def serve(
         }
         config = uvicorn.Config(
             app,
-            # Requests leave no trace: their paths and headers are nobody's business.
+            # Requests leave no trace: their paths and headers are no one's business.
             access_log=False,
             log_config=None,
             server_header=False,

@@ -261,7 +261,7 @@ def plan_search(
             scan is is not judged then.
 
     Raises:
-        ConsentNeeded: If the one that suits has a licence to which nobody has agreed.
+        ConsentNeeded: If the one that suits has a licence to which no one has agreed.
         OtherModality: If those that know it learnt from another modality.
         UnknownModality: If nothing tells which of them the scan is like.
         UnfamiliarScan: If it is like none that is known.

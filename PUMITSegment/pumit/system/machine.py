@@ -57,7 +57,7 @@ def give_back_memory() -> None:
 def share_heaps() -> None:
     """Have the threads of a process of ours share two heaps.
 
-    With a heap for each thread, glibc's way, a worker that clicked on a CT held 1.26 GB in place of
+    With a heap for each thread, glibc's way, a worker that clicked on a CT held 1.26 GB instead of
     1.12: what one thread gave back no other thread took.
     """
     _glibc("mallopt", _ARENA_MAX, 2)

@@ -51,7 +51,7 @@ def is_running(mark: str) -> bool | None:
     """Return whether the process of a `process_mark` still runs.
 
     Returns:
-        None where nobody can say: for a mark of an earlier version, or without psutil.
+        None where no one can say: for a mark of an earlier version, or without psutil.
     """
     pid, start, boot = (*mark.split(" ", 2), "", "")[:3]
     if not pid.isdigit():

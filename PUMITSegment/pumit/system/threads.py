@@ -39,7 +39,7 @@ class ProcessorTimes:
     """Processor time that was used so far, s.
 
     Attributes:
-        idle_s: Time that nobody used of the cores that this process may use.
+        idle_s: Time that no one used of the cores that this process may use.
         own_s: Time that this process used.
     """
 

@@ -60,7 +60,7 @@ class CrossValidation:
 
 
 def cross_validate(file: RecipeFile, output: Path, train: Train, *, since: float) -> Path:
-    """Train fold after fold; started again, it goes on where it was.
+    """Train fold after fold; started again, it continues where it was.
 
     In the output folder: `fold_1` and so on, each a whole run; `cross_validation.json` with the
     metrics of every case by the model that did not see it, and their means with 95 % bootstrap
@@ -76,7 +76,7 @@ def cross_validate(file: RecipeFile, output: Path, train: Train, *, since: float
 
     Raises:
         PumitError: If the recipe does not fit, or there are fewer patients than folds.
-        RunStopped: If it was stopped; the same call goes on.
+        RunStopped: If it was stopped; the same call continues.
     """
     if task_of(file.keys) != "segmentation":
         raise PumitError(f"folds in {file.source} need task: segmentation.")
@@ -100,7 +100,7 @@ def cross_validate(file: RecipeFile, output: Path, train: Train, *, since: float
         result = pooled([output / f"fold_{n}" for n in range(1, recipe.folds + 1)])
         reporter.written(lambda: write_json(output / RESULT, result))
         reporter.report({"cross_validation": only_means(result["mean"])})
-        # 4. The mean of all folds, which is a model of its own kind: one file with all of them.
+        # 4. The mean of all folds, which is its own model kind: one file with all of them.
         joined = output / f"{recipe.name}{FOLDS}.safetensors"
         join_models(made, joined, name=joined.stem)
         if recipe.register_:
@@ -120,7 +120,7 @@ def fold_splits(recipe: SegmentationRecipe, resolve: Callable[[str], Path]) -> l
     """Who trains and who validates in each fold.
 
     Where the recipe names who trains, as a planned one does, all whom it names take part, and
-    nobody else.
+    no one else.
 
     Raises:
         PumitError: If the recipe holds out by another rule too, or there are too few patients.

@@ -76,7 +76,7 @@ def preceding_of(keys: Mapping[str, Any], output: Path, *, unlabelled: str) -> P
     if keys.get("tokenizer") == OWN_TOKENIZER:
         images = ("real_folder", "real_images", "cache", "images_in_memory")
         changes = {**alike, **{k: keys[k] for k in images if k in keys}, "task": "pretraining"}
-        # It goes on from the tokenizer that ships, so that it knows more than these scans.
+        # It continues from the tokenizer that ships, so that it knows more than these scans.
         changes |= {"initial": "tokenizer", "register": False}
         return Preceding("tokenizer", changes, "tokenizer", "Tokenizer", share=1.0)
     return None
@@ -94,7 +94,7 @@ def train_before(
     train: Train,
     schedule: Mapping[str, Any],
 ) -> Path:
-    """Train what precedes a run; started again, it goes on where it was.
+    """Train what precedes a run; started again, it continues where it was.
 
     Args:
         output: Folder of the other one.
@@ -103,7 +103,7 @@ def train_before(
 
     Raises:
         PumitError: If it cannot be trained, or several processes train.
-        RunStopped: If it was stopped; the same call goes on.
+        RunStopped: If it was stopped; the same call continues.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise PumitError(

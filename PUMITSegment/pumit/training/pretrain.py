@@ -63,7 +63,7 @@ def pretrain(
     Raises:
         PumitError: If the recipe is wrong, its data are missing, another process trains in the
             folder, or the folder holds a run of another recipe.
-        RunStopped: If the run was stopped; it is saved, and the same call goes on.
+        RunStopped: If the run was stopped; it is saved, and the same call continues.
     """
     read_recipe_file(path)
     changes: dict[str, Any] = {"task": TASK, "schedule": overrides or {}}

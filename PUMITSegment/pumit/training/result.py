@@ -54,7 +54,7 @@ def write_result(reporter: RunReporter, folder: Path, best: Path, *, registers: 
 
 
 def _tried(reporter: RunReporter, what: str, work: Callable[[], R]) -> R | None:
-    """Do something; where it fails, say so and go on."""
+    """Do something; where it fails, say so and continue."""
     try:
         return reporter.written(work)
     except FAILURES as error:

@@ -60,7 +60,7 @@ def finetune(
     Raises:
         PumitError: If the recipe is wrong, its data cannot be used, another process trains in the
             folder, or the folder holds a run of another recipe.
-        RunStopped: If the run was stopped; it is saved, and the same call goes on.
+        RunStopped: If the run was stopped; it is saved, and the same call continues.
     """
     since = time.time() if since is None else since
     if finish and not _has_model(output):

@@ -1,6 +1,6 @@
 """Check a whole recipe before it is followed: every key, and no data.
 
-`pumit plan - --check` answers recipe after recipe, for a window in which somebody types: what is
+`pumit plan - --check` answers recipe after recipe, for a window in which someone types: what is
 imported for the first is there for the next. It reads lines of JSON, each a recipe's text, and
 answers each with a line: `{"problem": sentence}`, empty where nothing is wrong.
 """

@@ -214,7 +214,7 @@ def unpack_array(
     if packed:
         import blosc2
 
-        # Other sessions' requests go on meanwhile.
+        # Other sessions' requests continue meanwhile.
         blosc2.set_releasegil(True)
     for source, start, stop in packed:
         try:

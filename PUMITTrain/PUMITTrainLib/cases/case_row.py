@@ -31,7 +31,7 @@ class CaseRow:
     Attributes:
         name: Bare name, another one for each case.
         title: The name, and where it comes from, for a person.
-        patient: Patient of the scan; empty where each case is a patient of its own.
+        patient: Patient of the scan; empty where each case is its own patient.
         isExcluded: Whether the user left it out.
         isChecked: Whether it was read.
         thumbnail: A picture of it, or None.

@@ -398,7 +398,7 @@ class CaseTable:
     # Checking
 
     def check(self, onDone: Callable[[bool], None] = lambda isDone: None) -> None:
-        """Read every case, in a process; rows are filled as it goes on.
+        """Read every case, in a process; rows are filled as it continues.
 
         What was being read before is forgotten: the cases may be others now.
 

@@ -27,7 +27,7 @@ class CaseCheck:
     """Reads cases without blocking the GUI; one check at a time.
 
     Cases of the scene are taken out of it one after the other, and written into the draft of the
-    next run while the user goes on; what has not changed since is not written again.
+    next run while the user continues; what has not changed since is not written again.
 
     Args:
         parts: Collaborators of the module.
@@ -93,7 +93,7 @@ class CaseCheck:
                 be written and no check waits, whose table would show that.
         """
         if self.draft is not None and not self.draft.folder.is_dir():
-            self.reset()  # somebody deleted it
+            self.reset()  # someone deleted it
         try:
             if self.draft is None:
                 self.draft = Draft(self._parts.root, parameters.name or _("training"))

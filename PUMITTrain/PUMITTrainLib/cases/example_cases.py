@@ -130,7 +130,7 @@ def addCase(name: str, scan: GeneratedScan, search: TermSearch) -> tuple[Any, An
         image = slicer.vtkOrientedImageData()
         image.DeepCopy(orientedImage(scan.masks[organ], ijkToRas(volumeNode)))
         segment = node.GetSegmentation().GetSegment(segmentID)
-        # Each has an image of its own; new ones share one, with a value for each.
+        # Each has its own image; new ones share one, with a value for each.
         segment.SetLabelValue(1)
         segment.AddRepresentation(_BINARY, image)
     return volumeNode, node

@@ -41,7 +41,7 @@ def scenePairs(without: Iterable[Any] = ()) -> tuple[ScenePair, ...]:
 
     A label's image is the volume that its geometry was taken from, or else the only volume of its
     study, or the one whose name its own name holds, or the only one on its grid. A label of which
-    nobody knows the image is not offered.
+    no one knows the image is not offered.
 
     Args:
         without: Labels that are left out.

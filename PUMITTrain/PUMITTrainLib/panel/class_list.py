@@ -18,7 +18,7 @@ from PUMITTrainLib.panel.widgets.table_cells import RED, Cell, TableCells
 _COLOR, _NAME, _VALUES, _SEGMENTS, _CODE, _CASES = range(6)
 _WIDTHS = {_COLOR: 28, _VALUES: 50, _SEGMENTS: 74, _CODE: 44, _CASES: 60}
 _MOST_ROWS = 6
-# What Slicer gives a term for which nobody recommends a colour.
+# What Slicer gives a term for which no one recommends a colour.
 _NO_COLOR = (127 / 255, 127 / 255, 127 / 255)
 # Shown where there is a class.
 _WIDGETS = (
@@ -41,7 +41,7 @@ class ClassList:
         self._logic = logic
         self._search = search or TermSearch()
         self._shown: tuple[ClassRow, ...] = ()
-        # A cell's widget lives as long as somebody holds it.
+        # A cell's widget lives as long as someone holds it.
         self._buttons: list[_ColorButton] = []
         self._colors: list[Color] = []
         table = ui.classTable

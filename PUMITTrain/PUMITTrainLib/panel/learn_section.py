@@ -63,7 +63,7 @@ class LearnSection:
         self._showPlan()
         self.editor.refresh()
         if self._logic.cases.rows and not self._ui.learnSection.collapsed:
-            # A program that takes its time, so not before somebody is about to choose.
+            # A program that takes its time, so not before someone is about to choose.
             self._logic.setup.requestDevices()
 
     def _fill(self) -> None:

@@ -18,7 +18,7 @@ from PUMITTrainLib.runs.result_scores import meanBefore
 # Pixels that a panel of usual width has for all classes, and that a cell needs around its text.
 _CLASSES_WIDTH, _CELL_MARGINS = 210, 16
 _MOST_ROWS = 6
-# A difference of Dice that nobody should read anything into.
+# A difference of Dice that no one should read anything into.
 _SAME = 0.01
 
 

@@ -65,7 +65,7 @@ class RunSection:
         self._title.showState(stateInWords(view) if view is not None else "")
 
     def _findAgain(self) -> None:
-        """Show a run that goes on though Slicer was closed, once: nobody should have to look."""
+        """Show a run that continues though Slicer was closed, once: no one should have to look."""
         runs = self._logic.runs
         if self._hasShownRun or not runs.all:
             return
@@ -75,7 +75,7 @@ class RunSection:
             runs.select(alive[0].folder)
 
     def _showChange(self, view: RunView | None) -> None:
-        """Say at the top that a run that is followed pauses, goes on, or has ended."""
+        """Say at the top that a run that is followed pauses, continues, or has ended."""
         before, self._followed = self._followed, view
         status = self._logic.status
         if view is None:

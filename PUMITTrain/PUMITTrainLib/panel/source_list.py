@@ -29,7 +29,7 @@ class SourceList:
         self._ui = ui
         self._logic = logic
         self._shown: tuple[SourceRow, ...] = ()
-        # A cell's widget lives as long as somebody holds it.
+        # A cell's widget lives as long as someone holds it.
         self._buttons: list[_RemoveButton] = []
         table = ui.sourceTable
         self._cells = TableCells(table, [_("Cases from"), _("Cases"), ""])

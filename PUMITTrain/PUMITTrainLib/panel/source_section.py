@@ -107,7 +107,7 @@ class SourceSection:
             "Add the cases of this source to the table; each is read and checked"
         )
         ui.sourceHintLabel.text = self._hint()
-        # For who opens the module to see what it is; nobody else needs it.
+        # For who opens the module to see what it is; no one else needs it.
         isEmpty = not self._offered and not logic.cases.rows
         ui.exampleButton.visible = self._place is SourceKind.SCENE and isEmpty
         ui.exampleButton.enabled = not self.example.isRunning and parameters is not None

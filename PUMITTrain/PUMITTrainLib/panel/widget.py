@@ -84,18 +84,18 @@ class TrainWidget:
             self.logic.status.waiting(self._firstSentence())
 
     def _firstSentence(self) -> str:
-        """Return what to do first; a run that goes on is said when it is found."""
+        """Return what to do first; a run that continues is said when it is found."""
         if not self.logic.cases.sources:
             return _("Choose where your cases are, and press Add.")
         return self.logic.runs.whyNoStart or _("Everything is ready: press Start.")
 
     def exit(self) -> None:
-        """Another module is shown; trainings go on."""
+        """Another module is shown; trainings continue."""
         self.campaignSection.reviewRow.exit()
         self.logic.exit()
 
     def close(self) -> None:
-        """Leave nothing behind: no observer, no timer, no plot; trainings go on."""
+        """Leave nothing behind: no observer, no timer, no plot; trainings continue."""
         self._again.stop()
         self.campaignSection.reviewRow.exit()
         self.statusLine.close()

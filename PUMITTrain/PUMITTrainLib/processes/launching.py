@@ -37,7 +37,7 @@ class Launcher(Protocol):
 
 
 class DetachedLauncher:
-    """Starts trainings in a session of their own, their output in a file of the run.
+    """Starts trainings in their own session, their output in a file of the run.
 
     Args:
         python: Runs programs.
@@ -57,7 +57,7 @@ class DetachedLauncher:
             raise ServiceError(
                 _("The training could not start: {reason}.").format(reason=error.strerror)
             ) from error
-        # A child that ended stays in the system's table until somebody asks for its status.
+        # A child that ended stays in the system's table until someone asks for its status.
         threading.Thread(target=process.wait, name="pumit-training", daemon=True).start()
         return process.pid
 

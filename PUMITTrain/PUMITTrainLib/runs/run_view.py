@@ -132,7 +132,7 @@ class RunView:
 
     @property
     def canContinue(self) -> bool:
-        """Whether its process is gone and can be started again, to go on where it was saved."""
+        """Whether its process is gone and can be started again, to continue where it was saved."""
         return self.state in (RunState.STOPPED, RunState.FAILED, RunState.DIED)
 
     @property

@@ -22,7 +22,7 @@ from PUMITTrainLib.runs.curves import Curves, Overlay
 from PUMITTrainLib.runs.run_reading import RunReading, readRuns
 from PUMITTrainLib.runs.run_view import RunView
 
-# While somebody looks: often enough for a curve, seldom enough to go unnoticed.
+# While someone looks: often enough for a curve, seldom enough to go unnoticed.
 _INTERVAL_MS = 1000
 
 
@@ -109,7 +109,7 @@ class Runs:
             self._onChanged()
 
     def _forgetDeleted(self, view: RunView) -> None:
-        """Show a run no more whose folder somebody deleted or moved."""
+        """Show a run no more whose folder someone deleted or moved."""
         words = _("The folder of {name} was deleted or moved: the run is shown no more.")
         if view.isAlive:
             words = _("The folder of {name} was deleted or moved: its training ends.")
@@ -240,7 +240,7 @@ class Runs:
             )
 
     def continueRun(self, *, evenIfBusy: bool = False) -> None:
-        """Start the process of the shown run again; it goes on where it was saved."""
+        """Start the process of the shown run again; it continues where it was saved."""
         view = self.selected
         if view is None or not view.canContinue or not self._isFree(view):
             return

@@ -21,7 +21,7 @@ _FIRST = 100.0
 def keepingPlaceTarget(scene) -> Iterator[None]:
     """Add markups without Slicer making them what its own place button places.
 
-    Nobody hears of the change, since none is left: whoever places something goes on placing it.
+    No one hears of the change, since none is left: whoever places something continues placing it.
     """
     selection = scene.GetNodeByID(_SELECTION)
     before = _targetOf(selection)

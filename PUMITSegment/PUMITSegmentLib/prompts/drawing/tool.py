@@ -66,7 +66,7 @@ class ToolEvents:
 class PromptTool:
     """Place mode for one kind of prompt, which stays armed after each.
 
-    Points go on until `stop`. After a box or a curve the next one can be drawn; a 3D box asks
+    Points continue until `stop`. After a box or a curve the next one can be drawn; a 3D box asks
     for its depth between them. A right click with nothing begun, and Slicer's own mouse
     toolbar, end it.
 
@@ -209,7 +209,7 @@ class PromptTool:
 
     def _startDepth(self, roiNode, drawing: BoxDrawing) -> None:
         """Let the depth of a 3D box be given, where there is a view for it."""
-        self._setDepth()  # of the box before, which nobody gave
+        self._setDepth()  # of the box before, which no one gave
         views = self._sliceViews()
         isPossible = self._armed[0] is PromptKind.BOX_3D and drawing.sliceNode is not None
         if isPossible and views and not self._isStopping and not self._isFlat():

@@ -422,7 +422,7 @@ def load_automatic(model: str | Path, device: str = "auto") -> AutomaticSegmente
         device: "auto", "cpu", "cuda", "cuda:1" or "mps".
 
     Raises:
-        CheckpointError: If the model is unknown, damaged, or of another kind, or nobody has agreed
+        CheckpointError: If the model is unknown, damaged, or of another kind, or no one has agreed
             to its licence.
         PumitError: If the device is absent.
     """

@@ -1,7 +1,7 @@
 """The seam between prompts and what computes the network: arrays in, arrays out.
 
 A field is encoded once, whatever the number of clicks; a click costs a decoding. What the encoding
-leaves is the engine's own, and nobody else looks into it.
+leaves is the engine's own, and no one else looks into it.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class Engine(Protocol):
         """
 
     def rest(self) -> None:
-        """Give back memory that nobody needs until the next field, such as compiled graphs."""
+        """Give back memory that no one needs until the next field, such as compiled graphs."""
 
     def encode(self, image: Floats, *, da0: int, slice_ratio: float) -> Any:
         """Encode a field.

@@ -1,4 +1,4 @@
-"""Compiled graphs in the user's folder, so that the next process reads them in place of compiling.
+"""Compiled graphs in the user's folder, so that the next process reads them instead of compiling.
 
 Compiling takes two to three times as long as reading. A file is named after all that it depends on
 and begins with the SHA-256 of that and of the rest: one that is damaged, or of other weights or

@@ -369,7 +369,7 @@ class OpenVinoEngine:
             is_mine = future is None or future.cancel()
             if future is None or is_mine:
                 future = Future()
-                future.set_running_or_notify_cancel()  # nobody else may begin with it
+                future.set_running_or_notify_cancel()  # no one else may begin with it
             self._graphs[key] = future
             self._forget()
         if is_mine:

@@ -1,4 +1,4 @@
-"""Several fields of one answer at once, each on a core of its own."""
+"""Several fields of one answer at once, each on its own core."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class SideBySide:
             return map_in(self._pool_of(threads), work, items)
 
     def _pool_of(self, threads: int) -> ThreadPoolExecutor:
-        """Return the pool of threads, made anew where their number has changed."""
+        """Return the pool of threads, made again where their number has changed."""
         if self._pool is None or self._size != threads:
             if self._pool is not None:
                 self._pool.shutdown()

@@ -30,7 +30,7 @@ def bounds_of(mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.intp] | None:
 def box_shares(mask: npt.NDArray[np.bool_], where: Field, box: Box) -> tuple[float, float]:
     """How a mask's own box and a drawn one share space in-plane.
 
-    A box drawn on a slice is as deep as somebody guessed, so depth does not count.
+    A box drawn on a slice is as deep as someone guessed, so depth does not count.
 
     Args:
         mask: Bool (D, H, W) in a field.

@@ -125,7 +125,7 @@ def filled(box: Box, value: float) -> LogitBox:
 
 
 def on_other_box(patch: LogitBox, box: Box) -> LogitBox:
-    """Return an answer on another box, in a memory of its own; background beyond the answer's."""
+    """Return an answer on another box, in its own memory; background beyond the answer's."""
     other, shared = filled(box, OUTSIDE), common(patch.window, box)
     if shared is not None:
         other.logits[within(shared, other.start)] = patch.logits[within(shared, patch.start)]

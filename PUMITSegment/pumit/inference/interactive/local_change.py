@@ -1,6 +1,6 @@
 """What a corrective click changes: the connected change at the click, and nothing elsewhere.
 
-A network that predicts again answers anew everywhere, and undoes here what was settled there.
+A network that predicts again answers again everywhere, and undoes here what was settled there.
 Only the change that the newest click asks for is taken over: of the answer of one field
 (`change_at`), or of all of them on the volume's grid (`changed_at`). So an "outside" in the heart
 leaves a liver untouched, and a mask that the user gave or painted counts voxel by voxel.
@@ -252,7 +252,7 @@ def changed_at(
     places: Sequence[Sequence[float]],
     spacing_mm: Sequence[float],
 ) -> LogitBox:
-    """Return the earlier answer with what of a new one hangs together with some places.
+    """Return the earlier answer with what of a new one is connected to some places.
 
     Args:
         places: The newest prompt's points, volume indices (d, h, w).

@@ -45,7 +45,7 @@ class PackedMaskPrompt(MaskPrompt):
 
     @property
     def mask(self) -> Mask:
-        """The whole mask, unpacked anew unless somebody still holds it."""
+        """The whole mask, unpacked again unless someone still holds it."""
         held: weakref.ref[Mask] | None = self.__dict__["_unpacked"]
         mask = None if held is None else held()
         if mask is None:

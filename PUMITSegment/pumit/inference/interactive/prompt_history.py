@@ -97,7 +97,7 @@ class PromptHistory:
         return True
 
     def _count(self) -> None:
-        """Count all states anew: each needs what the one before it does not have."""
+        """Count all states again: each needs what the one before it does not have."""
         before: State = {}
         steps = [*self._past, self._present, *reversed(self._future)]
         counted = []

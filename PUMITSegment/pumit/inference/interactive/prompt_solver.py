@@ -123,7 +123,7 @@ class PromptSolver:
         Raises:
             Cancelled: If `cancelled` says so.
         """
-        # 0. A corrective click changes what hangs together with it and nothing else, unless it is
+        # 0. A corrective click changes what is connected to it and nothing else, unless it is
         #    the second one and shows that the first answer was a piece.
         if before is not None and self.settings.is_local:
             if prompts.mask is not None and before.num_points == 0 and before.box is None:
@@ -297,7 +297,7 @@ class PromptSolver:
     def _with_part(
         self, prompts: IndexPrompts, before: SolverState, cancelled: IsCancelled
     ) -> SolverState | None:
-        """Return the earlier answer and a part of its own around a click far from it, or None.
+        """Return the earlier answer and its own part around a click far from it, or None.
 
         A second lesion is answered as by a first click, and joined.
         """
@@ -436,7 +436,7 @@ class PromptSolver:
 def may_be_piece(first: LogitBox, corrected: LogitBox, places: npt.NDArray[np.float64]) -> bool:
     """Return whether a first answer may be a piece of what a second click in the structure means.
 
-    What the second click adds then hangs together with it, or is hardly anything: the second of two
+    What the second click adds then is connected to it, or is hardly anything: the second of two
     lesions stands alone.
 
     Args:

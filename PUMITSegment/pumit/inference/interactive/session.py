@@ -316,7 +316,7 @@ class InteractiveSession(PromptedSession):
             answer = self._answers.pop(prompts[:cached])
             self._answers[prompts[:cached]] = answer
         # 4. Add one prompt after another, each answer refined from the one before; a mask starts
-        #    anew.
+        #    again.
         for count in range(cached + 1, len(prompts) + 1):
             prefix, newest = to_index(prompts[:count], volume, self.order), prompts[count - 1]
             if isinstance(newest, AnswerPrompt):

@@ -40,10 +40,10 @@ class SolverSettings:
         windows: Most finer windows per answer; 0 switches them off.
         window_agreement: A window that agrees less than this (IoU) with the coarse answer on what
             it sees is not believed.
-        shares_answer: Whether every field goes on from the answer that was shown, or each from
+        shares_answer: Whether every field continues from the answer that was shown, or each from
             its own.
         box_margins: Sizes of the fields tried for a box, over the size of the box.
-        is_local: Whether a corrective click changes what hangs together with it and nothing else;
+        is_local: Whether a corrective click changes what is connected to it and nothing else;
             a second click may still mean far more than the first, see `is_far_more`.
         correction_margin: Size of the field of a corrective click, over that of the segment.
     """

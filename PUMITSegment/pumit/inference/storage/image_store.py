@@ -4,7 +4,7 @@ Two sessions share where voxels, type, shape, spacing and channel are the same, 
 a secret of this process. Origin and direction stay each session's own, since the model does not
 see them. Nothing can be requested by its hash: only who brings the whole scan gets to what was
 computed from it, and that is what they would have computed themselves. They can tell from the time
-it took that somebody has the same scan open.
+it took that someone has the same scan open.
 
 For one thread only.
 """

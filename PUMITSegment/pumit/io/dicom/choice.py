@@ -187,7 +187,7 @@ def _split(
 
 def _by_orientation(part: _Part) -> list[_Part]:
     difference, slices = part
-    # Projection images share no space: each is an image of its own.
+    # Projection images share no space: each is its own image.
     groups = {i: [s] for i, s in enumerate(slices) if s.position_lps is None}
     left = np.array([i for i in range(len(slices)) if i not in groups], dtype=np.int64)
     axes = np.stack([s.axes_lps.ravel() for s in slices])

@@ -1,4 +1,4 @@
-"""GDCM in a process of its own, where a file that was made to do harm ends nothing but that.
+"""GDCM in its own process, where a file that was made to do harm ends nothing but that.
 
 GDCM knows lossless JPEG and other encodings that pydicom's decoders do not, and has faults that end
 its process. That process gets limits of memory and processor time: from the system on Linux and

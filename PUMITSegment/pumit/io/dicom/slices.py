@@ -333,7 +333,7 @@ def _slice(
         position_lps=position if is_placed else None,
         axes_lps=_axes(cosines) if is_placed and cosines is not None else np.eye(3)[:, :2],
         pixel_spacing_mm=_pixel_spacing(measures),
-        # A slope of 0 would make all voxels one; GDCM takes it for one that nobody filled in.
+        # A slope of 0 would make all voxels one; GDCM takes it for one that no one filled in.
         slope=float(slope or 1.0) or 1.0,
         intercept=0.0 if intercept is None else float(intercept),
         differences=differences,

@@ -59,7 +59,7 @@ class _Header:
     """The fields used, the same for both versions; names as in the standard."""
 
     order: str  # "<" or ">"
-    is_pair: bool  # whether voxels are in a file of their own
+    is_pair: bool  # whether voxels are in their own file
     dim_info: int
     dim: tuple[int, ...]  # 8
     datatype: int
@@ -327,7 +327,7 @@ def _geometry(header: _Header) -> tuple[Floats, Floats]:
     if speaks_of_patient and np.isfinite(sform).all() and is_sheared(sform[:, :3]):
         lps = _RAS_TO_LPS @ sform * _unit_mm(header.xyzt_units)
         return lps[:, :3], lps[:, 3]
-    # A header of its own, in any case version 1, little-endian and of one byte a voxel.
+    # Its own header, in any case version 1, little-endian and of one byte a voxel.
     spacing = [abs(s) if np.isfinite(s) and s != 0 else 1.0 for s in header.pixdim[1:4]]
     data = bytearray(352)
     struct.pack_into("<i", data, 0, 348)

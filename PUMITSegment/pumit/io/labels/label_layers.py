@@ -59,7 +59,7 @@ class LabelLayers:
             )
 
     def fill(self, labels: npt.NDArray[Any]) -> None:
-        """Put a whole label map (D, H, W) onto a layer of its own."""
+        """Put a whole label map (D, H, W) onto its own layer."""
         self._layers.append(labels.astype(self._dtype))
 
     def array(self) -> npt.NDArray[Any]:

@@ -24,7 +24,7 @@ class MambaBlock(nn.Module):
         conv: Tokens that the causal convolution sees, itself included.
         expand: Width inside, in multiples of `dim`.
         dt_rank: Rank of what the steps are made from.
-        official_compat: Begin as MambaMIM's published code does: it draws all linear layers anew
+        official_compat: Begin as MambaMIM's published code does: it draws all linear layers again
             (Xavier, biases zero) after Mamba's own start, so fresh steps are near softplus(0) =
             0.69 instead of between 0.001 and 0.1.
 
@@ -99,7 +99,7 @@ class MambaBlock(nn.Module):
             self.dt_proj.bias.copy_(step + torch.log(-torch.expm1(-step)))
 
     def draw_linear_layers(self) -> None:
-        """Draw all linear layers anew, biases zero, as `official_compat` does."""
+        """Draw all linear layers again, biases zero, as `official_compat` does."""
         for layer in (self.in_proj, self.x_proj, self.dt_proj, self.out_proj):
             nn.init.xavier_uniform_(layer.weight)
         nn.init.zeros_(self.dt_proj.bias)

@@ -1,4 +1,4 @@
-"""The plain Mamba for segmentation: UNETR with Mamba layers in place of its transformer's."""
+"""The plain Mamba for segmentation: UNETR with Mamba layers instead of its transformer's."""
 
 from __future__ import annotations
 

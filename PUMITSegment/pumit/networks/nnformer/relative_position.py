@@ -23,8 +23,8 @@ class RelativePositionBias(nn.Module):
 
     Source:
         nnFormer, eq. 3 and the text below it; Swin Transformer, Liu et al., ICCV 2021, eq. 4.
-        Differs from the source: each offset has an entry of its own. In the authors' code offsets
-        along d and h count 3w-1 and 2w-1 entries in place of (2w-1)^2 and 2w-1, so that a window
+        Differs from the source: each offset has its own entry. In the authors' code offsets
+        along d and h count 3w-1 and 2w-1 entries instead of (2w-1)^2 and 2w-1, so that a window
         of 4^3 uses 115 of its 343 entries, many of them for several offsets.
     """
 

@@ -71,7 +71,7 @@ class ContextPath(nn.Module):
         self.norm = ChannelNorm(half)
         self.to_half = nn.Conv3d(half, half, 1)
         self.to_classes = nn.Conv3d(half, class_channels, 1)
-        # A network that had no such path goes on as it is.
+        # A network that had no such path continues as it is.
         for parameter in self.to_half.parameters():
             nn.init.zeros_(parameter)
 
@@ -109,7 +109,7 @@ class ImageEncoder(nn.Module):
 
     Source:
         PUMIT, "Universal Vision Transformer"; BA-SAM, eqs. 9-10. Differs from the source: a
-        convolutional stem in place of one 16^3 patch embedding.
+        convolutional stem instead of one 16^3 patch embedding.
     """
 
     def __init__(

@@ -42,7 +42,7 @@ def sum_depth_groups(weight: Tensor, depth: int) -> Tensor:
 def embed_patches(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """Convolution whose stride is its kernel's size, as one matrix product over patches.
 
-    For kernels of many voxels this takes half the time of a convolution, which lays out anew a
+    For kernels of many voxels this takes half the time of a convolution, which lays out again a
     kernel that is larger than the image.
 
     Args:

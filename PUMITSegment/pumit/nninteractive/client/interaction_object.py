@@ -20,7 +20,7 @@ class RemoteInteractionObject:
     """Brings the server's object to a list of prompts, by the fewest requests that do so exactly.
 
     What the server has already is gone on with, its last interaction is undone where that is
-    all there is to do, and everything else is begun anew: its answers depend on those before them,
+    all there is to do, and everything else is begun again: its answers depend on those before them,
     so that a mask is the same only where all prompts were answered again in their order.
 
     Args:
@@ -41,7 +41,7 @@ class RemoteInteractionObject:
         self._volume = volume
         # Held during a request: who cancelled does not wait for it, but the next one does.
         self._lock = threading.Lock()
-        # None after something went wrong: nobody knows then what the server has.
+        # None after something went wrong: no one knows then what the server has.
         self._sent: list[Prompt] | None = [] if is_empty else None
         self._can_undo = False
         self._mask = np.zeros(volume.shape, dtype=bool)
@@ -61,7 +61,7 @@ class RemoteInteractionObject:
         """Return the mask, (D, H, W), that answers a list of prompts.
 
         Args:
-            is_dropped: Whether nobody needs the answer any more; called between two prompts.
+            is_dropped: Whether no one needs the answer any more; called between two prompts.
             progress: Callback for the finished share where several prompts have to be sent.
 
         Raises:

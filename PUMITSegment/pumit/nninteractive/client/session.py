@@ -84,7 +84,7 @@ class NNInteractiveSession(RecoverableSession):
     The same methods as `RemoteSession`, on a server that is not ours. What it cannot do is said in
     one sentence: no estimate of the IoU, no places to check, no model without prompts. It answers
     a prompt by what it answered before, so that going to another segment and giving it a prompt
-    repeats that segment's prompts; looking at it again, undo and redo ask nobody.
+    repeats that segment's prompts; looking at it again, undo and redo ask no one.
 
     Args:
         heartbeat_s: Longest time between two signs of life.
@@ -248,7 +248,7 @@ class NNInteractiveSession(RecoverableSession):
         self._upload(volume, self._image)
 
     def _upload(self, volume: Volume, image: Array) -> None:
-        # What nobody waits for any more may still arrive there, after the image.
+        # What no one waits for any more may still arrive there, after the image.
         is_empty = self._object is None or not self._object.is_busy
         wire = NNInteractiveWire(self._client, self._lease, volume.shape)
         wire.set_volume(image)
@@ -261,7 +261,7 @@ class NNInteractiveSession(RecoverableSession):
     def _predict_in_thread(
         self, prompts: Sequence[Prompt], pending: _PendingPrediction, answers: AnswerCache
     ) -> npt.NDArray[np.bool_]:
-        """On a thread of its own, which a cancelled prediction leaves behind."""
+        """On its own thread, which a cancelled prediction leaves behind."""
 
         def answer() -> npt.NDArray[np.bool_]:
             assert self._object is not None
@@ -283,7 +283,7 @@ class NNInteractiveSession(RecoverableSession):
             return call()
         except LeaseExpired:
             with self._lock:
-                if object_before is self._object:  # nobody else has opened it again meanwhile
+                if object_before is self._object:  # no one else has opened it again meanwhile
                     self.rebuild()
             return call()
         except Unreachable:

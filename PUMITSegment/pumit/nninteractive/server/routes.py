@@ -309,7 +309,7 @@ async def _run(
     lease: Lease,
     work: Callable[[InteractiveSession, Job], Response],
 ) -> Response:
-    # A name of its own: unlike our own predictions, none of these overtakes another.
+    # Its own name: unlike our own predictions, none of these overtakes another.
     name = f"{protocol.VIEWER_JOB}:{secrets.token_hex(4)}"
     return await state.predict(request, lease, name, work)
 

@@ -56,7 +56,7 @@ class DrawnInteraction(_Interaction):
 
 
 class InitialSegmentation(_Body):
-    """Beside a mask to go on from."""
+    """Beside a mask to continue from."""
 
     run_prediction: bool = False
     override_capability_checks: bool = False

@@ -130,5 +130,5 @@ async def take_until_answered(uploads: UploadBudget, count: int) -> None:
     await uploads.arrays.take_when_free(count, patience_s=uploads.patience_s)
     task = asyncio.current_task()
     assert task is not None
-    # The server runs each request in a task of its own.
+    # The server runs each request in its own task.
     task.add_done_callback(lambda _: uploads.arrays.give(count))

@@ -26,7 +26,7 @@ class Draining:
         """Take no new session from now on.
 
         Args:
-            sessions_s: Time that open sessions may go on, seconds.
+            sessions_s: Time that open sessions may continue, seconds.
         """
         if self._begun_at is None:
             self._sessions_s = sessions_s

@@ -127,7 +127,7 @@ class Guard:
         async def watched_send(message: Message) -> None:
             nonlocal has_started
             if not has_started and is_chunked and not body.is_complete:
-                # Nobody knows how much of it is to come, and reading it costs more than it weighs.
+                # No one knows how much of it is to come, and reading it costs more than it weighs.
                 message = {**message, "headers": [*message["headers"], (b"connection", b"close")]}
             has_started = True
             await send(message)
@@ -262,7 +262,7 @@ def _too_large(limit: int) -> JSONResponse:
 
 
 def _answer_failure(error: Exception) -> JSONResponse:
-    """Answer a failure that nobody foresaw; the log gets its kind and place, not its message."""
+    """Answer a failure that no one foresaw; the log gets its kind and place, not its message."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f"{frames[-1].name}, line {frames[-1].lineno}" if frames else "unknown place"
     logger.error("request failed: %s in %s", type(error).__name__, place)

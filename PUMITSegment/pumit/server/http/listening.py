@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pumit.errors import PumitError, ServiceError
 
-# The server's user and group: a proxy joins the group, and nobody else can connect.
+# The server's user and group: a proxy joins the group, and no one else can connect.
 _SOCKET_MODE = 0o660
 
 

@@ -55,7 +55,7 @@ class Snapshot:
 
 
 class Metrics:
-    """All metrics of one application, in a registry of their own.
+    """All metrics of one application, in their own registry.
 
     Args:
         snapshot: The server now; None while it does not run.

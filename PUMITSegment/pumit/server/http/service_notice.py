@@ -19,7 +19,7 @@ class ServiceNotice:
     """Sends notices to the service manager.
 
     Args:
-        address: Socket path, with `@` for an abstract one; empty where nobody listens.
+        address: Socket path, with `@` for an abstract one; empty where no one listens.
         watchdog_s: Seconds within which the manager wants a sign of life; None for never.
     """
 

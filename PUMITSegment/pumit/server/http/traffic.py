@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pumit.wire.protocol import ARRAY_PATHS
 
-# What is no endpoint has no name of ours: what a client wrote there is nobody's business.
+# What is no endpoint has no name of ours: what a client wrote there is no one's business.
 _UNKNOWN_ROUTE = "other"
 
 

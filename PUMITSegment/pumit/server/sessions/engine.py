@@ -79,7 +79,7 @@ class SegmenterEngine:
         return self._images
 
     def rest(self) -> None:
-        """Give back memory that nobody needs while no session is awake."""
+        """Give back memory that no one needs while no session is awake."""
         self._segmenter.engine.rest()
         self._models.forget()
 

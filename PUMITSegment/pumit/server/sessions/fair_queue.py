@@ -7,7 +7,7 @@ request makes an older prediction of the same segment pointless, which is then c
 while it waits, stopped while it runs.
 
 A long job yields: whenever it checks whether it was cancelled, or reports its progress, one short
-job of each other session that waits is run in between, in the same thread, and then it goes on.
+job of each other session that waits is run in between, in the same thread, and then it continues.
 This goes one level deep. Both jobs are in memory meanwhile, on an accelerator in its memory: a
 device needs room for the largest automatic model and for one click.
 """
@@ -217,7 +217,7 @@ class FairQueue:
         return len(dropped) + len(running)
 
     def supersede(self, owner: str, kind: Kind) -> None:
-        """Drop what waits of a kind, because a newer one comes; what runs goes on."""
+        """Drop what waits of a kind, because a newer one comes; what runs continues."""
         with self._changed:
             dropped = self._pull(owner, lambda job: job.kind == kind)
         self._settle(dropped, Cancelled("A newer request took its place."))
@@ -255,7 +255,7 @@ class FairQueue:
         return meant
 
     def _settle(self, dropped: list[Job], error: Exception) -> None:
-        """End jobs that never ran, each with an error of its own."""
+        """End jobs that never ran, each with its own error."""
         for job in dropped:
             job.future.set_exception(type(error)(*error.args))
             self._report_done(Done(job.kind, time.monotonic() - job.queued_at, 0.0, "cancelled"))

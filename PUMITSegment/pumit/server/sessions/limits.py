@@ -25,13 +25,13 @@ class Limits:
             is freed.
         max_upload_bytes: Bytes of all bodies that are arriving in all sessions together, and as
             many again of the arrays decoded from them; an eighth of the machine's memory where
-            nobody says, 4 GiB at most. The largest one is always let in.
+            no one says, 4 GiB at most. The largest one is always let in.
         body_timeout_s: A body that brings nothing for this long is given up.
         min_body_rate: Bytes per second that a body, or the reading of an answer, must make on
             average after a first `body_timeout_s`.
         header_timeout_s: A connection that sends no complete request for this long is closed.
         max_memory_bytes: Largest size of the scans and embeddings of all sessions together; half
-            of the machine's memory where nobody says, more of a small one's.
+            of the machine's memory where no one says, more of a small one's.
         sleep_after_s: A session without a user's action for this long keeps its scan packed, and
             nothing else but a viewer's prompts, until the limit is checked again.
     """

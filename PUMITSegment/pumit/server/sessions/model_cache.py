@@ -91,7 +91,7 @@ class LazyModelCache:
     def load(self, name: str, loader: Callable[[str, str], Any]) -> Any:
         """Return a model ready to answer; others make room for it.
 
-        One that was trained on since it was loaded is loaded anew.
+        One that was trained on since it was loaded is loaded again.
         """
         from pumit.models.index import find_model
 

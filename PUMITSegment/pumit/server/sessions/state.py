@@ -111,7 +111,7 @@ class ServerState:
         """
 
         def run(job: Job) -> Result:
-            if lease not in self.leases.open_leases():  # nobody would free it any more
+            if lease not in self.leases.open_leases():  # no one would free it any more
                 raise LeaseExpired("The session has ended meanwhile; open a new one.")
             if lease.session is None:
                 lease.session = self.engine.open_session()
@@ -238,7 +238,7 @@ def _in_loop(future: Future[Result]) -> asyncio.Future[Result]:
         del error
 
     def set_result(done: Future[Result]) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop has ended, and nobody waits
+        with contextlib.suppress(RuntimeError):  # the loop has ended, and no one waits
             loop.call_soon_threadsafe(settle, done)
 
     future.add_done_callback(set_result)

@@ -136,7 +136,7 @@ class ViewerObject:
             prompts: Prompts of the session without that step's changes.
 
         Returns:
-            Whether these are the prompts that it began with. If not, somebody has changed the
+            Whether these are the prompts that it began with. If not, someone has changed the
             session together with the viewer, and no step can be undone any more.
         """
         step = self._steps.pop()

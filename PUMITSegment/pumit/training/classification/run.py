@@ -46,7 +46,7 @@ REPEATED = ("seed", "batch_size", "epochs", "drop_epochs", "random_intensity", "
 class ClassificationJob(TrainingJob):
     """Train a classifier.
 
-    Where the recipe names several `learning_rates`, each is trained in a folder of its own, and
+    Where the recipe names several `learning_rates`, each is trained in its own folder, and
     the one with the highest validation AUC is kept. The test cases, where there are any, are
     tested once, at the end; `answers.csv` then holds what is said of each case.
     """

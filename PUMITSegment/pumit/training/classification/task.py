@@ -47,7 +47,7 @@ class CaseDraw:
     Source:
         Yang et al., MedMNIST v2, 2023, whose regularisation of its binary shapes is
         `random_intensity`. Differs from the source: cases are drawn with replacement, so that a
-        batch depends on its step alone and a stopped run goes on exactly; an epoch is as many
+        batch depends on its step alone and a stopped run continues exactly; an epoch is as many
         batches as would hold every case once.
     """
 

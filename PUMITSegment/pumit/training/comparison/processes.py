@@ -68,7 +68,7 @@ class TrainingProcesses:
         return " ".join(parts)
 
     def start(self, title: str, recipe: Path, folder: Path, threads: int) -> None:
-        """Start a training, or go on with it."""
+        """Start a training, or continue with it."""
         errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the process has ended
         process = start_program(
             [sys.executable, "-m", "pumit", "train", str(recipe), "-o", str(folder)],

@@ -51,7 +51,7 @@ class Comparison:
             "network": network.network,
             "network_sizes": dict(network.network_sizes),
             "seed": seed,
-            "workers": 0,  # whose time would be nobody's
+            "workers": 0,  # whose time would be no one's
             "register": False,
             **{key: self.file.keys[key] for key in SHARED if key in self.file.keys},
             "schedule": {**self.schedule, **network.schedule.named()},

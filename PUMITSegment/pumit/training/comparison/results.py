@@ -49,7 +49,7 @@ class TrainingRow:
         peak_memory_gib: Most that the training process held while it trained; of a GPU its own.
         prediction_seconds: Mean over the cases of segmenting one, on the wall.
         prediction_processor_seconds: The processor's of the same.
-        cases: Every class of every case that nobody trained on.
+        cases: Every class of every case that no one trained on.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Train the networks of a comparison alike, each in a process of its own, and gather the results.
+"""Train the networks of a comparison alike, each in its own process, and gather the results.
 
 In the output folder: `runs/<name>_<seed>`, ordinary runs; `recipes`, what each follows;
 `rows.jsonl`, a line for each finished training; `comparison.json`, what they have in common;
@@ -70,7 +70,7 @@ def compare(
 ) -> Compared:
     """Train all that is not finished in the output folder, and write rows and page.
 
-    A training that fails is reported with its one line, and the others go on.
+    A training that fails is reported with its one line, and the others continue.
 
     Args:
         folder: Folder that relative paths of the recipe begin at; None for its own.
@@ -81,7 +81,7 @@ def compare(
     Raises:
         PumitError: If the recipe is wrong, its data cannot be used, something does not fit one of
             the networks, or the folder holds trainings of another recipe; before any is begun.
-        RunStopped: If it was stopped; all is saved, and the same call goes on.
+        RunStopped: If it was stopped; all is saved, and the same call continues.
     """
     since = time.time() if since is None else since
     output = output.absolute()  # the trainings are started elsewhere
@@ -102,7 +102,7 @@ def compare(
         )
         facts = facts_of_comparison(comparison, planned)
         reporter.written(lambda: write_json(output / FACTS, facts))
-        # 3. What is not finished is trained, each in a process of its own.
+        # 3. What is not finished is trained, each in its own process.
         selected = [t for t in planned.trainings if t.network.name in chosen]
         trainings = _Trainings(reporter, output, comparison.recipe.processes, planned)
         failures = trainings.finish(selected)
@@ -116,7 +116,7 @@ def compare(
 
 
 def compare_again(path: Path, output: Path, *, data: Mapping[str, Any] | None = None) -> None:
-    """Write the page anew from what is finished; trains nothing, and may be called meanwhile.
+    """Write the page again from what is finished; trains nothing, and may be called meanwhile.
 
     Args:
         data: Keys of the recipe's `data` to replace.

@@ -31,7 +31,7 @@ SHOWN_VALUES = 6
 UNKNOWN_NAMES = ("ignore", "ignored", "unknown")
 BACKGROUND_NAMES = ("background",)
 NEAR_NAME = 0.8  # from here on (difflib's ratio) a name may be another one misspelt
-# What programs call a segment that nobody has named.
+# What programs call a segment that no one has named.
 _GENERIC = re.compile(r"(?:segment|label|class|region|roi|structure|value)?\s*\d*")
 
 

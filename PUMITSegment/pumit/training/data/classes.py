@@ -120,7 +120,7 @@ def region(label: ClassLabel, values: Sequence[Any]) -> ClassValue:
 
 
 def has_regions(classes: Iterable[ClassValue]) -> bool:
-    """Return whether classes may overlap, so that each is an answer of its own."""
+    """Return whether classes may overlap, so that each is its own answer."""
     return any(len(c.values) > 1 for c in classes)
 
 

@@ -69,7 +69,7 @@ USUAL_PATTERNS = (
     ("{case}/dicom", "{case}/label.*"),
     ("{case}/DICOM", "{case}/label.*"),
     ("{case}", "{case}.*"),
-    # A scan and a segmentation of whatever names in a folder of their own, as Slicer saves them.
+    # A scan and a segmentation of whatever names in their own folder, as Slicer saves them.
     ("{case}/*.*", "{case}/*.seg.nrrd"),
 )
 

@@ -23,7 +23,7 @@ class LabelledSet:
     Attributes:
         cases: Cases in order of their names, which differ.
         classes: Classes in order of their values; the i-th from 1 on is the network's class i.
-        channels: Names of the image channels, such as "CT"; empty where nobody says.
+        channels: Names of the image channels, such as "CT"; empty where no one says.
         repeats_single: Whether a case of one channel stands for all channels.
         doubts: Doubtful findings for the user, in words.
     """
@@ -45,7 +45,7 @@ class FoundCases:
     """The cases that a recipe's `data` names, with all problems that were found.
 
     Attributes:
-        data: The data set; its classes are empty where nobody names them.
+        data: The data set; its classes are empty where no one names them.
         problems: Problems of cases that cannot be used, which are not in the data set; scans
             without labels among them, with which nothing is wrong.
         layout: Way in which the cases were found, in words, such as the patterns.

@@ -136,7 +136,7 @@ def cases_of_folder(
 
     In this order: pairs of the patterns where they are given, nnU-Net's or the Decathlon's
     dataset.json, pairs of the usual patterns, DICOM series with DICOM-SEG or RTSTRUCT, Slicer
-    scenes (`.mrb`), zips of DICOM. A single `.mrb` or zip may stand in place of a folder.
+    scenes (`.mrb`), zips of DICOM. A single `.mrb` or zip may stand instead of a folder.
 
     Args:
         patterns: Patterns of images and labels, see `file_pairs.pair_files`.

@@ -33,7 +33,7 @@ ABANDONED_SECONDS = 24 * 3600  # after which what a killed process left half-mad
 class VolumeCache:
     """Arrays of cases, by where a case comes from and how it is preprocessed.
 
-    A case is made anew when one of its files changes, when the settings change, and with another
+    A case is made again when one of its files changes, when the settings change, and with another
     version of this package. Several processes may use one folder: whoever is first makes a case,
     and what it wrote appears at once and whole.
 

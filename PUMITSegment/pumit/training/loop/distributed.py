@@ -91,7 +91,7 @@ def average_gradients(parameters: Iterable[nn.Parameter], rank_sync: RankSync) -
 def broadcast_buffers(network: nn.Module) -> None:
     """Give every process the first one's buffers: running means of batches differ among them.
 
-    Else a run that is taken up from the first one's save would not go on as it was.
+    Else a run that is taken up from the first one's save would not continue as it was.
     """
     if world() == 1:
         return

@@ -102,7 +102,7 @@ def _leave_stopping_to_the_run(number: int) -> None:
 
 @dataclass(frozen=True)
 class _WorkerError:
-    """The error message of a worker process in place of a batch."""
+    """The error message of a worker process instead of a batch."""
 
     message: str
 

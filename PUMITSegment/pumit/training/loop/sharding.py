@@ -91,7 +91,7 @@ def shard(network: nn.Module, device: torch.device, *, in_half: bool) -> None:
     for block in _blocks(network, "parallel: fsdp"):
         # Norms are computed in single precision, and vectors are small.
         vectors = {p for p in block.parameters() if p.ndim <= 1}
-        # Each is a root of its own: a task calls parts of a network, never all of it at once.
+        # Each is its own root: a task calls parts of a network, never all of it at once.
         fully_shard(
             block, mesh=mesh, reshard_after_forward=True, mp_policy=policy, ignored_params=vectors
         )

@@ -298,7 +298,7 @@ class Run:
             raise RunStopped
 
     def save(self, on_checkpoint: Callable[[State, int], None] | None) -> None:
-        """Write everything that the run needs to go on; waits for room where the disk is full.
+        """Write everything that the run needs to continue; waits for room where the disk is full.
 
         Raises:
             ExportError: If it cannot be written; the save before is still whole.

@@ -110,7 +110,7 @@ class Step:
         kinds = (PumitError, MemoryShortError, WorkerLostError)
         failed = self.run.rank_sync.any_of([isinstance(failure, kind) for kind in kinds])
         has_failed, is_short, has_lost = failed
-        # All go on alike with less memory, so what one lacks all lack.
+        # All continue alike with less memory, so what one lacks all lack.
         if has_lost and not isinstance(failure, WorkerLostError):
             raise WorkerLostError("Another training process lost a process that prepares patches.")
         if is_short and not isinstance(failure, MemoryShortError):

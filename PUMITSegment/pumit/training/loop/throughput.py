@@ -54,7 +54,7 @@ class Progress:
         self.since += seconds
 
     def line(self, step: int) -> dict[str, float]:
-        """Get the record of the steps since the last one; begins anew. Every process asks for it.
+        """Get the record of the steps since the last one; begins again. Every process asks for it.
 
         Returns:
             `step`, `seconds` of the run, means of this process's finite values,

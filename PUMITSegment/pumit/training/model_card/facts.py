@@ -41,7 +41,7 @@ class CaseFact:
     Attributes:
         case: "case 7".
         role: "training", "validation" or what else it was for.
-        shape: Voxels, the coarsest axis first; empty where nobody wrote it down.
+        shape: Voxels, the coarsest axis first; empty where no one wrote it down.
         spacing_mm: Voxel size along these, mm.
         sha256: Fingerprint of the image's voxels as they are stored.
         class_voxels: Voxels of each class in its label.

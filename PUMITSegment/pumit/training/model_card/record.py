@@ -111,7 +111,7 @@ class RunCard:
     """Content of a model card.
 
     Attributes:
-        licence: Licence of the weights, as the user chose it; "" where nobody did.
+        licence: Licence of the weights, as the user chose it; "" where no one did.
         made: Day it was made, ISO 8601.
         initial_model: Initial model of the training; "" for random weights.
         classes: Classes of its answers; none of a promptable model.
@@ -265,7 +265,7 @@ def followed_recipe(folder: Path) -> TrainingRecipe | None:
 
 
 def settings_of(keys: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a recipe without its data and without paths: what somebody else may read."""
+    """Return a recipe without its data and without paths: what someone else may read."""
     left_out = {"data", "schedule", "card", "name", "version", "initial", "eva02", "output"}
     left_out |= {"unlabelled", "cache"}
     public = {k: v for k, v in keys.items() if k not in left_out and "folder" not in k}

@@ -109,7 +109,7 @@ def disk_bytes(plan: SegmentationPlan, cost: SegmentationCost) -> int:
     """Return the largest size of the output folder, while a checkpoint is replaced."""
     training = _voxels_of(plan, plan.split.training)
     prepared = sum(map(math.prod, training)) * (4 * plan.plan.channels + 1)
-    # To go on: weights, average and two moments of AdamW, old and new; models in half precision.
+    # To continue: weights, average and two moments of AdamW, old and new; models in half precision.
     checkpoints = cost.step.parameters * (2 * 4 * 4 + 3 * 2)
     return checkpoints + (prepared if prepared > MEMORY_BYTES else 0) + OTHER_BYTES
 

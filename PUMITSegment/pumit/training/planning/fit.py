@@ -154,7 +154,7 @@ class _Search:
         return Fitting(plan, schedule, estimate, self.notes)
 
     def _budget(self) -> Preset:
-        """Return the preset, with the time that the recipe gives in place of its own."""
+        """Return the preset, with the time that the recipe gives instead of its own."""
         numbers = self.request.numbers
         seconds = self.schedule.get("seconds")
         return replace(numbers, seconds=seconds) if seconds else numbers

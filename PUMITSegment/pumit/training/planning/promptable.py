@@ -140,7 +140,7 @@ def _estimate(
     scans = sum(math.prod(f.shape) * f.channels for f in training) * SCAN_BYTES
     main = (cost.process_bytes or 0) + scans
     is_shared = cost.peak_bytes == cost.process_bytes
-    # To go on: weights, average and two moments of AdamW, old and new; models in half precision.
+    # To continue: weights, average and two moments of AdamW, old and new; models in half precision.
     disk = cost.step.parameters * (2 * 4 * 4 + 3 * 2) + OTHER_BYTES
     room = Room(main, main if is_shared else cost.peak_bytes or 0, disk)
     return estimate_of(parts, steps, room, request.hardware, tried=cost.step, runs=1)

@@ -118,7 +118,7 @@ def drafted(request: PlanRequest, name: str) -> dict[str, Any]:
 
 
 def as_listed(value: Any) -> Any:
-    """Return a size as a file holds it: lists in place of tuples."""
+    """Return a size as a file holds it: lists instead of tuples."""
     return [as_listed(v) for v in value] if isinstance(value, (list, tuple)) else value
 
 
@@ -193,7 +193,7 @@ def _visible_plan(given: dict[str, Any], ready: SegmentationPlan) -> dict[str, A
 
 
 def name_cases(data: dict[str, Any], split: Split) -> None:
-    """Name who trains and who validates, in place of shares."""
+    """Name who trains and who validates, instead of shares."""
     for key in ("fold", "share"):
         data.pop(key, None)
     data["training"], data["validation"] = list(split.training), list(split.validation)

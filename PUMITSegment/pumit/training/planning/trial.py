@@ -1,4 +1,4 @@
-"""A trial of training steps in a process of its own.
+"""A trial of training steps in its own process.
 
 `python -m pumit.training.planning.trial TASK` reads one request as a line of JSON and answers with
 one: the peak of its memory is that of the training and of nothing else. Whatever is trained is

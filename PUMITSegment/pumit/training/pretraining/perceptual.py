@@ -325,7 +325,7 @@ def _channels(intensity: Tensor, steps: list[Tensor]) -> Tensor:
 def _equalized(linear: Tensor, steps: Tensor) -> Tensor:
     """Equalise intensities by steps of `equalizing_steps`, linear within a bin; differentiable.
 
-    Beyond 0 and 1 the line of the outermost bin goes on.
+    Beyond 0 and 1 the line of the outermost bin continues.
     """
     position = linear * BINS
     lower = position.detach().floor().clamp(0, BINS - 1).long()

@@ -43,7 +43,7 @@ def class_sums(vectors: Tensor, truth: Tensor, count: int) -> tuple[Tensor, Tens
 
     Args:
         vectors: Class vectors, (B, E, d, h, w).
-        truth: Class of each voxel, (B, D, H, W), `UNKNOWN` where nobody knows.
+        truth: Class of each voxel, (B, D, H, W), `UNKNOWN` where no one knows.
 
     Returns:
         Sums (N, E) and voxels (N,), both in cells of the vectors' grid.

@@ -54,7 +54,7 @@ class PretrainingJob(TrainingJob):
         return None
 
     def task(self) -> Task:
-        """Return the objective's; built anew where an attempt has changed its weights."""
+        """Return the objective's; built again where an attempt has changed its weights."""
         objective = self.objective if self._is_fresh else self._build()
         self._is_fresh = False
         return objective.task

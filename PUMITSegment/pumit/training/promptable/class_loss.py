@@ -28,7 +28,7 @@ def class_loss(
 
     Args:
         logits_of: Logits of some fields (B',) and classes (n,), as (B', n, d, h, w).
-        truth: Class of each voxel, (B, D, H, W), `UNKNOWN` where nobody knows.
+        truth: Class of each voxel, (B, D, H, W), `UNKNOWN` where no one knows.
         class_sets: Data set of each class, (N,); the first class of each is its background.
         shape: Grid (d, h, w) of the logits.
 

@@ -51,9 +51,9 @@ class DrawnField:
     Attributes:
         image: Input of the network, (3, D, H, W).
         masks: Targets, bool, each (D, H, W).
-        hidden: Voxels that each target has beyond the field; NaN where nobody knows.
-        classes: Class of each voxel, (D, H, W); `UNKNOWN` where nobody knows.
-        regions: Region of each voxel in this scene, (D, H, W); `UNKNOWN` where nobody knows.
+        hidden: Voxels that each target has beyond the field; NaN where no one knows.
+        classes: Class of each voxel, (D, H, W); `UNKNOWN` where no one knows.
+        regions: Region of each voxel in this scene, (D, H, W); `UNKNOWN` where no one knows.
     """
 
     image: Tensor
@@ -73,8 +73,8 @@ class FieldBatch(Batch):
         ratio: (T,) slice ratio, 0 in 2D.
         states: First prompts of the user, per target.
         is_real: (T,) bool, whether it was cut from one of the scans, with its labels.
-        beyond: (T,) voxels that the target has beyond its field; NaN where nobody knows.
-        classes: Class of each voxel of the fields, (B, D, H, W); `UNKNOWN` where nobody knows.
+        beyond: (T,) voxels that the target has beyond its field; NaN where no one knows.
+        classes: Class of each voxel of the fields, (B, D, H, W); `UNKNOWN` where no one knows.
         regions: Region of each voxel in its own field, likewise.
         more: Further images (M, 3, D, H, W) with classes and no targets.
         more_classes: Their classes, (M, D, H, W).
@@ -307,9 +307,9 @@ def spawn_generators(rng: np.random.Generator, count: int) -> list[np.random.Gen
 
 
 def whole_voxels(target: Tensor) -> float:
-    """Voxels of a target (D, H, W) of a scene that shows all there is, or NaN where it goes on.
+    """Voxels of a target (D, H, W) of a scene that shows all there is, or NaN where it continues.
 
-    What touches a face goes on beyond it, nobody knows how far; a single slice shows all of its.
+    What touches a face continues beyond it, no one knows how far; a single slice shows all of its.
     """
     mask = target > 0.5
     for axis, n in enumerate(mask.shape):

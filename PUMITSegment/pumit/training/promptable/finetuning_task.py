@@ -35,7 +35,7 @@ class ClickTask(PromptableTask):
 
     Source:
         Li and Hoiem, Learning without Forgetting, ECCV 2016, the idea of the second term.
-        Differs from the source: on generated fields in place of the new data, and soft Dice
+        Differs from the source: on generated fields instead of the new data, and soft Dice
         in addition to the cross-entropy, as answers are masks.
     """
 

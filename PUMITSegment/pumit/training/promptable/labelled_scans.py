@@ -29,7 +29,7 @@ from pumit.training.synthesis.scene import (
 logger = logging.getLogger(__name__)
 
 INVERTED = 0.3  # share of images that are turned into their negatives
-# Share of scenes whose targets are nobody's organ: the network is to obey, not to recognise.
+# Share of scenes whose targets are no one's organ: the network is to obey, not to recognise.
 UNLABELLED = 0.5
 UNION, PART = 0.12, 0.12  # share of labelled targets that are a union, or a part
 CLOSE = 0.15  # share of fields that hold a part of their structure only

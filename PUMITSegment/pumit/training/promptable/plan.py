@@ -161,7 +161,7 @@ def structures_of(classes: Sequence[ClassValue]) -> dict[int, tuple[int, ...]]:
 
 
 def validating(plan: ClickPlan, device: torch.device) -> Segmenter:
-    """Return the initial model as what validates, with a network of its own."""
+    """Return the initial model as what validates, with its own network."""
     initial = plan.initial
     return Segmenter(
         TorchEngine(plan.network(device), device, pick_precision(device)),

@@ -121,7 +121,7 @@ def draw_box(
 
     Args:
         mask: Mask that it is drawn around.
-        guessed_depth: Share of boxes as one drawn on a slice becomes, as deep as somebody guessed.
+        guessed_depth: Share of boxes as one drawn on a slice becomes, as deep as someone guessed.
         partial: Share of boxes that cut a part of their structure off.
     """
     window = ndimage.find_objects(mask.astype(np.uint8))[0]

@@ -64,7 +64,7 @@ class PromptableTask(nn.Module):
         if compiler is not None:
             from torch._dynamo import config  # takes seconds
 
-            # Every degree of anisotropy is a program of its own. The decoder stays as it is: it
+            # Every degree of anisotropy is its own program. The decoder stays as it is: it
             # branches on what the prompts hold, so it would fall into many small programs.
             config.cache_size_limit = COMPILED_SHAPES
             self._embed = torch.compile(network.embed, backend=compiler)
@@ -324,7 +324,7 @@ def score(
         iou: Estimates (B, M).
         target: Bool (B, D, H, W).
         ambiguous: Whether all answers count, (B,).
-        beyond: Voxels of the structure beyond the field, (B,), NaN where nobody knows, which
+        beyond: Voxels of the structure beyond the field, (B,), NaN where no one knows, which
             trains no estimate; None for none.
 
     Returns:

@@ -21,7 +21,7 @@ class SamRecipe(LabelledRecipe):
         part: Trained part: the slopes of BA-SAM's bias, or the decoder and the slopes.
         image_size: Pixels that the encoder sees along the longer side; those of the initial model
             without.
-        batch_size: Prompts of a step, each on an image of its own.
+        batch_size: Prompts of a step, each on its own image.
         boxes: Share of prompts that are boxes; the others are one random point inside.
         answers: Structures of validation cases that are asked for, most.
     """

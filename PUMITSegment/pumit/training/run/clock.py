@@ -18,7 +18,7 @@ BUSY_SHARE = 0.1
 
 
 def _steady_seconds() -> float:
-    """Return a clock that nobody sets and that runs on while the computer sleeps."""
+    """Return a clock that no one sets and that runs on while the computer sleeps."""
     if sys.platform == "linux":
         return time.clock_gettime(time.CLOCK_BOOTTIME)
     if sys.platform == "darwin":
@@ -55,7 +55,7 @@ class RunClock:
     def begin(
         self, before: float = 0.0, *, other_clock_s: float = 0.0, is_processor: bool = False
     ) -> None:
-        """Count anew.
+        """Count again.
 
         Args:
             before: Seconds of earlier parts of the run.

@@ -57,7 +57,7 @@ class RunControl:
         """The latest command; read after every step, so it costs next to nothing.
 
         Raises:
-            ExportError: If the folder is gone: nobody could command or find the run any more.
+            ExportError: If the folder is gone: no one could command or find the run any more.
         """
         if self.signal_number:
             return "stop"

@@ -48,7 +48,7 @@ def retry_with_less_memory(
     """Do something; where memory does not suffice, again with less of it.
 
     Args:
-        attempt: Function of the settings. It goes on where it was saved.
+        attempt: Function of the settings. It continues where it was saved.
         smaller: Settings that need less and the sentence that says which, or None where there
             are none.
 

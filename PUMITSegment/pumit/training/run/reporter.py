@@ -47,7 +47,7 @@ class RunReporter:
     """The connection of a run to whoever follows it: status and logs out, commands in.
 
     Keeps `status.json`, `log.jsonl` and `log.txt`; may be used from any thread. Nothing of it ends
-    a run: what a full disk refuses is kept and written when there is room, and when nobody reads
+    a run: what a full disk refuses is kept and written when there is room, and when no one reads
     standard output any more, nothing is written there.
 
     Args:
@@ -94,7 +94,7 @@ class RunReporter:
         other_clock_s: float = 0.0,
         is_processor: bool = False,
     ) -> None:
-        """Training begins, or goes on.
+        """Training begins, or continues.
 
         Args:
             before: Seconds that earlier parts of it took.
@@ -208,7 +208,7 @@ class RunReporter:
             raise RunStopped
 
     def pause(self) -> ControlCommand | None:
-        """Sleep until the run shall go on or stop; its time does not count."""
+        """Sleep until the run shall continue or stop; its time does not count."""
         self.control.clear_request()
         wait = partial(self.control.wait, also="finish")
         return self._sleep("paused", "Paused; resume it to go on.", wait)
@@ -339,7 +339,7 @@ def _mute() -> None:
 
 
 def _end_last_line(log: Path) -> None:
-    """End the line that a killed process left half-written, so that the next begins anew."""
+    """End the line that a killed process left half-written, so that the next begins again."""
     # An empty or missing log has no place before its end, which is an OSError too.
     with suppress(OSError), log.open("rb+") as file:
         file.seek(-1, os.SEEK_END)
@@ -360,7 +360,7 @@ def _free(folder: Path) -> int:
 
 
 class HeartbeatThread:
-    """Write the status at intervals, in a thread of its own."""
+    """Write the status at intervals, in its own thread."""
 
     def __init__(self, reporter: RunReporter) -> None:
         self._reporter, self._end = reporter, threading.Event()

@@ -1,4 +1,4 @@
-"""The recipe of a run with every value in it: kept in its folder, followed when it goes on."""
+"""The recipe of a run with every value in it: kept in its folder, followed when it continues."""
 
 from __future__ import annotations
 

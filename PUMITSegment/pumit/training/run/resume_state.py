@@ -1,4 +1,4 @@
-"""State of a run in its folder, from which it goes on as if it had never stopped."""
+"""State of a run in its folder, from which it continues as if it had never stopped."""
 
 from __future__ import annotations
 

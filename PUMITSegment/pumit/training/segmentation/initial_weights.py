@@ -37,7 +37,7 @@ def load_initial_weights(
     """Take over the weights of an earlier model.
 
     A segmentation network of the same class gives all; where it has other classes or image
-    channels, what reads or writes these begins anew. A pre-trained encoder gives the encoder: a
+    channels, what reads or writes these begins again. A pre-trained encoder gives the encoder: a
     universal ViT, the authors' too, that of PUMIT (its patch embedding summed along depth, its
     position table resampled), MambaMIM that of HyMamba, Swin UNETR's self-supervision that of Swin
     UNETR, for which a public file of weights does too.

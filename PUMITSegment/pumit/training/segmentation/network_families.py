@@ -31,7 +31,7 @@ class PretrainedEncoder:
             them.
         theirs: Prefix of the encoder's weights there.
         ours: Prefix of the same weights here.
-        anew: Prefixes of weights here that the pre-training does not have.
+        again: Prefixes of weights here that the pre-training does not have.
     """
 
     network: str

@@ -14,7 +14,7 @@ def components(masks: Tensor) -> Tensor:
     """Label the pieces that hang together over faces.
 
     Along a line all of a piece takes the highest label of its run at once (a running maximum that
-    starts anew at every gap), then every voxel takes the label of the voxel that its label names;
+    starts again at every gap), then every voxel takes the label of the voxel that its label names;
     a few rounds follow any path that a mask has.
 
     Args:

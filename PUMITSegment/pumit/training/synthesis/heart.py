@@ -116,7 +116,7 @@ def heart(grid: Grid, layout: Layout, xyz: Tensor, size: float | None = None) ->
     # surroundings; tissues look alike as in scans.
     shapes = {"wall": outer, "cavity": inner, "thin": torch.zeros_like(outer), "crescent": crescent}
     if chance(g, 0.7):
-        # The thin wall of the right side; nobody draws it.
+        # The thin wall of the right side; no one draws it.
         shapes["thin"] = (distance < taper + uniform(g, 0.1, 0.22)) & (taper > 0) & ~outer
     labels = {name: paint(layout, m) for name, m in shapes.items() if bool(m.any())}
     layout.objects += [[label] for name, label in labels.items() if name != "thin"]

@@ -54,7 +54,7 @@ def liver(body: Body) -> list[int]:
         branches = body.grid.noise(max(length * body.mm, 1.5), 2).abs().amax(0) < thick
         if not bare:
             parts += body.add(mask & branches, vein)
-    # 3. Fat in the cleft between the lobes; nobody draws that as liver.
+    # 3. Fat in the cleft between the lobes; no one draws that as liver.
     if chance(g, 0.4):
         cleft = (body.x + uniform(g, 0, 25) + 0.3 * body.y + 4 * body.lumps(25)).abs()
         below = body.z < floor + uniform(g, 10, 35)

@@ -22,9 +22,9 @@ from pumit.training.synthesis.trunk import TRUNK
 MIN_SHARE, MAX_SHARE = 0.002, 0.55  # of the field: outside of this a target teaches little
 # Of a real structure: inference looks at it in fields of any size, and must know small ones too.
 MIN_REAL_SHARE = 0.0003
-UNKNOWN = -1  # class of a voxel that nobody knows
+UNKNOWN = -1  # class of a voxel that no one knows
 # Structures of generated scenes that have classes, and those of each kind in their order; the
-# background of a kind is a class of its own, before them.
+# background of a kind is its own class, before them.
 GENERATED = {"generated heart": HEART, "generated trunk": TRUNK}
 
 
@@ -43,9 +43,9 @@ class Scene:
         slice_ratio: Slice spacing over in-plane spacing, at least 1; very large in 2D.
         inside: 1 where the image lies in the scan, 0 beyond; None where all of it does.
         is_upright: Whether it lies as its scanner's images always lie, and is to stay so.
-        is_labelled: Whether its targets are what somebody wants, not merely places to click.
+        is_labelled: Whether its targets are what someone wants, not merely places to click.
         wholes: Voxels, of this scene's size, that each target has as a whole, here and beyond the
-            scene; None where nobody knows.
+            scene; None where no one knows.
         classes: Number of each voxel's class among those of what drew the scene, (D, H, W),
             `UNKNOWN` beyond the scan; None where the scene has no classes.
         regions: Number of each voxel's region in this scene, (D, H, W), `UNKNOWN` where nothing

@@ -280,7 +280,7 @@ def _paint_ventricles(chest: _Chest, masks: dict[str, Tensor], blood: float, mus
     g = chest.grid.generator
     mm, layout = chest.mm, chest.layout
     right = blood * uniform(g, 0.6, 1.0) if blood > BRIGHT else blood
-    # 1. The thin wall of the right side is what nobody draws.
+    # 1. The thin wall of the right side is what no one draws.
     chest.add(masks["right wall"], muscle)
     parts = {
         "wall": chest.add(masks["outer"], muscle),

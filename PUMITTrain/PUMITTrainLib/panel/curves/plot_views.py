@@ -149,7 +149,7 @@ def _nodesOf(tag: str, kind: str) -> list:
 
 
 def _ensure(tag: str, kind: str, index: int, name: str):
-    """Return the node of a place; made where it is missing, such as after somebody deleted it."""
+    """Return the node of a place; made where it is missing, such as after someone deleted it."""
     for node in _nodesOf(tag, kind):
         if node.GetAttribute("PUMIT.Index") == str(index):
             return node

@@ -1,4 +1,4 @@
-"""Cells of tables: only those that changed are made anew, so that what is edited stays open."""
+"""Cells of tables: only those that changed are made again, so that what is edited stays open."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class TableCells:
             table.setFixedHeight(height)
 
     def forget(self, row: int) -> None:
-        """Make a row anew the next time, as after the user edited it."""
+        """Make a row again the next time, as after the user edited it."""
         if 0 <= row < len(self._rows):
             self._rows[row] = ()
 
