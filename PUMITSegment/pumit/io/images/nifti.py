@@ -320,11 +320,14 @@ def _scaled(array: Array, header: _Header) -> Array:
 
 def _geometry(header: _Header) -> tuple[Floats, Floats]:
     """Return steps (columns W, H, D) and origin in LPS mm."""
-    sform = header.sform
-    speaks_of_patient = header.sform_code > 0 and (
-        header.qform_code == 0 or header.sform_code in _PATIENT_SPACE
-    )
-    if speaks_of_patient and np.isfinite(sform).all() and is_sheared(sform[:, :3]):
+    sform, sform_code = header.sform, header.sform_code
+    if sform_code > 0 and not np.isfinite(sform).all():
+        # ITK may compute without end on such numbers, so it never sees them.
+        if header.qform_code <= 0:
+            raise VolumeError("The header's position (sform) is not finite; export the scan again.")
+        sform, sform_code = np.zeros_like(sform), 0
+    speaks_of_patient = sform_code > 0 and (header.qform_code == 0 or sform_code in _PATIENT_SPACE)
+    if speaks_of_patient and is_sheared(sform[:, :3]):
         lps = _RAS_TO_LPS @ sform * _unit_mm(header.xyzt_units)
         return lps[:, :3], lps[:, 3]
     # Its own header, in any case version 1, little-endian and of one byte a voxel.
@@ -336,9 +339,9 @@ def _geometry(header: _Header) -> tuple[Floats, Floats]:
     struct.pack_into("<8f", data, 76, header.pixdim[0], *spacing, 0, 0, 0, 0)
     struct.pack_into("<f", data, 108, 352)
     struct.pack_into("<B", data, 123, header.xyzt_units & 0xFF)
-    struct.pack_into("<2h", data, 252, header.qform_code, header.sform_code)
+    struct.pack_into("<2h", data, 252, header.qform_code, sform_code)
     struct.pack_into("<6f", data, 256, *header.quatern)
-    struct.pack_into("<12f", data, 280, *header.srow)
+    struct.pack_into("<12f", data, 280, *sform.ravel())
     data[344:348] = b"n+1\0"
     with tempfile.TemporaryDirectory(prefix="pumit-") as folder, muted_stderr():
         file = Path(folder) / "header.nii"

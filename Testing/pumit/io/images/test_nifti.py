@@ -183,6 +183,19 @@ def test_shear_that_would_blow_up_the_grid_is_refused(tmp_path: Path) -> None:
     refuse(tmp_path, data, "times the voxels|parallel")
 
 
+def test_a_position_that_is_not_finite_is_refused_or_left_to_the_other_one(tmp_path: Path) -> None:
+    """ITK's own reading of these numbers never ended."""
+    zeros = np.zeros((3, 4))
+    zeros[2, 2:] = np.nan
+    refuse(tmp_path, sheared(zeros, 0, 1), r"position \(sform\) is not finite")
+    refuse(tmp_path, sheared(zeros, -20480, 67), r"position \(sform\) is not finite")
+    (tmp_path / "plain.nii").write_bytes(patched(QFORM_CODE, "2h", 1, 0))
+    (tmp_path / "both.nii").write_bytes(sheared(zeros, 1, 1))
+    plain, both = (Volume.read(tmp_path / name) for name in ("plain.nii", "both.nii"))
+    assert both.origin_lps == plain.origin_lps
+    assert both.direction.tolist() == plain.direction.tolist()
+
+
 @pytest.mark.parametrize("spacing", [0.0, float("nan"), float("inf")])
 def test_spacing_that_is_no_length_is_refused(tmp_path: Path, spacing: float) -> None:
     refuse(tmp_path, patched(PIXDIM + 4, "f", spacing), "spacing")
