@@ -107,6 +107,12 @@ FILES = {
     "axes.nrrd": nrrd("uint8", "2 " * 16, "raw"),
     "axes.seg.nrrd": nrrd("uint8", "2 " * 11, "raw").replace(b"dimension", b" DIMENSION"),
     "labels-axes.seg.nrrd": nrrd("uint8", "2 " * 12, "raw"),
+    # Fields that are none, longer than the room that ITK has to say so.
+    **{
+        f"field{k}.nrrd": b"NRRD0004\n" + field
+        for k, field in enumerate((b"a" * 2000, b"b: " * 800, b"c: %s:=d" % (b"c" * 2000)))
+    },
+    "labels-field.seg.nrrd": b"NRRD0004\ntype: " + b"\x19\x1b" * 900 + b"\n",
     "detached.nhdr": nrrd("double", "40000 40000 40", "raw\ndata file: gone/a.raw"),
     "detached.mhd": metaimage("DimSize = 40000 40000 40", "ElementType = MET_DOUBLE").replace(
         b"LOCAL", b"a.raw"
@@ -149,6 +155,14 @@ def test_small_files_take_little(tmp_path: Path) -> None:
     assert {name for name, (message, _) in found.items() if not message} == read
     assert not [name for name, (message, _) in found.items() if "fit in memory" in message]
     assert not [name for name, (_, taken) in found.items() if taken > MEMORY_MIB], found
+
+
+def test_long_comments_and_values_of_keys_are_read(tmp_path: Path) -> None:
+    head, _, voxels = nrrd("uint8", "3 1 1", "ascii").partition(b"\n\n")
+    long = b"x" * 5000
+    extra = b"\n# " + long + b"\nkey:=" + long + b": " + long
+    (tmp_path / "a.nrrd").write_bytes(head + extra + b"\n\n" + voxels)
+    assert Volume.read(tmp_path / "a.nrrd").array.ravel().tolist() == [1, 2, 3]
 
 
 def test_files_beside_a_detached_header_count(tmp_path: Path) -> None:

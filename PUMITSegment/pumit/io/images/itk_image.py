@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,8 @@ _BAD_AXES = {
     "NRRD": re.compile(rb"(?:^|\r)\s*dimension(?!\s*:\s*[1-5]\s*(?:\r|\n|$))", re.IGNORECASE),
     "MetaImage": re.compile(rb"NDims(?!\s*[=:]\s*[1-5]\s)"),
 }
+# A field of an NRRD that ITK does not understand is copied into 1,024 bytes, whatever its length.
+_LONGEST_FIELD = 512
 _FILES = re.compile(rb"\s*(?:data ?file|ElementDataFile)\s*[:=]\s*(.*)", re.IGNORECASE)
 
 
@@ -37,7 +40,7 @@ def read_itk_image(path: Path, kind: str) -> FileImage:
         VolumeError: If the file is damaged, truncated, or has no usable grid.
     """
     with parsing(f"{kind} file"), muted_stderr():
-        check_axes(path, kind)
+        check_header(path, kind)
         reader = SimpleITK.ImageFileReader()
         reader.SetImageIO(_ITK_READERS[kind])
         reader.SetFileName(os.fspath(path))
@@ -50,17 +53,29 @@ def read_itk_image(path: Path, kind: str) -> FileImage:
     return FileImage(array, steps, origin)
 
 
-def check_axes(path: Path, kind: str) -> None:
-    """Refuse a header with more axes than ITK has room for; they would end the process.
+def check_header(path: Path, kind: str) -> None:
+    """Refuse more axes, or longer fields, than ITK has room for; they would end the process.
 
     Raises:
-        VolumeError: If it has.
+        VolumeError: If the header has such.
     """
-    if any(_BAD_AXES[kind].search(line) for line in _header_lines(path, kind)):
-        raise VolumeError(
-            f"The {kind} header does not state 2 to {_MOST_AXES} axes; 2, 3 or 4 can be used: "
-            "split the image first, or export it again."
-        )
+    for line in _header_lines(path, kind):
+        if _BAD_AXES[kind].search(line):
+            raise VolumeError(
+                f"The {kind} header does not state 2 to {_MOST_AXES} axes; 2, 3 or 4 can be used: "
+                "split the image first, or export it again."
+            )
+        if kind == "NRRD" and _has_long_field(line):
+            raise VolumeError("The NRRD header has a line that is no field; export the file again.")
+
+
+def _has_long_field(line: bytes) -> bool:
+    """Return whether a line of an NRRD is too long and neither a comment nor a key's value."""
+    fields = takewhile(bool, line.rstrip(b"\r\n").split(b"\r"))  # after an empty one come voxels
+    return any(
+        len(f) > _LONGEST_FIELD and f[:1] != b"#" and b":=" not in f.partition(b": ")[0]
+        for f in fields
+    )
 
 
 def _check_size(reader: SimpleITK.ImageFileReader, path: Path, kind: str) -> None:

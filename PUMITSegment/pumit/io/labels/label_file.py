@@ -254,10 +254,10 @@ def named_segments(path: Path) -> tuple[LabelledSegment, ...]:
 def _header(path: Path) -> dict[str, str]:
     import SimpleITK
 
-    from pumit.io.images.itk_image import check_axes
+    from pumit.io.images.itk_image import check_header
 
     with parsing("NRRD file"), muted_stderr():
-        check_axes(path, "NRRD")
+        check_header(path, "NRRD")
         reader = SimpleITK.ImageFileReader()
         reader.SetImageIO("NrrdImageIO")
         reader.SetFileName(os.fspath(path))
