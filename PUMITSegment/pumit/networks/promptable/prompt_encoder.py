@@ -342,19 +342,15 @@ class PromptEncoder(nn.Module):
         self, prompts: PromptBatch, label: int, grid: Tensor, image: Tensor, at_points: Tensor
     ) -> tuple[Tensor, Tensor, list[Tensor]]:
         """Nearness at two ranges and likeness per channel for the points of one label."""
-        near = torch.zeros(grid.shape[:4], device=grid.device)
-        far = torch.zeros_like(near)
-        alike = [torch.zeros_like(near) for _ in range(self.image_channels)]
-        for p in range(prompts.points.shape[1]):
-            chosen = (prompts.labels[:, p] == label).to(near.dtype)[:, None, None, None]
-            if not bool(chosen.any()):
-                continue
-            offset = grid - prompts.points[:, p][:, None, None, None]
-            distance = offset.square().sum(-1).sqrt()
-            near = torch.maximum(near, chosen * torch.exp(-0.5 * (distance / NEAR_VOXELS).square()))
-            far = torch.maximum(far, chosen * torch.exp(-distance / (FAR_SHARE * self.field_size)))
-            for c in range(self.image_channels):
-                difference = image[:, c] - at_points[:, p, c][:, None, None, None]
-                like = torch.exp(-(difference / LIKENESS_WIDTH).square())
-                alike[c] = torch.maximum(alike[c], chosen * like)
+        # All points together, (B, P, d, h, w): a loop over them starts hundreds of GPU kernels.
+        chosen = (prompts.labels == label).to(torch.float32)[..., None, None, None]
+        offset = grid[:, None] - prompts.points[:, :, None, None, None]
+        distance = offset.square().sum(-1).sqrt()
+        near = (chosen * torch.exp(-0.5 * (distance / NEAR_VOXELS).square())).amax(1)
+        far = (chosen * torch.exp(-distance / (FAR_SHARE * self.field_size))).amax(1)
+        alike = []
+        for c in range(self.image_channels):
+            difference = image[:, None, c] - at_points[:, :, c, None, None, None]
+            likeness = torch.exp(-(difference / LIKENESS_WIDTH).square())
+            alike.append((chosen * likeness).amax(1))
         return near, far, alike

@@ -16,6 +16,7 @@ from pumit.networks.promptable.network import PromptableNetwork
 from pumit.networks.promptable.prompt_encoder import PromptBatch
 from pumit.networks.pumit import Anisotropy
 from pumit.training.loop.prefetch import Draw
+from pumit.training.loop.sharding import is_sharded
 from pumit.training.promptable.class_loss import class_loss, region_loss
 from pumit.training.promptable.corrections import correct_all
 from pumit.training.promptable.fields import (
@@ -23,6 +24,7 @@ from pumit.training.promptable.fields import (
     FieldSource,
     spawn_generators,
 )
+from pumit.training.promptable.separate_gradients import SeparateGradients
 from pumit.training.promptable.simulated_prompts import PromptState
 
 DEGREES = (0, 1, 2, 3, 4, 5)
@@ -111,7 +113,15 @@ class PromptableTask(nn.Module):
         if embedding.classes is not None:
             with torch.autocast(batch.image.device.type, enabled=False):
                 of_regions = region_loss(embedding.classes, batch.regions)
-        # 3. One embedding for each of the T targets of a field.
+        # 3. One embedding for each of the T targets of a field. Rounds share only that, so the
+        #    gradients of each are computed at once, and memory holds one round.
+        gradients = self._separate_gradients(embedding)
+        if gradients is not None:
+            of = embedding
+            full, half, quarter, tokens = map(
+                gradients.end, (of.full, of.half, of.quarter, of.tokens)
+            )
+            embedding = replace(of, full=full, half=half, quarter=quarter, tokens=tokens)
         embedding = embedding.repeat(self.source.targets_per_field)
         grade = self.grader(batch, embedding)
         prior: Tensor | None = None
@@ -130,7 +140,7 @@ class PromptableTask(nn.Module):
             if prior is not None and self.stability_weight:
                 stability = stability_loss(logits[:, 0], batch.target, prior)
                 loss = loss + self.stability_weight * stability.mean()
-            losses.append(loss)
+            losses.append(loss if gradients is None else gradients.add(loss))
             iou_error.append(error.detach())
             # 6. The answer that the user sees, (B x T, D, H, W).
             index = chosen[:, None, None, None, None].expand(-1, 1, *logits.shape[2:])
@@ -143,8 +153,11 @@ class PromptableTask(nn.Module):
                 correct_all(states, batch.target, prior, rngs, batch.da0)
         assert first is not None
         assert last is not None
+        of_answers = torch.stack(losses).sum()
+        if gradients is not None:
+            of_answers = gradients.attached_to(of_answers)
         return {
-            "loss": torch.stack(losses).mean()
+            "loss": of_answers / batch.rounds
             + CLASS_WEIGHT * of_classes["loss"]
             + REGION_WEIGHT * of_regions,
             "region_loss": of_regions.detach(),
@@ -153,6 +166,14 @@ class PromptableTask(nn.Module):
             "iou_error": torch.stack(iou_error).mean(),
             **_logged(of_classes),
         }
+
+    def _separate_gradients(self, embedding: ImageEmbedding) -> SeparateGradients | None:
+        """Sum up the gradients of each round by itself; None where a parameter is sharded."""
+        parameters = list(self.network.parameters())
+        if not torch.is_grad_enabled() or any(map(is_sharded, parameters)):
+            return None
+        of = embedding
+        return SeparateGradients([of.full, of.half, of.quarter, of.tokens, *parameters])
 
     def _embedded(self, image: Tensor, da0: int) -> ImageEmbedding:
         """Embedding of fields of one degree; on a GPU in the layout that convolves fastest."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -74,6 +75,29 @@ def test_the_same_seed_gives_the_same_loss(task: PromptableTask) -> None:
     losses = [float(task(task.draw(2, *generators(5)))["loss"].detach()) for _ in range(2)]
     assert losses[0] == losses[1]
     assert float(task(task.draw(2, *generators(6)))["loss"].detach()) != losses[0]
+
+
+def test_gradients_of_each_round_are_those_of_all_rounds_at_once(
+    task: PromptableTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are computed one round after the other, with the memory of one."""
+    found = []
+    for is_plain in (False, True):
+        if is_plain:
+            monkeypatch.setattr(task, "_separate_gradients", lambda _: None)
+        task.zero_grad()
+        batch = replace(task.draw(1, *generators(3)), rounds=3)
+        torch.manual_seed(0)
+        result = task(batch)
+        (result["loss"] / 2).backward()
+        found.append(
+            (result["loss"], {n: p.grad for n, p in task.named_parameters() if p.grad is not None})
+        )
+    (loss, gradients), (plain_loss, plain) = found
+    torch.testing.assert_close(loss, plain_loss)
+    assert any(gradient.any() for gradient in plain.values())
+    for name, gradient in plain.items():
+        torch.testing.assert_close(gradients[name], gradient, rtol=1e-3, atol=1e-6)
 
 
 @pytest.mark.slow
