@@ -1,4 +1,4 @@
-"""What the reviewers of Slicer's Extensions Index ask, besides the checks of `test_catalogue.py`.
+"""What the reviewers of Slicer's Extensions Index ask, beyond the checks of `test_catalogue.py`.
 
 Their questions: scripts/extension_ai_analysis.py and the pull request template of
 Slicer/ExtensionsIndex.

@@ -90,7 +90,7 @@ def available_mb() -> float:
 
 
 def measure_alone(name: str, tokens: int) -> dict[str, float]:
-    """Peak memory (MB) and processor seconds of one step; for a process of its own."""
+    """Peak memory (MB) and processor seconds of one step; in its own process."""
     CONTENDERS[name](16)()  # libraries and threads are there before
     step = CONTENDERS[name](tokens)
     before = status_mb("VmRSS")

@@ -49,7 +49,7 @@ def _written_file(descriptor):
         flags = (descriptor.parents[1] / "fdinfo" / descriptor.name).read_text()
         if int(descriptor.name) <= 2 or not descriptor.resolve().is_file():
             return None
-    except FileNotFoundError:  # closed meanwhile
+    except FileNotFoundError:  # closed since
         return None
     is_written = int(re.search(r"flags:\s*(\d+)", flags)[1], 8) & 0o3
     return str(descriptor.readlink()) if is_written else None

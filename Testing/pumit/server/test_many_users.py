@@ -1,4 +1,4 @@
-"""Several users on one model: nobody waits for long, nobody sees another's, memory comes back."""
+"""Several users on one model: no one waits for long, no one sees another's, memory comes back."""
 
 from __future__ import annotations
 

@@ -219,7 +219,7 @@ class InteractiveSession(PromptedSession):
     def answer_count(self, segment: str = "1") -> int:
         """How many different answers there are to the prompts of a segment, at most four.
 
-        More than one to a first prompt alone; `choose_answer` shows another one.
+        More than one only to a first prompt; `choose_answer` shows another one.
         """
         return self._answer(self.prompts(segment), None, None).count
 
