@@ -1,6 +1,6 @@
 """`kill -9` of servers and clients, and what is on disk at each moment.
 
-Used by `server_faults.py`: each case starts servers of its own.
+Used by `server_faults.py`: each case starts its own servers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A Python that has no PyTorch, for processes of their own."""
+"""A Python that has no PyTorch, for separate processes."""
 
 # What an environment without the packages would do, in its own process.
 WITHOUT = """

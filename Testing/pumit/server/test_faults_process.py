@@ -67,7 +67,7 @@ def test_a_token_that_no_client_can_send_is_refused(token):
 def test_freed_memory_goes_back_to_the_machine():
     if not hasattr(ctypes.CDLL(None), "malloc_trim"):
         pytest.skip("the C library has no malloc_trim")
-    # Too small for pages of their own; one above them keeps the heap from shrinking.
+    # Too small for separate pages; one above them keeps the heap from shrinking.
     blocks = [bytearray(60_000) for _ in range(2_000)]
     last = bytearray(60_000)
     del blocks

@@ -28,7 +28,7 @@ def engine(tiny_checkpoint: Path) -> SegmenterEngine:
 
 @pytest.fixture
 def run(engine):
-    """Run what users do on a server of their own."""
+    """Run what users do on their own server."""
 
     def run(story, **limits):
         users = Users(engine, **limits)

@@ -42,7 +42,7 @@ class InteractiveSession(PromptedSession):
 
     Args:
         images: Cache of scans and embeddings; sessions on one model may share it, in one
-            thread. None for one of its own.
+            thread. None for a new one.
 
     Raises:
         CheckpointError: If the model's calibration cannot be used.

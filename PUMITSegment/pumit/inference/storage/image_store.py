@@ -62,7 +62,7 @@ class PackedVoxels:
         return sum(map(len, self._chunks))
 
     def unpacked(self) -> npt.NDArray[Any]:
-        """Return the array, in a new memory of its own."""
+        """Return the array, in new memory."""
         import blosc2
 
         out = np.empty(self._shape, dtype=self._dtype)

@@ -126,7 +126,7 @@ def _borders(seen: Image) -> dict[str, float]:
 def _steps(seen: Image, spacing: Spacing) -> dict[str, float]:
     """How far voxels differ by their distance, along the axes.
 
-    Images of the world change alike in all directions: neighbours along one axis should differ as
+    Images of the world change equally in all directions: neighbours along one axis should differ as
     much as voxels that lie as far apart along another one.
     """
     d, h, w = seen.shape

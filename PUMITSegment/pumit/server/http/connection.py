@@ -119,7 +119,7 @@ class TimedConnection(H11Protocol):
         self._expect_reading(self.transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
-        """Go on: the client has read."""
+        """Continue, since the client has read."""
         if self._unread is not None:
             self._unread.cancel()
             self._unread = None

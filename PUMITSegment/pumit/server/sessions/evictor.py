@@ -6,7 +6,7 @@ request wakes it. A new scan is accepted only if, from then on, each session cou
 the others are suspended.
 
 The bound holds for what sessions keep from one job to the next. While a job runs it may take more:
-answers and embeddings of its own are given up only after it.
+its own answers and embeddings are given up only after it.
 
 For the queue's thread only, where nothing else is said.
 """

@@ -53,7 +53,7 @@ class Done:
     """Outcome of a job.
 
     Attributes:
-        ran_s: Seconds of its own, without those of jobs that it yielded to.
+        ran_s: Its own seconds, without those of jobs that it yielded to.
         outcome: `failed` also where it refused a user's request.
     """
 

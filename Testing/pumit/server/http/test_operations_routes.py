@@ -1,4 +1,4 @@
-"""What the operator may ask: readiness without a token, numbers with one of their own."""
+"""What the operator may ask: readiness without a token, numbers with their own."""
 
 from __future__ import annotations
 
