@@ -89,7 +89,7 @@ def pytest_handlecrashitem(crashitem: str, report: pytest.TestReport, sched: Any
     """End the run where one of several processes died.
 
     pytest-xdist 3.8 waits for ever if the others have no files left: it gives the rest of the file
-    to nobody.
+    to no one.
     """
     distribution = sched.config.pluginmanager.getplugin("dsession")
     distribution.shouldstop = f"the process that ran {crashitem} died"

@@ -1,7 +1,7 @@
 """Ask pip whether everything that users install has a wheel for Slicer's Python on four systems.
 
 The dependencies, and what these need in turn, until nothing new is named. pip's own resolver
-chooses among wheels alone (`pip install --dry-run`); nothing is installed. Writes its answer
+chooses only among wheels (`pip install --dry-run`); nothing is installed. Writes its answer
 between the marks of docs/explanation/systems.md. Needs the network, and `packaging`.
 
 Each round asks without dependencies, and the next one for those that the chosen wheels name: pip
@@ -52,7 +52,7 @@ SYSTEMS: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
         {"sys_platform": "darwin", "platform_system": "Darwin", "platform_machine": "x86_64"},
     ),
 }
-# Optional parts of the package that users do not install, or that one GPU alone needs.
+# Optional parts of the package that users do not install, or that only one GPU needs.
 LEFT_OUT_EXTRAS = ("test", "fuzz", "docs", "slicer-test", "mamba")
 LEFT_OUT = "torch"
 

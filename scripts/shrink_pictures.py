@@ -44,7 +44,7 @@ def packed(data: bytes) -> bytes:
 
 
 def shrink(path: Path) -> None:
-    """Write a picture anew where that saves something, and tell."""
+    """Write a picture again where that saves something, and tell."""
     before = path.stat().st_size
     data = path.read_bytes()
     with Image.open(path) as opened:

@@ -33,7 +33,7 @@ def slim(source: Path, target: Path) -> int:
     Returns:
         Bytes of the copy, its `.git` with it.
     """
-    # 1. A clone of its own: nothing is shared with the repository.
+    # 1. Its own clone: nothing is shared with the repository.
     _git("clone", "--quiet", "--no-local", "--single-branch", str(source), str(target))
     # 2. What the newest commit no longer has.
     kept = set(_git("ls-tree", "-r", "--format=%(objectname)", "HEAD", folder=target).split())

@@ -54,7 +54,7 @@ def _run(module: str, *arguments: str) -> int:
     command = [str(python()), "-m", module, *arguments]
     # Processes at the same time, each with threads for all cores, would wait for one another.
     environment = {"OMP_NUM_THREADS": "1", **variables()}
-    # Some hundred programs that tests start would compile the core anew, each for itself.
+    # Some hundred programs that tests start would compile the core again, each for itself.
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
 

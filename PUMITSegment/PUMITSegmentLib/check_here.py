@@ -67,7 +67,7 @@ class CheckHere:
     def _onPlaces(self, places) -> None:
         logic = self._logic
         if self._key is None or self._key != self._answerKey():
-            logic.status.waiting("")  # changed meanwhile
+            logic.status.waiting("")  # changed since
             logic.onSessionChanged()
             return
         self._places = [place.point_lps for place in places]

@@ -47,7 +47,7 @@ _COLUMNS = ("volume_ml", "long_axis_mm", "perpendicular_mm", "longest_mm")
 
 
 class EarlierScan:
-    """What is followed: an earlier segmentation with its scan, read once.
+    """An earlier segmentation with its scan, read once.
 
     Args:
         segmentationNode: Segments of another scan.

@@ -176,7 +176,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
     # Segments
 
     def newSegment(self, name: str = "") -> str:
-        """Add a segment with prompts of its own, and select it.
+        """Add a segment with its own prompts, and select it.
 
         Returns:
             Its ID; empty where there is no scan yet.
@@ -247,7 +247,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
             self.parameters.segmentID = segmentID
 
     def selectFollowingSegment(self, step: int) -> None:
-        """Select the segment that lies so many rows further."""
+        """Select the segment that is this many rows further."""
         self.selectSegment(followingID(self.segmentationNode, self.segmentID, step))
 
     # Prompts
@@ -291,7 +291,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         if self.isPlacing:
             shown = self.status.current
             self.working.prompts.stopPlacing()
-            if self.status.current is shown:  # nothing was drawn meanwhile
+            if self.status.current is shown:  # nothing was drawn since
                 self.showNextStep()
             self.onSessionChanged()
 

@@ -106,7 +106,7 @@ class Box:
         return Box((d, h, w), (d2, h2, w2))
 
     def moved(self, steps: tuple[int, int, int]) -> Box:
-        """Return the same box, so many voxels further along (d, h, w)."""
+        """Return the same box, this many voxels further along (d, h, w)."""
         d, h, w = (a + s for a, s in zip(self.start, steps, strict=True))
         d2, h2, w2 = (a + s for a, s in zip(self.stop, steps, strict=True))
         return Box((d, h, w), (d2, h2, w2))

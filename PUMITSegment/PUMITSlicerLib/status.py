@@ -117,7 +117,7 @@ class StatusBoard:
         self._show(Status(Activity.PROBLEM, text))
 
     def ask(self, text: str, *choices: Choice) -> None:
-        """Say what stops the work, with buttons that go on; any later status ends the question."""
+        """Say what stops the work, with buttons to continue; a later status ends the question."""
         self._show(Status(Activity.PROBLEM, text, choices=choices))
 
     def _show(self, status: Status) -> None:

@@ -61,7 +61,7 @@ class DiskFullError(ExportError):
 
 
 class TrainingError(PumitError):
-    """Training that cannot go on: a loss or gradients that are not finite, or processes apart."""
+    """Training that cannot continue: loss or gradients that are not finite, or processes apart."""
 
 
 class ServiceError(PumitError):

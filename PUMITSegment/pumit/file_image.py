@@ -62,7 +62,7 @@ class FileImage:
     Attributes:
         array: Intensities as stored, shape (D, H, W) or (C, D, H, W).
         steps_mm: 3 x 3, columns: from a voxel to the next along W, H and D, LPS mm. They need not
-            be perpendicular; that of a single slice along D counts by its side alone.
+            be perpendicular; that of a single slice along D counts only by its side.
         origin_lps: Centre of voxel (0, 0, 0), LPS mm, shape (3,).
         source: The DICOM series it came from, or None.
     """

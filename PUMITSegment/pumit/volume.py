@@ -181,7 +181,7 @@ class Volume:
     def contains(self, point_lps: Sequence[float]) -> bool:
         """Return whether a world point lies inside the grid, voxel borders included.
 
-        A planar image has no thickness of its own: any position along its normal counts.
+        A planar image has no thickness: any position along its normal counts.
         """
         index = self.world_to_index(point_lps)
         size = np.asarray(self.shape)

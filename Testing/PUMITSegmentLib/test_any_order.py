@@ -1,4 +1,4 @@
-"""Presses, clicks and answers in an order that nobody thought of: what must hold after each."""
+"""Presses, clicks and answers in an order that no one thought of: what must hold after each."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ OTHER_BUTTONS = (
 
 
 class Careless(Daily):
-    """Somebody who presses and clicks whatever there is."""
+    """Someone who presses and clicks whatever there is."""
 
     def __init__(self, loadModule: Any, sliceView: Any, seed: int) -> None:
         super().__init__(loadModule, sliceView)

@@ -225,7 +225,7 @@ def test_placing_alone_does_not_turn_a_found_structure_into_a_drawn_one(made: Lo
     made.logic.startPlacing(PromptKind.POINT)
     assert provenanceOf(segment) == before
     made.click()
-    assert len(made.worker.requests[-1].prompts) == 2  # what was found goes on
+    assert len(made.worker.requests[-1].prompts) == 2  # what was found continues
 
 
 # --- what is typed and named ----------------------------------------------------------------------

@@ -75,7 +75,7 @@ def test_deleting_a_node_while_computing_leaves_nothing_dangling(
         segmentID = segmentations[0].GetSegmentation().GetNthSegmentID(0)
         array = slicer.util.arrayFromSegmentInternalBinaryLabelmap(segmentations[0], segmentID)
         assert array is None or not array.any()
-    # It goes on.
+    # It continues.
     made.logic.parameters.sourceVolume = made.volumeNode = made.addScan("Other")
     made.click()
     made.answer(B)
@@ -155,7 +155,7 @@ def test_the_frame_of_a_sequence_that_is_shown_is_segmented(made: LogicScene) ->
     first.answer(A)
     assert not made.mask(made.logic.segmentID).any()
     made.logic.update()
-    assert made.worker.requests[-1] is first  # each frame has prompts of its own
+    assert made.worker.requests[-1] is first  # each frame has its own prompts
     made.click()
     second = made.worker.requests[-1]
     assert (int(first.volume.array.max()), int(second.volume.array.max())) == (100, 200)

@@ -52,7 +52,7 @@ class TrainModule(TrainScene, ShownPanel):
         self.process()
 
     def reopen(self) -> None:
-        """Close the module, and open it again in the same Slicer: the runs go on."""
+        """Close the module, and open it again in the same Slicer: the runs continue."""
         from harness.program.modules import unloadModule
         from PUMITSlicerLib.computing.background import Background
 

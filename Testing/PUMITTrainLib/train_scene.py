@@ -23,7 +23,7 @@ class Call:
     isCancelled: bool = False
 
     def emit(self, *records: dict[str, Any]) -> None:
-        """Print records, one a line; nobody hears a command that was cancelled."""
+        """Print records, one a line; no one hears a command that was cancelled."""
         for record in records:
             if not self.isCancelled:
                 self.onLine(json.dumps(record))

@@ -11,7 +11,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-# Extras of those who change PUMIT, which nobody gets who uses it; `mamba` compiles for one GPU.
+# Extras of those who change PUMIT, which no one gets who uses it; `mamba` compiles for one GPU.
 NOT_FOR_USERS = {"test", "docs", "slicer-test", "mamba"}
 Row = tuple[str, str, str, str, str]
 

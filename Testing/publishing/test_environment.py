@@ -14,7 +14,7 @@ from packaging.specifiers import SpecifierSet
 
 @pytest.fixture
 def environment(repository: Path, tmp_path: Path) -> Iterator[ModuleType]:
-    """With a folder of its own for `.venv`, and a Python there that runs."""
+    """With its own folder for `.venv`, and a Python there that runs."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(repository / "scripts"))
         import environment as module

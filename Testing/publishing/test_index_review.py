@@ -1,4 +1,4 @@
-"""What the reviewers of Slicer's Extensions Index ask, besides the checks of `test_catalogue.py`.
+"""What the reviewers of Slicer's Extensions Index ask, beyond the checks of `test_catalogue.py`.
 
 Their questions: scripts/extension_ai_analysis.py and the pull request template of
 Slicer/ExtensionsIndex.
@@ -35,7 +35,7 @@ def test_a_module_file_imports_at_file_scope_only_what_slicer_has(repository: Pa
 
 
 def test_the_panels_import_at_file_scope_only_what_slicer_has(repository: Path) -> None:
-    """Not the core below them, which a process of its own runs, once it is installed."""
+    """Not the core below them, which a separate process runs, once it is installed."""
     for module in MODULES:
         for file in (repository / module).rglob("*.py"):
             if "pumit" in file.relative_to(repository).parts:

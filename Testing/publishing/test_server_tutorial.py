@@ -20,7 +20,7 @@ HOST = "gpu.example.org"
 
 @pytest.fixture(scope="module")
 def commands(repository: Path) -> list[str]:
-    """The blocks of the page, one text each, on this machine in place of the page's."""
+    """The blocks of the page, one text each, on this machine instead of the page's."""
     page = (repository / "docs" / "tutorials" / "server.md").read_text(encoding="utf-8")
     found = re.findall(r"^```sh\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     return [block.replace(HOST, "localhost").replace("\\\n", " ") for block in found]

@@ -18,7 +18,7 @@ MOST_BYTES = 100_000_000
 
 @pytest.fixture
 def slim_history(repository: Path) -> Iterator[ModuleType]:
-    """`scripts/slim_history.py`, and somebody who commits."""
+    """`scripts/slim_history.py`, and someone who commits."""
     if importlib.util.find_spec("git_filter_repo") is None:
         pytest.skip("git-filter-repo is not installed")
     with pytest.MonkeyPatch.context() as patch:

@@ -51,7 +51,7 @@ class BrightnessNetwork(nn.Module):
 
 @pytest.fixture(scope="session")
 def tiny_sizes() -> dict[str, Any]:
-    """Sizes of a promptable network that computes in milliseconds; nobody changes them."""
+    """Sizes of a promptable network that computes in milliseconds; no one changes them."""
     return dict(TINY_SIZES)
 
 

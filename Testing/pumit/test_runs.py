@@ -1,4 +1,4 @@
-"""Files through which a run and whoever watches it speak."""
+"""Files through which a run and its watchers speak."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the site holds besides `docs/`: pages made from the program, and files from elsewhere.
+"""What the site holds beyond `docs/`: pages made from the program, and files from elsewhere.
 
 MkDocs calls the functions `on_...`. Nothing that is made here is committed, so nothing of it can be
 out of date.
@@ -47,7 +47,7 @@ def sources() -> dict[str, str]:
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """List the packages below Python, which nobody writes down twice."""
+    """List the packages below Python, which no one writes down twice."""
     (reference,) = [part["Reference"] for part in config.nav or [] if "Reference" in part]
     (python,) = [part["Python"] for part in reference if "Python" in part]
     packages = python_api.packages(ROOT / "PUMITSegment" / "pumit")

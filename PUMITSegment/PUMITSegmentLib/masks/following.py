@@ -63,7 +63,7 @@ def clickedAgain(
     """Return the prompts to answer instead of the mask of another frame; on a thread.
 
     Args:
-        prompts: The mask of another frame alone.
+        prompts: Only the mask of another frame.
         click: Click at its innermost place.
         answer: Function that answers prompts.
     """
@@ -79,7 +79,7 @@ def isFoundByClick(
     """Whether a click finds a mask in its own frame; on a thread.
 
     Args:
-        prompts: The mask alone.
+        prompts: Only the mask.
         click: Click at its innermost place.
         answer: Function that answers prompts in that frame.
     """
@@ -92,7 +92,7 @@ def moved(
     """Return the mask of another frame, moved as the tissue around it; on a thread.
 
     Args:
-        prompts: The mask of the other frame alone.
+        prompts: Only the mask of the other frame.
         before: Intensities of that frame, (D, H, W) or (C, D, H, W), of which the first channel
             counts.
         now: Intensities of the frame that is segmented, of the same shape.

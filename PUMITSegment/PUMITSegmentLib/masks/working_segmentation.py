@@ -87,7 +87,7 @@ class WorkingSegmentation:
         self.volumeNode, self._grid = volumeNode, grid
 
     def swapHistory(self, steps: Steps | None) -> Steps:
-        """Go on from the steps of another frame, or from none; gives back those of the one left."""
+        """Continue with the steps of another frame, or none; gives back those of the one left."""
         left = (self._history, self._unanswered)
         self._history, self._unanswered = steps or (History(), [])
         self._dirtySegments.clear()

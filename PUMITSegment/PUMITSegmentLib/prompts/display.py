@@ -36,7 +36,7 @@ def nameOf(tag: PromptTag, segmentName: str) -> str:
 
 
 def rename(node, tag: PromptTag, oldName: str, newName: str) -> None:
-    """Let a node's name follow its segment's, unless the user gave it one of its own."""
+    """Let a node's name follow its segment's, unless the user gave it another."""
     old, name = nameOf(tag, oldName), node.GetName()
     if name == old or name.startswith(f"{old}_"):
         node.SetName(nameOf(tag, newName) + name[len(old) :])

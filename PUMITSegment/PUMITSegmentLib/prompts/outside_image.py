@@ -38,7 +38,7 @@ def _isOutside(prompt: Prompt, frame: VolumeFrame, size: npt.NDArray[np.int_]) -
     if not points:
         return False
     index = frame.lpsToIndex(points)
-    if size[0] == 1:  # one slice has no thickness of its own
+    if size[0] == 1:  # one slice has no thickness
         index[:, 0] = 0.0
     low, high = -0.5 - _TOLERANCE, size - 0.5 + _TOLERANCE
     if isinstance(prompt, BoxPrompt):

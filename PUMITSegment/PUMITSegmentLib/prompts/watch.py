@@ -45,7 +45,7 @@ class PromptWatch(VTKObservationMixin):
         segmentationNode: The segmentation; it must be in a scene.
         onChanged: Callback with the segment ID after the user has changed its prompts.
         onTouched: Callback with a node before its comparison with its last known state.
-        isBeingDrawn: Whether a node is still being drawn, and thus no prompt yet.
+        isBeingDrawn: Whether a node is still being drawn and is no prompt yet.
     """
 
     def __init__(

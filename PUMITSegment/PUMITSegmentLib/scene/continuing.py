@@ -117,7 +117,7 @@ class Continuing:
                 self._run = None
 
     def close(self) -> None:
-        """Go on no more."""
+        """Stop continuing."""
         self._run = None
         self._timer.stop()
 

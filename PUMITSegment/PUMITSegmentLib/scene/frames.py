@@ -76,7 +76,7 @@ def readVolumeAt(frame: Frame, volumeNode, number: int) -> Volume:
 
 
 def keepPerFrame(segmentationNode, volumeNode) -> None:
-    """Let a segmentation without segments have masks of its own in each frame of a scan.
+    """Let a segmentation without segments have its own masks in each frame of a scan.
 
     One that holds segments stays as it is: its masks may be meant for every frame.
     """

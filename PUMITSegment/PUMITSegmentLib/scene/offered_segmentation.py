@@ -87,7 +87,7 @@ def isOnGridOf(segmentationNode, volumeNode) -> bool:
     if reference is None or kinship(segmentationNode, volumeNode) is Kinship.OTHER:
         return False
     box, whole = Box.ofImage(reference), Box.ofImage(volumeNode.GetImageData())
-    # The file may hold a part of the grid, with an origin and a count of voxels of its own.
+    # The file may hold a part of the grid, with its own origin and count of voxels.
     steps = np.linalg.inv(ijkToRas(volumeNode)) @ imageGrid(reference)
     start = steps @ [*box.start[::-1], 1.0]
     stop = steps @ [*(n - 1 for n in box.stop[::-1]), 1.0]

@@ -142,7 +142,7 @@ class SessionReactions:
             self._requests.forget(self._requests.running)
 
     def onSegmentShown(self) -> None:
-        """Go on placing, for the segment that is selected now."""
+        """Continue placing, for the segment that is selected now."""
         logic = self._logic
         if logic.segmentID and logic.volumeNode is not None:
             key = (logic.segmentationNode.GetID(), logic.segmentID)

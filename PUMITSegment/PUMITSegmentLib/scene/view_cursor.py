@@ -36,7 +36,7 @@ class ViewCursor:
         self.refresh()
 
     def refresh(self) -> None:
-        """Follow what clicks place now, also where Slicer has set its own pointer meanwhile."""
+        """Follow what clicks place now, also where Slicer has set its own pointer since."""
         placed = self._logic.placed
         pointed = []
         if placed is not None:

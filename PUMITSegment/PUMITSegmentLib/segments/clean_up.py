@@ -1,4 +1,4 @@
-"""A mask made tidier by rules: holes filled, the largest island alone, borders smoothed."""
+"""A mask made tidier by rules: holes filled, only the largest island, borders smoothed."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def provenanceOf(segment) -> Provenance:
     type_, name, version = (tagOf(segment, tag) for tag in (TYPE_TAG, NAME_TAG, VERSION_TAG))
     if type_ not in ("AUTOMATIC", "SEMIAUTOMATIC"):
         return Provenance()
-    # The tag of the version is ours alone; the name used to lack ours.
+    # The tag of the version is only ours; the name used to lack ours.
     written = _signed(_written(name)) if version else _written(name)
     return Provenance(type_, written or "Unknown", _written(version))
 

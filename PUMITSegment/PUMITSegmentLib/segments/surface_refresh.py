@@ -1,7 +1,7 @@
 """3D surfaces of segments that follow the voxels without holding up the program.
 
 Slicer converts a segment to its surface each time the segment is written, 0.3 to 1 s for an organ,
-and nothing else happens meanwhile. Here the old surface stays until a thread has made the new one,
+and nothing else happens until then. Here the old surface stays until a thread has made the new one,
 by the filters and settings of Slicer's own conversion; VTK's filters run without Python's lock.
 """
 

@@ -127,7 +127,7 @@ class Compute:
     def changeSettings(self, settings: ComputeSettings) -> None:
         """Remember other settings; where they need another worker or server, the present one ends.
 
-        Whoever waits for it to be ready gets the new one.
+        Those who wait for it to be ready get the new one.
         """
         isSame = self._settings.isSameComputer(settings)
         self._settings = settings

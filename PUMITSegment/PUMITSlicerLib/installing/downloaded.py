@@ -130,6 +130,6 @@ def _byteCount(paths: list[Path]) -> int:
     for path in paths:
         files = path.rglob("*") if path.is_dir() and not path.is_symlink() else [path]
         for file in files:
-            with suppress(OSError):  # gone meanwhile
+            with suppress(OSError):  # gone by now
                 total += file.lstat().st_size if not file.is_dir() or file.is_symlink() else 0
     return total

@@ -1,4 +1,4 @@
-"""Scans distributed over processes of this machine; a crash costs the scan of its process alone."""
+"""Scans distributed over processes of this machine; a crash costs only the scan of its process."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _pool(size: int, processes: int) -> ProcessPoolExecutor:
 
 
 def _begin(threads: int) -> None:
-    """In each new process: take a share of the cores, and end with whoever started it."""
+    """In each new process: take a share of the cores, and end with the process that started it."""
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "ITK_GLOBAL_DEFAULT_NUMBER_OF_THREADS"):
         os.environ.setdefault(name, str(threads))
     parent = multiprocessing.parent_process()

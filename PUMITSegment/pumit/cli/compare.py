@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run `pumit compare`; started again, it goes on. A training that fails makes the status 2."""
+    """Run `pumit compare`; started again, it continues. A failed training makes the status 2."""
     since = time.time()  # torch takes seconds to load
     choose_json(args)
     path, is_shipped = find_recipe(args.config, "compare")

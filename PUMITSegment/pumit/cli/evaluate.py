@@ -329,7 +329,7 @@ def _write_comparison(
     summary: dict[str, dict[str, Mean]],
     failed: dict[str, str],
 ) -> None:
-    """Write rows alone as CSV, with empty fields for what there is not, or everything as JSON."""
+    """Write only rows as CSV, with empty fields for what there is not, or everything as JSON."""
     from pumit.system.atomic import atomic_path
 
     plain = [_rounded(asdict(row)) for row in rows]

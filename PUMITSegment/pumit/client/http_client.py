@@ -297,7 +297,7 @@ class Client(Closing):
 def _is_late(error: Exception) -> bool:
     """Return whether an answer, or the rest of one that has begun, did not come in time.
 
-    For the rest requests has no class of its own: it is an error of the connection.
+    For the rest requests has no class: it is an error of the connection.
     """
     cause = error.args[0] if error.args else None
     is_of_socket = isinstance(getattr(cause, "__context__", None), TimeoutError)

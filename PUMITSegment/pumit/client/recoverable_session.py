@@ -117,7 +117,7 @@ class RecoverableSession(Closing, PromptedSession):
             self._needs_rebuild = False
 
     def _begin(self, volume: Volume) -> None:
-        """Go on with a volume that the server has; prompts of an earlier one are gone."""
+        """Continue with a volume that the server has; prompts of an earlier one are gone."""
         self._volume, self._history = volume, PromptHistory()
 
     @abstractmethod

@@ -27,7 +27,7 @@ from pumit.wire.prompt_answer import unpack_answer
 from pumit.wire.protocol import LeaseExpired, TooLarge, UnknownMask
 
 Answer = TypeVar("Answer")
-# A prediction has no deadline of its own: it is cancelled, or the server is found dead.
+# A prediction has no deadline: it is cancelled, or the server is found dead.
 _PREDICT_TIMEOUT_S = 24 * 3600.0
 # Longer than it takes to send, and to embed, the largest volume.
 _VOLUME_TIMEOUT_S = 900.0

@@ -72,7 +72,7 @@ def _resampled(values: Values, is_there: npt.NDArray[np.bool_], resamples: int) 
 
 
 def _draws(generator: np.random.Generator, resamples: int, among: int) -> Values:
-    """How often each of so many is drawn, (resamples, among)."""
+    """How often each of this many is drawn, (resamples, among)."""
     drawn = generator.integers(among, size=(resamples, among))
     counts = np.zeros((resamples, among))
     np.add.at(counts, (np.arange(resamples)[:, None], drawn), 1.0)

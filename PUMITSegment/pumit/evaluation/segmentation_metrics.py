@@ -258,7 +258,7 @@ def means_json(summary: Mapping[str, Mapping[str, Mean]]) -> dict[str, dict[str,
 
 
 def only_means(summary: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, float]]:
-    """Return the means alone of `means_json`, for a line of a log."""
+    """Return only the means of `means_json`, for a line of a log."""
     return {
         label: {k: round(m["mean"], 4) for k, m in means.items() if m["mean"] is not None}
         for label, means in summary.items()

@@ -187,7 +187,7 @@ def evaluate_case(
     Args:
         folder: Folder of `image.nii.gz` and `label.nii.gz`.
         clicks: Number of clicks that are scored for a target.
-        until: Beyond these, clicks continue to so many at most until the highest goal is reached.
+        until: Beyond these, clicks continue to this many at most until the highest goal is reached.
         gestures: Further ones of `GESTURES`, each tried alone.
         tolerance_mm: Tolerance of the normalised surface distance; None measures none. 0 stands
             for a voxel in-plane, where the spacing is not to be trusted.

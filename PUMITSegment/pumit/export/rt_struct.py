@@ -42,7 +42,7 @@ def write_rt_struct(
     """Write an RTSTRUCT with closed planar contours on the frames of the source series.
 
     Segments may overlap. A hole is part of the contour around it, by a keyhole; pieces that do not
-    touch are contours of their own. Filled at the centres of pixels, contours give the mask back.
+    touch are separate contours. Filled at the centres of pixels, contours give the mask back.
 
     Args:
         segmentation: Segments of a volume that was read from DICOM.

@@ -193,7 +193,7 @@ def _corner_indices(volume: Volume, frame: FrameGeometry, rows: int, columns: in
     corners = [frame.to_lps(0, 0), frame.to_lps(rows - 1, 0), frame.to_lps(0, columns - 1)]
     indices = volume.world_to_index(corners)
     if volume.is_planar:
-        # A planar image has no thickness of its own.
+        # A planar image has no thickness.
         indices[:, 0] = 0.0
     return indices
 

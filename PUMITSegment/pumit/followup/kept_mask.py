@@ -54,7 +54,7 @@ class KeptMask:
         return int(np.count_nonzero(other.within(self.window) & self.part))
 
     def window_with(self, margin: tuple[int, ...]) -> Window:
-        """Its box, grown by so many voxels within the grid."""
+        """Its box, grown by this many voxels within the grid."""
         return tuple(
             slice(max(s.start - m, 0), min(s.stop + m, n))
             for s, m, n in zip(self.window, margin, self.shape, strict=True)

@@ -80,7 +80,7 @@ class CarriedLesion:
 
     @property
     def prompts(self) -> list[Prompt]:
-        """What a session answers: the mask to start from; nothing for a lesion that is gone."""
+        """Prompts for a session: the mask to start from; none for a lesion that is gone."""
         return [MaskPrompt(self.mask)] if self.kept.count else []
 
 

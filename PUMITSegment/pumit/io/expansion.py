@@ -6,7 +6,7 @@ from __future__ import annotations
 SUSPICIOUS_BYTES = 1 << 28
 # No scan compresses further than this.
 MAX_COMPRESSION = 1100
-# Deflating takes a byte for at most so many.
+# Deflating takes a byte for at most this many.
 MAX_DEFLATE_RATIO = 1100
 
 

@@ -117,7 +117,7 @@ def _muted_log(name: str) -> Iterator[None]:
 def muted_stderr() -> Iterator[None]:
     """Mute what C++ code writes straight to standard error, past Python.
 
-    ITK's readers explain a damaged file in several lines of their own, with its path. What
+    ITK's readers explain a damaged file in several lines, with its path. What
     other threads write to standard error at that moment is lost too, so keep the block short.
     """
     with _STDERR_LOCK:

@@ -45,7 +45,7 @@ def find_scans(
 
     Args:
         paths: Files; DICOM folders and zips; folders of image files; trees of DICOM series, which
-            need no order of their own; list files (.txt) with a path, and after a tab a name, on
+            need no order; list files (.txt) with a path, and after a tab a name, on
             each line, relative to the list.
         series: SeriesInstanceUID, where one folder holds several and one is meant; of folders
             only DICOM is taken then.

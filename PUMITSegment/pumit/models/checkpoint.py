@@ -35,7 +35,7 @@ class ModelHeader:
 
     Attributes:
         name: Its name; empty where it has none.
-        sizes: Arguments that its network was built with, besides the published ones.
+        sizes: Arguments that its network was built with, beyond the published ones.
         description: Its purpose, in a sentence; empty where it does not say.
         step: Step of the training that its weights are of; None where it does not say.
         learning_rate: Highest learning rate of its training; None where it does not say.

@@ -251,7 +251,7 @@ def _enter(
     except PumitError as error:
         raise CheckpointError(f"{file} cannot be used: {error}") from None
     files = {inside: unpacked / inside for inside in listed if inside != WEIGHTS}
-    check_name(preferred)  # another may have taken it meanwhile
+    check_name(preferred)  # another may have taken it since
     return enter(
         folder, unpacked / WEIGHTS, recipe, files, preferred=preferred, origin="imported",
         description=" ".join(str(manifest.get("description", "")).split())[:300] or None,
@@ -295,7 +295,7 @@ def _check_weights(model: Checkpoint) -> None:
     from pumit.networks.build import build_network
 
     try:
-        with torch.device("meta"):  # shapes alone, at no cost of memory
+        with torch.device("meta"):  # only shapes, at no cost of memory
             network = build_network(model.header.network, **model.header.sizes)
     except PumitError:
         raise

@@ -76,7 +76,7 @@ def check_contrast(array: npt.NDArray[Any]) -> None:
     """Refuse voxels without contrast.
 
     Raises:
-        VolumeError: If they are all alike, or some are no numbers.
+        VolumeError: If they are all equal, or some are no numbers.
     """
     low, high = array.min(), array.max()  # NaN, if there is one anywhere
     with np.errstate(over="ignore"):
@@ -93,7 +93,7 @@ def check_contrast(array: npt.NDArray[Any]) -> None:
 def image_channels(volume: Volume, count: int, *, channel: int = 0) -> list[npt.NDArray[Any]]:
     """As many channels as a network takes, each (D, H, W).
 
-    A volume of exactly so many channels gives them all; of any other its grey image, or the
+    A volume of exactly this many channels gives them all; of any other its grey image, or the
     chosen channel, stands for each of them.
     """
     if volume.channels == count > 1:

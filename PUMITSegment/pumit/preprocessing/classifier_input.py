@@ -100,7 +100,7 @@ class ClassifierInput:
         """Scaled intensities on the classifier's grid, before `factor`.
 
         Returns:
-            float32, (channels, *size), or (1, *size) where all channels are alike.
+            float32, (channels, *size), or (1, *size) where all channels are equal.
 
         Raises:
             VolumeError: If the volume has another number of channels than the network and is no

@@ -71,7 +71,7 @@ def prepare(
 
     Raises:
         PumitError: If the description is unknown.
-        VolumeError: If the image is empty (all voxels are alike, or a picture is black), or holds
+        VolumeError: If the image is empty (all voxels are equal, or a picture is black), or holds
             numbers that are not finite.
 
     Source:

@@ -124,7 +124,7 @@ class ServeSettings:
                 "--keyfile: the proxy before it has address and certificate."
             )
         if not self.token:
-            # Through the proxy others reach it: whoever runs the server chooses the token.
+            # Through the proxy others reach it: the operator chooses the token.
             raise PumitError(
                 f"Behind a proxy (--uds) give a token: ${TOKEN_VARIABLE} or --token-file."
             )
@@ -303,7 +303,7 @@ def run(args: argparse.Namespace, *, engine: SegmenterEngine | None = None) -> i
     is_alone = is_loopback(args.host) and args.uds is None
     array_bytes = args.max_array_mib * MIB
     settings = ServeSettings(
-        # Outside this machine a token must be chosen by whoever runs the server.
+        # Outside this machine a token must be chosen by the operator.
         token=token if is_alone or not is_new else "",
         host=args.host,
         port=args.port or (ITKSNAP_PORT if args.itksnap else 0),

@@ -150,7 +150,7 @@ def meaning_of_name(name: str) -> SegmentTerminology | None:
 
 @cache
 def _by_letters() -> dict[str, str]:
-    """Return the terminology's names by their letters alone, sides before them."""
+    """Return the terminology's names only by their letters, sides before them."""
     names = {compact(name.split()): name for name in known_names()}
     sided = {f"{s}{key}": f"{s} {name}" for key, name in names.items() for s in sorted(_SIDES)}
     return {**sided, **names}

@@ -67,7 +67,7 @@ def _replace(temporary: Path, final: Path) -> None:
             os.replace(temporary, final)
             return
         except PermissionError as error:
-            # On Windows whoever reads the target or looks for viruses in it holds it for a moment.
+            # On Windows a reader of the target or a virus scanner holds it for a moment.
             if attempt and sys.platform == "win32":
                 time.sleep(REPLACE_SECONDS)
                 continue

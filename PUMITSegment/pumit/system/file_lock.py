@@ -13,7 +13,7 @@ PATIENCE_S = 60.0
 
 @contextmanager
 def file_lock(path: Path, *, patience_s: float = PATIENCE_S) -> Iterator[None]:
-    """Hold a lock for the block, waiting for whoever holds it.
+    """Hold a lock for the block, waiting for its holder.
 
     Args:
         path: The lock's file; made where it is missing, and left.

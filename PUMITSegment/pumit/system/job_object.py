@@ -1,6 +1,6 @@
 """Processes that Windows ends with the one that started them, however that ends.
 
-On other systems a child of ours has limits of its own, set by `resource`.
+On other systems a child of ours has its own limits, set by `resource`.
 """
 
 from __future__ import annotations

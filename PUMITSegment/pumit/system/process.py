@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 SAME_START_S = 2.0
-_BOOT = Path("/proc/sys/kernel/random/boot_id")  # Linux alone has it
+_BOOT = Path("/proc/sys/kernel/random/boot_id")  # only Linux has it
 _LINUX_STATUS = Path("/proc/self/status")
 
 
@@ -74,7 +74,7 @@ def is_running(mark: str) -> bool | None:
 
 
 def _unix_start(pid: int) -> float:
-    """When a process began by the present clock; 0 if it ended meanwhile."""
+    """When a process began by the present clock; 0 if it ended since."""
     import psutil
 
     with suppress(psutil.Error):

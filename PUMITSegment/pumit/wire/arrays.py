@@ -4,12 +4,12 @@ Layout, little-endian: `NNIA`, version (u8, 1), codec (u8: 1 Zstandard, 2 LZ4), 
 length of the dtype's name (u8), the name, the shape (i64 each), number of chunks (u32), and for
 each chunk its plain length (u64), packed length (u64) and blosc2 bytes.
 
-Whoever holds a token may send anything, so nothing is allocated before the declared type and
+A holder of a token may send anything, so nothing is allocated before the declared type and
 shape have passed the limits, and no chunk is decoded whose own header says something else than
 the envelope does. No pickle anywhere: blosc2's `pack` family is not used.
 
 Within a machine chunks are stored, not compressed: such ones are written and read without blosc2,
-which takes a second to load and holds Python's lock meanwhile.
+which takes a second to load and holds Python's lock as long.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def pack_array(array: Array, *, codec: Codec = "lz4") -> bytes:
 def pack_array_in_parts(array: Array, *, codec: Codec = "lz4") -> PackedArray:
     """Encode an array as `pack_array`, for a body that a client sends part by part.
 
-    Python's lock is given up while compressing, so that a viewer stays alive meanwhile. Stored
+    Python's lock is given up while compressing, so that a viewer stays alive. Stored
     chunks are parts of the array itself.
     """
     array = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
@@ -214,7 +214,7 @@ def unpack_array(
     if packed:
         import blosc2
 
-        # Other sessions' requests continue meanwhile.
+        # Other sessions' requests continue during this.
         blosc2.set_releasegil(True)
     for source, start, stop in packed:
         try:

@@ -34,7 +34,7 @@ class Found:
 
         Args:
             summary: Last line of the output.
-            names: Names of the cases; sentences that begin with one are about that case alone.
+            names: Names of the cases; sentences that begin with one are about that case only.
         """
         return Found(
             tuple(ClassRow.of(row) for row in summary.get("classes", ())),
@@ -88,7 +88,7 @@ class CaseReading:
         }
 
     def begin(self) -> None:
-        """Everything is read again; rows stay where they are meanwhile."""
+        """Everything is read again; rows stay where they are until then."""
         self.invalidate()
         self._rows = {
             key: replace(row, isChecked=False, problems=(), doubts=())

@@ -49,7 +49,7 @@ class ExampleCases:
         return self._job is not None and self._job.isActive
 
     def add(self, count: int = COUNT) -> None:
-        """Add so many patients; does nothing while it is at it."""
+        """Add this many patients; does nothing while it is at it."""
         if not self.isRunning:
             self._make(1, count)
 

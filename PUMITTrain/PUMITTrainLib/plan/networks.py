@@ -131,6 +131,6 @@ def _published() -> tuple[NetworkChoice, ...]:
 
 
 def _choice(name: str, title: str, purpose: str, millions: int) -> NetworkChoice:
-    """Return a network of so many million weights."""
+    """Return a network of this many million weights."""
     size = _("{purpose} (about {millions} million weights)")
     return NetworkChoice(name, title, size.format(purpose=purpose, millions=millions))

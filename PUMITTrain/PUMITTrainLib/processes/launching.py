@@ -76,7 +76,7 @@ def _started(
         return subprocess.Popen(command, start_new_session=True, **options)
     flags = subprocess.CREATE_NEW_PROCESS_GROUP | subprocess.CREATE_NO_WINDOW
     try:
-        # Whoever started Slicer may end all that it started; not everybody lets it out of that.
+        # Its parent may end all that it started; not everybody lets it out of that.
         out_of_job = flags | subprocess.CREATE_BREAKAWAY_FROM_JOB
         return subprocess.Popen(command, creationflags=out_of_job, **options)
     except PermissionError:

@@ -30,7 +30,7 @@ class Runs:
     """All runs of the user, and the one that is shown.
 
     A run belongs to no window: what is known of it is read from its folder, on a thread, so a run
-    is found again whoever started it.
+    is found again, no matter who started it.
 
     Args:
         parts: Collaborators of the module.
@@ -300,7 +300,7 @@ class Runs:
 
         def delete() -> None:
             status = read_status(folder)
-            if status is not None and status.is_alive:  # another Slicer resumed it meanwhile
+            if status is not None and status.is_alive:  # another Slicer resumed it since
                 raise ServiceError(running)
             with suppress(FileNotFoundError):
                 shutil.rmtree(folder)

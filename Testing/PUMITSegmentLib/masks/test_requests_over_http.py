@@ -48,7 +48,7 @@ def compute(background, server, workers):
 
 @pytest.fixture
 def local(background, workers):
-    """On a worker process of its own."""
+    """On its own worker process."""
     made = Compute(background, MemoryStore(), makeWorker=workers, whyNotInstalled=lambda mode: "")
     yield made
     made.close()

@@ -209,7 +209,7 @@ def test_a_file_saved_with_point_pressed_is_not_armed_for_who_opens_it_elsewhere
     armed.press(armed.ui.pointButton)
     slicer.mrmlScene.Commit(str(tmp_path / "scene.mrml"))
     assert 'currentInteractionMode="Place"' not in (tmp_path / "scene.mrml").read_text()
-    assert armed.isSlicerPlacing  # saving disturbs nobody
+    assert armed.isSlicerPlacing  # saving disturbs no one
     armed.view.clickAt((14, 12, 10))
     assert armed.polarities() == [True, True]
     armed.logic.stopPlacing()

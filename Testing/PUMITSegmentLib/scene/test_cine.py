@@ -1,4 +1,4 @@
-"""A cine: every frame of a sequence has its own segments, and may go on from another frame's."""
+"""A cine: every frame of a sequence has its own segments, and may continue from another frame's."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_what_one_click_made_is_clicked_again(cine: Cine) -> None:
     np.testing.assert_array_equal(cine.worker.answered[1][0].mask, B)
     np.testing.assert_array_equal(cine.now(), B)
     cine.process()
-    # So is what followed it, for as long as nobody corrects it.
+    # So is what followed it, for as long as no one corrects it.
     assert cine.browser.GetSelectedItemNumber() == 2
     assert cine.prompts == [PointPrompt((-9.0, -9.0, 9.0))]
     cine.logic.cancel()
@@ -351,7 +351,7 @@ def test_a_frame_that_is_left_early_has_its_own_surface_when_it_is_shown_again(c
     background.drain()
     cine.process()
     assert heightOfSurface(cine) == pytest.approx(small + 6, abs=0.5)
-    # Nor is it shown again where it was hidden meanwhile.
+    # Nor is it shown again where it was hidden since.
     cine.press(cine.ui.show3DButton)
     cine.goTo(1)
     assert not cine.ui.show3DButton.checked

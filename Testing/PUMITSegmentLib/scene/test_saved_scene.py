@@ -1,4 +1,4 @@
-"""A scene that an earlier version has saved goes on: segments, prompts, and the next click.
+"""A scene that an earlier version has saved continues: segments, prompts, and the next click.
 
 `saved/scene.mrb` is what version 0.1.0 saved at commit 0dac706: a generated scan, a liver of two
 clicks and a spleen of one.

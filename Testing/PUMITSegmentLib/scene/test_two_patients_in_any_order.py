@@ -27,7 +27,7 @@ OPACITIES = (0.0, 0.01, 0.5, 1.0)
 # What DICOM states of the two: two patients, nothing, placeholders, or nothing of one of them.
 IDENTITIES = (("P-7710", "P-7711"), ("", ""), ("Anonymous", "Anonymous"), ("P-7710", ""))
 FRAME_KEY, FRAME = "DICOM.FrameOfReferenceUID", "1.2.840.99.1.2.3"
-# What may bring a scan back into the views, and go on with what was asked before.
+# What may bring a scan back into the views, and continue with what was asked before.
 SHOWING = (
     *("choose", "load", "show", "lay over", "answer a question", "save and reopen"),
     *("open a scan", "decide", "undo a decision"),
@@ -40,7 +40,7 @@ Voxels = dict[str, dict[str, bytes]]
 
 
 class Walk(Panel):
-    """Somebody with two patients in one scene.
+    """Someone with two patients in one scene.
 
     Masks of the first patient have even slices only, of the second odd ones: no voxel of one can
     be in a segmentation of the other unseen.

@@ -182,7 +182,7 @@ def test_clicks_become_segments_with_undo_and_redo(
     assert np.argwhere(first).tolist() == [[10, 12, 14]]
     assert server.said == [("point", (10, 12, 14), True)]
     assert "updated in" in module.status
-    assert "overlap" not in module.status  # no figure where nobody has one
+    assert "overlap" not in module.status  # no figure where no one has one
     second = module.clickAndWait((20, 18, 10))
     assert second.sum() > first.sum()
     assert logic.undo()

@@ -1,4 +1,4 @@
-"""A remote server that is killed and started again: the next click goes on with all prompts."""
+"""A remote server that is killed and started again: the next click continues with all prompts."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_server_killed_at_any_time_loses_no_prompt(requester, server):
     requester.answer([FIRST])
     requester.answer([SECOND], segment="2")
 
-    # Between two clicks: nobody notices, and not even the scan is read again.
+    # Between two clicks: no one notices, and not even the scan is read again.
     server.kill()
     server.start()
     corrected = both.copy()

@@ -125,6 +125,6 @@ def test_tutorial_on_a_real_scan(
     for section in (ui.inputSection, ui.promptsSection):
         section.collapsed = True
     ui.exportSection.collapsed = False
-    ui.exportFolderEdit.currentPath = "~"  # of whoever makes the picture, and not shown
+    ui.exportFolderEdit.currentPath = "~"  # of the picture's maker, and not shown
     picture("6_export")
     gui.exit()

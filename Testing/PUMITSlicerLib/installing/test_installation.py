@@ -333,6 +333,6 @@ def test_a_program_is_ended_with_all_it_started(background, tmp_path):
     )
     assert wait_for(background, lambda: lines == ["sleeping"])
     end()
-    # Its output ends only when nobody holds it any more, so the child is gone too.
+    # Its output ends only when no one holds it any more, so the child is gone too.
     assert wait_for(background, lambda: statuses)
     assert statuses[0] != 0

@@ -34,7 +34,7 @@ def test_the_whole_loop_on_eight_of_sixteen_scans(modules: CampaignModules, tmp_
     assert len(campaign.rounds) == 1
     predicted = [s for s in campaign.scans() if s.stored_state == "predicted"]
     assert len(predicted) >= 8
-    # The scan that was open meanwhile is finished; the next one comes with its prediction.
+    # The scan that was open until then is finished; the next one comes with its prediction.
     modules.draw()
     segment.press(row.acceptButton)
     modules.look()

@@ -1,4 +1,4 @@
-"""The example: generated patients that somebody without scans can train on."""
+"""The example: generated patients that someone without scans can train on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The best validated model of a run that goes on, or was stopped, can be used."""
+"""The best validated model of a run that continues, or was stopped, can be used."""
 
 from __future__ import annotations
 

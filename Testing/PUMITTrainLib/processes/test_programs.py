@@ -90,7 +90,7 @@ def test_checker_answers_the_last_text_and_stays(background: Any) -> None:
     process.kill()
     checker.check("task: cook\n", said.append)
     waitFor(background, lambda: len(said) > 2)
-    assert said[2] == ""  # nobody knows; the next text starts another program
+    assert said[2] == ""  # no one knows; the next text starts another program
     assert checker._process is None
     checker.close()
     assert process.wait(30) is not None

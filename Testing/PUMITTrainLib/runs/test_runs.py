@@ -1,4 +1,4 @@
-"""Runs are followed by their files alone, whoever started them."""
+"""Runs are followed by their files only, no matter who started them."""
 
 from __future__ import annotations
 

@@ -168,5 +168,5 @@ def reset(app: SlicerApplication) -> None:
     QtCore.QSettings().clear()
     vars(slicer.modules).pop("sampleDataSources", None)
     pythonqt.disconnectAll(app)
-    # Last: a widget that closes may ask for the layout manager, which then is made anew.
+    # Last: a widget that closes may ask for the layout manager, which then is made again.
     app.closeLayoutManager()

@@ -149,7 +149,7 @@ def _startApplicationLogic(scene: slicer.vtkMRMLScene) -> slicer.vtkSlicerApplic
 
 
 def _addCache(scene: slicer.vtkMRMLScene) -> None:
-    """Give the scene a folder of its own, where it unpacks scene files."""
+    """Give the scene its own folder, where it unpacks scene files."""
     cache = slicer.vtkCacheManager()
     cache.SetRemoteCacheDirectory(str(ownFolder("cache")))
     scene.SetCacheManager(cache)

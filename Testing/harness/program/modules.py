@@ -38,7 +38,7 @@ class qSlicerScriptedLoadableModuleWidget(qSlicerWidget):
         return self._panel
 
     def reload(self) -> None:
-        """Fill the frame anew, from the code that is imported now."""
+        """Fill the frame again, from the code that is imported now."""
         self._fill(type(self._panel).__name__, sys.modules[type(self._panel).__module__])
 
     def _fill(self, className: str, python: ModuleType) -> None:

@@ -23,7 +23,7 @@ class SceneState:
     def __init__(self) -> None:
         self._scene = slicer.mrmlScene
         # Only those that Slicer never removes. The subject hierarchy is not among them: the scene
-        # goes on using a removed one for as long as anybody holds it, and makes a new one after.
+        # continues using a removed one for as long as anybody holds it, and makes a new one after.
         self._nodes = [node for node in _nodes(self._scene) if node.GetSingletonTag()]
         self._copies = [(node, _copy(node)) for node in self._nodes if _isRestored(node)]
         self._nextTags = [(observed, _nextTag(observed)) for observed in self._observed()]

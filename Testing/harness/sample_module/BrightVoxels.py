@@ -1,4 +1,4 @@
-"""A scripted module as small as one can be that has a panel, parameters and a test of its own."""
+"""A scripted module as small as one can be that has a panel, parameters and its own test."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ Property, Signal = QtCore.Property, QtCore.Signal
 
 @standIn()
 class ctkComboBox(QtWidgets.QComboBox):
-    """A combo box with a text of its own where nothing is chosen."""
+    """A combo box with its own text where nothing is chosen."""
 
     defaultText = stored(str, "defaultText", "")
     forceDefault = stored(bool, "forceDefault", False)

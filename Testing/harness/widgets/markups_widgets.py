@@ -83,7 +83,7 @@ class qSlicerMarkupsPlaceWidget(SceneWidget, QtWidgets.QWidget):
         self._update()
 
     def setPlaceMultipleMarkups(self, option: int) -> None:
-        """Choose whether placing goes on after a point."""
+        """Choose whether placing continues after a point."""
         self.placeMultipleMarkups = option
 
     def currentNode(self) -> Any:
@@ -129,7 +129,7 @@ class qSlicerMarkupsPlaceWidget(SceneWidget, QtWidgets.QWidget):
 
     @Property(bool)
     def placeModePersistency(self) -> bool:
-        """Whether placing goes on after a point."""
+        """Whether placing continues after a point."""
         return bool(_interaction().GetPlaceModePersistence())
 
     @placeModePersistency.setter

@@ -163,7 +163,7 @@ class qMRMLSegmentsTableView(SceneWidget, QtWidgets.QWidget):
         self._table.setRowCount(len(self._ids))
         for row, segmentID in enumerate(self._ids):
             self._fillRow(row, segmentID, segmentation.GetSegment(segmentID))
-            # Rows keep what a module writes into columns of its own, as Slicer's model does.
+            # Rows keep what a module writes into its own columns, as Slicer's model does.
             for column, cell in zip(added, cells.get(segmentID, [None] * len(added)), strict=True):
                 self._table.setItem(row, column, cell or QtWidgets.QTableWidgetItem())
         self._table.blockSignals(blocked)

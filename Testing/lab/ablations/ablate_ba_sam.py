@@ -1,4 +1,4 @@
-"""What each half of BA-SAM does in the click network: the scale of long sequences, and the bias.
+"""Measure each half of BA-SAM in the click network: the scale of long sequences, and the bias.
 
     python Testing/lab/ablations/ablate_ba_sam.py KINDS --kind "heart MR" --fields 64,128,160
 

@@ -7,7 +7,7 @@
 
 By hand, on one core; `CASES` is a folder of `<case>/{image,label}.nii.gz`. Every row sees the same
 batches in the same order, drawn once. Rows take turns of some steps, so that all are as far at any
-time; a run that was ended goes on where it was. The learning rate has no decay, so every turn's
+time; a run that was ended continues where it was. The learning rate has no decay, so every turn's
 averaged weights are an end point, and rows compare at equal steps as at equal time.
 """
 

@@ -147,7 +147,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def main() -> int:
-    """Run what is missing, so many trainings at a time."""
+    """Run what is missing, this many trainings at a time."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--set", choices=tuple(PLANS), default="hippocampus")
     parser.add_argument("--data", type=Path, help="hippocampus with images/ and labels/, or cases/")

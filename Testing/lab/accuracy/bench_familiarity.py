@@ -49,7 +49,7 @@ def measure(tokenizer: Tokenizer, samples: Iterable[Sample]) -> Iterator[Row]:
     started = time.monotonic()
     for i, sample in enumerate(samples):
         answer = tokenizer.reconstruct(sample.volume)
-        kept = ("token_rarity_nats", "token_mix_nats")  # fitted anew from the shares
+        kept = ("token_rarity_nats", "token_mix_nats")  # fitted again from the shares
         figures = {k: v for k, v in answer.measured.items() if k not in kept}
         yield Row(
             sample.role, sample.kind, sample.source, figures, answer.use.shares, answer.psnr_db

@@ -106,7 +106,7 @@ def line(name: str, rows: list[dict[str, Any]]) -> str:
 
 
 def balance(rows: list[dict[str, Any]]) -> str:
-    """How evenly the tokens are used over images, each image counting alike."""
+    """How evenly the tokens are used over images, each image counting equally."""
     shares = np.mean([r["shares"] for r in rows], axis=0)
     k = len(shares)
     kl = math.log(k) + float((shares * np.log(np.maximum(shares, 1e-300))).sum())

@@ -1,6 +1,6 @@
 """Weights and bounds by which an answer gets its word, fitted to answers whose Dice is known.
 
-Each word promises a Dice (`PROMISES`), and of the answers that get it only so many may have less.
+Each word promises a Dice (`PROMISES`), and of the answers that get it only this many may have less.
 So its bound is not chosen by eye: it is the lowest one above which so few answers have less, by
 weights fitted to other kinds of scans, and with one mistake more than was found, which the next
 answer may be. That is the correction of Angelopoulos et al., Conformal Risk Control, ICLR 2024, for

@@ -1,6 +1,6 @@
 """Disturbances of a scan and of its prompts that a person would hardly notice.
 
-The simulated user goes on looking at the scan as it was; only the model gets it disturbed, and its
+The simulated user still looks at the scan as it was; the model gets it disturbed, and its
 answers are brought back. So the first click is the same place in every variant, and what changes is
 the model's answer. Resampling alone is seen by the user, too: then the target is resampled as well.
 """

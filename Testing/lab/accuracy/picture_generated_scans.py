@@ -39,7 +39,7 @@ def show(axes: Axes, scene: Scene, *, has_outlines: bool) -> None:
 
 
 def draw(path: Path, *, rows: int, seed: int) -> None:
-    """Write the picture: so many rows of two scenes of each kind."""
+    """Write the picture: this many rows of two scenes of each kind."""
     figure = Figure(figsize=(2.2 * 4, 2.2 * rows * len(KINDS) + 0.3), dpi=75, facecolor=BACKGROUND)
     FigureCanvasAgg(figure)
     axes = figure.subplots(rows * len(KINDS), 4, squeeze=False)

@@ -1,4 +1,4 @@
-"""Read every file of a folder, each in a process of its own, and count what came of it.
+"""Read every file of a folder, each in its own process, and count what came of it.
 
 `python Testing/lab/fuzz/read_corpus.py FOLDER` is meant for collections of malformed DICOM, such as
 https://github.com/pwnlabmx/dicom-fuzzing-corpus (951 files, MIT), which is not copied here. A file

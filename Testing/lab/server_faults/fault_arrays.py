@@ -46,7 +46,7 @@ def chunk_of(data: bytes, **how: object) -> bytearray:
 
 
 def upload(server: FaultServer, body: bytes) -> Outcome:
-    """Send a body as a volume in a session of its own."""
+    """Send a body as a volume in its own session."""
     lease = server.claim()
     try:
         return server.send(volume_head(lease, len(body)) + body)

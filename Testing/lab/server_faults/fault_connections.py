@@ -67,7 +67,7 @@ def slow_bodies(server: FaultServer) -> list[Outcome]:
 
 
 def refused_bodies(server: FaultServer) -> list[Outcome]:
-    """Bodies that go on after they were refused."""
+    """Bodies that continue after they were refused."""
     outcomes = []
     for extra in ("Content-Length: 100000", "Transfer-Encoding: chunked"):
         with server.connect() as connection:

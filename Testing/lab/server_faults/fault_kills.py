@@ -1,6 +1,6 @@
-"""`kill -9` of servers and clients, and what is on disk meanwhile.
+"""`kill -9` of servers and clients, and what is on disk at each moment.
 
-Used by `server_faults.py`: each case starts servers of its own.
+Used by `server_faults.py`: each case starts its own servers.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _server(model: str, *, port: int = 0, trace: Path | None = None) -> Iterator
 def server_killed(model: str) -> list[Outcome]:
     """Kill the server idle, in an upload and in a prediction; start it again.
 
-    The session of the same client has to go on with its volume, its prompts and what can be
+    The session of the same client has to continue with its volume, its prompts and what can be
     redone, and with the same masks.
     """
     return [_killed_in(phase, model) for phase in ("idle", "upload", "prediction")]

@@ -1,4 +1,4 @@
-"""A server in a process of its own to be broken, raw requests to it, and a healthy user meanwhile.
+"""A server in its own process to be broken, raw requests to it, and a healthy user beside them.
 
 Used by `server_faults.py`. The model is the tests' fake one, whose answers are known exactly, or
 the shipped one.
@@ -103,7 +103,7 @@ class FaultServer:
         return _status_mib(self.pid, "VmHWM")
 
     def forget_peak(self) -> None:
-        """Begin to look for the peak anew."""
+        """Begin to look for the peak again."""
         Path(f"/proc/{self.pid}/clear_refs").write_text("5")
 
     def client(self) -> Client:

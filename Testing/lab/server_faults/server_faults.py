@@ -2,7 +2,7 @@
 
 Run by hand, on Linux: `python Testing/lab/server_faults/server_faults.py [--model default]
 [--only WORD] [--json FILE]`. Each case has to end in a sentence (4xx), a closed connection, or 503
-and 507 where they are meant; never in another 5xx or a dead server. A healthy user clicks meanwhile
+and 507 where they are meant; never in another 5xx or a dead server. A healthy user clicks then
 all the while and looks at every answer. Exit status 1 where anything gave way. With `--model fake`,
 the default, every mask can be foretold.
 """

@@ -3,7 +3,7 @@
 python Testing/lab/speed/bench_ba_attention.py [--threads 2] [--repeats 7]
 
 Both are timed in one run, in turns, so that a busy machine slows both; the ratio is the median
-over the turns. "distinct" gives every head a slope of its own, "one slope" all heads the same.
+over the turns. "distinct" gives every head its own slope, "one slope" all heads the same.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """Throughput of `pumit predict` over many scans: Dask and processes, compared with the ideal.
 
-Two ideals in the same run, in turns with what is measured: so many plain processes that each do
+Two ideals in the same run, in turns with what is measured: as many plain processes that each do
 their own share of the scans, with nothing that gives them out; and one plain process alone on the
 machine, whose scans a second are multiplied by the cores that the workers have. The first shares
 memory and caches among its processes as the workers do, the second does not. A ratio of 0.9 says
@@ -70,7 +70,7 @@ def make_model(folder: Path) -> Path:
 
 
 def make_tasks(folder: Path, count: int, settings: BatchSettings, name: str) -> list[ScanTask]:
-    """Tasks on one set of scans, whose results go into a folder of their own."""
+    """Tasks on one set of scans, whose results go into their own folder."""
     tasks = []
     for number in range(count):
         path = folder / f"s{number:03d}.nii.gz"
@@ -146,7 +146,7 @@ def main() -> int:
     args = parser.parse_args()
     if find_spec("distributed") is None:
         parser.error("Dask is not installed; install it by pip install distributed.")
-    # Every process computes, reads and writes in one thread, whoever starts it.
+    # Every process computes, reads and writes in one thread, no matter what starts it.
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "ITK_GLOBAL_DEFAULT_NUMBER_OF_THREADS"):
         os.environ[name] = "1"
     with tempfile.TemporaryDirectory() as text:

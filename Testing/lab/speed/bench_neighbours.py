@@ -3,10 +3,10 @@
 Run by hand, on Linux or macOS: `python Testing/lab/speed/bench_neighbours.py [--what click
 training server] [--rounds 9] [--scan FILE]`. Prints a table; nothing here is a test.
 
-Each kind of work runs in processes of its own that stay for the whole run: one as pumit starts it,
+Each kind of work runs in its own processes that stay for the whole run: one as pumit starts it,
 one whose threads wait in a loop, as OpenMP's do by themselves, one with a single thread, and, for
 comparison, a program that adds numbers. In every round each works alone, with one neighbour and
-with two; a neighbour is a loop in a session of its own, as another program on the desktop is.
+with two; a neighbour is a loop in its own session, as another program on the desktop is.
 The ratios compare rounds of the same process. On a machine that others use too, "alone" is not
 alone, and the ratios of the program that adds numbers tell by how much.
 """
@@ -160,7 +160,7 @@ def work_on_command(name: str, scan: Path | None) -> None:
 
 
 class Worker:
-    """Work of one kind in a process of its own."""
+    """Work of one kind in its own process."""
 
     def __init__(self, name: str, variables: dict[str, str], scan: Path | None) -> None:
         command = [sys.executable, __file__, "--work", name]
@@ -196,7 +196,7 @@ class Worker:
 
 @contextmanager
 def neighbours(count: int) -> Iterator[Callable[[int], None]]:
-    """Programs that keep a core busy; gives a function that lets so many of them run."""
+    """Programs that keep a core busy; gives a function that lets this many of them run."""
     loop = [sys.executable, "-c", "while True: pass"]
     programs = [subprocess.Popen(loop, start_new_session=True) for _ in range(count)]
 
@@ -216,7 +216,7 @@ def neighbours(count: int) -> Iterator[Callable[[int], None]]:
 def measure(
     workers: dict[str, Worker], rounds: int, let_run: Callable[[int], None]
 ) -> dict[str, dict[int, list[float]]]:
-    """Seconds of each worker with so many neighbours, by round."""
+    """Seconds of each worker with this many neighbours, by round."""
     seconds = {name: {count: [] for count in NEIGHBOURS} for name in workers}
     for _ in range(rounds):
         for count in random.sample(NEIGHBOURS, len(NEIGHBOURS)):

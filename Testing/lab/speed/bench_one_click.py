@@ -75,7 +75,7 @@ class Counts:
 
 @contextmanager
 def serving(tree: Path) -> Iterator[str]:
-    """The painting model in a process of its own; its address."""
+    """The painting model in its own process; its address."""
     command = [sys.executable, str(tree / "Testing/pumit/server/fixtures/fake_worker.py")]
     paths = [str(tree / "PUMITSegment"), str(tree / "Testing/pumit/server/fixtures")]
     environment = {**os.environ, "PUMIT_TOKEN": TOKEN, "PYTHONPATH": os.pathsep.join(paths)}

@@ -291,7 +291,7 @@ def main() -> None:
     unknown = set(arguments.what) - set(BENCHMARKS)
     if unknown:
         sys.exit(f"Unknown {', '.join(sorted(unknown))}; known: {', '.join(BENCHMARKS)}")
-    warnings.simplefilter("ignore", FutureWarning)  # MONAI's, about calls of its own
+    warnings.simplefilter("ignore", FutureWarning)  # MONAI's, about its own calls
     torch.manual_seed(0)
     for threads in arguments.threads:
         torch.set_num_threads(threads)

@@ -6,7 +6,7 @@ Forward and backward of one sequence of 512, 4,096 and 13,824 (24^3) tokens, as 
 the scan and the loop alone, at the width inside the block; and whole token mixers of the same
 width, our Mamba block and MONAI's `SABlock` with and without its flash attention. Times are
 processor seconds, so other programs count little, in turns; ratios are medians over the turns.
-Memory is what a process of its own (Linux) needs above what it held before; with `--turns 0` its
+Memory is what a separate process (Linux) needs above what it held before; with `--turns 0` its
 one step gives the time, too. What would need too long or too much, by its growth so far, is not
 run, and the table says so.
 """
@@ -90,7 +90,7 @@ def available_mb() -> float:
 
 
 def measure_alone(name: str, tokens: int) -> dict[str, float]:
-    """Peak memory (MB) and processor seconds of one step; for a process of its own."""
+    """Peak memory (MB) and processor seconds of one step; in its own process."""
     CONTENDERS[name](16)()  # libraries and threads are there before
     step = CONTENDERS[name](tokens)
     before = status_mb("VmRSS")

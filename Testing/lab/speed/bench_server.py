@@ -89,9 +89,9 @@ def resident_mib(pid: int) -> float:
 
 
 def start(model: str, clients: int) -> tuple[subprocess.Popen[str], str]:
-    """Start a server in a process of its own; it and its address."""
+    """Start a server in its own process; it and its address."""
     command = [sys.executable, "-m", "pumit.server", "--model", model, "--device", "cpu"]
-    # Two places more than clients: whoever comes does not wait for a vanished one's session.
+    # Two places more than clients: a new client does not wait for a vanished one's session.
     command += ["--max-sessions", str(clients + 2), "--liveness-timeout", str(LIVENESS_S)]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, env=os.environ | {"PUMIT_TOKEN": TOKEN}

@@ -43,7 +43,7 @@ def turns(
         functions: What to time; every second turn goes through them backwards.
         repeats: Turns.
         shortest_s: Calls shorter than this are timed several at once.
-        clock: `time.process_time` counts only what this process computes, whoever else is busy.
+        clock: `time.process_time` counts only what this process computes, even on a busy machine.
     """
     calls = {}
     for name, function in functions.items():

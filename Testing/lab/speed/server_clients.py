@@ -105,7 +105,7 @@ class User(Protocol):
         """Take the last prompt back."""
 
     def reset(self) -> None:
-        """Begin anew on the same scan."""
+        """Begin again on the same scan."""
 
     def leave(self, *, politely: bool) -> None:
         """Give the session back, or vanish."""
@@ -154,7 +154,7 @@ class OwnUser:
         self._session.undo()
 
     def reset(self) -> None:
-        """Begin anew on the same scan."""
+        """Begin again on the same scan."""
         self._session.reset()
 
     def leave(self, *, politely: bool) -> None:
@@ -213,7 +213,7 @@ class PublishedUser:
         self._session.undo()
 
     def reset(self) -> None:
-        """Begin anew on the same scan."""
+        """Begin again on the same scan."""
         self._session.reset_interactions()
 
     def leave(self, *, politely: bool) -> None:

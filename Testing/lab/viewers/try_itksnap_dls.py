@@ -44,7 +44,7 @@ def form(array: np.ndarray) -> dict[str, Any]:
 
 
 def shape_of(answer: requests.Response) -> Any:
-    """What of an answer must be the same for both servers."""
+    """Return the parts of an answer that must be the same for both servers."""
     body = answer.json()
     found: dict[str, Any] = {"status": answer.status_code, "keys": sorted(body)}
     if "result" in body:

@@ -1,6 +1,6 @@
 """Drive napari with its nnInteractive plugin against `pumit serve`, by mouse, as a user would.
 
-Run by hand, in an environment of its own without PyTorch, on a display (`xvfb-run -a` makes one):
+Run by hand, in its own environment without PyTorch, on a display (`xvfb-run -a` makes one):
 
     python -m venv napari-env && napari-env/bin/pip install napari napari-nninteractive PySide6
     xvfb-run -a -s "-screen 0 1600x1000x24" napari-env/bin/python \
@@ -299,7 +299,7 @@ def try_objects(user: Napari, target: np.ndarray) -> None:
 
 
 def try_restart(user: Napari, server: Server, image: str, target: np.ndarray) -> None:
-    """The server is killed and started again: the plugin goes on with its labels."""
+    """The server is killed and started again: the plugin continues with its labels."""
     middle = deepest(target)
     user.widget.reset_interaction_button.click()
     user.tool(POINT)

@@ -1,6 +1,6 @@
 """Use an nnInteractive server as PUMITSegment does, and see what it costs.
 
-    nninteractive-server --api-key KEY            # on its machine, with a model of its own
+    nninteractive-server --api-key KEY            # on its machine, with its own model
     python Testing/lab/viewers/try_nninteractive_server.py http://127.0.0.1:1527 --token KEY
 
 Three segments on a generated oblique scan take turns, so that each click repeats its segment's

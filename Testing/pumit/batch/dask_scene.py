@@ -1,4 +1,4 @@
-"""A real Dask scheduler and its workers, each a process of its own, on loopback."""
+"""A real Dask scheduler and its workers, each its own process, on loopback."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class DaskScene:
         self.scheduler.wait()
 
     def close(self) -> None:
-        # Those have no processes of their own, and wait long for a scheduler that is gone.
+        # Those have no processes, and wait long for a scheduler that is gone.
         for process in self._unwatched:
             process.kill()
         for process in [*self.workers, *([self.scheduler] if self.scheduler else [])]:

@@ -77,12 +77,12 @@ def test_a_trained_model_goes_its_whole_way(run: Any, home: Path, tmp_path: Path
     )
     labels = SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(str(tmp_path / "lab.nii.gz")))
     assert labels.shape == ball_and_box(0)[1].shape
-    # It goes on from an own model, whose file tells whose it is.
+    # It continues from an own model, whose file tells whose it is.
     own = tmp_path / "Doe^Jane.safetensors"
     own.write_bytes(find_model("lab").read_bytes())
     second = recipe_in(tmp_path, initial=str(own), name="second")
     assert run("train", second, "-o", tmp_path / "two").status == 0
-    # What leaves the lab tells of nobody.
+    # What leaves the lab tells of no one.
     for name in ("lab", "second"):
         assert run("models", "export", name, "-o", tmp_path / f"{name}.pumit.zip").status == 0
         assert_tells_of_nobody(tmp_path / f"{name}.pumit.zip", str(tmp_path))

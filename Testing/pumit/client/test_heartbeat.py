@@ -77,7 +77,7 @@ def test_a_server_elsewhere_that_answers_again_is_back() -> None:
 def test_a_computer_that_was_asleep_does_not_take_its_server_for_gone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Where the clock goes on meanwhile, hours pass between two beats."""
+    """Where the clock continues, hours pass between two beats."""
     heartbeat = beating(ANSWERED, is_loopback=False)
     import time
 

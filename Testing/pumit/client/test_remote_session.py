@@ -224,7 +224,7 @@ def test_without_a_volume_the_session_says_so(server):
 
 
 def test_an_answer_that_was_lost_leaves_no_doubt_behind(session, server, volume, monkeypatch):
-    """A volume whose answer is lost may have arrived: the session is opened anew."""
+    """A volume whose answer is lost may have arrived: the session is opened again."""
     session.add_point(_centre(volume, 4, 10, 10))
     expected = session.predict()
     call = session._client.call

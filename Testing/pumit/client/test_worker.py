@@ -22,7 +22,7 @@ posix_only = pytest.mark.skipif(sys.platform == "win32", reason="kill -9 is POSI
 
 
 def is_running(pid: int) -> bool:
-    """Whether a process exists and is not merely a zombie that nobody has waited for."""
+    """Whether a process exists and is not merely a zombie that no one has waited for."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Classes of an automatic answer become segments with codes and colours of their own."""
+"""Classes of an automatic answer become segments with their own codes and colours."""
 
 from __future__ import annotations
 

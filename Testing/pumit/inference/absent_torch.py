@@ -1,6 +1,6 @@
-"""A Python that has no PyTorch, for processes of their own."""
+"""A Python that has no PyTorch, for separate processes."""
 
-# What an environment without the packages would do, in a process of its own.
+# What an environment without the packages would do, in its own process.
 WITHOUT = """
 import importlib.util, sys
 ABSENT = {"torch", "monai", "einops"}

@@ -65,7 +65,7 @@ def picture() -> Tensor:
 
 
 def loaded(network: nn.Module, state: dict[str, Tensor], write: Callable[..., Path]) -> Eva02Report:
-    """Load a file of single precision, as the public one, and go on in double."""
+    """Load a file of single precision, as the public one, and continue in double."""
     report = load_eva02(network, write({n: t.float() for n, t in state.items()}))
     network.double()
     return report

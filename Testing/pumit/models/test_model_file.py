@@ -58,7 +58,7 @@ def content(path: Path) -> dict[str, bytes]:
 def rewrite(
     path: Path, change: Callable[[dict[str, bytes]], Any], kind: int = zipfile.ZIP_STORED
 ) -> None:
-    """Write an archive anew after a change to its members."""
+    """Write an archive again after a change to its members."""
     members = content(path)
     change(members)
     with zipfile.ZipFile(path, "w", kind) as archive:

@@ -1,4 +1,4 @@
-"""A user's own models are entered whole, under names of their own, and removed with all files."""
+"""A user's own models are entered whole, under their own names, and removed with all files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RECIPE: dict[str, Any] = {
 
 
 def checkpoint(folder: Path, seed: int = 0, **changes: Any) -> Path:
-    """A small checkpoint in a folder of its own."""
+    """A small checkpoint in its own folder."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "model.safetensors"
     state = {"w": torch.full((4,), float(seed))}

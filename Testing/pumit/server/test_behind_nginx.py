@@ -270,7 +270,7 @@ def test_a_dead_server_takes_only_its_own_sessions_along(site, volume):
     answer = site.request("GET", "/lease_status", headers=AUTH | {protocol.LEASE_HEADER: lost})
     assert answer.status_code == 410
     assert "open a new one" in answer.json()["detail"]
-    # Others go on, and new ones go to the server that lives.
+    # Others continue, and new ones go to the server that lives.
     assert site.status(kept) == 200
     assert site.request("GET", "/readyz").status_code == 200
     for _ in range(3):

@@ -150,7 +150,7 @@ def test_nginx_alone_is_published_and_has_its_files():
 def test_nginx_knows_every_server_that_is_started():
     for name in SERVERS:
         number = name.removeprefix("pumit-")
-        # In a group of its own and in the one for new sessions.
+        # In its own group and in the one for new sessions.
         assert NGINX.count(f"unix:/run/pumit/{number}/http.sock") == 2
         assert f'"~^{number}\\." pumit_{number};' in NGINX
         assert f"location = /metrics/{number} {{" in NGINX

@@ -49,7 +49,7 @@ def _written_file(descriptor):
         flags = (descriptor.parents[1] / "fdinfo" / descriptor.name).read_text()
         if int(descriptor.name) <= 2 or not descriptor.resolve().is_file():
             return None
-    except FileNotFoundError:  # closed meanwhile
+    except FileNotFoundError:  # closed since
         return None
     is_written = int(re.search(r"flags:\s*(\d+)", flags)[1], 8) & 0o3
     return str(descriptor.readlink()) if is_written else None
@@ -67,7 +67,7 @@ def test_a_token_that_no_client_can_send_is_refused(token):
 def test_freed_memory_goes_back_to_the_machine():
     if not hasattr(ctypes.CDLL(None), "malloc_trim"):
         pytest.skip("the C library has no malloc_trim")
-    # Too small for pages of their own; one above them keeps the heap from shrinking.
+    # Too small for separate pages; one above them keeps the heap from shrinking.
     blocks = [bytearray(60_000) for _ in range(2_000)]
     last = bytearray(60_000)
     del blocks

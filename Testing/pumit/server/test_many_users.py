@@ -1,4 +1,4 @@
-"""Several users on one model: nobody waits for long, nobody sees another's, memory comes back."""
+"""Several users on one model: no one waits for long, no one sees another's, memory comes back."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def engine(tiny_checkpoint: Path) -> SegmenterEngine:
 
 @pytest.fixture
 def run(engine):
-    """Run what users do on a server of their own."""
+    """Run what users do on their own server."""
 
     def run(story, **limits):
         users = Users(engine, **limits)

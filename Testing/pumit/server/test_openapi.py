@@ -78,7 +78,7 @@ def lease_headers(headers_of):
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.label)
 @pytest.mark.parametrize("state", ["none", "empty", "loaded"])
 def test_no_request_breaks_the_server(operation, server, lease_headers, state):
-    is_release = operation.path == protocol.PATH_RELEASE  # what it gives back nobody could break
+    is_release = operation.path == protocol.PATH_RELEASE  # what it gives back no one could break
     headers = lease_headers["none" if is_release else state]
 
     @settings(

@@ -14,7 +14,7 @@ from pumit.server.parent_watch import watch_parent
 
 @pytest.fixture
 def pipe() -> Iterator[int]:
-    """One that nobody closes, as where another process has taken it over."""
+    """One that no one closes, as where another process has taken it over."""
     reading, writing = os.pipe()
     yield reading
     os.close(writing)

@@ -28,7 +28,7 @@ from pumit.volume import Volume
 
 @pytest.fixture(autouse=True)
 def no_score(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The familiarity score has a test of its own."""
+    """The familiarity score has its own test."""
     monkeypatch.setattr(finding, "unfamiliar", lambda *_a, **_k: "")
 
 

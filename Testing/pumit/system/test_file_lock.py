@@ -1,4 +1,4 @@
-"""A lock keeps everybody else out, and ends with whoever holds it."""
+"""A lock keeps everybody else out, and ends with its holder."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def test_a_later_process_of_the_same_number_is_another() -> None:
     assert is_running(" ".join((pid, f"{float(start) - 60:.2f}", *boot))) is False
     assert is_running(" ".join((pid, f"{float(start) + 1:.2f}", *boot)))
     if boot:
-        assert is_running(f"{pid} {start} 00000000") is False  # before the machine was started anew
+        assert is_running(f"{pid} {start} 00000000") is False  # before the machine restarted
 
 
 def test_of_another_text_nobody_can_say() -> None:

@@ -204,7 +204,7 @@ def refuse(folder: Path) -> dict[str, Any]:
 
 
 class AskingTask(BlockTask):
-    """Somebody asks for a pause, which ends soon, and then for a stop."""
+    """Someone asks for a pause, which ends soon, and then for a stop."""
 
     folder = Path()
 
@@ -217,7 +217,7 @@ class AskingTask(BlockTask):
 
 
 def stop_by_file(folder: Path) -> dict[str, Any]:
-    """Pause after two steps, stop after four, and go on."""
+    """Pause after two steps, stop after four, and continue."""
     AskingTask.folder = folder
     run_control.CHECK_SECONDS = 0.0
     losses, stops = [], []

@@ -58,7 +58,7 @@ def test_folds_are_trained_pooled_and_found_again(tmp_path: Path) -> None:
     assert status is not None
     assert status.state == "finished"
     assert status.model == "final/made.safetensors"
-    # Started again from what it wrote, nothing is trained anew.
+    # Started again from what it wrote, nothing is trained again.
     stamps = {p: p.stat().st_mtime_ns for p in out.glob("*/last.safetensors")}
     assert len(stamps) == 3
     assert finetune(out / "recipe.yaml", out) == best

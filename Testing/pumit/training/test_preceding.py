@@ -106,7 +106,7 @@ def test_one_command_learns_a_tokenizer_an_encoder_and_a_segmentation(
     card = (run / "card.md").read_text()
     assert "Learnt first, without labels" in card
     assert str(scans) not in card
-    # Started again, nothing is done twice; with more steps the last part goes on.
+    # Started again, nothing is done twice; with more steps the last part continues.
     assert main([*command[:-1], "3"]) == 0
     assert [len(steps(folder)) for folder in parts] == [2, 2, 3]
 

@@ -3,7 +3,7 @@
 The files in `saved/` are what version 0.1.0 wrote of commit b25bee8: runs that were stopped after a
 step with the recipes they were given, trainings of a comparison, and plans that the panel keeps.
 `saved/stopped/` is a run of commit 0dac706, stopped at step 4 of 12, without its weights, which are
-made anew here in the form in which that commit kept them.
+made again here in the form in which that commit kept them.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ def run_line(folder: Path, **more: Any) -> dict[str, Tensor]:
 
 
 def started(work: Callable[[], object]) -> multiprocessing.process.BaseProcess:
-    """Do something in a process of its own, which has torch already."""
+    """Do something in its own process, which has torch already."""
 
     def alone() -> None:
         with open(os.devnull, "w") as nowhere:

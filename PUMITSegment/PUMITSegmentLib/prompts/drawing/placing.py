@@ -21,7 +21,7 @@ _FIRST = 100.0
 def keepingPlaceTarget(scene) -> Iterator[None]:
     """Add markups without Slicer making them what its own place button places.
 
-    No one hears of the change, since none is left: whoever places something continues placing it.
+    No one hears of the change, since none is left: placing continues.
     """
     selection = scene.GetNodeByID(_SELECTION)
     before = _targetOf(selection)
@@ -52,7 +52,7 @@ def _targetOf(selection) -> Target:
 def _setTarget(selection, target: Target) -> None:
     className, nodeID = target
     if selection.GetScene().GetNodeByID(nodeID or "-") is None:
-        nodeID = ""  # deleted meanwhile
+        nodeID = ""  # deleted since
     if _targetOf(selection) != target:
         selection.SetReferenceActivePlaceNodeClassName(className or None)
         selection.SetActivePlaceNodeID(nodeID or None)
@@ -130,7 +130,7 @@ class PlaceMode:
             self._end()
 
     def disarm(self, nodes: list) -> None:
-        """Let Slicer place none of some nodes, whoever began it, now and by its own button."""
+        """Keep Slicer from placing some nodes, however it began, now and by its own button."""
         self.stop()
         if self._selection.GetActivePlaceNodeID() not in [node.GetID() for node in nodes]:
             return

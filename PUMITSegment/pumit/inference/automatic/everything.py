@@ -242,7 +242,7 @@ def _answers_to_click(
         patch = to_volume(answer, where, solver.shape)
         if contact > settings.max_contact or patch is None:
             continue
-        # The estimate alone ranks: on real scans stability said nothing of the quality.
+        # Only the estimate ranks: on real scans stability said nothing of the quality.
         score = estimate - _CONTACT_PENALTY * contact
         mask = _MaskBox(np.array(patch.start), patch.logits > 0, score)
         if settings.min_voxels <= mask.size <= most and mask.holds(point):

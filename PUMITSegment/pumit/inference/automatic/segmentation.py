@@ -238,7 +238,7 @@ class AutomaticSegmenter:
             target[planes[0][0]] = label(shares, sums)
             if doubt_target is not None:
                 doubt_target[planes[0][0]] = _doubt_plane(shares, self.has_regions)
-        # 4. The region alone; of classes that are one piece, the largest.
+        # 4. Only the region; of classes that are one piece, the largest.
         if region is not None:
             _keep_only(found, region)
         if self.has_regions:

@@ -85,7 +85,7 @@ def decoder_graph(layers: GraphLayers, sizes: NetworkSizes, shape: Shape) -> ope
     logits = _logits(layers, sizes, prompts, x, shown, prior, (at_full, at_half))
     iou = _iou(layers, sizes, prompts, x, logits, (at_full, at_half))
     results = [ops.result(ops.squeeze(node, integers([0]))) for node in (logits, iou)]
-    # A network without shown maps reads the prior from its map alone.
+    # A network without shown maps reads the prior only from its map.
     return openvino.Model(results, list(given.values()), "decoder")
 
 

@@ -126,7 +126,7 @@ def _block(
     # 1. Scale of the scores: the logarithm of the number of tokens to the base of the training's.
     length = math.log(count) / math.log(max(sizes.train_tokens, 2))
     scale = (1.0 if count == sizes.train_tokens else length) / math.sqrt(head_dim)
-    # 2. Rotary pairs (2i, 2i + 1) are brought apart, (i, i + d / 2), in queries and keys alike.
+    # 2. Rotary pairs (2i, 2i + 1) are brought apart, (i, i + d / 2), in both queries and keys.
     apart = np.concatenate((np.arange(0, head_dim, 2), np.arange(1, head_dim, 2)))
     order = (np.arange(heads)[:, None] * head_dim + apart).reshape(-1)
     y = layers.layer_norm(x, f"{name}.norm1")

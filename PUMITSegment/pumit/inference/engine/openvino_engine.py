@@ -391,7 +391,7 @@ class OpenVinoEngine:
             self._graphs.popitem(last=False)[1].cancel()
 
     def _run(self, compiled: _Compiled, graph: tuple[Any, Any], arrays: list[Floats]) -> _Results:
-        """Results of one of the graphs, as arrays of their own."""
+        """Results of one of the graphs, as separate arrays."""
         with compiled.in_use:
             results = _infer(graph[1], arrays)
         # A graph computes in as much memory as a field's features take several times over, and

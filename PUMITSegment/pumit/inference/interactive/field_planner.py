@@ -114,7 +114,7 @@ class FieldPlanner:
         """Most in-plane voxels with no more voxels in all than an isotropic field.
 
         Args:
-            in_plane_mm: In-plane spacing of a field with so many voxels.
+            in_plane_mm: In-plane spacing of a field with this many voxels.
             width_mm: In-plane extent that is enough.
         """
         for size in range(self.largest, self.size, -SIZE_STEP):
@@ -187,7 +187,7 @@ class FieldPlanner:
         is_flat = self.shape[0] == 1 or high[0] - low[0] < 1
         half = (high[0] - low[0] + 1) * min(margin, 1.15) / 2
         first, last = centre[0] - half, centre[0] + half
-        if ends_count:  # a coarser field would show air alone there
+        if ends_count:  # a coarser field would show only air there
             first, last = max(first, -0.5), min(last, self.shape[0] - 0.5)
         for _ in range(12):
             field = self.field(centre, in_plane, width)

@@ -58,7 +58,7 @@ class PackedMaskPrompt(MaskPrompt):
 
     @property
     def sha256(self) -> str:
-        """Hash of the grid, the box and the packed bits; the same for equal masks alone."""
+        """Hash of the grid, the box and the packed bits; the same only for equal masks."""
         own = self.__dict__
         if "_sha256" not in own:
             bounds = [(axis.start, axis.stop) for axis in own["_box"]]

@@ -52,7 +52,7 @@ class PromptHistory:
         return self._present.state
 
     def commit(self, state: State) -> None:
-        """Go on to a new state, from which the present one can be undone.
+        """Continue to a new state, from which the present one can be undone.
 
         Raises:
             PromptError: If it is too large; nothing changes then.
@@ -75,7 +75,7 @@ class PromptHistory:
             self._count()
 
     def replace(self, state: State) -> None:
-        """Go on to a state and forget all others."""
+        """Continue to a state and forget all others."""
         self._present = _Step(state, 0)
         self._past, self._future = [], []
         self._count()

@@ -1,6 +1,6 @@
 """From prompts to a mask: try fields, keep the most trusted answer, refine what is uncertain.
 
-An answer is a function of the prompts in their order alone: the prompts are replayed one by one,
+An answer is a function only of the prompts in their order: the prompts are replayed one by one,
 each step starting from the answer of the one before, and steps are cached. So undo costs nothing,
 and a session rebuilt from its prompts gives the same masks.
 """
@@ -67,7 +67,7 @@ IsCancelled = Callable[[], bool] | None  # called before each field
 # Of the second click in a structure:
 REPEATED = 0.5  # IoU from which one answer says the same as another
 LEAST_PART = 0.03  # share of an answer below which a correction adds hardly anything
-# A structure is so many times as large as an answer that is a piece of it, and holds most of that.
+# A structure is this many times as large as an answer that is a piece of it and holds most of it.
 WHOLE_GROWS, WHOLE_HOLDS = 2.25, 0.8
 MOST_ADDED = 2 / 3  # share of what is missing, above which a correction is enough
 

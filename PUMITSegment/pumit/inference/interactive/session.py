@@ -42,7 +42,7 @@ class InteractiveSession(PromptedSession):
 
     Args:
         images: Cache of scans and embeddings; sessions on one model may share it, in one
-            thread. None for one of its own.
+            thread. None for a new one.
 
     Raises:
         CheckpointError: If the model's calibration cannot be used.
@@ -219,7 +219,7 @@ class InteractiveSession(PromptedSession):
     def answer_count(self, segment: str = "1") -> int:
         """How many different answers there are to the prompts of a segment, at most four.
 
-        More than one to a first prompt alone; `choose_answer` shows another one.
+        More than one only to a first prompt; `choose_answer` shows another one.
         """
         return self._answer(self.prompts(segment), None, None).count
 

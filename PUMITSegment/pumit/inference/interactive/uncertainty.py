@@ -27,7 +27,7 @@ from pumit.preprocessing.interpolation import resampled
 SAMPLED_VOXELS = 400_000
 # Radius around a place: the standard deviation over the size of the segment.
 REACH = 0.1
-# Two places are at least so many times that apart.
+# Two places are at least this many times that apart.
 APART = 2.5
 # Beyond the answer's own box others may see something.
 MARGIN = 2

@@ -80,7 +80,7 @@ class EmbeddingStore:
             self.shrink(max(self.max_bytes, self._entries[key].nbytes))
 
     def shrink(self, max_bytes: int) -> None:
-        """Keep no more than so many bytes."""
+        """Keep no more than this many bytes."""
         with self._lock:
             total = self.nbytes
             while total > max_bytes:

@@ -62,7 +62,7 @@ class PackedVoxels:
         return sum(map(len, self._chunks))
 
     def unpacked(self) -> npt.NDArray[Any]:
-        """Return the array, in a new memory of its own."""
+        """Return the array, in new memory."""
         import blosc2
 
         out = np.empty(self._shape, dtype=self._dtype)
@@ -204,7 +204,7 @@ class OpenScan:
         scan = self._scan
         # 1. Room for voxels and pyramid.
         needed = 0 if self.key in scan.images else self.level_bytes
-        # Awake from here on: whoever makes room by sleeping leaves these voxels as they are.
+        # Awake from here on: others who make room by sleeping leave these voxels as they are.
         scan.asleep.discard(self)
         scan.awake.add(self)
         try:
@@ -287,7 +287,7 @@ class ImageStore:
         self.embeddings.shrink(max_bytes)
 
     def shrink_embeddings(self, max_bytes: int) -> None:
-        """Keep no more than so many bytes of them, this once."""
+        """Keep no more than this many bytes of them, this once."""
         self.embeddings.shrink(max_bytes)
 
     def release_device_memory(self) -> None:
@@ -310,7 +310,7 @@ class ImageStore:
         if key is not None:
             self._by_hash[key] = scan
         opened = OpenScan(self, scan, volume, channel)
-        if scan.array is None:  # whoever has it sleeps, and here it is
+        if scan.array is None:  # its holder sleeps, and here it is
             scan.array = volume.array
             scan.packed = None
         try:

@@ -22,7 +22,7 @@ Floats = npt.NDArray[np.float64]
 Grid = tuple[int, int, int]
 Spacing = tuple[float, float, float]
 
-# Below so many cells the figures say little.
+# Below this many cells the figures say little.
 LEAST_CELLS = 8
 # Half a grey level of 8 bits, squared: errors below do not count.
 _NOISE_FLOOR = (0.5 / 255) ** 2
@@ -101,7 +101,7 @@ def _errors(seen: Image, back: Image, cell: Grid) -> tuple[float, float]:
 
 
 def _grey_levels(seen: Image) -> float:
-    """Entropy of the grey levels, nats: 0 of one, ln 64 where all are used alike."""
+    """Entropy of the grey levels, nats: 0 of one, ln 64 where all are used equally."""
     counts, _ = np.histogram(seen, _GREY_LEVELS, (0.0, 1.0))
     p = counts[counts > 0] / seen.size
     return float(-(p * np.log(p)).sum())
@@ -126,7 +126,7 @@ def _borders(seen: Image) -> dict[str, float]:
 def _steps(seen: Image, spacing: Spacing) -> dict[str, float]:
     """How far voxels differ by their distance, along the axes.
 
-    Images of the world change alike in all directions: neighbours along one axis should differ as
+    Images of the world change equally in all directions: neighbours along one axis should differ as
     much as voxels that lie as far apart along another one.
     """
     d, h, w = seen.shape

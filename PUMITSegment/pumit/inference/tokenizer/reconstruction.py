@@ -132,7 +132,7 @@ class Tokenizer:
 
         Raises:
             Cancelled: If `cancelled` said so.
-            VolumeError: If all voxels are alike, or some are no numbers.
+            VolumeError: If all voxels are equal, or some are no numbers.
         """
         # 1. Depth first, in the intensities that the tokenizer was trained on, (D, H, W).
         order = depth_first(volume.spacing_mm, volume.shape)
@@ -193,7 +193,7 @@ class Tokenizer:
         scaling = planned.scaling(source)
         ends = np.clip([scaling.factor * v + scaling.offset for v in (lowest, highest)],
                        *planned.target)  # fmt: skip
-        # A mask's values above the smallest are all alike, and their percentiles say nothing.
+        # A mask's values above the smallest are all equal, and their percentiles say nothing.
         if not abs(ends[1] - ends[0]) > 1e-6:
             return Scaling.between((lowest, highest), planned.target)
         return scaling

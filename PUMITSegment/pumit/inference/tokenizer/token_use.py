@@ -31,18 +31,18 @@ class TokenUse:
 
     @property
     def entropy(self) -> float:
-        """Entropy of the shares, nats; ln K where all tokens are used alike."""
+        """Entropy of the shares, nats; ln K where all tokens are used equally."""
         p = self.shares[self.shares > 0]
         return float(-(p * np.log(p)).sum())
 
     @property
     def perplexity(self) -> float:
-        """Number of tokens that, used alike, would have this entropy: 1 to K."""
+        """Number of tokens that, used equally, would have this entropy: 1 to K."""
         return math.exp(self.entropy)
 
     @property
     def kl_to_uniform(self) -> float:
-        """Divergence of the shares from all tokens being used alike, nats: 0 to ln K."""
+        """Divergence of the shares from all tokens being used equally, nats: 0 to ln K."""
         return max(math.log(len(self.shares)) - self.entropy, 0.0)
 
     @property

@@ -211,7 +211,7 @@ def _is_ordinary_style(style: bytes) -> bool:
 
 
 def _check_run_lengths(data: bytes, size: int, planes: int) -> None:
-    """Raise ValueError where segments of run lengths cannot be planes of so many bytes."""
+    """Raise ValueError where segments of run lengths cannot be planes of this many bytes."""
     count, *offsets = struct.unpack_from("<16I", data)
     if count != planes or count > 15:
         raise ValueError("another number of segments")

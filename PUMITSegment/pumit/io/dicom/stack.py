@@ -26,7 +26,7 @@ GAP_JITTER = 0.1
 # Gaps may differ by this factor from the usual one and are then interpolated; a gap beyond it
 # means that slices are missing, or that two acquisitions are mixed.
 GAP_FACTOR = 1.5
-# So many equal wide gaps at an end of a scan are no slices that were lost.
+# This many equal wide gaps at an end of a scan are no slices that were lost.
 PLANNED_GAPS = 3
 # Slices may be shifted sideways by this part of a pixel.
 SHIFT_PIXELS = 0.5

@@ -1,4 +1,4 @@
-"""One scan whose channels lie in files of their own, NAME_0000 and so on as for nnU-Net."""
+"""One scan whose channels lie in their own files, NAME_0000 and so on as for nnU-Net."""
 
 from __future__ import annotations
 

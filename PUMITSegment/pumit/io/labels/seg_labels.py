@@ -168,7 +168,7 @@ def _whole(image: Volume) -> Placement:
 
 
 def _plane(where: DicomSlice) -> Volume:
-    """Return a frame's grid, one slice without voxels of its own."""
+    """Return a frame's grid, one slice without voxels."""
     rows, columns, _ = where.size
     assert where.position_lps is not None
     assert where.pixel_spacing_mm is not None

@@ -169,7 +169,7 @@ class HyMambaMim(MambaMim):
 
 
 class UnetrMambaMim(MambaMim):
-    """MambaMIM of a Vision Mamba alone, "a special case in hybrid models": there are no maps.
+    """MambaMIM of only a Vision Mamba, "a special case in hybrid models": there are no maps.
 
     Args:
         decoder_widths: See `MambaMim`, as `official_compat`; one more than the longest side of a

@@ -105,7 +105,7 @@ class UnetrMamba(nn.Module):
 def up_steps(patch: Sequence[int]) -> list[Triple]:
     """How each level of the decoder enlarges (d, h, w), the finest first, to undo a patch.
 
-    An axis of which a patch holds few voxels is enlarged by the coarsest levels alone.
+    An axis of which a patch holds few voxels is enlarged only by the coarsest levels.
 
     Raises:
         ValueError: If a side of the patch is no power of two from 1 to 16.

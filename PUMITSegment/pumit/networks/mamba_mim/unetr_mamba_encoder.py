@@ -33,7 +33,7 @@ class VisionMambaEncoder(nn.Module):
 
     Source:
         Tang et al., MambaMIM, 2024, figure 2: "Vision Mamba replaces ViT in UNETR"; Zhu et al.,
-        Vision Mamba, 2024. Differs from the source: tokens see those before them alone, as in
+        Vision Mamba, 2024. Differs from the source: tokens see only those before them, as in
         MambaMIM's hybrid and as its token interpolation assumes, where Vision Mamba looks both
         ways; positions are fixed sines and cosines, which grids of all sizes have.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 # Kinds of prompts, in the order of their learned vectors.
 NO_LABEL, NEGATIVE, POSITIVE, BOX_LOWER, BOX_UPPER = -1, 0, 1, 2, 3
-# Nearness to a click falls to 0.6 at so many in-plane voxels, and, farther, to 0.4 at such a
+# Nearness to a click falls to 0.6 at this many in-plane voxels, and, farther, to 0.4 at such a
 # share of a training field.
 NEAR_VOXELS, FAR_SHARE = 2.0, 0.2
 # How unlike a clicked intensity may be, of the range of a field.

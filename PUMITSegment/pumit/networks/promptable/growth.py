@@ -33,7 +33,7 @@ def with_class_path(state: Mapping[str, Tensor], network: PromptableNetwork) -> 
         grown[PROTOTYPES] = own[PROTOTYPES]
     if PROTOTYPES not in own:
         grown.pop(PROTOTYPES, None)
-    # Attention that compares directions begins anew: the queries and keys of attention that did not
+    # Attention that compares directions starts over: the queries and keys of attention that did not
     # may have grown so large that hardly a step of training turns them.
     scales = [name for name in own if name.endswith(SCALE) and name not in state]
     for scale in scales:

@@ -30,7 +30,7 @@ class PromptableNetwork(nn.Module):
         class_channels: Channels of the class vectors that tell voxels of one structure from those
             of another before anything is clicked; 0 for none.
         num_classes: Structures and backgrounds that these are trained on.
-        qk_norm: Whether the decoder's attention compares directions alone.
+        qk_norm: Whether the decoder's attention compares only directions.
 
     Raises:
         ValueError: If the sizes do not fit together.

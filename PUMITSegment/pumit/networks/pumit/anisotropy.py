@@ -70,7 +70,7 @@ class Anisotropy:
         return 1 << max(k - self.pending, 0)
 
     def depth_at(self, isotropic_depth: int) -> int:
-        """Slices of a field here whose isotropic counterpart has so many.
+        """Slices of a field here whose isotropic counterpart has this many.
 
         max(n >> da0, 1), and 1 for a 2D image, whose neighbouring slices mean nothing.
         """

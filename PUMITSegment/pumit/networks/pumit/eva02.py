@@ -132,7 +132,7 @@ def convert_eva02(state: Mapping[str, Tensor], patch: int) -> Eva02Weights:
         )
     vit["patch_embedding.weight"] = inflate_kernel(vit["patch_embedding.weight"], patch)
     first, vit["position_table"] = _position_grid(vit["position_table"])
-    # Ours has no position of its own, so its row of the table is added once and for all. (PUMIT's
+    # Ours has no position, so its row of the table is added once and for all. (PUMIT's
     # code takes the row after it, the first patch's.)
     vit["cls_token"] = vit["cls_token"] + first
     mask_token = vit.pop("mask_token", None)

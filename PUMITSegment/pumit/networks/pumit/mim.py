@@ -43,7 +43,7 @@ class MaskedImageModel(nn.Module):
     """Predict the soft visual tokens of masked patches.
 
     The mask token replaces patch embedding and absolute position alike, from the first block on:
-    a masked patch knows where it is through the rotary embedding alone.
+    a masked patch knows where it is only through the rotary embedding.
 
     Args:
         vit: Sizes of the `UniversalViT`.

@@ -93,12 +93,12 @@ class VitPyramid(nn.Module):
 class SegmentationHead(nn.Conv3d):
     """Logits of each voxel, learnt as fast from few channels as from many.
 
-    An optimiser that moves every weight by about the same step moves a logit by so many steps as it
+    An optimiser that moves every weight by about the same step moves a logit by as many steps as it
     reads channels: a head of eight channels took hundreds of steps to tell a class apart that its
     features are known from the first dozens on.
 
     Args:
-        as_wide_as: Logits move as if so many channels were read, where there are fewer; 0 leaves
+        as_wide_as: Logits move as if this many channels were read, where there are fewer; 0 leaves
             them alone.
     """
 
@@ -233,7 +233,7 @@ class SegmentationNetwork(nn.Module):
 
 
 def _levels(patch: tuple[int, int, int] | None) -> tuple[int, int]:
-    """Levels of the raw-image branch, and how many levels halve the image plane alone.
+    """Levels of the raw-image branch, and how many levels halve only the image plane.
 
     Raises:
         ValueError: If the patch is not (d, n, n) with n 8 or 16 and d a power of two, 4 to n.

@@ -40,7 +40,7 @@ _MAX_BYTES = 1 << 26
 class AnswerCache:
     """Masks by the prompts that they answer; the least recently used are forgotten.
 
-    A mask follows from its segment's prompts alone, whatever the segment's name. May be used from
+    A mask follows only from its segment's prompts, whatever the segment's name. May be used from
     several threads.
     """
 
@@ -79,7 +79,7 @@ Answer = TypeVar("Answer")
 
 
 class NNInteractiveSession(RecoverableSession):
-    """One volume and its prompts, kept here; the server is requested for masks alone.
+    """One volume and its prompts, kept here; the server is requested only for masks.
 
     The same methods as `RemoteSession`, on a server that is not ours. What it cannot do is said in
     one sentence: no estimate of the IoU, no places to check, no model without prompts. It answers
@@ -283,7 +283,7 @@ class NNInteractiveSession(RecoverableSession):
             return call()
         except LeaseExpired:
             with self._lock:
-                if object_before is self._object:  # no one else has opened it again meanwhile
+                if object_before is self._object:  # no one else has opened it again since
                     self.rebuild()
             return call()
         except Unreachable:

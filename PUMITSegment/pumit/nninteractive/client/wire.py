@@ -16,7 +16,7 @@ from pumit.nninteractive.client.interactions import Interaction
 from pumit.wire import protocol
 from pumit.wire.arrays import Array, Codec, pack_array_in_parts, unpack_array
 
-# A prediction has no deadline of its own: no one waits for it any more, or the server is dead.
+# A prediction has no deadline: no one waits for it any more, or the server is dead.
 _PREDICT_TIMEOUT_S = 24 * 3600.0
 # Longer than it takes to send, and to normalise, the largest volume.
 _VOLUME_TIMEOUT_S = 900.0

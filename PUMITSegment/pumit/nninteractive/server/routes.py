@@ -180,7 +180,7 @@ async def add_lasso(
 async def add_initial_seg(
     request: Request, state: State, lease: ActiveLease, meta: OptionalMeta = "{}"
 ) -> Response:
-    """Go on from a mask of the whole grid, which replaces buffer and prompts; one step to undo."""
+    """Continue from a mask of the whole grid, which replaces buffer and prompts: one undo step."""
     wish = parse_meta(InitialSegmentation, meta)
     drawn = await _receive_mask(request, state, lease)
 

@@ -50,7 +50,7 @@ def parse_meta(model: type[Meta], header: str) -> Meta:
 
 
 def answer_codec(request: Request, usual: Codec) -> Codec:
-    """How arrays of an answer are packed: as usual, or stored for whoever asks for `identity`."""
+    """How arrays of an answer are packed: as usual, or stored if `identity` is asked for."""
     headers = request.headers
     return codec_for(headers.get(protocol.CODEC_HEADER, headers.get("accept-encoding")), usual)
 
@@ -75,8 +75,8 @@ async def receive_array(
         size_of: Size that a body of another form declares; it is called with the whole body.
 
     Raises:
-        BusyError: If the session sends another one meanwhile, or too many others are arriving.
-        LeaseExpired: If the session was released meanwhile.
+        BusyError: If the session sends another one at once, or too many others are arriving.
+        LeaseExpired: If the session was released while it arrived.
         HTTPException: 400, where the client stopped sending.
         ArrayError: Whatever `decode` refuses; a declared size that is never allowed before the
             body is read.

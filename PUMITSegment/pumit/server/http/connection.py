@@ -88,7 +88,7 @@ class TimedConnection(H11Protocol):
             self._waiting = None
 
     def on_response_complete(self) -> None:
-        """Go on to the next request, or let the rest of a refused body come for a while."""
+        """Continue to the next request, or let the rest of a refused body come for a while."""
         self._used_at = self.loop.time()
         self._is_known = self._is_known or IS_KNOWN in self.scope["state"]
         super().on_response_complete()
@@ -108,7 +108,7 @@ class TimedConnection(H11Protocol):
                 h11.EndOfMessage(),
             ):
                 self.transport.write(self.conn.send(event))
-            if self.is_at_work:  # its body went wrong: whoever reads it learns that it ends here
+            if self.is_at_work:  # its body went wrong: its reader learns that it ends here
                 self.cycle.disconnected = True
                 self.cycle.message_event.set()
         self.transport.close()
@@ -119,7 +119,7 @@ class TimedConnection(H11Protocol):
         self._expect_reading(self.transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
-        """Go on: the client has read."""
+        """Continue, since the client has read."""
         if self._unread is not None:
             self._unread.cancel()
             self._unread = None

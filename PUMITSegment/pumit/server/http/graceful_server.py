@@ -18,7 +18,7 @@ class GracefulServer(uvicorn.Server):
     """A server that reports readiness and life to systemd, and drains on SIGTERM if configured.
 
     Args:
-        drain_s: Seconds that open sessions may go on after the first SIGTERM; 0 to leave at once.
+        drain_s: Seconds open sessions may continue after the first SIGTERM; 0 to leave at once.
     """
 
     def __init__(

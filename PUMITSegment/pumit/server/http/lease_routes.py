@@ -58,7 +58,7 @@ router.head(protocol.PATH_HEALTHZ, include_in_schema=False)(healthz)
 @router.get(protocol.PATH_CAPABILITIES)
 async def capabilities(state: State) -> CapabilitiesOut:
     """Version, model, limits and memory of this server, and the other models it offers."""
-    # Files are read for this; the event loop continues meanwhile.
+    # Files are read for this; the event loop is not held up.
     loop = asyncio.get_running_loop()
     cards = await loop.run_in_executor(None, state.engine.models)
     shared = await loop.run_in_executor(None, nninteractive_capabilities, state.engine.info.name)

@@ -102,7 +102,7 @@ class Metrics:
         self._requests.labels(route, status).inc()
 
     def count_upload(self, size: int) -> None:
-        """Count an array body of so many bytes."""
+        """Count an array body of this many bytes."""
         self._uploads.inc()
         self._upload_bytes.inc(size)
 

@@ -80,7 +80,7 @@ for _path in PAGE_PATHS:
 
 @page.get(PAGE_WITHOUT_SLASH)
 async def add_slash() -> Response:
-    """Lead to the page whoever types its address without the last character."""
+    """Lead to the page those who type its address without the last character."""
     return RedirectResponse(PAGE)
 
 

@@ -21,7 +21,7 @@ class TrafficCounter(Protocol):
         """One request has been answered, or its client has gone (`none`)."""
 
     def count_upload(self, size: int) -> None:
-        """One array body of so many bytes has arrived whole."""
+        """One array body of this many bytes has arrived whole."""
 
 
 class Traffic:

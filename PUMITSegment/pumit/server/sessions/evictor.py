@@ -6,7 +6,7 @@ request wakes it. A new scan is accepted only if, from then on, each session cou
 the others are suspended.
 
 The bound holds for what sessions keep from one job to the next. While a job runs it may take more:
-answers and embeddings of its own are given up only after it.
+its own answers and embeddings are given up only after it.
 
 For the queue's thread only, where nothing else is said.
 """
@@ -77,7 +77,7 @@ class SessionEvictor:
 
     @contextmanager
     def using(self, lease: Lease, *, wakes: bool = True) -> Iterator[None]:
-        """Work with a session; it is not suspended meanwhile.
+        """Work with a session; it is not suspended during this.
 
         Raises:
             BusyError: If there is no room to wake it.
@@ -120,7 +120,7 @@ class SessionEvictor:
         self._count()
 
     def _make_room(self, needed: int, is_new: bool) -> None:
-        """Suspend sessions until so many bytes are free.
+        """Suspend sessions until this many bytes are free.
 
         Raises:
             MemoryFull: If there is no room even for this scan alone.
@@ -142,7 +142,7 @@ class SessionEvictor:
             return False
         if not is_new:
             return True
-        # Whoever is woken later finds all others asleep at the worst.
+        # A session that is woken later finds all others asleep at the worst.
         sizes = self._holdings.sizes()
         asleep = sum(size.asleep for size in sizes)
         return asleep + kept + max((size.awake for size in sizes), default=0) <= self._limit
@@ -171,7 +171,7 @@ class SessionEvictor:
         return self._total(self._kept_bytes()) < before
 
     def _bound_embeddings(self) -> None:
-        """As much as so many sessions need: the more of a machine is left to others."""
+        """As much as this many sessions need: the more of a machine is left to others."""
         reserve = _SESSION_EMBEDDING_BYTES * max(len(self._leases()), 1)
         self._holdings.set_max_embedding_bytes(min(reserve, self._most_embedding_bytes))
 

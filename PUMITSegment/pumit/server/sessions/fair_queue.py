@@ -8,7 +8,7 @@ while it waits, stopped while it runs.
 
 A long job yields: whenever it checks whether it was cancelled, or reports its progress, one short
 job of each other session that waits is run in between, in the same thread, and then it continues.
-This goes one level deep. Both jobs are in memory meanwhile, on an accelerator in its memory: a
+This goes one level deep. Both jobs are in memory then, on an accelerator in its memory: a
 device needs room for the largest automatic model and for one click.
 """
 
@@ -53,7 +53,7 @@ class Done:
     """Outcome of a job.
 
     Attributes:
-        ran_s: Seconds of its own, without those of jobs that it yielded to.
+        ran_s: Its own seconds, without those of jobs that it yielded to.
         outcome: `failed` also where it refused a user's request.
     """
 
@@ -121,7 +121,7 @@ class Job:
         except Deferred:
             return None
         except BaseException as error:
-            # Whatever a model raises belongs to whoever requested it, not to this thread.
+            # Whatever a model raises belongs to the one who requested it, not to this thread.
             _forget_locals(error)
             self._ending = functools.partial(self.future.set_exception, error)
             return "cancelled" if isinstance(error, Cancelled) else "failed"
@@ -223,7 +223,7 @@ class FairQueue:
         self._settle(dropped, Cancelled("A newer request took its place."))
 
     def drop(self, job: Job) -> None:
-        """Stop one job, because whoever requested it has gone."""
+        """Stop one job, because its client has gone."""
         with self._changed:
             job.stop()
             dropped = self._pull(job.owner, lambda other: other is job)
@@ -317,7 +317,7 @@ class FairQueue:
             if outcome is None:
                 self._postpone(job)
                 return
-        # 3. The result goes to whoever waits for it, then it is counted.
+        # 3. The result goes to the one who waits for it, then it is counted.
         job.settle()
         self._report_done(
             Done(job.kind, job.started_at - job.queued_at, ran_s - job.lent_s, outcome)
@@ -360,7 +360,7 @@ class FairQueue:
         try:
             self.on_done(done)
         except Exception as error:
-            # Whoever counts jobs must not end the thread that computes them.
+            # The one who counts jobs must not end the thread that computes them.
             logger.error("a job could not be counted: %s", type(error).__name__)
 
 

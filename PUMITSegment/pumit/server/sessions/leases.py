@@ -190,7 +190,7 @@ class LeaseRegistry:
     def _why_expired(self, lease: Lease, now: float) -> str | None:
         """Why a lease ends now: its user (`idle`) or its client (`silent`) has gone."""
         if lease.uploads or self._is_busy(lease):
-            # Whoever waits for a long answer has not left.
+            # A client that waits for a long answer has not left.
             lease.seen_at = lease.active_at = now
             return None
         if lease.is_silent:

@@ -35,7 +35,7 @@ class LazyModelCache:
     def cards(self) -> list[ModelCard]:
         """Return the server's own promptable model, then automatic models and tokenizers.
 
-        Of those with a restricted licence only what whoever runs the server has agreed to.
+        Of those with a restricted licence only what the operator has agreed to.
         """
         from pumit.models.card import installed_models
 

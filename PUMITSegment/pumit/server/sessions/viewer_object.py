@@ -147,7 +147,7 @@ class ViewerObject:
         return True
 
     def renew(self, dtype: np.dtype[np.generic]) -> None:
-        """Go on with another buffer, in which nothing is written yet."""
+        """Continue with another buffer, in which nothing is written yet."""
         self.dtype, self.mask = dtype, ObjectMask()
 
     def clear(self) -> None:

@@ -36,7 +36,7 @@ class PreparedImages:
         return len(self.cases)
 
     def __getitem__(self, index: int) -> Tensor:
-        """Image (C, d, h, w) float32, C being 1 where all channels are alike."""
+        """Image (C, d, h, w) float32, C being 1 where all channels are equal."""
         if self.kept is not None:
             array = np.load(self.kept, mmap_mode="r", allow_pickle=False)[index]
             return torch.from_numpy(array.astype(np.float32))

@@ -24,7 +24,7 @@ class LabelledImages(Batch):
     """A batch.
 
     Attributes:
-        images: (B, C, D, H, W), C being 1 where all channels are alike.
+        images: (B, C, D, H, W), C being 1 where all channels are equal.
         labels: Class numbers (B,), or one 0 or 1 per label (B, classes).
     """
 
@@ -47,7 +47,7 @@ class CaseDraw:
     Source:
         Yang et al., MedMNIST v2, 2023, whose regularisation of its binary shapes is
         `random_intensity`. Differs from the source: cases are drawn with replacement, so that a
-        batch depends on its step alone and a stopped run continues exactly; an epoch is as many
+        batch depends only on its step and a stopped run continues exactly; an epoch is as many
         batches as would hold every case once.
     """
 

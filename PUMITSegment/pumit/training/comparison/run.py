@@ -116,7 +116,7 @@ def compare(
 
 
 def compare_again(path: Path, output: Path, *, data: Mapping[str, Any] | None = None) -> None:
-    """Write the page again from what is finished; trains nothing, and may be called meanwhile.
+    """Write the page again from what is finished; it trains nothing and may run beside a training.
 
     Args:
         data: Keys of the recipe's `data` to replace.

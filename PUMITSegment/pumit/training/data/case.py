@@ -158,7 +158,7 @@ def facts_of(
 
 
 def _labelled(labels: npt.NDArray[np.uint8], step: int) -> npt.NDArray[np.int64]:
-    """Flat places of every so many labelled voxels; slice by slice, as there may be many."""
+    """Flat places of every n-th labelled voxel; slice by slice, as there may be many."""
     found: list[npt.NDArray[np.int64]] = []
     count = 0
     for k, part in enumerate(labels):

@@ -39,7 +39,7 @@ class ClassValue:
     segments: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Put the values in order; whoever names one alone need not name it twice."""
+        """Put the values in order; a single one need not be named twice."""
         object.__setattr__(self, "values", tuple(sorted({self.value, *self.values})))
         object.__setattr__(self, "value", self.values[0])
 

@@ -48,7 +48,7 @@ def dicom_cases(folder: Path) -> tuple[list[LabelledCase], list[CaseProblem]]:
     """Each image series below a folder that a DICOM-SEG or RTSTRUCT refers to is a case.
 
     A segmentation finds its scan by the series it names, else by the instances it names, else by
-    the frame of reference, if one series alone has it.
+    the frame of reference, if only one series has it.
 
     Args:
         folder: Usually of patients; named after their folders.

@@ -204,7 +204,7 @@ def pair_files(
         images: Such as "images/{case}.*" (any suffix of an image) or, with several files for a
             case, "images/{case}_{channel}.nii.gz"; without any suffix, folders of DICOM files.
         labels: Such as "labels/{case}.*".
-        repeats_single: Whether a case may have the first channel alone.
+        repeats_single: Whether a case may have only the first channel.
         channel_names: Names of the channels 0000, 0001 and so on, for messages.
 
     Raises:

@@ -34,7 +34,7 @@ class VolumeCache:
     """Arrays of cases, by where a case comes from and how it is preprocessed.
 
     A case is made again when one of its files changes, when the settings change, and with another
-    version of this package. Several processes may use one folder: whoever is first makes a case,
+    version of this package. Several processes may use one folder: the first makes a case,
     and what it wrote appears at once and whole.
 
     Args:
@@ -190,7 +190,7 @@ def _open(file: Path) -> NDArray[Any]:
 
 
 def _remove(folder: Path) -> None:
-    """Remove an entry; who reads it meanwhile finds all of it or nothing."""
+    """Remove an entry; who reads it at the same time finds all of it or nothing."""
     hidden = folder.with_name(f".{secrets.token_hex(6)}-{folder.name}")
     with suppress(OSError):  # gone already, or held open on Windows
         folder.rename(hidden)
@@ -208,7 +208,7 @@ def _save(file: Path, array: NDArray[Any]) -> None:
 def _size(file: Path) -> int:
     try:
         return os.stat(file).st_size
-    except OSError:  # removed meanwhile
+    except OSError:  # removed since
         return 0
 
 

@@ -139,7 +139,7 @@ def total(values: Sequence[float], device: torch.device) -> list[float]:
 class RankSync:
     """Communication of processes without the GPUs; the others wait while the first one works alone.
 
-    Connections of their own: those that carry gradients give up after minutes of waiting, and
+    Separate connections: those that carry gradients give up after minutes of waiting, and
     answer only when a GPU has done all its earlier work.
     """
 

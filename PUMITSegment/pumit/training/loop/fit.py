@@ -29,7 +29,7 @@ class Trial:
     """One training of a job, such as that of one of several learning rates.
 
     Attributes:
-        facts: Keys that each of its records has besides.
+        facts: Keys that each of its records has as well.
     """
 
     folder: Path
@@ -44,7 +44,7 @@ class TrainingJob(Protocol):
     again at `decided_keys`, with what `smaller` has changed.
 
     Attributes:
-        keeps_last: Whether the weights of the last save are a checkpoint besides the best ones.
+        keeps_last: Whether the weights of the last save are a checkpoint as well as the best ones.
     """
 
     run: TrainingRun
@@ -92,7 +92,7 @@ class TrainingJob(Protocol):
         return finite(found)
 
     def evaluate_best(self, best: Sequence[Path]) -> None:
-        """Measure the best model and write what it does; in the first process alone."""
+        """Measure the best model and write what it does; only in the first process."""
 
     def smaller(self) -> str | None:
         """Change the job so that it needs less memory; returns what is less, in a sentence.

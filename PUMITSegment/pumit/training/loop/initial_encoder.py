@@ -18,7 +18,7 @@ def load_initial_encoder(vit: UniversalViT, model: str) -> None:
     """Give a ViT the weights of a pre-trained one; patch, channels and field may differ.
 
     Args:
-        model: Name or file of a masked image model or of a universal ViT alone.
+        model: Name or file of a masked image model or of only a universal ViT.
 
     Raises:
         CheckpointError: If there is none, or it is another network or of another size.

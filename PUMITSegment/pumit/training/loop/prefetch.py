@@ -39,7 +39,7 @@ class Batch:
 
 
 class Draw(Protocol):
-    """Draw a batch of one degree of anisotropy; `shared` is alike in every process."""
+    """Draw a batch of one degree of anisotropy; `shared` is the same in every process."""
 
     def __call__(self, da0: int, generator: torch.Generator, shared: torch.Generator) -> Any:
         """Draw it."""

@@ -60,7 +60,7 @@ class Run:
     """State of a training: network, average, optimizer and position.
 
     Args:
-        network: Network to train; moved to the device, alike in every process.
+        network: Network to train; moved to the device, the same in every process.
         folder: Folder of the run, which may hold an earlier part of it.
         optimizer_of: Makes the optimiser of the network as it lies in this process.
         reporter: Reporter of the run, which also receives commands.
@@ -122,7 +122,7 @@ class Run:
             logger.warning("the budget of %g seconds was used up before", schedule.seconds)
 
     def _resume_from(self, saved: Saved) -> None:
-        """Go on from where a run was saved; the network has its weights already."""
+        """Continue from where a run was saved; the network has its weights already."""
         average = self.average.state
         self.average.state = {
             k: sharded_like(saved.average[k].to(v.dtype), v) for k, v in average.items()
@@ -218,10 +218,10 @@ class Run:
         """Score the averaged weights in the first process, and keep the best.
 
         Where it may take long it is saved before that it is still to be done, lest a kill
-        meanwhile costs the steps before it.
+        costs the steps before it.
 
         Raises:
-            RunStopped: If the run was stopped meanwhile; it is saved, and will be done again.
+            RunStopped: If the run was stopped before its end; it is saved, and will be done again.
         """
         # 1. Note that it is due, and save where that would take too long afterwards.
         self.position.owes_validation = True
@@ -263,7 +263,7 @@ class Run:
         return is_so
 
     def _alone(self, work: Callable[[], None]) -> None:
-        """Do something in the first process; a stop meanwhile stops all.
+        """Do something in the first process; a stop before it ends stops all.
 
         Raises:
             RunStopped: In every process.

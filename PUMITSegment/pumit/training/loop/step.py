@@ -67,7 +67,7 @@ class Step:
         flags = torch.stack(
             [~torch.isfinite(losses).all(), ~(norm <= schedule.largest_norm)]
         ).float()
-        is_first = rank() == 0  # whose clock and saves count; a pause is over in it alone
+        is_first = rank() == 0  # whose clock and saves count; a pause is over only in it
         known = torch.tensor(
             [
                 run.elapsed if is_first else 0.0,

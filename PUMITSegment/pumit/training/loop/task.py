@@ -22,7 +22,7 @@ class Task(Protocol):
         """The network to train."""
 
     def draw(self, da0: int, generator: torch.Generator, shared: torch.Generator) -> Any:
-        """Draw a batch of one degree of anisotropy; `shared` is alike in every process.
+        """Draw a batch of one degree of anisotropy; `shared` is the same in every process.
 
         The batch tells by `len` how many fields it holds. It may tell `cases` (their names, for a
         message) and `voxels` (how many, for the log).

@@ -1,1 +1,1 @@
-"""The model card of a run, written from what lies in its folder."""
+"""The model card of a run, written from what is in its folder."""

@@ -115,7 +115,7 @@ def _probabilities(row: Mapping[str, str]) -> dict[str, float]:
 
 
 def _by_class(rows: Sequence[Mapping[str, str]]) -> dict[str, dict[str, Mean]]:
-    """How often each class is recognised, over the cases that have it alone."""
+    """How often each class is recognised, only over the cases that have it."""
     found = {}
     for name in dict.fromkeys(row["truth"] for row in rows if ";" not in row["truth"]):
         answers = [_probabilities(row) for row in rows if row["truth"] == name]

@@ -102,7 +102,7 @@ class _Search:
         return self.recipe.schedule.named()
 
     def attempt(self, voxels: int) -> int:
-        """Try steps of so many voxels; returns how many to try next, the same to stop."""
+        """Try steps of this many voxels; returns how many to try next, the same to stop."""
         plan = self._plan(voxels)
         size = (*plan.plan.patch_size, plan.plan.batch_size)
         if size in self._tried:

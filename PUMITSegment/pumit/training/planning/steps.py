@@ -11,7 +11,7 @@ from pumit.training.recipes.presets import Length, Preset
 
 # Of the time that is left after reading and judging, validations take no more than this.
 VALIDATION_SHARE = 0.15
-# A run on a machine that is busier than it was while planning ends after so many times its time.
+# A run on a machine that is busier than it was while planning ends after this many times its time.
 PATIENCE = 1.15
 LONGEST_WARM_UP = 5  # parts of a run, of which its warm-up is one at most
 LINE_SECONDS = 5.0  # between two lines of the log
@@ -72,7 +72,7 @@ def fit(
     Args:
         parts: Cost of a step, a validation and the rest.
         steps: Number of steps, where the recipe says.
-        validate_every: The rhythm, where the recipe says; 0 validates at the end alone.
+        validate_every: The rhythm, where the recipe says; 0 validates only at the end.
     """
     room = preset.seconds - parts.total(0, 0)
     validations = preset.validations

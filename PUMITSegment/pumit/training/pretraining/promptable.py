@@ -33,7 +33,7 @@ from pumit.training.synthesis.scene import generated_classes
 
 logger = logging.getLogger(__name__)
 
-# Batches for first prototypes, times their size; at least so many, of any size.
+# Batches for first prototypes, times their size; at least this many, of any size.
 PROTOTYPE_FIELDS, FEWEST_BATCHES = 140, 6
 
 

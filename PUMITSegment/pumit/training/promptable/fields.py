@@ -233,7 +233,7 @@ class FieldSource:
     def _more_fields(
         self, count: int, da0: int, size: int, depth: int, generator: torch.Generator
     ) -> list[DrawnField]:
-        """Fields for their classes alone; at most `count`."""
+        """Fields only for their classes; at most `count`."""
         scenes = [self._wide(da0, size, generator) for _ in range(count)]
         return [
             self._field(scene, depth, generator, ends=0.0)
@@ -246,10 +246,10 @@ class FieldSource:
 
         Args:
             generator: Random numbers of this process and step, on the CPU.
-            shared: Random numbers alike in every process, for what decides how long a step takes.
+            shared: Random numbers, the same in every process, that decide how long a step takes.
         """
         images, targets, ratios, real, beyond, classes, regions = [], [], [], [], [], [], []
-        # 1. The size of the fields, alike in every process, and how many fit into memory.
+        # 1. The size of the fields, the same in every process, and how many fit into memory.
         size = self._size(shared)
         depth = draw_depth(da0, size, shared)
         batch_size = max(1, round(self.batch_size * (self.field_size / size) ** 3))
@@ -268,7 +268,7 @@ class FieldSource:
             beyond += [drawn.hidden[usable[int(i)]] for i in pick]
             ratios += [0.0 if da0 == 5 else scene.slice_ratio] * self.targets_per_field
             real += [is_real] * self.targets_per_field
-        # 3. Fields for the class vectors alone, then the first prompts of each target.
+        # 3. Fields only for the class vectors, then the first prompts of each target.
         more = self._more_fields(round(count * self.more_fields), da0, size, depth, generator)
         rng = np.random.default_rng(int(torch.randint(2**31, (), generator=generator)))
         target = torch.stack(targets)
@@ -281,7 +281,7 @@ class FieldSource:
             else first_prompts(mask, ratio, own)
             for mask, ratio, own, is_real in begins
         ]
-        # 4. How many rounds of corrections follow, alike in every process.
+        # 4. How many rounds of corrections follow, the same in every process.
         shares = torch.tensor(list(self.rounds.values()))
         rounds = list(self.rounds)[int(torch.multinomial(shares, 1, generator=shared))]
         return FieldBatch(

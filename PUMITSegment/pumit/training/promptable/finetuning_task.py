@@ -117,7 +117,7 @@ def difference(
         logits: (B, M, D, H, W).
         iou: Estimates (B, M).
         original_logits: Logits of the other network.
-        ambiguous: Whether all answers count, or the first alone, (B,).
+        ambiguous: Whether all answers count, or only the first, (B,).
 
     Returns:
         A scalar, the smallest where they are alike.

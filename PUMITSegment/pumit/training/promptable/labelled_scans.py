@@ -44,7 +44,7 @@ class RealScans:
     """Draw scenes from folders of `<case>/{image,label}.nii.gz` and from unlabelled scans.
 
     A data set is drawn first, as often as the root of its patients; then a patient, one of their
-    scans, and one of its structures. So many scans of one kind do not crowd out the others.
+    scans, and one of its structures. Many scans of one kind then do not crowd out the others.
 
     Args:
         cases: Names of the cases to read.

@@ -65,7 +65,7 @@ class OwnScans:
 
     @property
     def degrees(self) -> dict[int, float]:
-        """Share of each degree of anisotropy among the fields, every structure weighing alike."""
+        """Share of each degree of anisotropy among the fields, every structure weighing equally."""
         counts: dict[int, float] = {}
         structures = {s for by_structure in self._sites.values() for s in by_structure}
         for structure in structures:

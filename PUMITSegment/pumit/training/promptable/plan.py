@@ -109,7 +109,7 @@ def build_click_task(
     if recipe.part == "decoder":
         network.image_encoder.requires_grad_(False)
     elif recipe.part == "adapters":
-        torch.manual_seed(seed)  # alike in every process
+        torch.manual_seed(seed)  # the same in every process
         add_adapters(network.image_encoder, recipe.rank)
     own = OwnScans(scans, network.field_size)
     share, real = recipe.real_share, own.degrees

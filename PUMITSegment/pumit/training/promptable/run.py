@@ -33,7 +33,7 @@ from pumit.training.run.resume_state import LAST
 from pumit.training.run.validation_picture import OverlayPictures
 
 # Of two blends that score nearly alike, the one nearer to the initial model is taken: what it
-# knew of other anatomy is tested on generated scans alone.
+# knew of other anatomy is tested only on generated scans.
 NEARLY = 0.005
 
 

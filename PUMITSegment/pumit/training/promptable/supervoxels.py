@@ -135,7 +135,7 @@ def coherent_pieces(
     targets = []
     for band in rng.permutation(int(bands.max()) + 1)[:3]:
         mask = (bands == band) & inside
-        # Opened, so that noise does not hang together.
+        # Opened, so that noise is not connected.
         mask = ndimage.binary_opening(mask, np.ones((1, 3, 3))) if rng.random() < 0.8 else mask
         labels, count = ndimage.label(mask)
         sizes = np.bincount(labels.ravel(), minlength=count + 1)[1:]

@@ -25,7 +25,7 @@ from pumit.training.synthesis.scene import draw_scene
 from pumit.volume import Volume
 
 CLICKS = 3
-KEPT_BYTES = 1 << 30  # cases of so many bytes together are read only once
+KEPT_BYTES = 1 << 30  # cases of this many bytes together are read only once
 # Generated scans: larger than one field, as real ones are, and of every degree that is usual.
 SCENE_SIZE = 80
 SCENE_DEGREES = (0, 2, 1, 5, 2, 3)

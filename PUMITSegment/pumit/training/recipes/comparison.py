@@ -17,7 +17,7 @@ from pumit.training.recipes.segmentation import (
     WindowedValidation,
 )
 
-# What a network may have of its own of the schedule: how a step is taken, not how many there are.
+# What a network may set in the schedule: how a step is taken, not how many there are.
 OWN_SCHEDULE = (
     *("learning_rate", "optimizer", "momentum", "betas", "weight_decay", "clip", "largest_norm"),
 )
@@ -38,7 +38,7 @@ class ComparedNetwork(RecipeModel):
         name: Name in the tables; as the network without.
         network: Network to train.
         network_sizes: Sizes of the network, where they are not the usual ones.
-        schedule: Values of its own: rate, optimizer, momentum, betas, decay and clipping.
+        schedule: Its own values: rate, optimizer, momentum, betas, decay and clipping.
         initial: Model that its training begins with; random weights without.
         share: Part of the training cases that it is trained on.
         tuning: Choice of its settings, in a sentence for the page.

@@ -118,7 +118,7 @@ class LabelledData(RecipeModel):
         known: Part of each scan of which the labels tell what is there: all; slices that hold any
             label; or strokes, the labelled voxels themselves.
         channels: Names of the image channels, in order.
-        repeat_single_channel: Whether a case may have the first channel alone.
+        repeat_single_channel: Whether a case may have only the first channel.
         patient: Part of a case's name that the scans of a patient share, as a pattern.
         training: Cases that are learnt from; all others without.
         validation: Cases that are only validated on, or a share of the patients.

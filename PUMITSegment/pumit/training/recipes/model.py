@@ -67,7 +67,7 @@ M = TypeVar("M", bound=RecipeModel)
 
 
 def _numbered(value: Any) -> Any:
-    """Keys that are numbers: JSON, in which a run keeps its recipe, has texts alone."""
+    """Keys that are numbers: JSON, in which a run keeps its recipe, has only texts."""
     if not isinstance(value, Mapping):
         return value
     return {int(k) if isinstance(k, str) and k.isdecimal() else k: v for k, v in value.items()}
@@ -171,7 +171,7 @@ def recipe_reference(model: type[RecipeModel], path: str = "") -> str:
     Args:
         model: The recipe.
         path: Key that it is the value of, such as `data.cases`, which becomes the table's title;
-            parts of a recipe follow in tables of their own.
+            parts of a recipe follow in their own tables.
     """
     described = descriptions(model)
     lines = [f"### {path}", ""] if path else []
@@ -242,7 +242,7 @@ def _place_of(
 
 
 def part_of(model: type[RecipeModel], key: str) -> type[RecipeModel] | None:
-    """Return the model of what a key holds; None where that has no keys of its own."""
+    """Return the model of what a key holds; None where that has no keys."""
     info = _fields_by_key(model).get(key)
     models = [] if info is None else _models_in(info.annotation)
     return models[0] if models else None

@@ -54,7 +54,7 @@ class Preset(Length):
         step_voxels: Voxels of a step, all patches together; fewer where too few steps would fit or
             the memory is too small, more where steps are fast.
         case_voxels: Most voxels of a usual case; where it has more, the spacing is coarser.
-        fewest_steps: A step is made smaller until so many fit, and larger above `most_steps`.
+        fewest_steps: A step is made smaller until this many fit, and larger above `most_steps`.
         overlap: Overlap of windows in a validation.
         final_overlap: Overlap of windows in the final validation.
         flips: Whether the final validation averages eight reflections.

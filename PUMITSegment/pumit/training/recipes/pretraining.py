@@ -64,9 +64,9 @@ class PromptableRecipe(PretrainingRecipe):
         unlabelled_targets: Share of targets in real scans that are pieces of the image itself.
         label_maps: Label maps of real anatomy, as paths or patterns below `real_folder`.
         map_share: Share of fields generated from label maps.
-        heart_share: Of the generated scans of thick slices and the images, so many show a heart in
+        heart_share: Share of the generated scans of thick slices and the images with a heart in
             its chest; of others half as many.
-        trunk_share: Of the other generated scans, so many show a trunk with its organs.
+        trunk_share: Share of the other generated scans with a trunk and its organs.
         field_sizes: In-plane voxels of fields with their share of the steps; the network's without.
         rounds: Answers per target with their share of the steps.
         stability_weight: Weight of keeping right, after a correction, what the answer before had

@@ -79,7 +79,7 @@ class Schedule:
         parallel: `ddp` keeps the whole network in every process, `fsdp` a share of its blocks.
         activation_checkpointing: Whether blocks are computed again in the backward pass instead of
             being remembered.
-        validate_every: Steps between validations; 0 validates at the end alone.
+        validate_every: Steps between validations; 0 validates only at the end.
         largest_norm: A step with a larger gradient norm is skipped.
 
     Raises:

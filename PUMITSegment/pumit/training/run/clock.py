@@ -1,6 +1,6 @@
 """The time that a run works: pauses, and the sleep of the computer, are left out.
 
-Or the time that the processor works for it, whatever else the machine does meanwhile.
+Or the time that the processor works for it, whatever else the machine does.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 # The clock was not read for so long: the computer slept, or the process was halted.
 GAP_SECONDS = 15.0
-# ... unless the processor worked for this process meanwhile, which then had no time to look.
+# ... unless the processor worked for this process in that time, which then had no time to look.
 BUSY_SHARE = 0.1
 
 

@@ -44,7 +44,7 @@ FULL = "The disk is full. Make room: the run waits, and goes on by itself."
 
 
 class RunReporter:
-    """The connection of a run to whoever follows it: status and logs out, commands in.
+    """The connection of a run to its followers: status and logs out, commands in.
 
     Keeps `status.json`, `log.jsonl` and `log.txt`; may be used from any thread. Nothing of it ends
     a run: what a full disk refuses is kept and written when there is room, and when no one reads
@@ -290,7 +290,7 @@ class RunReporter:
             sys.stdout.write(line + "\n")
             sys.stdout.flush()
         except (OSError, ValueError):
-            # Whoever started the run has gone; the run has not.
+            # The one who started the run has gone; the run has not.
             self._has_reader = False
             _mute()
 

@@ -27,7 +27,7 @@ from pumit.volume import Volume
 logger = logging.getLogger(__name__)
 
 LONGEST_SIDE = 640  # pixels
-FINER = 2  # lines are drawn so many times larger, and reduced with soft edges
+FINER = 2  # lines are drawn this many times larger, and reduced with soft edges
 LINE, DASH, GAP = 2.0, 7.0, 5.0  # pixels
 FOOTER, MARGIN, TEXT_SIZE = 26, 8, 13
 BACKGROUND, TEXT = (13, 16, 20), (232, 235, 239)

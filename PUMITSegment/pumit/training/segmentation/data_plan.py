@@ -23,7 +23,7 @@ Intensity = dict[str, Any] | list[dict[str, Any]]
 # the cases have, lest thick slices blur the thin ones. Both numbers are nnU-Net's.
 ANISOTROPY = 3.0
 FINE_PERCENTILE = 10.0
-# A case whose spacing differs so many times from the usual one does not decide that of the others.
+# A case whose spacing differs this many times from the usual one does not decide for the others.
 OUTLIER = 10.0
 COARSER = 1.02  # times, at once
 PATCH_SHARE = 0.7  # of its voxels, at most, when memory does not suffice

@@ -171,7 +171,7 @@ def batch_dice(logits: Tensor, labels: Tensor, drawn: Tensor | None = None) -> T
         drawn: Classes that were drawn in each patch, bool (B, K), else as background; None for all.
 
     Returns:
-        A scalar; NaN where there is background alone.
+        A scalar; NaN where there is only background.
     """
     classes = logits.shape[1]
     answer = logits.argmax(1)

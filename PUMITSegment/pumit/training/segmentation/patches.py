@@ -40,7 +40,7 @@ class SegmentationBatch(Batch):
 
 
 class SegmentationSource:
-    """Draw batches; a function of the generator's state alone.
+    """Draw batches; a function only of the generator's state.
 
     Args:
         patch: Size of the patches (d, h, w).

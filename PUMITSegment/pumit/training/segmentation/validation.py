@@ -27,7 +27,7 @@ WORSE = 0.005  # Dice that one case may lose where the others gain
 
 
 class SinglePieceChoice:
-    """Compare answers with their largest pieces alone.
+    """Compare answers with only their largest pieces.
 
     Args:
         count: Number of classes, of values from 1 on.
@@ -89,7 +89,7 @@ def _is_gain(differences: npt.NDArray[np.floating[Any]]) -> bool:
 
 
 Pairs = Iterator[tuple[str, Mask, Mask]]
-KEPT_BYTES = 1 << 30  # cases of so many bytes together are read only once
+KEPT_BYTES = 1 << 30  # cases of this many bytes together are read only once
 
 
 class SegmentationValidation:

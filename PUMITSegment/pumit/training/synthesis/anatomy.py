@@ -46,5 +46,5 @@ class Anatomy:
         return [label]
 
     def lumps(self, mm: float) -> Tensor:
-        """Unevenness of unit variance and so many millimetres."""
+        """Unevenness of unit variance and this many millimetres."""
         return self.grid.fractal(max(mm * self.mm, 3.0))

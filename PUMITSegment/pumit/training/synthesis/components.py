@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 def components(masks: Tensor) -> Tensor:
-    """Label the pieces that hang together over faces.
+    """Label the pieces that are connected over faces.
 
     Along a line all of a piece takes the highest label of its run at once (a running maximum that
     starts again at every gap), then every voxel takes the label of the voxel that its label names;

@@ -123,7 +123,7 @@ def heart(grid: Grid, layout: Layout, xyz: Tensor, size: float | None = None) ->
     if "wall" in labels:
         layout.objects.append([labels["wall"]])  # twice as often: a ring is what is hard to learn
     if "wall" in labels and around > 1 and chance(g, 0.4):
-        # As dark as what lies about the heart: the blood alone stands out.
+        # As dark as what lies about the heart: only the blood stands out.
         layout.twins[labels["wall"]] = int(uniform(g, 0, around - 1e-3))
     if "cavity" in labels and chance(g, 0.6):
         layout.contrasts[labels["cavity"]] = uniform(g, 0.2, 0.5)

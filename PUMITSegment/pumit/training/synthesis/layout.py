@@ -21,9 +21,9 @@ class SceneShares:
     """How many of the generated scans show what.
 
     Attributes:
-        heart: Of scans of thick slices and of images, so many show a heart in its chest; of
+        heart: Share of scans of thick slices and of images with a heart in its chest; of
             others half as many.
-        trunk: Of the others, so many show a trunk with its organs.
+        trunk: Share of the others with a trunk and its organs.
     """
 
     heart: float = 0.1

@@ -11,7 +11,7 @@ import qt
 Points = Sequence[tuple[float, float]]
 Color = tuple[float, float, float]
 
-# Readable on light and on dark panels; of classes that have no colour of their own.
+# Readable on light and on dark panels; of classes that have no colour.
 PALETTE: tuple[Color, ...] = (
     *((0.12, 0.47, 0.71), (0.85, 0.37, 0.01), (0.17, 0.63, 0.17), (0.58, 0.40, 0.74)),
     *((0.55, 0.34, 0.29), (0.89, 0.47, 0.76), (0.09, 0.75, 0.81), (0.74, 0.74, 0.13)),

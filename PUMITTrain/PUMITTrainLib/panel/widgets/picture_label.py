@@ -16,7 +16,7 @@ class PictureLabel:
     """Shows a PNG in a QLabel, smaller where the panel is narrow, and nothing where there is none.
 
     Args:
-        label: The QLabel; it asks for no width of its own.
+        label: The QLabel; it asks for no width.
         highest: Most pixels of height.
     """
 
@@ -35,7 +35,7 @@ class PictureLabel:
 
     def show(self, path: Path | None) -> None:
         """Show a file; one that is not there, or no picture, is not shown."""
-        # A label that is hidden has no width of its own yet.
+        # A label that is hidden has no width yet.
         width = max(self._label.parentWidget().width - _MARGINS, 1)
         try:
             key = (path, path.stat().st_mtime_ns, width) if path is not None else ()

@@ -21,7 +21,7 @@ class SectionTitle:
         self._name = section.text
 
     def showState(self, state: str) -> None:
-        """Say how things stand; empty for the name alone."""
+        """Say how things stand; empty for only the name."""
         text = f"{self._name}: {state}" if state else self._name
         section = self._section
         shown = section.fontMetrics().elidedText(text, qt.Qt.ElideRight, _MOST)

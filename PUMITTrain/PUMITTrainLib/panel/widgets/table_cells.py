@@ -101,7 +101,7 @@ class TableCells:
         self._rows = rows
 
     def fitHeight(self, mostRows: int) -> None:
-        """Make the table as high as its rows, or as so many of them, with a bar to scroll."""
+        """Make the table as high as its rows, or as this many of them, with a bar to scroll."""
         table = self._table
         rows = min(max(len(self._rows), 1), mostRows)
         bar = table.horizontalScrollBar()

@@ -16,7 +16,7 @@ LICENCE = "CC BY-NC-SA 4.0"
 def panel(
     loadModule: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Iterator[ServedPanel]:
-    """A panel that knows a model of this computer to whose licence nobody has agreed."""
+    """A panel that knows a model of this computer to whose licence no one has agreed."""
     from PUMITSlicerLib.computing import compute
     from PUMITSlicerLib.computing.availability import Availability, AvailableModel
 

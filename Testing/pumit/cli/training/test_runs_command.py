@@ -1,4 +1,4 @@
-"""`pumit runs` finds runs, says how they are, and asks them to pause, go on or stop."""
+"""`pumit runs` finds runs, says how they are, and asks them to pause, continue or stop."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def test_what_was_prepared_is_not_compiled_again(engine: OpenVinoEngine) -> None
 
 
 def test_a_field_does_not_wait_for_those_after_it(engine: OpenVinoEngine) -> None:
-    """What is still in the queue is compiled by whoever needs it."""
+    """What is still in the queue is compiled by the one who needs it."""
     go = Event()
     engine._compiling.submit(go.wait)  # the only thread is busy
     engine.prepare(GRIDS)

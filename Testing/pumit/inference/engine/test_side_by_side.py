@@ -53,7 +53,7 @@ def test_an_error_ends_all_and_the_next_call_works(threads: int) -> None:
         side_by_side.map(work, range(20))
     count = len(begun)
     assert side_by_side.map(lambda i: i, [1, 2]) == [1, 2]
-    assert len(begun) == count  # nobody works on
+    assert len(begun) == count  # no one works on
 
 
 def test_another_number_of_threads_counts_from_the_next_call() -> None:

@@ -54,14 +54,14 @@ def test_what_only_fills_the_middle_fits_less() -> None:
 
 
 def test_depth_does_not_count() -> None:
-    """A box drawn on a slice is as deep as somebody guessed."""
+    """A box drawn on a slice is as deep as someone guessed."""
     box = volume_box((3, 4, 4), (4, 11, 11))
     assert box_fit(filled((0, 4, 4), (7, 11, 11)), FIELD, box) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("more", [1, 2, 3])
 def test_to_reach_beyond_a_box_is_worse_than_not_to_fill_it(more: int) -> None:
-    """Boxes are drawn loosely; nobody draws one smaller than the structure."""
+    """Boxes are drawn loosely; no one draws one smaller than the structure."""
     box = volume_box((2, 4, 4), (5, 11, 11))
     beyond = filled((2, 4 - more, 4 - more), (5, 11 + more, 11 + more))
     within = filled((2, 4 + more, 4 + more), (5, 11 - more, 11 - more))

@@ -1,4 +1,4 @@
-"""What a later prompt leaves as it is: everything that does not hang together with it."""
+"""What a later prompt leaves as it is: everything that is not connected to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A corrective click changes what hangs together with it, and nothing elsewhere."""
+"""A corrective click changes what is connected to it, and nothing elsewhere."""
 
 from __future__ import annotations
 

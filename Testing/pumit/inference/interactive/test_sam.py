@@ -40,7 +40,7 @@ def scan() -> Volume:
 def test_the_names_are_those_of_the_published_files(
     depth: int, heads: int, dim: int, count: int
 ) -> None:
-    """ViT-B, L and H of segment-anything have so many tensors, and give their own sizes."""
+    """ViT-B, L and H of segment-anything have this many tensors, and give their own sizes."""
     ends = [depth // 4 * i - 1 for i in range(1, 5)]
     sizes = {"dim": dim, "depth": depth, "num_heads": heads, "hidden": 4 * dim}
     with torch.device("meta"):

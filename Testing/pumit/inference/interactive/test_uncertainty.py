@@ -144,7 +144,7 @@ def test_doubtful_places_are_on_the_border_where_the_model_doubts_most() -> None
     assert all(mask[tuple(at)] for at in places)
     assert places[0][1] >= 40
     assert doubtful_places(np.zeros_like(mask), doubt, (2.0, 1.0, 1.0)) == []
-    # A mask of so many voxels that not all are looked at.
+    # A mask of more voxels than are looked at.
     large = np.repeat(np.repeat(mask, 4, 1), 4, 2)
     (first, *_) = doubtful_places(large, np.repeat(np.repeat(doubt, 4, 1), 4, 2), (2.0, 0.25, 0.25))
     assert large[tuple(first)]

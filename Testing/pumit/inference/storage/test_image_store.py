@@ -228,7 +228,7 @@ def test_embeddings_of_all_images_are_bounded_together(
         session.add_point(at(volume, BALL))
         expected.append(session.predict())
         assert store.embedding_bytes <= 3 * one
-    # What was dropped is computed anew, and the same.
+    # What was dropped is computed again, and the same.
     store.shrink_embeddings(0)
     assert store.embedding_bytes == 0
     assert not first.solver.image.embeddings

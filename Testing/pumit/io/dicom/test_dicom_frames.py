@@ -1,4 +1,4 @@
-"""Frames of one file become slices, times or images of their own, as the file says."""
+"""Frames of one file become slices, times or separate images, as the file says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Channels in files of their own become one volume, if they lie on one grid."""
+"""Channels in separate files become one volume, if they lie on one grid."""
 
 from __future__ import annotations
 

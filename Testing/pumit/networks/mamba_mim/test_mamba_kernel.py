@@ -20,7 +20,7 @@ MODULE = "mamba_ssm.ops.selective_scan_interface"
 
 @pytest.fixture(autouse=True)
 def fresh_look(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The package is found anew, and its device is the one of the tests."""
+    """The package is found again, and its device is the one of the tests."""
     monkeypatch.setattr(mamba_kernel, "DEVICE", "cpu")
     mamba_kernel._installed.cache_clear()
     yield

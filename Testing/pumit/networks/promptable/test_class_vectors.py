@@ -1,4 +1,4 @@
-"""Class vectors tell structures apart before a click, and old weights go on with them."""
+"""Class vectors tell structures apart before a click, and old weights continue with them."""
 
 from __future__ import annotations
 

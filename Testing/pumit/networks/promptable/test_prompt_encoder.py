@@ -124,7 +124,7 @@ def test_number_of_maps_is_as_declared(tiny_network: PromptableNetwork, field_ba
 
 
 def test_position_codes_are_the_same_in_every_process() -> None:
-    """They come from a seed of their own: training in parts and on machines must agree."""
+    """They come from their own seed: training in parts and on machines must agree."""
     torch.manual_seed(1)
     first = PromptEncoder(24, 16, 2).frequencies
     torch.manual_seed(2)

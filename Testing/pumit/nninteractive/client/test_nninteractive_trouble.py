@@ -1,4 +1,4 @@
-"""An nnInteractive server that is full, refuses, fails, forgets or goes; the session goes on."""
+"""An nnInteractive server that is full, refuses, fails, forgets or goes; the session continues."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_session_continues_on_another_server(session, volume, theirs):
     with serve_nninteractive(license="MIT") as other, other.client() as client:
         session.rebuild(client)
         np.testing.assert_array_equal(session.predict(), expected)
-        assert other.said == [("point", (4, 10, 10), True)]  # another model: sent anew
+        assert other.said == [("point", (4, 10, 10), True)]  # another model: sent again
         session.close()
 
 

@@ -1,4 +1,4 @@
-"""The published nnInteractive client, which nobody here wrote, drives whole sessions."""
+"""The published nnInteractive client, which no one here wrote, drives whole sessions."""
 
 from __future__ import annotations
 

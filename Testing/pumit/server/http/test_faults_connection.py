@@ -1,4 +1,4 @@
-"""Connections: nobody holds one by being slow, and what is no request gets a sentence."""
+"""Connections: no one holds one by being slow, and what is no request gets a sentence."""
 
 from __future__ import annotations
 

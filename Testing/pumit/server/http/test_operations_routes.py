@@ -1,4 +1,4 @@
-"""What the operator may ask: readiness without a token, numbers with one of their own."""
+"""What the operator may ask: readiness without a token, numbers with their own."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def claim(http):
 
 
 def work(http, lease):
-    """A scan, a prompt and a prediction under a name that is nobody else's business."""
+    """A scan, a prompt and a prediction under a name that is no one else's business."""
     answer = http.post(protocol.PATH_VOLUME, content=pack_array(SCAN), headers=GEOMETRY | lease)
     assert answer.status_code == 200, answer.text
     point = {"kind": "point", "point_lps": [5, 5, 5]}

@@ -1,4 +1,4 @@
-"""How much memory there is, and how much of it sessions may take where nobody says."""
+"""How much memory there is, and how much of it sessions may take where no one says."""
 
 from __future__ import annotations
 

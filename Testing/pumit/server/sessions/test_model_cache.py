@@ -157,7 +157,7 @@ def test_a_running_worker_offers_what_was_trained_since(
     session = engine.open_session()
     session.set_volume(scan())
     bright = (engine.segment_automatically(session, name).labels == 2).sum()
-    # The run goes on, and its model is loaded anew.
+    # The run continues, and its model is loaded again.
     plan = {**PLAN, "intensity": {"method": "range", "source": [0, 50], "target": [0, 1]}}
     assert register(save_model(run / "new.safetensors", plan=plan)) == name
     assert (engine.segment_automatically(session, name).labels == 2).sum() > 1.5 * bright

@@ -77,7 +77,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The model of a whole run, whose folder nobody changes."""
+    """The model of a whole run, whose folder no one changes."""
     return run(write_set(tmp_path_factory.mktemp("trained")))
 
 

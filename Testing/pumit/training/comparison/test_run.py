@@ -1,4 +1,4 @@
-"""A comparison trains what is missing, goes on after a kill, and names what failed."""
+"""A comparison trains what is missing, continues after a kill, and names what failed."""
 
 from __future__ import annotations
 

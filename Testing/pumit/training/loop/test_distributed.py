@@ -1,4 +1,4 @@
-"""Two processes train as one would, whole or shared out, and stop and go on together."""
+"""Two processes train as one would, whole or shared out, and stop and continue together."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def scored(network: nn.Module) -> Tensor:
 
 
 def gradients(network: nn.Module, *, enabled: bool) -> tuple[dict[str, Tensor], int]:
-    """Gradients, and how many bytes besides the weights were remembered for them."""
+    """Gradients, and how many bytes beyond the weights were remembered for them."""
     weights = {p.data_ptr() for p in network.parameters()}
     kept: dict[int, int] = {}
 

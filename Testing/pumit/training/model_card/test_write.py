@@ -1,4 +1,4 @@
-"""A run's folder becomes a card that can be read on its own and tells of nobody."""
+"""A run's folder becomes a card that can be read on its own and tells of no one."""
 
 from __future__ import annotations
 

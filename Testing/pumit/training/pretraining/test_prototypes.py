@@ -45,7 +45,7 @@ def recipe_from(
     keeps_prototypes: bool,
     num_classes: int | None = None,
 ) -> PromptableRecipe:
-    """A recipe that goes on from such weights, with class vectors."""
+    """A recipe that continues from such weights, with class vectors."""
     sizes = {**sizes, "widths": list(sizes["widths"])}
     own = {**sizes, "class_channels": class_channels}
     if class_channels:
@@ -71,7 +71,7 @@ def recipe_from(
         (6, False, False, [BATCHES]),
         (6, False, True, []),  # the run's own weights follow
         (6, True, False, []),
-        (0, False, False, []),  # vectors that nobody trained have no means worth taking
+        (0, False, False, []),  # vectors that no one trained have no means worth taking
     ],
 )
 def test_they_begin_as_means_where_vectors_are_trained(

@@ -82,7 +82,7 @@ def assert_alike(ours: Path, theirs: Path) -> None:
 
 @pytest.mark.slow
 def test_a_folder_of_an_earlier_version_goes_on_exactly(recipe: Path, tmp_path: Path) -> None:
-    """It has no status and no recipe of its own."""
+    """It has no status and no recipe."""
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     pretrain(recipe, whole)
     pretrain(recipe, parts, overrides={"seconds": 0})

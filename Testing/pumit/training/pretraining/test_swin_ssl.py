@@ -31,7 +31,7 @@ TINY: dict[str, Any] = {
 
 
 class Slopes:
-    """Crops that are brighter to the right, each with a brightness of its own."""
+    """Crops that are brighter to the right, each with its own brightness."""
 
     def draw(
         self, da0: int, shape: tuple[int, int, int], generator: torch.Generator

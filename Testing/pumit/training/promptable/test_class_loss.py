@@ -13,7 +13,7 @@ SETS = torch.tensor([0, 0, 0, 1, 1])  # background, two structures; background, 
 
 @pytest.fixture
 def truth() -> Tensor:
-    """A field of the first data set, one of the second, one that nobody labelled."""
+    """A field of the first data set, one of the second, one that no one labelled."""
     labels = torch.full((3, 4, 8, 8), UNKNOWN)
     labels[0], labels[0, :, :4], labels[0, :, :2] = 0, 1, 2
     labels[1], labels[1, :, :4] = 3, 4

@@ -158,7 +158,7 @@ def test_targets_are_pieces_of_the_image_as_often_as_requested(folder: Path) -> 
 
 
 def test_classes_are_numbered_by_data_set(folder: Path) -> None:
-    """Each data set has a background of its own."""
+    """Each data set has its own background."""
     index = {"a": {"dataset": "hearts"}, "b": {"dataset": "brains"}}
     (folder / "index.json").write_text(json.dumps(index))
     scans = RealScans(folder, [], [folder / "bare.nii.gz"])

@@ -74,7 +74,7 @@ def lab(untrained: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def tuned(untrained: Path) -> Callable[[str], Path]:
-    """The model of a run that tuned a part, each trained once; nobody changes its folder."""
+    """The model of a run that tuned a part, each trained once; no one changes its folder."""
     folder = untrained.parent / "tuned"
     shutil.copytree(untrained, folder)
     return cache(lambda part: run(folder, part, part=part, rank=2))

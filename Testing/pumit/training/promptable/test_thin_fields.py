@@ -69,7 +69,7 @@ def test_a_thin_field_knows_how_much_of_its_target_lies_beyond(wholes: list[floa
         batch = source.draw(0, generator, torch.Generator().manual_seed(seed))
         depths.add(batch.target.shape[1])
         for target, beyond in zip(batch.target, batch.beyond, strict=True):
-            # The scan's end may hide some more, which nobody could find.
+            # The scan's end may hide some more, which no one could find.
             assert 0 <= float(beyond) <= whole - float(target.sum())
             assert target.shape[1] < 16 or float(beyond) == whole - float(scans.ball.sum())
 

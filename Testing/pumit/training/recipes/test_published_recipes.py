@@ -33,7 +33,7 @@ SHRUNK: dict[str, Any] = {
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """Two volumes and a picture, in folders of their own."""
+    """Two volumes and a picture, in their own folders."""
     rng = np.random.default_rng(0)
     for name, shape, spacing in (
         ("a/thin.nii.gz", (24, 40, 40), (1.0, 1.0, 1.0)),

@@ -58,7 +58,7 @@ def records(folder: Path) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data set, and a run in "whole" that nobody disturbed."""
+    """A data set, and a run in "whole" that no one disturbed."""
     made = tmp_path_factory.mktemp("durable")
     write_pairs(made / "set", 3)
     train(made, "whole")

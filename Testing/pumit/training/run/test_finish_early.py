@@ -1,4 +1,4 @@
-"""A run ends with the best model that it has, when somebody asks for it."""
+"""A run ends with the best model that it has, when someone asks for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run waits where the disk is full, and its diary outlasts whoever reads it."""
+"""A run waits where the disk is full, and its diary outlasts its readers."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_lines_that_found_no_room_are_written_later(
     reporter = RunReporter(tmp_path)
     reporter.report({"step": 1})
     (tmp_path / LOG).rename(tmp_path / "aside")
-    (tmp_path / LOG).mkdir()  # nobody can write there
+    (tmp_path / LOG).mkdir()  # no one can write there
     reporter.report({"step": 2})
     (tmp_path / LOG).rmdir()
     (tmp_path / "aside").rename(tmp_path / LOG)

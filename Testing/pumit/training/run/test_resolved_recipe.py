@@ -1,4 +1,4 @@
-"""A run keeps its whole recipe, follows it when it goes on, and refuses another one."""
+"""A run keeps its whole recipe, follows it when it continues, and refuses another one."""
 
 from __future__ import annotations
 

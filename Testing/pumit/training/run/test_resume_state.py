@@ -196,7 +196,7 @@ def test_every_optimizer_goes_on_exactly(tmp_path: Path, optimizer: str, momentu
 
 
 class RandomTask(LineTask):
-    """Has a dropout of its own."""
+    """Has its own dropout."""
 
     def forward(self, batch: Tensor) -> dict[str, Tensor]:
         return super().forward(nn.functional.dropout(batch, 0.5))

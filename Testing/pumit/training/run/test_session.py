@@ -35,7 +35,7 @@ def swift(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tensor]:
-    """Weights of a run that nobody disturbs."""
+    """Weights of a run that no one disturbs."""
     return run_line(tmp_path_factory.mktemp("whole"))
 
 

@@ -44,7 +44,7 @@ def test_its_settings_are_swin_unetrs() -> None:
     assert (recipe["balanced_share"], recipe["validation"]["overlap"]) == (0.5, 0.5)
     schedule = Schedule(**recipe["schedule"])
     assert (schedule.optimizer, schedule.learning_rate) == ("adamw", 1e-4)
-    assert schedule.steps == 5000 * 24  # epochs of so many cases, 4 crops of each
+    assert schedule.steps == 5000 * 24  # epochs of this many cases, 4 crops of each
     assert plan["batch_size"] == 4
 
 

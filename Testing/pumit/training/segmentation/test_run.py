@@ -61,7 +61,7 @@ def test_trained_model_predicts_other_scans(tmp_path: Path) -> None:
     data = {"folder": "set", "classes": rows, "validation": ["case_4"]}
     best = run(tmp_path, data=data, card={"licence": "none"}, overrides={"validate_every": 20})
     assert best == tmp_path / "out" / "made.safetensors"
-    # On a scan that nobody has seen, stored otherwise.
+    # On a scan that no one has seen, stored otherwise.
     image, labels = ball_and_box(9)
     volume = Volume(image.transpose(1, 2, 0), (1.0, 1.0, 2.0))
     model = load_automatic(best, "cpu")

@@ -88,7 +88,7 @@ def test_a_prior_is_kept_as_it_was_given(opened: tuple[InteractiveSession, Volum
 def test_a_click_costs_nothing_that_is_known(
     opened: tuple[InteractiveSession, Volume], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Undo, redo, asking twice and asking for the estimate decode nothing anew."""
+    """Undo, redo, asking twice and asking for the estimate decode nothing again."""
     session, volume = opened
     session.add_point(at(volume, BALL))
     session.predict()

@@ -1,4 +1,4 @@
-"""A session that slept answers as before, and takes little memory meanwhile."""
+"""A session that slept answers as before, and takes little memory while it sleeps."""
 
 from __future__ import annotations
 
