@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +26,7 @@ from pumit.training.promptable.real_scan import RealScan, number_classes, scan_o
 from pumit.training.synthesis.appearance import acquire, textured
 from pumit.training.synthesis.grid import Grid, chance, integer, log_uniform, uniform
 from pumit.training.synthesis.layout import background
-from pumit.training.synthesis.lesions import add_lesions, add_wall
+from pumit.training.synthesis.lesions import add_lesions
 from pumit.training.synthesis.painting import Layout, any_of
 from pumit.training.synthesis.scene import MIN_REAL_SHARE, Scene, is_target, slice_ratio_for
 from pumit.training.synthesis.shapes import rotation
@@ -52,7 +52,6 @@ UNION = 0.15  # share of targets that are two structures
 PART = 0.12  # share of targets that are a part of a structure
 ALIKE = 0.25  # share of the scenes in which some labels are one tissue
 LESIONS = 0.3  # share of the scenes in which a structure has lesions
-WALLS = 0.3  # share of the scenes in which a structure has a wall around a hollow
 
 
 class LabelMaps:
@@ -138,9 +137,7 @@ class LabelMaps:
         labels, scale = _view(grid, source, is_wide=is_wide)
         layout = _layout(grid, labels)
         named = torch.unique(labels[labels > 0]).tolist()  # as `_layout` counts them
-        sizes = {i: source.voxels[int(v)] * scale / ratio for i, v in enumerate(named, 1)}
-        if chance(g, WALLS):
-            add_wall(grid, layout, sizes)
+        sizes = [source.voxels[int(v)] * scale / ratio for v in named]
         if chance(g, LESIONS):
             add_lesions(grid, layout)
         shown = layout.labels[grid.oversampling // 2 :: grid.oversampling]
@@ -230,19 +227,12 @@ def _layout(grid: Grid, labels: Tensor) -> Layout:
         twins = {i: integer(g, 1, i - 1) for i in range(2, count + 1) if chance(g, 0.3)}
     else:
         twins = {}
-    first = {i: i for i in range(1, count + 1)}  # the first label of each one's tissue
-    tissues: dict[int, list[int]] = {}
-    for i in first:
-        first[i] = first[twins.get(i, i)]
-        tissues.setdefault(first[i], []).append(i)
     around = background(grid, grid.coordinates()) + count + 1
     # Unlabelled tissue is 0 as the generator's outside is, where the background is empty.
     around = torch.where(around == count + 1, 0, around)
     layout = Layout(torch.where(numbers == 0, around, numbers), count=int(around.max()) + 1)
     layout.count = max(layout.count, count + 1)
     layout.objects = [[i] for i in range(1, count + 1)]
-    # All of one tissue is what someone may want, too: in several pieces, with nothing between.
-    layout.objects += [labels for labels in tissues.values() if len(labels) > 1]
     layout.twins = twins
     under = 0
     for label in range(1, count + 1):
@@ -252,13 +242,13 @@ def _layout(grid: Grid, labels: Tensor) -> Layout:
 
 
 def _targets(
-    shown: Tensor, layout: Layout, sizes: Mapping[int, float], generator: torch.Generator
+    shown: Tensor, layout: Layout, sizes: Sequence[float], generator: torch.Generator
 ) -> list[tuple[Tensor, float]]:
     """Structures, some of them as a union or in part.
 
     Args:
         shown: Labels of the scene's slices, (D, H, W).
-        sizes: Voxels that each of its labels has as a whole.
+        sizes: Voxels that each of its objects has as a whole.
 
     Returns:
         Masks (D, H, W), and the voxels of each as a whole.
@@ -271,7 +261,7 @@ def _targets(
             parts += layout.objects[order[0]]
         mask = any_of(shown, parts)
         # A lesion ends in what is seen of it.
-        whole = sum(sizes.get(part, 0.0) for part in set(parts))
+        whole = sum(sizes[part - 1] for part in set(parts) if part <= len(sizes))
         whole = whole or float(mask.sum())
         if chance(generator, PART):
             part = part_of(mask, generator)

@@ -36,9 +36,6 @@ class PromptState:
         return self.prior is None and len(self.points) + (self.box is not None) == 1
 
 
-# Shares of sessions that begin with a click; of a structure that is not in the middle of its box
-# fewer, as a box tells less of what is meant there.
-CLICKS, CLICKS_HOLLOW = 0.46, 0.3
 HUMAN = 0.4  # share of sessions whose clicks fall anywhere in what is wrong
 # Shares of the clicks of the other sessions; what is left falls anywhere deeper than half.
 DEEPEST, BORDER = 0.6, 0.1
@@ -145,12 +142,6 @@ def draw_box(
     return np.minimum(low, high - 0.5), np.maximum(high, low + 0.5)
 
 
-def has_empty_middle(mask: Mask) -> bool:
-    """Return whether the middle of a mask's box is not in the mask, as of walls and of pairs."""
-    window = ndimage.find_objects(mask.astype(np.uint8))[0]
-    return not mask[tuple((s.start + s.stop - 1) // 2 for s in window)]
-
-
 def degraded(mask: Mask, rng: Rng) -> npt.NDArray[np.float32]:
     """Return a mask as a coarser answer would have it: blurred, grown, shrunk, with parts off."""
     probability = mask.astype(np.float32)
@@ -177,7 +168,7 @@ def first_prompts(target: Mask, ratio: float, rng: Rng) -> PromptState:
     """Return the user's first prompts: a click, a box, a scribble, or an answer to refine."""
     state = PromptState(is_human=rng.random() < HUMAN)
     kind = rng.random()
-    if kind < (CLICKS_HOLLOW if has_empty_middle(target) else CLICKS):
+    if kind < 0.46:
         state.points.append((*click_of(state, target, ratio, rng), True))
     elif kind < 0.80:
         state.box = draw_box(target, rng)

@@ -11,7 +11,6 @@ from pumit.training.promptable.simulated_prompts import (
     degraded,
     draw_box,
     first_prompts,
-    has_empty_middle,
 )
 
 
@@ -155,12 +154,3 @@ def test_one_click_or_a_box_alone_is_ambiguous() -> None:
     assert not PromptState(points=[click, second]).is_ambiguous
     assert not PromptState(points=[click], box=corners).is_ambiguous
     assert not PromptState(points=[click], prior=np.zeros((1, 1, 1), np.float32)).is_ambiguous
-
-
-def test_the_middle_of_a_ring_and_of_a_pair_is_empty() -> None:
-    ball, ring, pair = (np.zeros((5, 9, 9), bool) for _ in range(3))
-    ball[1:4, 2:7, 2:7] = True
-    ring |= ball
-    ring[:, 4, 4] = False
-    pair[2, 4, [1, 7]] = True
-    assert [has_empty_middle(mask) for mask in (ball, ring, pair)] == [False, True, True]

@@ -1,10 +1,10 @@
-"""Lesions and hollows are in their structure, which still includes them."""
+"""Lesions are in their structure, which still includes them."""
 
 from __future__ import annotations
 
 import torch
 from pumit.training.synthesis.grid import Grid
-from pumit.training.synthesis.lesions import add_lesions, add_wall, eroded
+from pumit.training.synthesis.lesions import add_lesions
 from pumit.training.synthesis.painting import Layout, any_of
 
 
@@ -48,34 +48,3 @@ def test_a_layout_without_structures_stays_as_it_is() -> None:
     layout.objects = []
     add_lesions(grid, layout)
     assert int(layout.labels.max()) == 1
-
-
-def test_a_wall_and_its_hollow_are_the_structure() -> None:
-    for seed in range(10):
-        grid, layout = organ(seed)
-        before, sizes = layout.labels > 0, {1: 6912.0}
-        add_wall(grid, layout, sizes)
-        whole, wall, hollow = (any_of(layout.labels, parts) for parts in layout.objects)
-        assert torch.equal(whole, before)
-        assert torch.equal(wall | hollow, before)
-        assert not (wall & hollow).any()
-        assert not hollow[:, 4].any()
-        assert hollow[6, 16, 16]
-        assert sum(sizes.values()) == 6912
-        assert sizes[layout.objects[2][0]] == float(hollow.sum())
-
-
-def test_a_thin_structure_has_no_hollow() -> None:
-    grid, layout = organ(0)
-    layout.labels = (layout.labels > 0) & (torch.arange(32) == 16)
-    layout.labels = layout.labels.long()
-    add_wall(grid, layout, {})
-    assert layout.objects == [[1]]
-
-
-def test_a_wall_is_as_thick_along_depth_and_ends_at_no_face() -> None:
-    mask = torch.zeros(9, 32, 32, dtype=torch.bool)
-    mask[:7, 4:28, 4:28] = True
-    inner = eroded(mask, 4, 0.25)
-    assert torch.nonzero(inner.any(2).any(1)).flatten().tolist() == list(range(6))
-    assert torch.nonzero(inner.any(0).any(0)).flatten().tolist() == list(range(8, 24))
