@@ -2,8 +2,9 @@
 
 `kinds.py build FOLDER --shared ../shared` makes cases of every kind; `kinds.py score FOLDER
 --model M -o ROWS.json` clicks on them; `kinds.py table A.json B.json ...` prints several side by
-side. A kind is a data set of real scans, or structures of label maps that `default` did not learn
-from, drawn by a renderer that shares no code with the generator of training scans.
+side; `kinds.py worst FOLDER ROWS.json -o PICTURES` draws the worst answer of each kind. A kind is a
+data set of real scans, or structures of label maps that `default` did not learn from, drawn by a
+renderer that shares no code with the generator of training scans.
 """
 
 from __future__ import annotations
@@ -194,10 +195,31 @@ def print_table(files: list[Path]) -> None:
             print(f"| {name} | {' | '.join(cells)} |")
 
 
+def draw_worst(folder: Path, rows: list[dict[str, Any]], model: str, pictures: Path) -> None:
+    """Draw the target of each kind that has the lowest Dice after five clicks.
+
+    Who may see such a picture is the scan's licence to say.
+    """
+    from pumit.inference.interactive.session import InteractiveSession
+    from pumit.report.worst_targets import draw_worst_targets
+
+    segmenter = load_segmenter(model, device="cpu")
+
+    def open_session(volume: Volume) -> InteractiveSession:
+        session = InteractiveSession(segmenter)
+        session.set_volume(volume)
+        return session
+
+    for kind in sorted({row["kind"] for row in rows}):
+        worst = min((r for r in rows if r["kind"] == kind), key=lambda r: r["clicks"][-1])
+        for path in draw_worst_targets([worst], folder / kind, pictures / kind, open_session):
+            print(kind, path.name, worst["box"], worst["clicks"], flush=True)
+
+
 def main() -> None:
-    """Build, score or print."""
+    """Build, score, print or draw."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("action", choices=("build", "score", "table"))
+    parser.add_argument("action", choices=("build", "score", "table", "worst"))
     parser.add_argument("paths", nargs="+", type=Path)
     parser.add_argument("--shared", type=Path, default=Path("../shared"))
     parser.add_argument("--model", default="default")
@@ -212,6 +234,9 @@ def main() -> None:
             rows.append(row)
             print(row["kind"], row["case"], row["box"], row["clicks"], flush=True)
             args.output.write_text(json.dumps(rows))
+    elif args.action == "worst":
+        folder, found = args.paths
+        draw_worst(folder, json.loads(found.read_text()), args.model, args.output)
     else:
         print_table(args.paths)
 
