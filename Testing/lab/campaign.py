@@ -3,8 +3,10 @@
 A simulated annotator starts from four labelled scans and labels all others of a set, one after the
 other, as the campaign gives them out. Each scan begins with the prediction, if there is one. While
 its Dice, mean of the classes, is below the goal, the annotator clicks in the largest error of the
-worst class. After 20 clicks a scan counts 20 and its true label is accepted, as if painted by hand.
-Between scans the campaign trains as `pumit campaign train --predict` does.
+worst class. A class whose prediction is worse than useless, Dice below 0.5, is reset first, which
+counts as a click: it is quicker drawn from nothing. After 20 clicks a scan counts 20 and its true
+label is accepted, as if painted by hand. Between scans the campaign trains as
+`pumit campaign train --predict` does.
 
     OMP_NUM_THREADS=1 nice python Testing/lab/campaign.py ../shared --out rows.jsonl --work WORK
 
@@ -33,6 +35,7 @@ from typing import Any
 import numpy as np
 
 MOST_CLICKS = 20
+USELESS = 0.5  # Dice of a prediction below which a person resets the segment
 FIRST = 4
 SPEED_SCANS = 5
 Write = Callable[[dict[str, Any]], None]
@@ -253,6 +256,8 @@ class Bench:
         empty = np.zeros(volume.shape, dtype=bool)
         there = [name for name, mask in truth.items() if mask.any()]
         masks = {name: begun.get(name, empty) for name in there}
+        useless = [n for n, m in masks.items() if m.any() and dice(m, truth[n]) < USELESS]
+        masks |= dict.fromkeys(useless, empty)
         for name, mask in masks.items():
             if mask.any():
                 session.add_prompt(MaskPrompt(mask), segment=name)
@@ -261,7 +266,7 @@ class Bench:
             now = {name: dice(masks[name], truth[name]) for name in there}
             course.append(round(float(np.mean(list(now.values()))), 4))
             is_reached = course[-1] >= self.set.goal
-            if is_reached or len(course) > most:
+            if is_reached or len(course) + len(useless) > most:
                 break
             name = min(now, key=lambda n: now[n])
             missing, excess = truth[name] & ~masks[name], masks[name] & ~truth[name]
@@ -272,8 +277,10 @@ class Bench:
             session.add_prompt(PointPrompt(point, is_positive=is_inside), segment=name)
             masks[name] = session.predict(name)
         session.close()
+        presses = len(course) - 1 + len(useless)
         row = {
-            "clicks": len(course) - 1 if is_reached else MOST_CLICKS,
+            "clicks": min(presses, MOST_CLICKS) if is_reached else MOST_CLICKS,
+            "reset": len(useless),
             "first": course[0],
             "last": course[-1],
             "accepted": course[-1] if is_reached else 1.0,
