@@ -42,9 +42,11 @@ from pumit.preprocessing.fields import Field, box_of
 Mask = npt.NDArray[np.bool_]
 REACH = 2.0  # in-plane voxels of the field around a click within which a change belongs to it
 # How far a change reaches, over how deep it is at the click: of a given mask, which is mostly
-# right, and of an answer of the network.
+# right, and of what is removed from an answer of the network. What is added to one has no limit:
+# of 866 positive clicks as people give them 7 lowered Dice by more than 0.05, of negative ones 88
+# of 853 without a limit, and 41 with it.
 GIVEN_DEPTHS = 2.0
-OWN_DEPTHS = 8.0
+REMOVED_DEPTHS = 6.0
 # What a click outside of the answer adds to the logits that answer it: nothing up to `FAR` in-plane
 # voxels of the field away from it, `MOST_BONUS` from `FARTHEST` on.
 MOST_BONUS, FAR, FARTHEST = 2.0, 2.0, 8.0
@@ -148,8 +150,8 @@ def change_at(
     """Return the part of a change that a click asks for.
 
     Asked again, the network also moves the rest of the border a little, often in one piece with
-    what the click meant. A missing part is deep where it is clicked, and most of it comes; of a
-    thin shell around a good answer little is taken over.
+    what the click meant. What is too much is deep where it is clicked, and most of it goes; of a
+    thin shell around a good answer little is removed.
 
     Args:
         place: The click, field index (d, h, w).
@@ -176,11 +178,13 @@ def change_at(
     if len(touched) == 0:
         return None
     pieces = np.isin(labels, touched)
-    # 2. As far as a few times their depth at the click.
+    if is_positive:
+        return pieces
+    # 2. What goes, as far as a few times its depth at the click.
     window = ndimage.find_objects(pieces.astype(np.uint8))[0]
     depth = _depth(pieces[window], scale, [n == 1 for n in changed.shape])
     deepest = depth[near[window]].max()
-    return pieces & (distance <= max(OWN_DEPTHS * float(deepest), REACH))
+    return pieces & (distance <= max(REMOVED_DEPTHS * float(deepest), REACH))
 
 
 def forced(before: Floats, after: Floats, place: npt.ArrayLike, *, is_positive: bool) -> Floats:

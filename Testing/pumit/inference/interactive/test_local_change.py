@@ -200,16 +200,25 @@ def test_a_click_inside_removes_nothing_and_one_outside_adds_nothing() -> None:
     assert change_at(before, after, (4, 4, 3), 2.0, is_positive=True) is None
 
 
-def test_of_a_border_that_moved_everywhere_a_part_near_the_click_is_taken() -> None:
-    """A shell of one voxel around a good answer, and a missing corner, deep, where the click is."""
+def test_of_a_border_that_shrinks_everywhere_a_part_near_the_click_is_taken() -> None:
+    """A shell of one voxel around a good answer, and an excess, deep, where the click is."""
     body, wider, part = slice(8, 56), slice(7, 57), (slice(28, 31), slice(28, 31), slice(56, 61))
-    before = logits((body, body, body), shape=(64, 64, 64))
-    after = logits((wider, wider, wider), part, shape=(64, 64, 64))
-    change = change_at(before, after, (29, 29, 59), 1.0, is_positive=True)
+    before = logits((wider, wider, wider), part, shape=(64, 64, 64))
+    after = logits((body, body, body), shape=(64, 64, 64))
+    change = change_at(before, after, (29, 29, 59), 1.0, is_positive=False)
     assert change is not None
     assert bool(change[part].all())
-    shell = (before < 0) & (after > 0)
+    shell = (before > 0) & (after < 0)
     assert int((change & shell).sum()) < 0.1 * int(shell.sum())
+
+
+def test_a_missing_part_comes_as_a_whole_however_far_it_reaches() -> None:
+    """A vessel of which a piece was shown."""
+    piece, vessel = (slice(4, 7), slice(4, 7), slice(0, 8)), (slice(4, 7), slice(4, 7), slice(60))
+    before, after = logits(piece, shape=(12, 12, 64)), logits(vessel, shape=(12, 12, 64))
+    change = change_at(before, after, (5, 5, 12), 1.0, is_positive=True)
+    assert change is not None
+    assert int(change.sum()) == 3 * 3 * 52
 
 
 def test_the_rest_of_the_answer_stays_bit_by_bit() -> None:
