@@ -1,4 +1,4 @@
-"""Holds the design's rules by reading what every file imports and calls."""
+"""The rules of the design: contracts in `pyproject.toml`, and what those cannot say."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Sequence
 from functools import cache
-from graphlib import CycleError, TopologicalSorter
+from graphlib import TopologicalSorter
 from pathlib import Path
 
+import grimp
 import numpy as np
 import pytest
 import SimpleITK
+from importlinter.cli import lint_imports
 from tracked_files import tracked_files
 
 MODULE = Path(__file__).resolve().parent.parent / "PUMITSegment"
@@ -22,68 +23,6 @@ TRAIN_MODULE = MODULE.parent / "PUMITTrain"
 PACKAGE = MODULE / "pumit"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
-# What all may import.
-BASE = {
-    "__init__",
-    "errors",
-    "geometry",
-    "file_image",
-    "volume",
-    "prompts",
-    "segmentation",
-    "system",
-}
-# Data flows io -> preprocessing -> networks -> inference -> export; training and evaluation lie
-# on their own, server and cli on top. Each part may import the parts named here, and the base.
-_CORE = {"io", "preprocessing", "networks", "models", "inference"}
-MAY_IMPORT: dict[str, set[str]] = {
-    "io": set(),
-    "gestures": set(),
-    "wire": set(),
-    "runs": set(),
-    "preprocessing": {"io"},
-    "networks": set(),
-    "models": {"networks"},
-    "inference": {"preprocessing", "networks", "models"},
-    "export": {"io"},  # the note of a label file is written and read by one module
-    "structures": {"io", "models", "inference", "export"},
-    "batch": {"io", "models", "inference", "export", "structures"},
-    "evaluation": _CORE | {"gestures"},
-    "report": {"export", "evaluation"},
-    "training": _CORE | {"export", "evaluation", "report", "runs"},
-    # Between these three there are circles, but none between the packages within them.
-    "client": {"wire", "nninteractive", "server", "inference", "models"},
-    "nninteractive": {"wire", "gestures", "client", "server", "inference", "models"}
-    | {"preprocessing"},
-    "itksnap": {"wire", "gestures", "nninteractive", "server", "inference"},
-    "server": {"wire", "nninteractive", "itksnap", "inference", "models", "export", "structures"},
-    "followup": {"preprocessing", "export", "report"},
-    "campaign": {"io", "models", "export", "evaluation", "report", "runs"}
-    | {"training", "batch", "structures", "inference"},
-    "cli": _CORE
-    | {"export", "evaluation", "report", "runs", "training", "server", "structures", "batch"}
-    | {"campaign", "followup"},
-    "simple": {"inference", "export"},
-    "__main__": {"cli"},
-}
-# From the bottom up: each package of the training imports those before it.
-TRAINING = (
-    *("recipes", "data", "synthesis", "run", "preceding", "loop", "segmentation"),
-    *(
-        "promptable",
-        "classification",
-        "pretraining",
-        "model_card",
-        "validate",
-        "planning",
-        "comparison",
-    ),
-    *("cross_validation", "result", "train", "pretrain"),
-)
-# Names that the base looks up only when they are requested: `pumit.InteractiveSession`,
-# `pumit.load_segmenter`, `pumit.find_structure` and those of `pumit.simple`; and the readers of
-# `Volume.read`.
-LOOKED_UP = {"__init__": {"inference", "simple", "structures"}, "volume": {"io"}}
 MODULE_IN_TEXT = re.compile(r"(pumit|PUMIT\w+Lib)(\.\w+)+")
 TORCH_PARTS = {"preprocessing", "networks", "models", "inference", "training", "evaluation"}
 
@@ -94,7 +33,9 @@ GUI = [
     for file in sorted(folder.glob(pattern))
 ]
 # What a Slicer module may use: the worker and its client, and what they speak about.
-GUI_MAY_IMPORT = BASE | {
+GUI_MAY_IMPORT = {
+    *("__init__", "errors", "geometry", "file_image", "volume", "prompts", "segmentation"),
+    "system",
     *("client", "wire", "nninteractive", "gestures", "export", "io", "runs"),
     *("models", "structures"),  # names and cards, no weights
     "campaign",  # reads and changes files; trainings and predictions are processes
@@ -137,45 +78,6 @@ def libraries_imported(file: Path) -> set[str]:
     return {name.split(".")[0] for name in imported(file)}
 
 
-def module_name(file: Path) -> str:
-    """`pumit.io.read` of pumit/io/read.py, `pumit.io` of pumit/io/__init__.py."""
-    home = MODULE if file.is_relative_to(MODULE) else TRAIN_MODULE
-    names = file.relative_to(home).with_suffix("").parts
-    return ".".join(names[:-1] if names[-1] == "__init__" else names)
-
-
-def module_imports(files: Sequence[Path] = FILES) -> dict[str, set[str]]:
-    """Module to the modules among them that it imports, anywhere in it."""
-    modules = {module_name(file): file for file in files}
-    arrows: dict[str, set[str]] = {}
-    for name, file in modules.items():
-        arrows[name] = set()
-        for found in imported(file):
-            while found and found not in modules:
-                found = found.rpartition(".")[0]
-            arrows[name] |= {found} - {"", "pumit", name}
-    return arrows
-
-
-def package_of(module: str) -> str:
-    """The folder of a module where it holds modules alone, else the module itself."""
-    names = module.split(".")
-    home = MODULE if (MODULE / names[0]).is_dir() else TRAIN_MODULE
-    folder = home.joinpath(*names)
-    folder = folder if folder.is_dir() else folder.parent
-    holds_packages = any(folder.glob("*/__init__.py"))
-    return module if holds_packages else ".".join(folder.relative_to(home).parts)
-
-
-def package_imports(files: Sequence[Path] = FILES) -> dict[str, set[str]]:
-    """Package to the packages among them that its modules import."""
-    arrows: dict[str, set[str]] = {}
-    for module, used in module_imports(files).items():
-        here = package_of(module)
-        arrows.setdefault(here, set()).update({package_of(m) for m in used} - {here})
-    return arrows
-
-
 def calls(file: Path) -> list[ast.Call]:
     return [node for node in ast.walk(tree_of(file)) if isinstance(node, ast.Call)]
 
@@ -197,56 +99,17 @@ def offenders(files: list[Path], forbidden: set[str]) -> list[str]:
     return [f"{f.name}: {x}" for f in files for x in sorted(libraries_imported(f) & forbidden)]
 
 
-def circle_of(arrows: dict[str, set[str]]) -> list[str]:
-    """The names along one circle, or nothing where there is none."""
-    try:
-        TopologicalSorter(arrows).prepare()
-    except CycleError as error:
-        return list(error.args[1])
-    return []
-
-
-def test_rules_cover_every_part_of_the_package() -> None:
-    assert {part_of(file) for file in FILES} == BASE | set(MAY_IMPORT)
-
-
-def test_data_flows_one_way() -> None:
-    wrong = {}
-    for file in FILES:
-        part = part_of(file)
-        allowed = MAY_IMPORT.get(part, set()) | BASE | {part} | LOOKED_UP.get(part, set())
-        if beyond := parts_imported(file) - allowed:
-            wrong[file.relative_to(PACKAGE).as_posix()] = beyond
-    assert not wrong
+def test_the_contracts_hold(capsys: pytest.CaptureFixture[str]) -> None:
+    broken = lint_imports(str(MODULE.parent / "pyproject.toml"), no_cache=True, no_logo=True)
+    assert not broken, capsys.readouterr().out
 
 
 def test_no_module_imports_itself_in_a_circle() -> None:
-    """Not even inside of functions, or by a name in a string."""
-    assert not circle_of(module_imports())
-
-
-def test_no_module_in_slicer_imports_itself_in_a_circle() -> None:
-    assert not circle_of(module_imports(GUI))
-
-
-def test_no_package_imports_itself_in_a_circle() -> None:
-    assert not circle_of(package_imports())
-
-
-def test_no_package_in_slicer_imports_itself_in_a_circle() -> None:
-    assert not circle_of(package_imports(GUI))
-
-
-def test_the_packages_of_the_training_build_on_each_other() -> None:
-    place = {name: number for number, name in enumerate(TRAINING)}
-    wrong = []
-    for module, used in module_imports().items():
-        if not module.startswith("pumit.training."):
-            continue
-        here = module.split(".")[2]
-        others = {m.split(".")[2] for m in used if m.startswith("pumit.training.")}
-        wrong += [f"{module} -> {other}" for other in others if place[other] > place[here]]
-    assert not wrong
+    """Not even inside of functions; `pumit` itself looks its names up when they are used."""
+    graph = grimp.build_graph("pumit", cache_dir=None)
+    TopologicalSorter(
+        {m: graph.find_modules_directly_imported_by(m) - {"pumit"} for m in graph.modules}
+    ).prepare()
 
 
 def test_no_two_classes_share_a_name() -> None:

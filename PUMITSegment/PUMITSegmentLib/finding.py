@@ -10,12 +10,12 @@ import slicer
 from pumit.client.remote_structures import SearchFacts
 from pumit.segmentation import ClassLabel
 from pumit.system.consent import give_consent, has_consent, is_restricted, terms_of
+from pumit.system.watch import Watch
 from PUMITSlicerLib.computing.availability import Availability, AvailableModel
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.automatic import FoundStructures, joined, prepareStructures
 
-Progress = Callable[[float], None]
 _MODALITY = "PUMIT.Modality"
 _MODALITIES = {"ct": "CT", "mr": "MR", "pet": "PET", "us": "US"}
 
@@ -101,8 +101,7 @@ def findEverything(
     model: str | None,
     modality: str,
     corners,
-    isCancelled: Callable[[], bool],
-    progress: Progress,
+    watch: Watch,
     *,
     isAnyway: bool = False,
     onFacts: Callable[[SearchFacts], None],
@@ -113,7 +112,7 @@ def findEverything(
         PumitError: As `StructureMethods.check_structure`.
     """
     facts = session.check_structure(
-        structure, model=model, modality=modality, anyway=isAnyway, cancelled=isCancelled
+        structure, model=model, modality=modality, anyway=isAnyway, watch=watch
     )
     onFacts(facts)
     answer = session.find_structure(
@@ -122,8 +121,7 @@ def findEverything(
         modality=modality,
         roi_corners_lps=corners,
         anyway=True,
-        cancelled=isCancelled,
-        progress=progress,
+        watch=watch,
     )
     return WholeAnswer(answer.found.classes, prepareStructures(answer)), facts
 

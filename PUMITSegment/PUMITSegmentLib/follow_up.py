@@ -13,6 +13,7 @@ from pumit.client.remote_models import AutomaticAnswer
 from pumit.errors import PumitError
 from pumit.prompts import Prompt
 from pumit.segmentation import ClassLabel, LabelMap, region_type
+from pumit.system.watch import Watch
 from pumit.volume import Volume
 from PUMITSlicerLib.mrml import VolumeFrame, addVolumeNode, finite, readVolume, volumeKey
 from PUMITSlicerLib.status import Choice
@@ -255,7 +256,7 @@ class FollowUpWork:
         registration, earlier = self.registration, self._earlier
         self.discard()
 
-        def request(session, isCancelled, progress) -> tuple[FollowUp, FoundStructures | None]:
+        def request(session, watch: Watch) -> tuple[FollowUp, FoundStructures | None]:
             from pumit.followup.follow_up import follow_up
 
             result = follow_up(
@@ -263,9 +264,9 @@ class FollowUpWork:
                 earlier.segments,
                 session.volume,
                 registration,
-                CancellableSession(session, isCancelled),
+                CancellableSession(session, Watch(watch.cancelled)),
                 prompts=earlier.prompts,
-                progress=lambda _what, share: progress(share),
+                progress=lambda _what, share: watch.report(share),
             )
             model = dict((self._logic.compute.capabilities or {}).get("model") or {})
             return result, _structures(result, earlier.labels, model)
@@ -367,13 +368,13 @@ class FollowUpWork:
 class CancellableSession:
     """A session whose answers stop once the user cancels."""
 
-    def __init__(self, session, isCancelled: Callable[[], bool]) -> None:
+    def __init__(self, session, watch: Watch) -> None:
         self._session = session
-        self._isCancelled = isCancelled
+        self._watch = watch
 
     def answer(self, prompts: Sequence[Prompt], segment: str = "1") -> Any:
         """Answer prompts that the caller keeps."""
-        return self._session.answer(prompts, segment, cancelled=self._isCancelled)
+        return self._session.answer(prompts, segment, watch=self._watch)
 
 
 class RegistrationPreview:

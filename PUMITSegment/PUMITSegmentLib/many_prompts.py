@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from pumit.client.remote_models import AutomaticAnswer
 from pumit.prompts import AnswerPrompt, MaskPrompt
 from pumit.segmentation import ClassLabel, LabelMap, region_type
+from pumit.system.watch import Watch
 
 from PUMITSegmentLib.masks.query import MaskQuery, queryOf
 from PUMITSegmentLib.masks.working_segmentation import WorkingSegmentation
@@ -62,8 +63,7 @@ def answerAll(
     session,
     queries: Sequence[SegmentQuery],
     model: dict[str, str],
-    isCancelled: Callable[[], bool],
-    progress: Callable[[float], None],
+    watch: Watch,
 ) -> AutomaticAnswer:
     """Ask a session that holds the scan about every segment, on a thread.
 
@@ -73,13 +73,12 @@ def answerAll(
     labels = tuple(each.label for each in queries)
     regions = None
     for number, each in enumerate(queries):
-        answer = session.answer(
-            each.query.prompts,
-            str(number + 1),
-            place_count=0,
-            cancelled=isCancelled,
-            progress=lambda part, number=number: progress((number + part) / len(queries)),
-        )
+
+        def report(part: float, number: int = number) -> None:
+            watch.report((number + part) / len(queries))
+
+        part = Watch(watch.cancelled, report)
+        answer = session.answer(each.query.prompts, str(number + 1), place_count=0, watch=part)
         mask = each.query.allow(answer.mask)
         if regions is None:
             regions = np.zeros(mask.shape, region_type(len(queries)))

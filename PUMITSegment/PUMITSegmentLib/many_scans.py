@@ -14,6 +14,7 @@ from pumit.errors import PumitError
 from pumit.export.classes import segments_of
 from pumit.export.write import write_segmentation
 from pumit.segmentation import Algorithm, Segmentation
+from pumit.system.watch import Watch
 from pumit.volume import Volume
 from PUMITSlicerLib.mrml import finite, readVolume
 from slicer.i18n import tr as _
@@ -55,11 +56,8 @@ class BatchItem:
     problem: str = ""
 
 
-# Asks a session that holds a scan, on a thread: which scan, the session, the scan's modality,
-# whether it is cancelled, and where it tells the finished share.
-ScanRequest = Callable[
-    [BatchItem, Any, str, Callable[[], bool], Callable[[float], None]], AutomaticAnswer
-]
+# Asks a session that holds a scan, on a thread: which scan, the session, the scan's modality.
+ScanRequest = Callable[[BatchItem, Any, str, Watch], AutomaticAnswer]
 
 
 @dataclass
@@ -164,9 +162,8 @@ class BatchRun:
             )
             with self._logic.compute.openSession() as session:
                 session.set_volume(scan)
-                answer = self._request(
-                    item, session, modality, self._cancelled.is_set, self._postProgress
-                )
+                watch = Watch(self._cancelled.is_set, self._postProgress)
+                answer = self._request(item, session, modality, watch)
             if item.target is None:
                 return prepareStructures(answer)
             made = "SEMIAUTOMATIC" if item.queries else "AUTOMATIC"

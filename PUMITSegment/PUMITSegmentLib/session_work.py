@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pumit.errors import PumitError
+from pumit.system.watch import Watch
 from PUMITSlicerLib.mrml import finite, readVolume, volumeKey
 from slicer.i18n import tr as _
 
@@ -17,8 +18,7 @@ if TYPE_CHECKING:
     Session = RemoteSession | NNInteractiveSession
 
 Result = TypeVar("Result")
-# Given the session, whether it is cancelled, and where to report progress; on a thread.
-SessionRequest = Callable[["Session", Callable[[], bool], Callable[[float], None]], Any]
+SessionRequest = Callable[["Session", Watch], Any]  # called on a thread
 
 
 class SessionWork:
@@ -85,10 +85,9 @@ class SessionWork:
         def work() -> Any:
             with logic.compute.openSession() as session:
                 session.set_volume(finite(volume))
+                post = logic.background.post
                 return request(
-                    session,
-                    cancelled.is_set,
-                    lambda fraction: logic.background.post(showProgress, fraction),
+                    session, Watch(cancelled.is_set, lambda share: post(showProgress, share))
                 )
 
         def done(result: Any) -> None:

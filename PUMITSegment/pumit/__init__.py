@@ -13,12 +13,14 @@ if TYPE_CHECKING:
     from pumit.inference.interactive.session import InteractiveSession
     from pumit.simple import predict, save, segment
     from pumit.structures.find import find_structure
+    from pumit.system.watch import Watch
     from pumit.volume import Volume
 
 __version__ = "0.2.0"
 __all__ = [
     "InteractiveSession",
     "Volume",
+    "Watch",
     "__version__",
     "find_structure",
     "load_segmenter",
@@ -30,6 +32,7 @@ __all__ = [
 _HOMES = {
     "InteractiveSession": "pumit.inference.interactive.session",
     "Volume": "pumit.volume",
+    "Watch": "pumit.system.watch",
     "find_structure": "pumit.structures.find",
     "load_segmenter": "pumit.inference.interactive.segmenter",
     "predict": "pumit.simple",

@@ -19,6 +19,7 @@ _ORDER = (
     "predict",
     "save",
     "find_structure",
+    "Watch",
     "Volume",
     "load_segmenter",
     "InteractiveSession",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pumit.errors import Cancelled, PumitError, ServiceError
 from pumit.prompts import Prompt
 from pumit.segmentation import AnswerChoice, PromptAnswer, UncertainRegion
+from pumit.system.watch import Watch
 from pumit.volume import Volume
 from PUMITSlicerLib.computing.background import Background
 from PUMITSlicerLib.computing.compute import Compute, ComputeState
@@ -313,7 +314,9 @@ class MaskRequests:
         session = request.opened.session
 
         def answerClick(clicks: Sequence[Prompt]) -> PromptAnswer:
-            return session.answer(clicks, pending.segmentID, cancelled=request.isCancelled.is_set)
+            return session.answer(
+                clicks, pending.segmentID, watch=Watch(request.isCancelled.is_set)
+            )
 
         isClicked = query.isOneClick
         if request.source is not None and query.click is not None and not isClicked:
@@ -341,8 +344,9 @@ class MaskRequests:
             prompts,
             pending.segmentID,
             place_count=PLACES if pending.onPlaces is not None else 0,
-            cancelled=request.isCancelled.is_set,
-            progress=lambda fraction: report(_("Segmenting"), fraction),
+            watch=Watch(
+                request.isCancelled.is_set, lambda fraction: report(_("Segmenting"), fraction)
+            ),
         )
         isForMask = pending.onPlaces is None
         return answer, self._prepare(query.allow(answer.mask), answer.choice) if isForMask else None

@@ -159,11 +159,8 @@ class AutomaticSection:
             logic.status.problem(str(error))
             return
 
-        def request(session, isCancelled, progress) -> FoundStructures:
-            answer = session.segment_automatically(
-                name, corners, cancelled=isCancelled, progress=progress
-            )
-            return prepareStructures(answer)
+        def request(session, watch) -> FoundStructures:
+            return prepareStructures(session.segment_automatically(name, corners, watch=watch))
 
         self._work.start(
             _("{model} segments the scan...").format(model=name), request, self._onFound

@@ -112,8 +112,8 @@ class TokenizerSection:
     def _onRun(self) -> None:
         name = self._tokenizer()
 
-        def request(session, isCancelled, progress) -> Any:
-            return session.reconstruct(name, cancelled=isCancelled, progress=progress)
+        def request(session, watch) -> Any:
+            return session.reconstruct(name, watch=watch)
 
         def show(answer: Any) -> None:
             volumeNode = self._logic.volumeNode

@@ -16,6 +16,7 @@ from pumit.errors import CheckpointError, DiskFullError, ExportError, PumitError
 from pumit.export.companions import Companions
 from pumit.io.scans import Scan, suffix_of
 from pumit.system.out_of_memory import is_out_of_memory
+from pumit.system.watch import UNWATCHED, Watch
 
 if TYPE_CHECKING:
     from pumit.segmentation import Algorithm, LabelMap
@@ -24,8 +25,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Corners = tuple[tuple[float, float, float], ...]
-Progress = Callable[[float], None]
-Answerer = Callable[["Volume", Progress], "tuple[LabelMap, Algorithm]"]
+Answerer = Callable[["Volume", Watch], "tuple[LabelMap, Algorithm]"]
 State = Literal["done", "was there", "failed", "stopped"]
 
 # Two threads of one worker must not read one model twice.
@@ -98,7 +98,7 @@ class Outcome:
     seconds: float = 0.0
 
 
-def predict_scan(task: ScanTask, progress: Progress | None = None) -> Outcome:
+def predict_scan(task: ScanTask, watch: Watch = UNWATCHED) -> Outcome:
     """Predict one scan; whatever happens to it is its outcome, never an exception.
 
     A result that is there is left as it is, so that a scan which is given out twice, because what
@@ -109,7 +109,7 @@ def predict_scan(task: ScanTask, progress: Progress | None = None) -> Outcome:
         return Outcome(name, "was there")
     started = time.monotonic()
     try:
-        outcome = _predicted(task, progress or (lambda share: None))
+        outcome = _predicted(task, watch)
         return replace(outcome, seconds=round(time.monotonic() - started, 3))
     except (DiskFullError, CheckpointError) as error:  # the next scan would fare no better
         return Outcome(name, "stopped", str(error))
@@ -122,7 +122,7 @@ def predict_scan(task: ScanTask, progress: Progress | None = None) -> Outcome:
         return Outcome(name, "failed", f"A fault of the program ({type(error).__name__}).")
 
 
-def _predicted(task: ScanTask, progress: Progress) -> Outcome:
+def _predicted(task: ScanTask, watch: Watch) -> Outcome:
     import numpy as np
 
     from pumit.export.classes import segments_of
@@ -137,7 +137,7 @@ def _predicted(task: ScanTask, progress: Progress) -> Outcome:
         volume = read_channels(channel_files(scan.path))
     else:
         volume = Volume.read(scan.path, series=scan.series)
-    found, algorithm = predictor_for(task.settings)(volume, progress)
+    found, algorithm = predictor_for(task.settings)(volume, watch)
     target.parent.mkdir(parents=True, exist_ok=True)
     is_label_map = suffix_of(target, (SEG_NRRD_SUFFIX, *LABELMAP_SUFFIXES)) != SEG_NRRD_SUFFIX
     if is_label_map and suffix_of(target, LABELMAP_SUFFIXES):
@@ -214,10 +214,10 @@ def _answerer(settings: BatchSettings) -> Answerer:
         segmenter = load_segmenter(Path(settings.model), device=settings.device)
         signed = Algorithm(f"PUMIT {segmenter.name}", segmenter.version, "AUTOMATIC")
 
-        def everything(volume: Volume, progress: Progress) -> tuple[LabelMap, Algorithm]:
+        def everything(volume: Volume, watch: Watch) -> tuple[LabelMap, Algorithm]:
             session = InteractiveSession(segmenter)
             session.set_volume(volume, channel=settings.channel)
-            found = segment_everything(session, roi_corners_lps=corners, progress=progress)
+            found = segment_everything(session, roi_corners_lps=corners, watch=watch)
             return found, signed
 
         return everything
@@ -226,7 +226,7 @@ def _answerer(settings: BatchSettings) -> Answerer:
     model = load_automatic(Path(settings.model), device=settings.device)
     by_model = Algorithm(f"PUMIT {model.name}", model.version, "AUTOMATIC")
 
-    def automatic(volume: Volume, progress: Progress) -> tuple[LabelMap, Algorithm]:
+    def automatic(volume: Volume, watch: Watch) -> tuple[LabelMap, Algorithm]:
         found = model.segment(
             volume,
             channel=settings.channel,
@@ -234,7 +234,7 @@ def _answerer(settings: BatchSettings) -> Answerer:
             overlap=settings.overlap,
             averages_flips=settings.flips,
             tells_doubt=settings.tells_doubt,
-            progress=progress,
+            watch=watch,
         )
         return found, by_model
 
@@ -249,7 +249,7 @@ def _finder(settings: BatchSettings) -> Answerer:
 
     models, cards = InstalledModels(settings.device), installed_models()
 
-    def find(volume: Volume, progress: Progress) -> tuple[LabelMap, Algorithm]:
+    def find(volume: Volume, watch: Watch) -> tuple[LabelMap, Algorithm]:
         search = plan_search(
             volume,
             settings.structure,
@@ -265,7 +265,7 @@ def _finder(settings: BatchSettings) -> Answerer:
             models,
             channel=settings.channel,
             roi_corners_lps=settings.corners_lps,
-            progress=progress,
+            watch=watch,
         )
         return found.found, Algorithm(f"PUMIT {found.model}", found.version, "AUTOMATIC")
 

@@ -22,7 +22,7 @@ from pumit.campaign.progress import chart_of, used_round
 from pumit.errors import ExportError, PumitError
 from pumit.export.labelmap import write_labels
 from pumit.export.volume_file import write_volume_file
-from pumit.report.document import Block, Heading, Paragraph, Points, Table, write_page
+from pumit.report.document import write_template
 from pumit.system.atomic import atomic_path, write_json
 from pumit.volume import Volume
 
@@ -190,61 +190,28 @@ def _model(campaign: Campaign, target: Path) -> str:
 def write_origin_page(campaign: Campaign, target: Path) -> str:
     """Write "How the data set was made": numbers, people, rounds, agreement; no scan by name."""
     scans = [s for s in campaign.scans() if s.stored_state != "left_out"]
-    truth = [s for s in scans if s.is_truth]
+    labelled = [s for s in scans if s.is_truth]
     accepted = [s for s in scans if s.stored_state == "accepted"]
-    given = len(truth) - len(accepted)
-    left_out = len(campaign.scans()) - len(scans)
-    kept = campaign.validation
-    patients = len({s.patient for s in scans})
-    blocks: list[Block] = [
-        Heading("How the data set was made", 1),
-        Paragraph(
-            f"{campaign.name}: {len(truth)} of {len(scans)} scans of {patients} patients are "
-            f"labelled: {given} were when the campaign began, {len(accepted)} were accepted in it. "
-            f"{left_out} were left out. Made with PUMIT {pumit.__version__}."
-        ),
-        Heading("Classes"),
-        Table(
-            "", ("class", "value", "term", "scans"),
-            [
-                (c.name, str(c.value), c.terminology or "-", str(_with_class(truth, c.name)))
-                for c in campaign.classes
-            ],
-        ),
-        Heading("People"),
-        Table("", ("reviewer", "scans", "clicks a scan", "minutes a scan"), _people(accepted)),
-        Heading("Validation"),
-        Paragraph(_about_validation(campaign, len(kept.patients), len(kept.labelled))),
-    ]  # fmt: skip
-    chart = chart_of(campaign.scans(), campaign.rounds)
-    rows = []
-    for i, number in enumerate(chart.rounds):
-        one = next((r for r in campaign.rounds if r.number == number), None)
-        rows.append(
-            (
-                str(number),
-                "-" if one is None else str(len(one.trained)),
-                _number(chart.dice[i]) + (" (rough)" if one is not None and one.is_rough else ""),
-                "-" if one is None or one.dice_before is None else f"{one.dice_before:.3f}",
-                "-" if one is None else ("yes" if one.is_used else "no"),
-                _number(chart.clicks[i], 1),
-                _number(chart.agreement[i]),
-            )
-        )
-    head = ("round", "trained on", "Dice", "before", "used", "clicks a scan", "agreement")
-    blocks += [
-        Heading("Rounds"),
-        Table("", head, rows),
-        Points(
-            (
-                "Dice: of the automatic model on the validation scans, mean of scans and classes.",
-                "Clicks and agreement: of the scans accepted with the help of that round's model; "
-                "agreement is the Dice of its prediction and what was accepted.",
-                "A prediction that was not accepted neither trained nor validated a model.",
-            )
-        ),
+    classes = [
+        (c.name, c.value, c.terminology or "-", _with_class(labelled, c.name))
+        for c in campaign.classes
     ]
-    write_page(target, f"How {campaign.name} was made", blocks)
+    known = {r.number: r for r in campaign.rounds}
+    chart = chart_of(campaign.scans(), campaign.rounds)
+    rows = zip(chart.rounds, chart.dice, chart.clicks, chart.agreement, strict=True)
+    content = {
+        "title": f"How {campaign.name} was made",
+        "campaign": campaign,
+        "scans": scans,
+        "labelled": labelled,
+        "accepted": accepted,
+        "left_out": len(campaign.scans()) - len(scans),
+        "version": pumit.__version__,
+        "classes": classes,
+        "people": _people(accepted),
+        "rounds": [(number, known.get(number), *values) for number, *values in rows],
+    }
+    write_template(target, "campaign.html.j2", content)
     return "The page is written."
 
 
@@ -260,16 +227,3 @@ def _people(accepted: Sequence[ScanEntry]) -> list[tuple[str, str, str, str]]:
         minutes = sum(s.seconds for s in own) / count / 60
         rows.append((name, str(count), f"{clicks:.1f}", f"{minutes:.1f}"))
     return rows
-
-
-def _about_validation(campaign: Campaign, patients: int, labelled: int) -> str:
-    if not patients:
-        return "There are too few patients to keep any: one was left out of each training in turn."
-    return (
-        f"{patients} patients were drawn before a model had seen them, and never trained on nor "
-        f"predicted for the annotator; {labelled} of their scans are labelled, from nothing."
-    )
-
-
-def _number(value: float | None, digits: int = 3) -> str:
-    return "-" if value is None else f"{value:.{digits}f}"

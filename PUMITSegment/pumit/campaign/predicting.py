@@ -28,6 +28,7 @@ from pumit.export.seg_nrrd import write_seg_nrrd
 from pumit.inference.interactive.uncertainty import doubtful_places
 from pumit.segmentation import Algorithm, LabelMap, Mask
 from pumit.system.atomic import atomic_path
+from pumit.system.watch import UNWATCHED
 
 if TYPE_CHECKING:
     from pumit.volume import Volume
@@ -99,7 +100,7 @@ def answer(
     answers: Answerer, volume: Volume, classes: Sequence[CampaignClass]
 ) -> tuple[dict[str, Mask], dict[str, float], LabelMap, Algorithm]:
     """Masks and expected overlaps of the campaign's classes, the answer, and its model."""
-    found, signed = answers(volume, lambda share: None)
+    found, signed = answers(volume, UNWATCHED)
     masks: dict[str, Mask] = {}
     expected: dict[str, float] = {}
     for number, label in enumerate(found.classes, start=1):

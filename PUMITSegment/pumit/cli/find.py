@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pumit.cli.shared.progress import Steps
 from pumit.errors import PromptError
+from pumit.system.watch import Watch
 
 if TYPE_CHECKING:
     from pumit.export.terminology import SegmentTerminology
@@ -74,7 +75,7 @@ def find_in(
             device=args.device,
             anyway=args.anyway,
             on_search=report,
-            progress=lambda share: step(f"Looking for {structure}", 0.3 + 0.5 * share),
+            watch=Watch(progress=lambda share: step(f"Looking for {structure}", 0.3 + 0.5 * share)),
         )
     except UnknownModality as error:
         raise UnknownModality(

@@ -22,6 +22,7 @@ from pumit.cli.shared.progress import Steps, progress_bar
 from pumit.errors import ExportError, PumitError, VolumeError
 from pumit.io.scans import LIST_SUFFIX, Scan, find_scans, suffix_of
 from pumit.prompts import BoxPrompt
+from pumit.system.watch import Watch
 from pumit.system.wording import listed
 
 MOST_NAMES = 20  # in a line of the result
@@ -253,7 +254,9 @@ def run(args: argparse.Namespace) -> int:
             predictor_for(settings)
         if tasks[0].target == args.output:
             step(f"Segmenting {tasks[0].scan.path.name}", 0.0)
-            outcome = predict_scan(tasks[0], lambda share: step("Segmenting", share))
+            outcome = predict_scan(
+                tasks[0], Watch(progress=lambda share: step("Segmenting", share))
+            )
             rows.append(_row(outcome, tasks[0], labels[tasks[0].scan.name], args.output))
             if "error" in rows[0]:
                 raise VolumeError(rows[0]["error"])

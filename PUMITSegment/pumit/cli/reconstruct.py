@@ -10,6 +10,7 @@ from pumit.cli.segment import check_target
 from pumit.cli.shared.progress import progress_bar
 from pumit.errors import ExportError
 from pumit.io.scans import suffix_of
+from pumit.system.watch import Watch
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
         answer = tokenizer.reconstruct(
             volume,
             channel=args.channel,
-            progress=lambda share: step("Reconstructing", 0.1 + 0.8 * share),
+            watch=Watch(progress=lambda share: step("Reconstructing", 0.1 + 0.8 * share)),
         )
         step("Writing", 0.95)
         figures = {

@@ -16,6 +16,7 @@ from pumit.cli.shared.companion_files import add_companion_arguments, companions
 from pumit.cli.shared.progress import Steps, progress_bar
 from pumit.errors import ExportError, PromptError
 from pumit.prompts import BoxPrompt, PointPrompt, Prompt
+from pumit.system.watch import Watch
 
 if TYPE_CHECKING:
     from pumit.inference.interactive.segmenter import Segmenter
@@ -230,7 +231,7 @@ def segment_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation, 
     for prompt in prompts:
         session.add_prompt(prompt)
     answer = session.answer(
-        session.prompts(), progress=lambda share: step("Segmenting", 0.4 + 0.5 * share)
+        session.prompts(), watch=Watch(progress=lambda share: step("Segmenting", 0.4 + 0.5 * share))
     )
     if args.answer != 1:
         session.choose_answer(args.answer)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ from pumit.inference.interactive.prompt_history import PromptHistory
 from pumit.inference.interactive.prompted_session import PromptedSession
 from pumit.prompts import Prompt
 from pumit.segmentation import PromptAnswer
+from pumit.system.watch import UNWATCHED, Watch
 from pumit.volume import Volume
 from pumit.wire import protocol
 
@@ -56,17 +57,8 @@ class RecoverableSession(Closing, PromptedSession):
         """Whether the server answered its last heartbeat."""
         return self._heartbeat.is_server_alive
 
-    def predict(
-        self,
-        segment: str = "1",
-        *,
-        cancelled: Callable[[], bool] | None = None,
-        progress: Callable[[float], None] | None = None,
-    ) -> npt.NDArray[np.bool_]:
+    def predict(self, segment: str = "1", *, watch: Watch = UNWATCHED) -> npt.NDArray[np.bool_]:
         """Answer the prompts of a segment.
-
-        Args:
-            progress: Callback for the finished share, 0 to 1, on this thread.
 
         Returns:
             Mask (D, H, W) on the volume's own grid.
@@ -77,7 +69,7 @@ class RecoverableSession(Closing, PromptedSession):
             ServiceError: If the server is gone; `rebuild` continues on another.
         """
         prompts = self.prompts(segment)
-        return self.answer(prompts, segment, cancelled=cancelled, progress=progress).mask
+        return self.answer(prompts, segment, watch=watch).mask
 
     @abstractmethod
     def answer(
@@ -86,8 +78,7 @@ class RecoverableSession(Closing, PromptedSession):
         segment: str = "1",
         *,
         place_count: int = 0,
-        cancelled: Callable[[], bool] | None = None,
-        progress: Callable[[float], None] | None = None,
+        watch: Watch = UNWATCHED,
     ) -> PromptAnswer:
         """Answer prompts that the caller keeps; those kept here stay as they are."""
 

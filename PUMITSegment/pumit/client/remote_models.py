@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from pumit.errors import ExportError, ServiceError, VolumeError
 from pumit.inference.tokenizer.familiarity import Familiarity
 from pumit.inference.tokenizer.token_use import Reconstruction, TokenUse
 from pumit.segmentation import ClassLabel, LabelMap
+from pumit.system.watch import UNWATCHED, Watch
 from pumit.volume import Volume
 from pumit.wire import protocol
 from pumit.wire.arrays import Array
@@ -48,24 +49,11 @@ class ModelMethods(ABC):
         """The present volume."""
 
     @abstractmethod
-    def _run_job(
-        self,
-        path: str,
-        body: dict[str, Any],
-        *,
-        job: str,
-        cancelled: Callable[[], bool] | None,
-        progress: Callable[[float], None] | None,
-    ) -> bytes:
+    def _run_job(self, path: str, body: dict[str, Any], *, job: str, watch: Watch) -> bytes:
         """Ask for a long answer that is stopped by its job's name."""
 
     def segment_automatically(
-        self,
-        model: str,
-        roi_corners_lps: Corners | None = None,
-        *,
-        cancelled: Callable[[], bool] | None = None,
-        progress: Callable[[float], None] | None = None,
+        self, model: str, roi_corners_lps: Corners | None = None, *, watch: Watch = UNWATCHED
     ) -> AutomaticAnswer:
         """Label the volume, or a region of it.
 
@@ -73,7 +61,6 @@ class ModelMethods(ABC):
             model: Name of an automatic model, or of the promptable one, which then looks for
                 whatever stands out; see `models` of the server's capabilities.
             roi_corners_lps: Eight corners of a region, rotated or not, LPS mm.
-            progress: Callback for the finished share, 0 to 1, on this thread.
 
         Raises:
             Cancelled: If it was stopped; the session stays usable.
@@ -86,24 +73,16 @@ class ModelMethods(ABC):
             protocol.PATH_SEGMENT_AUTOMATICALLY,
             {"model": model, "roi_corners_lps": corners},
             job=protocol.AUTOMATIC_JOB,
-            cancelled=cancelled,
-            progress=progress,
+            watch=watch,
         )
         meta, found = unpack_labels(content, self.volume.shape)
         return AutomaticAnswer(found, model, str(meta.get("version", "")))
 
-    def reconstruct(
-        self,
-        model: str | None = None,
-        *,
-        cancelled: Callable[[], bool] | None = None,
-        progress: Callable[[float], None] | None = None,
-    ) -> Reconstruction:
+    def reconstruct(self, model: str | None = None, *, watch: Watch = UNWATCHED) -> Reconstruction:
         """Bring the volume through a tokenizer and back.
 
         Args:
             model: Name of a tokenizer; the server's first one where None.
-            progress: Callback for the finished share, 0 to 1, on this thread.
 
         Raises:
             Cancelled: If it was stopped; the session stays usable.
@@ -114,8 +93,7 @@ class ModelMethods(ABC):
             protocol.PATH_RECONSTRUCT,
             {"model": model},
             job=protocol.RECONSTRUCTION_JOB,
-            cancelled=cancelled,
-            progress=progress,
+            watch=watch,
         )
         shape = self.volume.shape
         meta, arrays = unpack_bundle(content, max_bytes=max(4 * math.prod(shape), 1 << 24))

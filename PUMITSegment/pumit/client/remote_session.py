@@ -19,6 +19,7 @@ from pumit.inference.interactive.index_prompts import check_prompt
 from pumit.inference.interactive.packed_mask import PackedMaskPrompt, packed
 from pumit.prompts import AnswerPrompt, Prompt
 from pumit.segmentation import PromptAnswer, UncertainRegion
+from pumit.system.watch import UNWATCHED, Watch
 from pumit.volume import Volume
 from pumit.wire import protocol
 from pumit.wire.arrays import PackedArray, pack_array_in_parts
@@ -83,8 +84,7 @@ class RemoteSession(RecoverableSession, StructureMethods):
         segment: str = "1",
         *,
         place_count: int = 0,
-        cancelled: Callable[[], bool] | None = None,
-        progress: Callable[[float], None] | None = None,
+        watch: Watch = UNWATCHED,
     ) -> PromptAnswer:
         """Answer prompts that the caller keeps, in one request; those kept here stay as they are.
 
@@ -92,7 +92,6 @@ class RemoteSession(RecoverableSession, StructureMethods):
             prompts: All prompts of a segment in their order.
             segment: Name of the prompts' segment; a newer request for it cancels an older one.
             place_count: Largest number of places to check.
-            progress: Callback for the finished share, 0 to 1, on this thread.
 
         Raises:
             Cancelled: If it was stopped, here or by a newer request; the session stays usable.
@@ -122,7 +121,7 @@ class RemoteSession(RecoverableSession, StructureMethods):
                 self._send_masks(masks)
                 return self._post(protocol.PATH_PREDICT, body)
 
-        answer = unpack_answer(self._watching(send, segment, cancelled, progress), volume.shape)
+        answer = unpack_answer(self._watching(send, segment, watch), volume.shape)
         # Without its mask, which is large.
         self._latest[segment] = (kept, replace(answer, mask=np.zeros((0, 0, 0), dtype=bool)))
         return answer
@@ -177,13 +176,7 @@ class RemoteSession(RecoverableSession, StructureMethods):
             self.rebuild()
             return call()
 
-    def _watching(
-        self,
-        send: Callable[[], Answer],
-        job: str,
-        cancelled: Callable[[], bool] | None,
-        progress: Callable[[float], None] | None,
-    ) -> Answer:
+    def _watching(self, send: Callable[[], Answer], job: str, watch: Watch) -> Answer:
         """Ask for something long, which is stopped by its segment's or its job's name."""
         if not self.is_server_alive:
             self._heartbeat.beat()  # it may have come back since the last beat
@@ -193,21 +186,12 @@ class RemoteSession(RecoverableSession, StructureMethods):
                 stop=lambda: self._stop(job),
                 is_alive=lambda: self.is_server_alive,
                 fraction=self._fraction,
-                cancelled=cancelled,
-                progress=progress,
+                watch=watch,
             )
         )
 
-    def _run_job(
-        self,
-        path: str,
-        body: dict[str, Any],
-        *,
-        job: str,
-        cancelled: Callable[[], bool] | None,
-        progress: Callable[[float], None] | None,
-    ) -> bytes:
-        return self._watching(lambda: self._post(path, body), job, cancelled, progress)
+    def _run_job(self, path: str, body: dict[str, Any], *, job: str, watch: Watch) -> bytes:
+        return self._watching(lambda: self._post(path, body), job, watch)
 
     def _post(self, path: str, body: dict[str, Any]) -> bytes:
         """Ask for something long."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from pumit.client.remote_models import AutomaticAnswer, Corners, ModelMethods, unpack_labels
 from pumit.errors import ServiceError
+from pumit.system.watch import UNWATCHED, Watch
 from pumit.wire import protocol
 from pumit.wire.bundle import unpack_bundle
 
@@ -49,7 +49,7 @@ class StructureMethods(ModelMethods):
         model: str | None = None,
         modality: str = "",
         anyway: bool = False,
-        cancelled: Callable[[], bool] | None = None,
+        watch: Watch = UNWATCHED,
     ) -> SearchFacts:
         """Return the model that would segment a structure, before it runs.
 
@@ -58,7 +58,7 @@ class StructureMethods(ModelMethods):
         body: dict[str, Any] = {"structure": structure, "model": model, "modality": modality}
         body |= {"anyway": anyway, "only_check": True}
         meta, _ = unpack_bundle(
-            self._request_search(body, cancelled, None), max_bytes=_MOST_FACT_BYTES
+            self._request_search(body, Watch(watch.cancelled)), max_bytes=_MOST_FACT_BYTES
         )
         return _facts(meta)
 
@@ -70,8 +70,7 @@ class StructureMethods(ModelMethods):
         modality: str = "",
         roi_corners_lps: Corners | None = None,
         anyway: bool = False,
-        cancelled: Callable[[], bool] | None = None,
-        progress: Callable[[float], None] | None = None,
+        watch: Watch = UNWATCHED,
     ) -> StructureAnswer:
         """Find a structure of the volume by its name.
 
@@ -82,7 +81,6 @@ class StructureMethods(ModelMethods):
             modality: Modality of the scan, as DICOM writes it; empty where unknown.
             roi_corners_lps: Eight corners of a region to look in, LPS mm.
             anyway: Whether to check nothing, and run a model of another modality too.
-            progress: Callback for the finished share, 0 to 1, on this thread.
 
         Raises:
             Cancelled: If it was stopped; the session stays usable.
@@ -98,24 +96,13 @@ class StructureMethods(ModelMethods):
             "roi_corners_lps": corners,
             "anyway": anyway,
         }
-        content = self._request_search(body, cancelled, progress)
+        content = self._request_search(body, watch)
         meta, found = unpack_labels(content, self.volume.shape)
         facts = _facts(meta)
         return StructureAnswer(found, facts.model, facts.version, facts)
 
-    def _request_search(
-        self,
-        body: dict[str, Any],
-        cancelled: Callable[[], bool] | None,
-        progress: Callable[[float], None] | None,
-    ) -> bytes:
-        return self._run_job(
-            protocol.PATH_FIND,
-            body,
-            job=protocol.AUTOMATIC_JOB,
-            cancelled=cancelled,
-            progress=progress,
-        )
+    def _request_search(self, body: dict[str, Any], watch: Watch) -> bytes:
+        return self._run_job(protocol.PATH_FIND, body, job=protocol.AUTOMATIC_JOB, watch=watch)
 
 
 def _facts(meta: dict[str, Any]) -> SearchFacts:

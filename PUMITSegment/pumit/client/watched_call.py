@@ -9,6 +9,7 @@ from concurrent.futures import Future, wait
 from typing import TypeVar
 
 from pumit.errors import Cancelled, ServiceError
+from pumit.system.watch import UNWATCHED, Watch
 
 Answer = TypeVar("Answer")
 
@@ -23,8 +24,7 @@ def call_watched(
     stop: Callable[[], None],
     is_alive: Callable[[], bool],
     fraction: Callable[[], float | None],
-    cancelled: Callable[[], bool] | None = None,
-    progress: Callable[[float], None] | None = None,
+    watch: Watch = UNWATCHED,
     patience_s: float = _STOP_S,
 ) -> Answer:
     """Ask in a thread and watch from this one.
@@ -38,23 +38,21 @@ def call_watched(
         Cancelled: If the user stopped it.
         ServiceError: If the server died; else what `request` raises.
     """
-    if cancelled is not None and cancelled():
-        raise Cancelled("The prediction was cancelled.")
+    watch.check()
     future = _start(request)
     polled_at = time.monotonic()
     while not wait([future], _TICK_S).done:
-        if cancelled is not None and cancelled():
+        if watch.is_cancelled:
             _stop_and_wait(future, stop, patience_s)
-            raise Cancelled("The prediction was cancelled.")
+            raise Cancelled("The computation was cancelled.")
         if not is_alive():
             raise ServiceError("The server stopped; start it again, your prompts are kept.")
-        if progress is not None and time.monotonic() - polled_at > _POLL_S:
+        if watch.progress is not None and time.monotonic() - polled_at > _POLL_S:
             share, polled_at = fraction(), time.monotonic()
             if share is not None:
-                progress(share)
+                watch.progress(share)
     answer = future.result()
-    if progress is not None:
-        progress(1.0)
+    watch.report(1.0)
     return answer
 
 

@@ -223,9 +223,7 @@ async def _interact(
             mask = np.zeros(session.volume.shape, bool)
             # Clicks outside are answered with nothing inside.
             if any(map(_says_where, session.prompts(SEGMENT))):
-                mask = session.predict(
-                    SEGMENT, cancelled=lambda: job.is_cancelled, progress=job.report
-                )
+                mask = session.predict(SEGMENT, watch=job.watch)
         except BaseException:
             if prompts:
                 session.undo()

@@ -1,16 +1,16 @@
-"""Pages of headings, text, tables and figures; how each looks is in `templates/`."""
+"""Documents from the files of `templates/`, and the figures that are part of them."""
 
 from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from html import escape
 from pathlib import Path
 from statistics import fmean
-from typing import Any, ClassVar
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -19,62 +19,9 @@ from pumit.system.wording import count_of, duration, times
 
 
 @dataclass(frozen=True)
-class Heading:
-    """The beginning of a section; level 1 is the title."""
-
-    kind: ClassVar[str] = "heading"
-    text: str
-    level: int = 2
-
-
-@dataclass(frozen=True)
-class Paragraph:
-    """Some sentences, in small print if `is_note`."""
-
-    kind: ClassVar[str] = "paragraph"
-    text: str
-    is_note: bool = False
-
-
-@dataclass(frozen=True)
-class Points:
-    """A list with bullets."""
-
-    kind: ClassVar[str] = "points"
-    texts: Sequence[str]
-
-
-@dataclass(frozen=True)
-class TableCell:
-    """A cell of a table: its text, and below it lines in small print."""
-
-    text: str
-    below: Sequence[str] = ()
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table; the first cell of each row names the row.
-
-    Attributes:
-        caption: Caption; "" for none.
-        head: Headings of the columns; all empty for none.
-        rows: Cells, as many in each row as there are headings.
-        is_words: Whether cells are words, aligned left and wrapped.
-    """
-
-    kind: ClassVar[str] = "table"
-    caption: str
-    head: Sequence[str]
-    rows: Sequence[Sequence[TableCell | str]]
-    is_words: bool = False
-
-
-@dataclass(frozen=True)
 class Drawing:
     """A figure of lines and text, part of the page: SVG as matplotlib writes it."""
 
-    kind: ClassVar[str] = "drawing"
     svg: str
     alt: str
     caption: str
@@ -84,21 +31,9 @@ class Drawing:
 class Photograph:
     """A figure of pixels, part of the page: content of a PNG file."""
 
-    kind: ClassVar[str] = "photograph"
     png: bytes
     alt: str
     caption: str
-
-
-@dataclass(frozen=True)
-class Code:
-    """Preformatted text."""
-
-    kind: ClassVar[str] = "code"
-    text: str
-
-
-Block = Heading | Paragraph | Points | Table | Drawing | Photograph | Code
 
 
 def rendered(template: str, content: Mapping[str, Any]) -> str:
@@ -106,28 +41,13 @@ def rendered(template: str, content: Mapping[str, Any]) -> str:
     return _templates().get_template(template).render(content)
 
 
-def page_html(title: str, blocks: Sequence[Block]) -> str:
-    """Render a self-contained page."""
-    return rendered("page.html.j2", {"title": title, "blocks": blocks})
-
-
-def write_page(path: Path, title: str, blocks: Sequence[Block]) -> None:
-    """Write a page.
-
-    Raises:
-        ExportError: If it cannot be written.
-    """
-    write_template(path, "page.html.j2", {"title": title, "blocks": blocks})
-
-
 def write_template(path: Path, template: str, content: Mapping[str, Any]) -> None:
-    """Write a document from its own template, such as the page of a comparison.
+    """Write a document.
 
     Raises:
         ExportError: If it cannot be written.
     """
-    text = rendered(template, content)
-    write_text(path, text)
+    write_text(path, rendered(template, content))
 
 
 @cache

@@ -28,6 +28,7 @@ from pumit.structures.search import (
     known_candidates,
     labelled,
 )
+from pumit.system.watch import UNWATCHED, Watch
 from pumit.volume import Volume
 
 if TYPE_CHECKING:
@@ -202,8 +203,7 @@ def find_structure(
     roi_corners_lps: Corners | None = None,
     anyway: bool = False,
     on_search: Callable[[Search], None] | None = None,
-    cancelled: Callable[[], bool] | None = None,
-    progress: Callable[[float], None] | None = None,
+    watch: Watch = UNWATCHED,
 ) -> FoundStructure:
     """Find a structure in a scan by its name.
 
@@ -218,7 +218,6 @@ def find_structure(
         anyway: Whether to run a model that learnt from another modality, or on a scan that is
             like none that is known.
         on_search: Callback for the search, before it runs: its model and remarks.
-        progress: Callback for the finished share, 0 to 1.
 
     Returns:
         Where it is; empty where the model sees none.
@@ -226,7 +225,7 @@ def find_structure(
     Raises:
         StructureError: If no model knows it or may look for it; with the nearest names.
         CheckpointError: If the model is damaged.
-        Cancelled: If `cancelled` said so.
+        Cancelled: If the caller cancelled it.
     """
     models = InstalledModels(device)
     search = plan_search(
@@ -236,9 +235,8 @@ def find_structure(
     if on_search is not None:
         on_search(search)
     return run_search(
-        volume, search, models, channel=channel, roi_corners_lps=roi_corners_lps,
-        cancelled=cancelled, progress=progress,
-    )  # fmt: skip
+        volume, search, models, channel=channel, roi_corners_lps=roi_corners_lps, watch=watch
+    )
 
 
 def plan_search(
@@ -305,22 +303,17 @@ def run_search(
     *,
     channel: int = 0,
     roi_corners_lps: Corners | None = None,
-    cancelled: Callable[[], bool] | None = None,
-    progress: Callable[[float], None] | None = None,
+    watch: Watch = UNWATCHED,
 ) -> FoundStructure:
     """Run a search that `plan_search` decided; see `find_structure` for arguments and errors."""
     candidate, requested = search.candidate, search.requested
     segmenter = models.automatic(candidate.card.name)
 
     def segment(corners: Corners | None, overlap: float, first: float, last: float) -> LabelMap:
-        def report(share: float) -> None:
-            if progress is not None:
-                progress(first + share * (last - first))
-
+        part = Watch(watch.cancelled, lambda share: watch.report(first + share * (last - first)))
         return segmenter.segment(
-            volume, channel=channel, roi_corners_lps=corners, overlap=overlap,
-            cancelled=cancelled, progress=report,
-        )  # fmt: skip
+            volume, channel=channel, roi_corners_lps=corners, overlap=overlap, watch=part
+        )
 
     card = candidate.card
     if requested.is_everything:
@@ -338,8 +331,8 @@ def run_search(
         corners, start = _around(_together(answer, candidate.labels), volume), _FIRST_SHARE
     if roi_corners_lps is not None or (answer and _together(answer, candidate.labels).any()):
         answer = segment(corners, _FINE_OVERLAP, start, 1.0)
-    elif progress is not None:
-        progress(1.0)
+    else:
+        watch.report(1.0)
     assert answer is not None
     labels = np.zeros(volume.shape, dtype=np.uint8)
     for number, (_label, parts) in enumerate(segments, start=1):

@@ -235,7 +235,7 @@ def test_progress_of_an_overtaken_request_is_not_shown(made: MadeRequests) -> No
     made.requests.request("liver")
     made.requests.request("spleen")
     liver, spleen = made.worker.requests
-    liver.onProgress(0.5)
+    liver.watch.report(0.5)
     assert "Liver" not in made.status.current.text
-    spleen.onProgress(0.25)
+    spleen.watch.report(0.25)
     assert made.status.current.fraction == 0.25

@@ -79,7 +79,7 @@ def test_cancel_says_that_the_prompt_stays(panel: Panel) -> None:
 
     panel.load()
     panel.click()
-    panel.worker.requests[-1].onProgress(0.4)
+    panel.worker.requests[-1].watch.report(0.4)
     QtTest.QTest.qWait(900)
     panel.press(panel.ui.cancelButton)
     assert panel.logic.promptCount(panel.logic.segmentID) == 1

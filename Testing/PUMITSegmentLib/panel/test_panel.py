@@ -255,7 +255,7 @@ def test_progress_with_cancel_appears_only_where_it_takes_long(panel: Panel) -> 
     panel.load()
     panel.click()
     assert not panel.ui.cancelButton.isVisible()
-    panel.worker.requests[-1].onProgress(0.4)
+    panel.worker.requests[-1].watch.report(0.4)
     QtTest.QTest.qWait(900)
     assert panel.ui.progressBar.isVisible()
     assert panel.ui.progressBar.value == 40

@@ -22,6 +22,7 @@ from pumit.server.sessions.engine import SegmenterEngine
 from pumit.server.sessions.leases import Lease
 from pumit.server.sessions.limits import Limits
 from pumit.server.sessions.state import ServerState
+from pumit.system.watch import Watch
 from pumit.volume import Volume
 from pumit.wire import protocol
 
@@ -64,7 +65,7 @@ class Users:
 
     async def answer(self, lease: Lease) -> np.ndarray:
         def work(session, job):
-            return session.predict(cancelled=lambda: job.is_cancelled, progress=job.report)
+            return session.predict(watch=job.watch)
 
         return await self.state.predict(Staying(), lease, "1", work)
 
@@ -84,7 +85,7 @@ class Users:
 
             name = self.state.engine.info.name
             return self.state.engine.segment_automatically(
-                session, name, cancelled=cancelled, progress=job.report
+                session, name, watch=Watch(cancelled, job.report)
             )
 
         await self.state.predict(Staying(), lease, protocol.AUTOMATIC_JOB, work)

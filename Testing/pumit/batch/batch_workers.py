@@ -23,7 +23,7 @@ LOG = "log.txt"
 SLOW_S = 0.3
 
 
-def answer(volume: Volume, progress: Any) -> tuple[LabelMap, Algorithm]:
+def answer(volume: Volume, watch: Any) -> tuple[LabelMap, Algorithm]:
     """Everything above 50; takes its time."""
     time.sleep(SLOW_S)
     labels = (volume.array > 50).astype(np.uint8)

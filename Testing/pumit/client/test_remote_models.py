@@ -14,6 +14,7 @@ from fake_engine import FakeEngine
 from loopback_server import Running
 from pumit.client.remote_session import RemoteSession
 from pumit.errors import Cancelled, CheckpointError, ServiceError, VolumeError
+from pumit.system.watch import Watch
 from pumit.volume import Volume
 from pumit.wire import protocol
 from pumit.wire.bundle import pack_bundle, unpack_bundle
@@ -44,7 +45,7 @@ def test_capabilities_name_the_models_and_no_path(server: Running) -> None:
 
 def test_labels_equal_those_of_the_library(session: RemoteSession, volume: Volume) -> None:
     seen: list[float] = []
-    answer = session.segment_automatically("organs", progress=seen.append)
+    answer = session.segment_automatically("organs", watch=Watch(progress=seen.append))
     np.testing.assert_array_equal(answer.found.labels, direct(volume).labels)
     assert seen[-1] == 1.0
     assert (answer.model, answer.version) == ("organs", "2")
@@ -160,7 +161,7 @@ def test_prompts_outlive_the_automatic_answer(session: RemoteSession, volume: Vo
 def test_cancelling_stops_it_and_keeps_the_session(session: RemoteSession) -> None:
     seen: list[float] = []
     with pytest.raises(Cancelled):
-        session.segment_automatically("slow", cancelled=lambda: len(seen) > 1, progress=seen.append)
+        session.segment_automatically("slow", watch=Watch(lambda: len(seen) > 1, seen.append))
     assert 0 < seen[-1] < 1
     assert session.segment_automatically("organs").found.labels.any()
 

@@ -14,6 +14,7 @@ from pumit.errors import Cancelled, PromptError, ServiceError, VolumeError
 from pumit.inference.interactive.session import InteractiveSession
 from pumit.prompts import AnswerPrompt, BoxPrompt, MaskPrompt, PointPrompt, ScribblePrompt
 from pumit.segmentation import AnswerChoice
+from pumit.system.watch import Watch
 from pumit.volume import Volume
 
 
@@ -256,7 +257,7 @@ def test_cancelling_stops_the_computation_and_keeps_the_session(session, server,
     session.add_point(_centre(volume, 4, 10, 10), segment="slow")
     seen: list[float] = []
     with pytest.raises(Cancelled):
-        session.predict("slow", cancelled=lambda: len(seen) > 1, progress=seen.append)
+        session.predict("slow", watch=Watch(lambda: len(seen) > 1, seen.append))
     assert 0 < seen[-1] < 1
     session.add_point(_centre(volume, 4, 10, 10))
     assert session.predict().any()
@@ -265,7 +266,7 @@ def test_cancelling_stops_the_computation_and_keeps_the_session(session, server,
 def test_a_prediction_tells_its_progress_to_the_end(session, volume):
     session.add_point(_centre(volume, 4, 10, 10))
     seen: list[float] = []
-    session.predict(progress=seen.append)
+    session.predict(watch=Watch(progress=seen.append))
     assert seen[-1] == 1.0
 
 

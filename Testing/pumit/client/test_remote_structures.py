@@ -13,6 +13,7 @@ from pumit.errors import (
     UnfamiliarScan,
     UnknownModality,
 )
+from pumit.system.watch import Watch
 from pumit.volume import Volume
 
 
@@ -25,7 +26,7 @@ def direct(volume: Volume) -> np.ndarray:
 
 def test_a_structure_is_one_mask(session: RemoteSession, volume: Volume) -> None:
     seen: list[float] = []
-    answer = session.find_structure("liver", model="organs", progress=seen.append)
+    answer = session.find_structure("liver", model="organs", watch=Watch(progress=seen.append))
     np.testing.assert_array_equal(answer.found.labels, direct(volume) == 1)
     assert (answer.model, answer.version) == ("organs", "2")
     assert answer.facts.structure == "liver"

@@ -23,6 +23,7 @@ from pumit.inference.interactive.session import InteractiveSession
 from pumit.models.consent import accept
 from pumit.structures import find as finding
 from pumit.structures.find import Search, find_structure
+from pumit.system.watch import Watch
 from pumit.volume import Volume
 
 
@@ -36,7 +37,9 @@ def test_one_call_finds_a_structure(tmp_path: Path) -> None:
     model = add_model(tmp_path / "w", "organs", KIDNEYS)
     volume = two_balls()
     shares: list[float] = []
-    found = pumit.find_structure(volume, "kidney right", device="cpu", progress=shares.append)
+    found = pumit.find_structure(
+        volume, "kidney right", device="cpu", watch=Watch(progress=shares.append)
+    )
     truth = volume.array > 70
     assert (found.mask & truth).sum() > 0.95 * truth.sum()
     assert (found.mask & ~truth).sum() < 0.05 * truth.sum()

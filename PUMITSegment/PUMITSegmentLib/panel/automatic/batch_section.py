@@ -219,22 +219,21 @@ class BatchSection(VTKObservationMixin):
         if self._isPrompted:
             model = dict((self._logic.compute.capabilities or {}).get("model") or {})
 
-            def answer(item, session, modality, isCancelled, progress):
-                return answerAll(session, item.queries, model, isCancelled, progress)
+            def answer(item, session, modality, watch):
+                return answerAll(session, item.queries, model, watch)
 
             return answer
         structure = self._ui.structureEdit.text.strip()
         if structure:
 
-            def find(item, session, modality, isCancelled, progress):
-                facts = session.check_structure(structure, modality=modality, cancelled=isCancelled)
+            def find(item, session, modality, watch):
+                facts = session.check_structure(structure, modality=modality, watch=watch)
                 return session.find_structure(
                     structure,
                     model=facts.model,
                     modality=modality,
                     anyway=True,
-                    cancelled=isCancelled,
-                    progress=progress,
+                    watch=watch,
                 )
 
             return find
@@ -244,10 +243,8 @@ class BatchSection(VTKObservationMixin):
         if not requestConsent(name, licence.rstrip(")"), confirm):
             return None
 
-        def segment(item, session, modality, isCancelled, progress):
-            return session.segment_automatically(
-                name, None, cancelled=isCancelled, progress=progress
-            )
+        def segment(item, session, modality, watch):
+            return session.segment_automatically(name, None, watch=watch)
 
         return segment
 

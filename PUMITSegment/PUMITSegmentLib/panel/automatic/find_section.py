@@ -151,7 +151,7 @@ class FindSection:
         if structure.lower() == EVERYTHING and logic.parameters is not None:
             model = logic.parameters.automaticModel or None
 
-        def request(session, isCancelled, progress):
+        def request(session, watch):
             def onFacts(facts) -> None:
                 text = _("Looking for {structure} ({model})...").format(
                     model=facts.model, structure=facts.structure
@@ -160,7 +160,7 @@ class FindSection:
 
             try:
                 return findEverything(
-                    *(session, structure, model, modality, corners, isCancelled, progress),
+                    *(session, structure, model, modality, corners, watch),
                     isAnyway=isAnyway,
                     onFacts=onFacts,
                 )

@@ -12,7 +12,7 @@ coarser scales.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ import numpy.typing as npt
 from scipy import ndimage
 from skimage.filters import threshold_otsu
 
-from pumit.errors import Cancelled, PumitError
+from pumit.errors import PumitError
 from pumit.inference.automatic.region import Region
 from pumit.inference.interactive.field_planner import face_contact
 from pumit.inference.interactive.grid_transfer import Floats, to_volume
@@ -30,6 +30,7 @@ from pumit.inference.interactive.prompt_solver import PromptSolver
 from pumit.inference.interactive.session import InteractiveSession
 from pumit.preprocessing.fields import Field
 from pumit.segmentation import ClassLabel, LabelMap
+from pumit.system.watch import UNWATCHED, Watch
 
 Mask = npt.NDArray[np.bool_]
 
@@ -112,8 +113,7 @@ def segment_everything(
     *,
     roi_corners_lps: Sequence[Sequence[float]] | None = None,
     settings: EverythingSettings | None = None,
-    cancelled: Callable[[], bool] | None = None,
-    progress: Callable[[float], None] | None = None,
+    watch: Watch = UNWATCHED,
 ) -> LabelMap:
     """Segment whatever stands out, without prompts and without knowing what it is.
 
@@ -123,14 +123,13 @@ def segment_everything(
         session: A session with its volume; its embeddings are used, its prompts are not touched.
         roi_corners_lps: Eight corners of a region, rotated or not, LPS mm; the body where None.
         settings: Points to ask, and limits of what is kept.
-        progress: Callback for the finished share, 0 to 1.
 
     Returns:
         "Structure 1", "Structure 2", ..., the largest first; where they overlap, a voxel belongs
         to the smallest.
 
     Raises:
-        Cancelled: If `cancelled` said so.
+        Cancelled: If the caller cancelled it.
         PromptError: If the region lies outside of the volume.
     """
     # 1. Where to ask: the region within the body, (D, H, W), in the order of the network's axes.
@@ -158,16 +157,13 @@ def segment_everything(
         own: list[_MaskBox] = []
         for where, points in level.items():
             for point in points:
-                if cancelled is not None and cancelled():
-                    raise Cancelled("The segmentation was cancelled.")
-                if progress is not None:
-                    progress(prompted / total)
+                watch.check()
+                watch.report(prompted / total)
                 prompted += 1
                 if not any(mask.holds(point) for mask in own):
                     own += _answers_to_click(solver, where, point, chosen, most)
         found += _distinct(own, chosen)
-    if progress is not None:
-        progress(1.0)
+    watch.report(1.0)
     # 4. Distinct answers of all grids, painted so that small structures lie over large ones.
     kept = _distinct(found, chosen)[: chosen.max_segments]
     labels = _painted(kept, region_mask, chosen.min_voxels)

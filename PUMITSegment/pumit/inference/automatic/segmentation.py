@@ -20,7 +20,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from pumit.errors import Cancelled, CheckpointError, VolumeError
+from pumit.errors import CheckpointError, VolumeError
 from pumit.inference.automatic.components import keep_largest
 from pumit.inference.automatic.region import Region
 from pumit.inference.automatic.sliding_window import SlidingWindow, class_scores
@@ -40,6 +40,7 @@ from pumit.preprocessing.network_axes import NetworkAxes, Orientation
 from pumit.preprocessing.normalization import Normalization
 from pumit.preprocessing.resize import resize, resize_plane, resized_shape, slice_positions
 from pumit.segmentation import ClassLabel, LabelMap, region_type
+from pumit.system.watch import UNWATCHED, Watch
 from pumit.volume import Volume
 
 logger = logging.getLogger(__name__)
@@ -162,8 +163,7 @@ class AutomaticSegmenter:
         overlap: float = 0.75,
         averages_flips: bool = False,
         tells_doubt: bool = False,
-        cancelled: Callable[[], bool] | None = None,
-        progress: Callable[[float], None] | None = None,
+        watch: Watch = UNWATCHED,
     ) -> LabelMap:
         """Label every voxel of a volume, or of a region.
 
@@ -174,13 +174,12 @@ class AutomaticSegmenter:
             overlap: Part that neighbouring windows share.
             averages_flips: Whether eight reflections are averaged: slower, a little better.
             tells_doubt: Whether to tell how far other classes than the labels are probable.
-            progress: Callback for the finished share, 0 to 1.
 
         Returns:
             Labels on the volume's own grid, and regions where the network has them.
 
         Raises:
-            Cancelled: If `cancelled` said so.
+            Cancelled: If the caller cancelled it.
             PromptError: If the region lies outside of the volume.
             VolumeError: If the volume is too large at the network's spacing, or lacks a channel.
             CheckpointError: If the network does not do what its recipe says.
@@ -198,10 +197,8 @@ class AutomaticSegmenter:
             start, stop = region.with_context(margin, volume.shape)
 
         def step(share: float) -> None:
-            if cancelled is not None and cancelled():
-                raise Cancelled("The segmentation was cancelled.")
-            if progress is not None:
-                progress(share)
+            watch.check()
+            watch.report(share)
 
         # 2. Probabilities of each network at the volume's own voxels, slice by slice.
         step(0.0)

@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
-from pumit.errors import Cancelled
 from pumit.inference.engine.engine import Features, R, T
 from pumit.inference.interactive.answer_checks import (
     box_bonus,
@@ -61,8 +60,7 @@ from pumit.inference.interactive.solver_settings import BoxWeights, SolverSettin
 from pumit.inference.interactive.solver_state import FieldAnswer, SolverState, views_holding
 from pumit.inference.storage.embedding_store import StoredImage
 from pumit.preprocessing.fields import Field, Pyramid
-
-IsCancelled = Callable[[], bool] | None  # called before each field
+from pumit.system.watch import UNWATCHED, Watch
 
 # Of the second click in a structure:
 REPEATED = 0.5  # IoU from which one answer says the same as another
@@ -113,7 +111,7 @@ class PromptSolver:
         return self.image.embedding(where, self.segmenter.embed)
 
     def answer(
-        self, prompts: IndexPrompts, before: SolverState | None, cancelled: IsCancelled = None
+        self, prompts: IndexPrompts, before: SolverState | None, watch: Watch = UNWATCHED
     ) -> SolverState:
         """Answer prompts, going on from the answer to all but the newest of them.
 
@@ -121,17 +119,17 @@ class PromptSolver:
             before: The earlier answer, or None for the first.
 
         Raises:
-            Cancelled: If `cancelled` says so.
+            Cancelled: If the caller cancelled it.
         """
         # 0. A corrective click changes what is connected to it and nothing else, unless it is
         #    the second one and shows that the first answer was a piece.
         if before is not None and self.settings.is_local:
             if prompts.mask is not None and before.num_points == 0 and before.box is None:
                 before = replace(before, patch=patch_of(prompts.mask))
-            corrected = self._corrected(prompts, before, cancelled)
+            corrected = self._corrected(prompts, before, watch)
             if corrected is not None:
-                return self._second_click(prompts, before, corrected, cancelled)
-        found = self._answer_of_fields(prompts, before, self._views(prompts, before), cancelled)
+                return self._second_click(prompts, before, corrected, watch)
+        found = self._answer_of_fields(prompts, before, self._views(prompts, before), watch)
         return found if before is None else self._insisted(prompts, before, found)
 
     def _answer_of_fields(
@@ -139,11 +137,11 @@ class PromptSolver:
         prompts: IndexPrompts,
         before: SolverState | None,
         views: list[FieldAnswer],
-        cancelled: IsCancelled,
+        watch: Watch,
     ) -> SolverState:
         """Return the most trusted answer of some fields."""
         # 1. Ask the network about each of them.
-        candidates = self._map(lambda view: self._field_answers(view, prompts), views, cancelled)
+        candidates = self._map(lambda view: self._field_answers(view, prompts), views, watch)
         # 2. The most trusted answer of each field, then the most trusted field.
         out = SolverState(views=[], chosen=0, box=prompts.box, num_points=len(prompts.points))
         best = -np.inf
@@ -169,7 +167,7 @@ class PromptSolver:
         # 3. Onto the volume's grid, and finer where its border is uncertain.
         out.iou, out.patch = chosen.iou, to_volume(chosen.logits, chosen.field, self.shape)
         if out.patch is not None and self.settings.windows > 0:
-            out.patch = self._refined(out.patch, chosen, prompts, cancelled)
+            out.patch = self._refined(out.patch, chosen, prompts, watch)
         # 4. In every case, what is not connected to the newest points stays as it was.
         if before is not None and before.patch is not None and self.settings.is_local:
             points = prompts.points[before.num_points :]
@@ -200,7 +198,7 @@ class PromptSolver:
         return replace(found, patch=patch)
 
     def _corrected(
-        self, prompts: IndexPrompts, before: SolverState, cancelled: IsCancelled
+        self, prompts: IndexPrompts, before: SolverState, watch: Watch
     ) -> SolverState | None:
         """Return the earlier answer with what its newest click changes around it, or None.
 
@@ -229,14 +227,10 @@ class PromptSolver:
         moved = self.planner.field(place, chosen.field.step[1] * self.planner.spacing_mm[1])
         if (to_field(before.patch, moved) > 0.5).any():
             return self._changed(prompts, before, moved)
-        return self._with_part(prompts, before, cancelled) if is_positive else None
+        return self._with_part(prompts, before, watch) if is_positive else None
 
     def _second_click(
-        self,
-        prompts: IndexPrompts,
-        before: SolverState,
-        corrected: SolverState,
-        cancelled: IsCancelled,
+        self, prompts: IndexPrompts, before: SolverState, corrected: SolverState, watch: Watch
     ) -> SolverState:
         """Return the correction, or the answer to both clicks where that is far more.
 
@@ -257,13 +251,13 @@ class PromptSolver:
             return corrected
         # 1. Ask for both clicks in the fields of the first one: these are embedded already.
         views = [FieldAnswer(v.field) for v in before.views if covers(v.field, places)]
-        again = self._map(lambda view: self._field_answers(view, prompts)[0], views, cancelled)
+        again = self._map(lambda view: self._field_answers(view, prompts)[0], views, watch)
         again.sort(key=lambda view: -view.score)
         found = [to_volume(v.logits, v.field, self.shape) for v in again if v.logits is not None]
         answers = [answer for answer in found if answer is not None]
         # 2. The answer to both, if it is far more.
         if answers and is_far_more(first, patch, answers, places):
-            return self._answer_of_fields(prompts, None, views, cancelled)
+            return self._answer_of_fields(prompts, None, views, watch)
         return corrected
 
     def _changed(
@@ -295,13 +289,13 @@ class PromptSolver:
         return SolverState(views, before.chosen, patch, new.iou, prompts.box, len(prompts.points))
 
     def _with_part(
-        self, prompts: IndexPrompts, before: SolverState, cancelled: IsCancelled
+        self, prompts: IndexPrompts, before: SolverState, watch: Watch
     ) -> SolverState | None:
         """Return the earlier answer and its own part around a click far from it, or None.
 
         A second lesion is answered as by a first click, and joined.
         """
-        part = self.answer(IndexPrompts(points=[prompts.points[-1]]), None, cancelled)
+        part = self.answer(IndexPrompts(points=[prompts.points[-1]]), None, watch)
         if before.patch is None or part.patch is None:
             return None
         patch = joined(before.patch, part.patch)
@@ -313,7 +307,7 @@ class PromptSolver:
         return replace(part, patch=patch, box=prompts.box, num_points=len(prompts.points))
 
     def _refined(
-        self, patch: LogitBox, chosen: FieldAnswer, prompts: IndexPrompts, cancelled: IsCancelled
+        self, patch: LogitBox, chosen: FieldAnswer, prompts: IndexPrompts, watch: Watch
     ) -> LogitBox:
         """Look again at twice the resolution where the border is uncertain."""
         in_plane = chosen.field.step[1] * self.planner.spacing_mm[1]
@@ -330,16 +324,15 @@ class PromptSolver:
             return Window(where, logits[0]) if agrees else None
 
         places = uncertain_windows(patch, candidates, most=self.settings.windows)
-        found = self._map(refine_window, places, cancelled)
+        found = self._map(refine_window, places, watch)
         windows = [window for window in found if window is not None]
         return merge(patch, windows, self.shape) if windows else patch
 
-    def _map(self, work: Callable[[T], R], fields: Sequence[T], cancelled: IsCancelled) -> list[R]:
+    def _map(self, work: Callable[[T], R], fields: Sequence[T], watch: Watch) -> list[R]:
         """Apply a function to fields, several at once where that is faster."""
 
         def unless_cancelled(field: T) -> R:
-            if cancelled is not None and cancelled():
-                raise Cancelled("The prediction was cancelled.")
+            watch.check()
             return work(field)
 
         _ = self.pyramid.levels  # made once, before several ask for them

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from pumit.errors import Cancelled, CheckpointError, PumitError
+from pumit.errors import CheckpointError, PumitError
 from pumit.inference.interactive.grid_transfer import LogitBox
 from pumit.inference.interactive.index_prompts import IndexPrompts, is_same_box
 from pumit.inference.interactive.solver_state import SolverState
@@ -25,6 +25,7 @@ from pumit.models.sam_file import MISSING, PUBLIC_FILE, is_sam_file, read_sam_fi
 from pumit.networks.build import build_network
 from pumit.preprocessing.channels import is_colour
 from pumit.preprocessing.sam_slice import display_window, inner_size, slice_pixels
+from pumit.system.watch import UNWATCHED, Watch
 
 KEPT_SLICES = 32  # embeddings of slices that stay, 4 MiB each at 1024 pixels
 OUTSIDE = -10.0
@@ -126,10 +127,7 @@ class SamSolver:
         """Do nothing: which slice is meant is not known yet."""
 
     def answer(
-        self,
-        prompts: IndexPrompts,
-        before: SolverState | None,
-        cancelled: Callable[[], bool] | None = None,
+        self, prompts: IndexPrompts, before: SolverState | None, watch: Watch = UNWATCHED
     ) -> SolverState:
         """Answer prompts; slices whose prompts are those of `before` keep its answer.
 
@@ -137,7 +135,7 @@ class SamSolver:
             before: The earlier answer, or None for the first.
 
         Raises:
-            Cancelled: If `cancelled` says so.
+            Cancelled: If the caller cancelled it.
         """
         boxes = self._boxes(prompts)
         depths = sorted(boxes.keys() | {_slice_of(point) for point in prompts.points})
@@ -148,8 +146,7 @@ class SamSolver:
             kept = _planes(before, self.shape, [n for n in depths if n not in touched])
         logits, overlaps = {}, []
         for depth in depths:
-            if cancelled is not None and cancelled():
-                raise Cancelled("The segmentation was cancelled.")
+            watch.check()
             if depth in kept:
                 logits[depth] = kept[depth]
                 continue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from pumit.models.overlap import Evidence, overlap_models
 from pumit.prompts import AnswerPrompt, MaskPrompt, PointPrompt, Prompt, without_superseded
 from pumit.segmentation import AnswerChoice, PromptAnswer, Quality, UncertainRegion
 from pumit.system.threads import FittingThreads
+from pumit.system.watch import UNWATCHED, Watch
 from pumit.volume import Volume
 
 CACHED_ANSWERS = 64
@@ -165,26 +166,17 @@ class InteractiveSession(PromptedSession):
         """Axes of the present volume as the solver has them, depth first."""
         return (0, 1, 2) if self._scan is None else self._scan.order
 
-    def predict(
-        self,
-        segment: str = "1",
-        *,
-        cancelled: Callable[[], bool] | None = None,
-        progress: Callable[[float], None] | None = None,
-    ) -> npt.NDArray[np.bool_]:
+    def predict(self, segment: str = "1", *, watch: Watch = UNWATCHED) -> npt.NDArray[np.bool_]:
         """Answer the prompts of a segment.
-
-        Args:
-            progress: Callback with the finished share, 0 to 1.
 
         Returns:
             Mask (D, H, W) on the volume's own grid.
 
         Raises:
             PromptError: If there is no prompt yet, or only negative ones.
-            Cancelled: If `cancelled` said so; the session stays usable.
+            Cancelled: If the caller cancelled it; the session stays usable.
         """
-        return self._mask(self._answer(self.prompts(segment), cancelled, progress))
+        return self._mask(self._answer(self.prompts(segment), watch))
 
     def answer(
         self,
@@ -192,8 +184,7 @@ class InteractiveSession(PromptedSession):
         segment: str = "1",
         *,
         place_count: int = 0,
-        cancelled: Callable[[], bool] | None = None,
-        progress: Callable[[float], None] | None = None,
+        watch: Watch = UNWATCHED,
     ) -> PromptAnswer:
         """Answer prompts that the caller keeps; those of the session stay as they are.
 
@@ -201,14 +192,13 @@ class InteractiveSession(PromptedSession):
             prompts: All prompts of a segment in their order.
             segment: ID of the segment; the answer does not depend on it.
             place_count: Largest number of places to check.
-            progress: Callback with the finished share, 0 to 1.
 
         Raises:
             PromptError: If the volume cannot hold a prompt, there is none, or only negative ones.
-            Cancelled: If `cancelled` said so; the session stays usable.
+            Cancelled: If the caller cancelled it; the session stays usable.
         """
         compact = [packed(prompt) for prompt in prompts]
-        answer = self._answer(compact, cancelled, progress)
+        answer = self._answer(compact, watch)
         places = self._places(answer, place_count) if place_count else []
         dice = self._dice(compact)
         quality = None if dice is None or self._overlap is None else self._overlap.quality(dice)
@@ -221,14 +211,14 @@ class InteractiveSession(PromptedSession):
 
         More than one only to a first prompt; `choose_answer` shows another one.
         """
-        return self._answer(self.prompts(segment), None, None).count
+        return self._answer(self.prompts(segment)).count
 
     def estimated_iou(self, segment: str = "1") -> float:
         """Return the IoU to expect of the answer, 0 to 1.
 
         The model's own estimate, read as the model's calibration says where it has one.
         """
-        return self._iou(self._answer(self.prompts(segment), None, None))
+        return self._iou(self._answer(self.prompts(segment)))
 
     def expected_dice(self, segment: str = "1") -> float | None:
         """Return the overlap (Dice) with the truth to expect of the answer, 0 to 1.
@@ -237,7 +227,7 @@ class InteractiveSession(PromptedSession):
         of prompts other than clicks.
         """
         prompts = self.prompts(segment)
-        self._answer(prompts, None, None)
+        self._answer(prompts)
         return self._dice(prompts)
 
     def quality(self, segment: str = "1") -> Quality | None:
@@ -253,7 +243,7 @@ class InteractiveSession(PromptedSession):
         Raises:
             PromptError: If there is no prompt yet, or only negative ones.
         """
-        return self._places(self._answer(self.prompts(segment), None, None), count)
+        return self._places(self._answer(self.prompts(segment)), count)
 
     def _mask(self, answer: SolverState) -> npt.NDArray[np.bool_]:
         mask = np.zeros(tuple(self.volume.shape[a] for a in self.order), dtype=bool)
@@ -274,9 +264,9 @@ class InteractiveSession(PromptedSession):
 
     def evidence(self, prompts: Sequence[Prompt]) -> Evidence | None:
         """Features by which the quality of the answer is estimated; None where it is empty."""
-        answer, before = self._answer(prompts, None, None), None
+        answer, before = self._answer(prompts), None
         if to_index(prompts[:-1], self.volume, self.order).is_answerable:
-            before = self._answer(prompts[:-1], None, None)
+            before = self._answer(prompts[:-1])
         d, h, w = (self.volume.spacing_mm[a] for a in self.order)
         return evidence_of(answer, before, self.solver.pyramid.array, (d, h, w))
 
@@ -292,12 +282,7 @@ class InteractiveSession(PromptedSession):
             places.append(UncertainRegion(point, region.share, region.reach_mm, error_ml))
         return places
 
-    def _answer(
-        self,
-        segment_prompts: Sequence[Prompt],
-        cancelled: Callable[[], bool] | None,
-        progress: Callable[[float], None] | None,
-    ) -> SolverState:
+    def _answer(self, segment_prompts: Sequence[Prompt], watch: Watch = UNWATCHED) -> SolverState:
         volume, solver = self.volume, self.solver
         prompts = tuple(without_superseded(segment_prompts))
         if not prompts:
@@ -324,13 +309,12 @@ class InteractiveSession(PromptedSession):
             elif prefix.is_answerable:
                 is_new_mask = isinstance(newest, MaskPrompt)
                 with self._threads.computing():
-                    answer = solver.answer(prefix, None if is_new_mask else answer, cancelled)
+                    answer = solver.answer(prefix, None if is_new_mask else answer, watch)
             if answer is not None:
                 self._answers[prompts[:count]] = answer
-            if progress is not None:
-                progress(count / len(prompts))
-        if progress is not None and cached == len(prompts):
-            progress(1.0)
+            watch.report(count / len(prompts))
+        if cached == len(prompts):
+            watch.report(1.0)
         # 5. Evict the least recently used answers beyond the limits of the cache.
         self._evict_answers()
         assert answer is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from skimage.metrics import structural_similarity
 from torch import Tensor
 from torch.nn import functional as F
 
-from pumit.errors import Cancelled, CheckpointError, VolumeError
+from pumit.errors import CheckpointError, VolumeError
 from pumit.inference.loading import (
     build_from,
     computing_in,
@@ -36,6 +36,7 @@ from pumit.networks.pumit.tokenizer import VisualTokenizer
 from pumit.preprocessing.channels import grey
 from pumit.preprocessing.fields import depth_first
 from pumit.preprocessing.normalization import Normalization, Scaling
+from pumit.system.watch import UNWATCHED, Watch
 from pumit.volume import Volume
 
 logger = logging.getLogger(__name__)
@@ -116,22 +117,16 @@ class Tokenizer:
     precision: torch.dtype
 
     def reconstruct(
-        self,
-        volume: Volume,
-        *,
-        channel: int = 0,
-        cancelled: Callable[[], bool] | None = None,
-        progress: Callable[[float], None] | None = None,
+        self, volume: Volume, *, channel: int = 0, watch: Watch = UNWATCHED
     ) -> Reconstruction:
         """Tokenise a scan and bring it back.
 
         Args:
             volume: The scan; colour is used as grey.
             channel: Channel of a multi-channel image, unless it is a colour image.
-            progress: Callback for the finished share, 0 to 1.
 
         Raises:
-            Cancelled: If `cancelled` said so.
+            Cancelled: If the caller cancelled it.
             VolumeError: If all voxels are equal, or some are no numbers.
         """
         # 1. Depth first, in the intensities that the tokenizer was trained on, (D, H, W).
@@ -147,7 +142,7 @@ class Tokenizer:
             self.plan.reference, len(self.network.quantizer.codebook)
         )
         anisotropy = Anisotropy.from_spacing(spacing)
-        back, cells = self._through(torch.from_numpy(seen), anisotropy, cancelled, progress)
+        back, cells = self._through(torch.from_numpy(seen), anisotropy, watch)
         np.clip(back, low, high, out=back)
         # 3. Use of the codebook, errors, and figures that tell unusual images.
         use, span = cells.use(), high - low
@@ -199,11 +194,7 @@ class Tokenizer:
         return scaling
 
     def _through(
-        self,
-        image: Tensor,
-        anisotropy: Anisotropy,
-        cancelled: Callable[[], bool] | None,
-        progress: Callable[[float], None] | None,
+        self, image: Tensor, anisotropy: Anisotropy, watch: Watch
     ) -> tuple[npt.NDArray[np.float32], TokenCells]:
         """Reconstruct numbers of the plan's range, (d, h, w), blending windows that overlap."""
         d, h, w = image.shape
@@ -221,10 +212,8 @@ class Tokenizer:
             cells.expect(start, cell_weights)
         # 3. Each window through the network, blended in.
         for i, start in enumerate(places):
-            if cancelled is not None and cancelled():
-                raise Cancelled("The reconstruction was cancelled.")
-            if progress is not None:
-                progress(i / len(places))
+            watch.check()
+            watch.report(i / len(places))
             inside = tuple(
                 slice(s, min(s + n, m)) for s, n, m in zip(start, window, image.shape, strict=True)
             )
@@ -234,8 +223,7 @@ class Tokenizer:
             total[inside] += back * bump
             weights[inside] += bump
             cells.add(first[i], cell_weights, probabilities)
-        if progress is not None:
-            progress(1.0)
+        watch.report(1.0)
         return (total / weights.clamp_min(1e-8)).numpy(), cells
 
     @torch.inference_mode()

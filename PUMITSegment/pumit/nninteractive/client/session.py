@@ -29,6 +29,7 @@ from pumit.nninteractive.remote_capabilities import read_remote_capabilities
 from pumit.preprocessing.channels import check_contrast, grey
 from pumit.prompts import AnswerPrompt, PointPrompt, Prompt, ScribblePrompt
 from pumit.segmentation import PromptAnswer, UncertainRegion
+from pumit.system.watch import UNWATCHED, Watch
 from pumit.volume import Volume
 from pumit.wire.arrays import Array
 from pumit.wire.masks import BoundingBox, Mask, pack_mask, unpack_mask
@@ -131,8 +132,7 @@ class NNInteractiveSession(RecoverableSession):
         segment: str = "1",
         *,
         place_count: int = 0,
-        cancelled: Callable[[], bool] | None = None,
-        progress: Callable[[float], None] | None = None,
+        watch: Watch = UNWATCHED,
     ) -> PromptAnswer:
         """Answer prompts that the caller keeps; those kept here stay as they are.
 
@@ -147,15 +147,9 @@ class NNInteractiveSession(RecoverableSession):
             ServiceError: If the server is gone; `rebuild` continues on another.
         """
         kept = [packed(prompt) for prompt in prompts if not isinstance(prompt, AnswerPrompt)]
-        return PromptAnswer(self._mask(kept, segment, cancelled, progress), None, None)
+        return PromptAnswer(self._mask(kept, segment, watch), None, None)
 
-    def _mask(
-        self,
-        prompts: Sequence[Prompt],
-        segment: str,
-        cancelled: Callable[[], bool] | None,
-        progress: Callable[[float], None] | None,
-    ) -> npt.NDArray[np.bool_]:
+    def _mask(self, prompts: Sequence[Prompt], segment: str, watch: Watch) -> npt.NDArray[np.bool_]:
         shape = self.volume.shape
         if not prompts:
             raise PromptError("There is no prompt yet; click a point or draw a box.")
@@ -164,8 +158,7 @@ class NNInteractiveSession(RecoverableSession):
         answers = self._answers
         known = answers.find(prompts, shape)
         if known is not None:
-            if progress is not None:
-                progress(1.0)
+            watch.report(1.0)
             return known
         for prompt in prompts:
             self._check_prompt(prompt)
@@ -173,7 +166,7 @@ class NNInteractiveSession(RecoverableSession):
         self._pending.add(pending)
 
         def is_cancelled() -> bool:
-            return pending.is_dropped.is_set() or (cancelled is not None and cancelled())
+            return pending.is_dropped.is_set() or watch.is_cancelled
 
         try:
             return call_watched(
@@ -181,8 +174,7 @@ class NNInteractiveSession(RecoverableSession):
                 stop=pending.is_dropped.set,
                 is_alive=lambda: self.is_server_alive,
                 fraction=lambda: pending.fraction,
-                cancelled=is_cancelled,
-                progress=progress,
+                watch=Watch(is_cancelled, watch.progress),
                 patience_s=0.0,
             )
         except ServiceError:

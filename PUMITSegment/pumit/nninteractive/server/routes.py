@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import numpy as np
 from fastapi import APIRouter, Header, Request, Response
 
-from pumit.errors import Cancelled, PromptError, VolumeError
+from pumit.errors import PromptError, VolumeError
 from pumit.file_image import finite_voxels
 from pumit.gestures.prompts import box_prompts, lasso_prompts, scribble_prompts
 from pumit.inference.interactive.session import InteractiveSession
@@ -317,10 +317,9 @@ async def _run(
 def _predict(session: InteractiveSession, viewer: ViewerObject, job: Job) -> Response:
     prompts = session.prompts(SEGMENT)
     if any(map(_says_where, prompts)):
-        mask = session.predict(SEGMENT, cancelled=lambda: job.is_cancelled, progress=job.report)
+        mask = session.predict(SEGMENT, watch=job.watch)
         after = ObjectMask.of(np.asarray(mask, dtype=bool))
-        if job.is_cancelled:  # a client that has gone must not miss a change of its buffer
-            raise Cancelled("The prediction was cancelled.")
+        job.watch.check()  # a client that has gone must not miss a change of its buffer
     else:
         after = ObjectMask()  # the protocol answers clicks outside with nothing inside
     before = viewer.mask

@@ -44,11 +44,7 @@ async def segment_automatically(
 
     def work(session: InteractiveSession, job: Job) -> bytes:
         answer = state.engine.segment_automatically(
-            session,
-            body.model,
-            roi_corners_lps=body.roi_corners_lps,
-            cancelled=lambda: job.is_cancelled,
-            progress=job.report,
+            session, body.model, roi_corners_lps=body.roi_corners_lps, watch=job.watch
         )
         version = state.engine.version_of(body.model)
         return pack_labels(answer, {"model": body.model, "version": version}, codec)
@@ -77,11 +73,7 @@ async def find(request: Request, state: State, lease: ActiveLease, body: FindIn)
         if body.only_check:
             return pack_bundle({**meta, "remarks": list(search.remarks)}, {})
         answer = state.engine.run_search(
-            session,
-            search,
-            roi_corners_lps=body.roi_corners_lps,
-            cancelled=lambda: job.is_cancelled,
-            progress=job.report,
+            session, search, roi_corners_lps=body.roi_corners_lps, watch=job.watch
         )
         return pack_labels(answer.found, {**meta, "remarks": list(answer.remarks)}, codec)
 
@@ -102,9 +94,7 @@ async def reconstruct(
     codec = answer_codec(request, "lz4")
 
     def work(session: InteractiveSession, job: Job) -> bytes:
-        answer = state.engine.reconstruct(
-            session, body.model, cancelled=lambda: job.is_cancelled, progress=job.report
-        )
+        answer = state.engine.reconstruct(session, body.model, watch=job.watch)
         meta = {
             "psnr_db": answer.psnr_db,
             "ssim": answer.ssim,

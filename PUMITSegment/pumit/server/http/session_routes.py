@@ -122,13 +122,7 @@ async def predict(request: Request, state: State, lease: ActiveLease, body: Pred
 
     def work(session: InteractiveSession, job: Job) -> bytes:
         return pack_answer(
-            session.answer(
-                prompts,
-                body.segment,
-                place_count=body.places,
-                cancelled=lambda: job.is_cancelled,
-                progress=job.report,
-            ),
+            session.answer(prompts, body.segment, place_count=body.places, watch=job.watch),
             codec=codec,
         )
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pumit.errors import CheckpointError
 from pumit.segmentation import LabelMap
 from pumit.server.sessions.model_cache import LazyModelCache
+from pumit.system.watch import UNWATCHED, Watch
 
 if TYPE_CHECKING:
     from pumit.inference.interactive.session import InteractiveSession
@@ -101,8 +102,7 @@ class SegmenterEngine:
         model: str,
         *,
         roi_corners_lps: Sequence[Sequence[float]] | None = None,
-        cancelled: Callable[[], bool] | None = None,
-        progress: Callable[[float], None] | None = None,
+        watch: Watch = UNWATCHED,
     ) -> LabelMap:
         """Label a session's volume with an automatic model, or find what stands out.
 
@@ -113,20 +113,11 @@ class SegmenterEngine:
         if card.kind == "promptable":
             from pumit.inference.automatic.everything import segment_everything
 
-            return segment_everything(
-                session,
-                roi_corners_lps=roi_corners_lps,
-                cancelled=cancelled,
-                progress=progress,
-            )
+            return segment_everything(session, roi_corners_lps=roi_corners_lps, watch=watch)
         from pumit.inference.automatic.segmentation import load_automatic
 
         found: LabelMap = self._models.load(card.name, load_automatic).segment(
-            session.volume,
-            channel=session.channel,
-            roi_corners_lps=roi_corners_lps,
-            cancelled=cancelled,
-            progress=progress,
+            session.volume, channel=session.channel, roi_corners_lps=roi_corners_lps, watch=watch
         )
         return found
 
@@ -164,8 +155,7 @@ class SegmenterEngine:
         search: Search,
         *,
         roi_corners_lps: Sequence[Sequence[float]] | None = None,
-        cancelled: Callable[[], bool] | None = None,
-        progress: Callable[[float], None] | None = None,
+        watch: Watch = UNWATCHED,
     ) -> FoundStructure:
         """Run that model."""
         from pumit.structures.find import run_search
@@ -176,17 +166,11 @@ class SegmenterEngine:
             self._models,
             channel=session.channel,
             roi_corners_lps=roi_corners_lps,
-            cancelled=cancelled,
-            progress=progress,
+            watch=watch,
         )
 
     def reconstruct(
-        self,
-        session: InteractiveSession,
-        model: str | None = None,
-        *,
-        cancelled: Callable[[], bool] | None = None,
-        progress: Callable[[float], None] | None = None,
+        self, session: InteractiveSession, model: str | None = None, *, watch: Watch = UNWATCHED
     ) -> Reconstruction:
         """Bring a session's volume through a tokenizer and back.
 
@@ -200,9 +184,6 @@ class SegmenterEngine:
             raise CheckpointError(NO_TOKENIZER)
         card = self._models.find(model or names[0], ("tokenizer",))
         answer: Reconstruction = self._models.load(card.name, load_tokenizer).reconstruct(
-            session.volume,
-            channel=session.channel,
-            cancelled=cancelled,
-            progress=progress,
+            session.volume, channel=session.channel, watch=watch
         )
         return answer

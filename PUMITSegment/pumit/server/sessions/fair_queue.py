@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from pumit.errors import Cancelled
+from pumit.system.watch import Watch
 from pumit.wire.protocol import BusyError
 
 logger = logging.getLogger(__name__)
@@ -94,6 +95,11 @@ class Job:
         self._cancelled = threading.Event()
         # From here on only the queue settles the future, whatever a waiter does.
         self.future.set_running_or_notify_cancel()
+
+    @property
+    def watch(self) -> Watch:
+        """How the computation sees it."""
+        return Watch(lambda: self.is_cancelled, self.report)
 
     @property
     def is_cancelled(self) -> bool:

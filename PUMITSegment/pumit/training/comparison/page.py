@@ -70,6 +70,7 @@ def write_comparison_page(output: Path, runs: Path, comparison: Comparison) -> P
         "is_seen": bool(set(facts["training"]) & set(facts["validation"])),
         "variations": _variations(facts["augmentation"]),
         "resamples": RESAMPLES,
+        "titles": TITLES,
         "figures": _points(scores, sorted({row.seed for row in rows})),
         "curves": _curves(comparison, rows, runs),
         "worst": _worst(comparison, scores, runs) if comparison.recipe.pictures else [],

@@ -5,11 +5,9 @@ from __future__ import annotations
 import csv
 import json
 import logging
-import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from pumit.evaluation.segmentation_metrics import Mean, mean_of
 from pumit.runs import read_log
@@ -136,16 +134,3 @@ def fold_of(folder: Path) -> str:
     part = re.fullmatch(r"fold_(\d+)", folder.name)
     counts = [len(r["folds"]) for r in read_log(folder.parent)[0] if "folds" in r] if part else []
     return f"{part[1]} of {counts[-1]}" if part and counts else ""
-
-
-def note_of(metrics: Mapping[str, Any]) -> str:
-    """Return what a promptable model's validation says it forgot; "" where it says nothing."""
-    generated, lost = metrics.get("dice_generated"), metrics.get("forgotten")
-    if not isinstance(generated, (int, float)) or not math.isfinite(generated):
-        return ""
-    text = (
-        f"On generated scans, which are not of this kind, Dice after one click is {generated:.3f}"
-    )
-    if isinstance(lost, (int, float)) and math.isfinite(lost):
-        text += f", {abs(lost):.3f} {'less' if lost >= 0 else 'more'} than before the tuning"
-    return f"{text}."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -11,12 +12,12 @@ import yaml
 from pumit.evaluation.segmentation_metrics import Mean
 from pumit.report.document import rendered
 from pumit.system.wording import duration
-from pumit.training.model_card.facts import Scores, fingerprint_of_all
-from pumit.training.model_card.limits import card_limits
+from pumit.training.model_card.facts import CaseFact, Scores, fingerprint_of_all
 from pumit.training.model_card.record import TASK_OF_KIND, RunCard
-from pumit.training.model_card.scores import note_of
 
 MOST_ROWS = 60
+POOR_DICE = 0.7  # a class with a lower mean is named among the limits
+WIDE = 0.2  # an interval this wide says little
 MEASURES = {
     "dice": "Dice",
     "hd95_mm": "HD95, mm",
@@ -30,6 +31,8 @@ def card_text(card: RunCard) -> str:
     """Return the text of a card, in markdown."""
     millions = f"{card.parameters / 1e6:.2f} million"
     scores = () if card.scores is None else (card.scores, *card.further_scores)
+    numbers = _flat(card.metrics)
+    training, validation = card.of_role("training"), card.of_role("validation")
     roles = dict.fromkeys(case.role for case in card.cases)
     text = rendered(
         "model_card.md.j2",
@@ -41,17 +44,20 @@ def card_text(card: RunCard) -> str:
                 f"`{network}`, {steps} steps in {duration(seconds)}"
                 for network, steps, seconds in card.preceding
             ],
-            "metrics": [(_measure(k), f"{v:.3f}") for k, v in _flat(card.metrics)],
+            "metrics": [(_measure(k), f"{v:.3f}") for k, v in numbers],
             "measured": [(each, _means(each), _cases(each)) for each in scores],
-            "is_seen": any("training" in case.role for case in card.of_role("validation")),
+            "is_seen": any("training" in case.role for case in validation),
             "most": MOST_ROWS,
-            "note": note_of(card.metrics),
+            "numbers": {name: value for name, value in numbers if math.isfinite(value)},
             "recipe": _recipe(card),
             "roles": [f"{sum(c.role == role for c in card.cases)} for {role}" for role in roles],
             "spacings": span([case.spacing_mm for case in card.cases if case.spacing_mm]),
             "shapes": span([case.shape for case in card.cases if case.shape]),
             "fingerprint": fingerprint_of_all(card.cases),
-            "limits": card_limits(card),
+            "training": training,
+            "validation": validation,
+            "rare": _rare(card, training),
+            "weak": _weak(card.scores),
         },
     )
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
@@ -77,6 +83,37 @@ def _cases(scores: Scores) -> list[list[str]]:
         values = (case.values.get(column) for column in columns)
         rows.append([case.case, *("" if v is None else f"{v:.3f}" for v in values)])
     return rows
+
+
+def _rare(card: RunCard, training: Sequence[CaseFact]) -> list[str]:
+    """Return the classes that few of the training cases have."""
+    if not any(case.class_voxels for case in training):
+        return []
+    counts = {c.name: sum(bool(x.class_voxels.get(c.name)) for x in training) for c in card.classes}
+    return [f"{name} ({count})" for name, count in counts.items() if count < len(training) / 4]
+
+
+def _weak(scores: Scores | None) -> list[tuple[str, list[str]]]:
+    """Return the classes that are found badly, or whose scores say little, under what they lack."""
+    rows = {} if scores is None else scores.means
+    dice = {name: row["dice"] for name, row in rows.items() if "dice" in row}
+    of_classes = {name: mean for name, mean in dice.items() if name != "mean"}
+    poor = {n: m.mean for n, m in of_classes.items() if m.mean is not None and m.mean < POOR_DICE}
+    return [
+        (f"These have a mean Dice below {POOR_DICE}", [f"{n} ({m:.2f})" for n, m in poor.items()]),
+        (
+            f"The intervals of these are wider than {WIDE}",
+            [
+                n
+                for n, m in dice.items()
+                if m.low is not None and m.high is not None and m.high - m.low > WIDE
+            ],
+        ),
+        (
+            "No validation case has these, so nothing is known of them",
+            [n for n, m in of_classes.items() if m.mean is None],
+        ),
+    ]
 
 
 def _recipe(card: RunCard) -> str:

@@ -19,6 +19,7 @@ from pumit.inference.automatic.components import TOGETHER, keep_largest
 from pumit.inference.automatic.segmentation import AutomaticSegmenter, NetworkPlan
 from pumit.inference.loading import pick_precision
 from pumit.segmentation import LabelMap, Mask
+from pumit.system.watch import Watch
 from pumit.training.data.case import LabelledVolume, read_labelled
 from pumit.training.data.classes import UNKNOWN, ClassValue, has_regions, lookup_table
 from pumit.training.data.labelled_set import LabelledCase
@@ -211,7 +212,7 @@ class SegmentationValidation:
                 case.volume,
                 overlap=self.overlap,
                 averages_flips=self.averages_flips,
-                cancelled=go_on,
+                watch=Watch(go_on),
             )
 
     def _pairs(self, answer: LabelMap, case: LabelledVolume) -> Pairs:

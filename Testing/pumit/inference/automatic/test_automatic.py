@@ -24,6 +24,7 @@ from pumit.errors import Cancelled, CheckpointError, PromptError, VolumeError
 from pumit.inference.automatic import segmentation as automatic
 from pumit.inference.automatic.segmentation import load_automatic
 from pumit.inference.automatic.sliding_window import SlidingWindow, class_scores
+from pumit.system.watch import Watch
 from pumit.volume import Volume
 from scipy.spatial.transform import Rotation
 
@@ -243,14 +244,14 @@ def test_progress_ends_at_one_and_cancelling_stops_between_windows(tmp_path: Pat
     volume = smooth_scan((30, 40, 40), (2.0, 1.0, 1.0))
     model = load_automatic(save_model(tmp_path / "m.safetensors"), "cpu")
     seen: list[float] = []
-    model.segment(volume, progress=seen.append)
+    model.segment(volume, watch=Watch(progress=seen.append))
     assert seen == sorted(seen)
     assert seen[0] == 0
     assert seen[-1] == 1
     assert len(seen) > 50
     later: list[float] = []
     with pytest.raises(Cancelled):
-        model.segment(volume, progress=later.append, cancelled=lambda: len(later) > 10)
+        model.segment(volume, watch=Watch(lambda: len(later) > 10, later.append))
     assert len(later) == 11
 
 

@@ -18,6 +18,7 @@ from pumit.models.ensemble import join_models, members_of
 from pumit.models.index import list_models
 from pumit.models.model_file import export_model, import_model
 from pumit.networks.build import build_network
+from pumit.system.watch import Watch
 from pumit.volume import Volume
 
 
@@ -65,7 +66,7 @@ def test_labels_are_those_of_the_mean_probability(
     model = load_automatic(tmp_path / "both.safetensors", "cpu")
     assert (model.name, len(model.members)) == ("both", 2)
     asked: list[float] = []
-    found = model.segment(volume, progress=asked.append).labels
+    found = model.segment(volume, watch=Watch(progress=asked.append)).labels
     mean = (shares(one, volume, monkeypatch) + shares(two, volume, monkeypatch)) / 2
     assert np.array_equal(found, mean.argmax(0))
     assert not np.array_equal(found, load_automatic(one, "cpu").segment(volume).labels)

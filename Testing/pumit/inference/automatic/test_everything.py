@@ -19,6 +19,7 @@ from pumit.inference.automatic.everything import (
 )
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.interactive.session import InteractiveSession
+from pumit.system.watch import Watch
 from pumit.volume import Volume
 from scipy.ndimage import label as components
 
@@ -84,7 +85,7 @@ def test_a_region_holds_the_answer(session: InteractiveSession) -> None:
 
 def test_progress_rises_to_one_and_cancelling_stops(session: InteractiveSession) -> None:
     seen: list[float] = []
-    segment_everything(session, settings=SETTINGS, progress=seen.append)
+    segment_everything(session, settings=SETTINGS, watch=Watch(progress=seen.append))
     assert seen == sorted(seen)
     assert seen[-1] == 1.0
     shares: list[float] = []
@@ -92,8 +93,7 @@ def test_progress_rises_to_one_and_cancelling_stops(session: InteractiveSession)
         segment_everything(
             session,
             settings=SETTINGS,
-            progress=shares.append,
-            cancelled=lambda: len(shares) >= 3,
+            watch=Watch(lambda: len(shares) >= 3, shares.append),
         )
     assert len(shares) == 3
 

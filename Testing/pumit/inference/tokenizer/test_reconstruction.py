@@ -20,6 +20,7 @@ from pumit.networks.build import build_network
 from pumit.networks.pumit import Anisotropy
 from pumit.networks.pumit.quantizer import SoftTokens
 from pumit.networks.pumit.tokenizer import TokenizerOutput, VisualTokenizer
+from pumit.system.watch import Watch
 from pumit.volume import Volume
 from scipy.ndimage import gaussian_filter
 from torch import Tensor
@@ -132,12 +133,12 @@ def test_the_sentence_follows_the_reference_figures() -> None:
 def test_progress_and_cancel(tokenizer: reconstruction.Tokenizer) -> None:
     volume = scan((4, 300, 40), (10.0, 1.0, 1.0))
     seen: list[float] = []
-    tokenizer.reconstruct(volume, progress=seen.append)
+    tokenizer.reconstruct(volume, watch=Watch(progress=seen.append))
     assert seen == sorted(seen)
     assert seen[-1] == 1.0
     assert len(seen) > 2
     with pytest.raises(Cancelled):
-        tokenizer.reconstruct(volume, cancelled=lambda: True)
+        tokenizer.reconstruct(volume, watch=Watch(lambda: True))
 
 
 def test_without_a_tokenizer_one_line_says_so(

@@ -11,6 +11,7 @@ from painting_session import at, painted, point
 from pumit.errors import Cancelled, PromptError, ServiceError, VolumeError
 from pumit.nninteractive.client.session import NNInteractiveSession
 from pumit.prompts import AnswerPrompt, BoxPrompt, MaskPrompt, PointPrompt, ScribblePrompt
+from pumit.system.watch import Watch
 from pumit.volume import Volume
 
 
@@ -271,7 +272,7 @@ def test_progress_tells_how_many_prompts_are_repeated(session, volume, theirs):
     reports = []
     theirs.gate.clear()
     threading.Timer(0.5, theirs.gate.set).start()
-    session.predict(progress=reports.append)
+    session.predict(watch=Watch(progress=reports.append))
     assert reports[0] == 0
     assert reports[-1] == 1
 
@@ -304,7 +305,7 @@ def test_a_cancelled_answer_is_not_waited_for_and_is_not_lost(session, volume, t
     stop = threading.Event()
     threading.Timer(0.2, stop.set).start()
     with pytest.raises(Cancelled):
-        session.predict(cancelled=stop.is_set)
+        session.predict(watch=Watch(stop.is_set))
     assert not theirs.gate.is_set()  # the server is at it still
     session.add_prompt(point(volume, 4, 20, 20))
     threading.Timer(0.2, theirs.gate.set).start()

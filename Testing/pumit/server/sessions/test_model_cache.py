@@ -17,6 +17,7 @@ from pumit.models.user_index import register
 from pumit.networks.build import build_network
 from pumit.prompts import PointPrompt
 from pumit.server.sessions.engine import SegmenterEngine
+from pumit.system.watch import Watch
 from pumit.volume import Volume
 
 pytestmark = pytest.mark.usefixtures("known_networks")
@@ -115,8 +116,8 @@ def test_models_report_outside_of_autocast(engine: SegmenterEngine) -> None:
         return False
 
     for model in ("bright", "tiny"):
-        engine.segment_automatically(session, model, cancelled=look, progress=look)
-    engine.reconstruct(session, cancelled=look, progress=look)
+        engine.segment_automatically(session, model, watch=Watch(look, look))
+    engine.reconstruct(session, watch=Watch(look, look))
     assert len(seen) > 6
     assert not any(seen)
 

@@ -58,16 +58,40 @@ def made(folder: Path, rows: list[TrainingRow], **changes: Any) -> str:
     return path.read_text(encoding="utf-8")
 
 
+class Outline(HTMLParser):
+    """Reads a page, and complains of tags that are not closed in order."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.text = ""
+        self.feed(page)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in {"meta", "br", "img", "link"}:
+            self.open.append(tag)
+        self.ids += [str(value) for name, value in attrs if name == "id"]
+        self.links += [str(v) for name, v in attrs if name in ("href", "src", "xlink:href")]
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag in self.open:
+            self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if not {"svg", "style"} & set(self.open):
+            self.text += data + "\n"
+
+
 def text_of(page: str) -> str:
-    class Text(HTMLParser):
-        found = ""
-
-        def handle_data(self, data: str) -> None:
-            self.found += data + "\n"
-
-    parser = Text()
-    parser.feed(re.sub(r"<(svg|style).*?</\1>", "", page, flags=re.DOTALL))
-    return parser.found
+    return Outline(page).text
 
 
 def test_means_and_differences_are_those_of_the_values() -> None:
@@ -179,3 +203,13 @@ def test_pictures_are_shown_where_the_recipe_allows_it(tmp_path: Path) -> None:
     assert "data:image/png" in page
     assert "U-Net, seed 0, case 2, mean Dice 0.70: planes." in page
     assert len(re.findall("<svg", page)) == 4  # with the curve
+    outline = Outline(page)
+    assert len(outline.ids) == len(set(outline.ids))
+    assert all(link.startswith(("#", "data:image/png;base64,")) for link in outline.links)
+    inner = {link[1:] for link in outline.links if link.startswith("#")}
+    assert inner | set(re.findall(r"url\(#([^)]*)\)", page)) <= set(outline.ids)
+    # The only addresses are the names of the formats.
+    assert set(re.findall(r"https?://[^\s\"')]*", page)) <= {
+        "http://www.w3.org/2000/svg",
+        "http://www.w3.org/1999/xlink",
+    }

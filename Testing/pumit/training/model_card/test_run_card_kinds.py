@@ -15,7 +15,7 @@ import yaml
 from labelled_scans import ball_and_box, write
 from pumit.models.checkpoint import load_checkpoint, save_checkpoint
 from pumit.training.classification.reader import read_classification_data
-from pumit.training.model_card.scores import fold_of, note_of
+from pumit.training.model_card.scores import fold_of
 from pumit.training.model_card.write import write_card
 
 
@@ -165,6 +165,7 @@ def test_a_model_of_all_cases_tells_what_the_cross_validation_found(tmp_path: Pa
     (tmp_path / "cross_validation.json").write_text(json.dumps({"rows": rows}))
     text = write_card(run, run / "made.safetensors", device="cpu").read_text()
     assert "seen all of its 2 cases" in text
+    assert "On generated scans" not in text  # where no one looked
     assert "| ball | 0.800 [0.800, 0.800] |" in text
 
 
@@ -179,7 +180,3 @@ def test_a_fold_says_which_it_is(tmp_path: Path) -> None:
     (fold / "started.json").write_text(json.dumps(started))
     assert fold_of(fold) == "1 of 5"
     assert fold_of(tmp_path / "nowhere") == ""
-
-
-def test_nothing_is_said_of_forgetting_where_nobody_looked() -> None:
-    assert note_of({}) == note_of({"dice_generated": float("nan")}) == ""

@@ -15,6 +15,7 @@ from pumit.evaluation.metrics import dice
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.interactive.session import InteractiveSession
 from pumit.prompts import BoxPrompt, MaskPrompt, PointPrompt
+from pumit.system.watch import Watch
 from pumit.volume import Volume
 
 
@@ -227,9 +228,9 @@ def test_a_cancelled_prediction_leaves_the_session_usable(
     session, volume = opened
     session.add_point(at(volume, BALL))
     with pytest.raises(Cancelled):
-        session.predict(cancelled=lambda: True)
+        session.predict(watch=Watch(lambda: True))
     assert len(session.prompts()) == 1
-    mask = session.predict(cancelled=lambda: False)
+    mask = session.predict(watch=Watch(lambda: False))
     fresh = InteractiveSession(session.segmenter)
     fresh.set_volume(volume)
     fresh.add_point(at(volume, BALL))
@@ -243,14 +244,14 @@ def test_cancelling_at_any_moment_changes_no_answer(
     for prompt in many_prompts(volume)[1:3]:
         session.add_prompt(prompt)
     calls = []
-    session.predict(cancelled=lambda: bool(calls.append(1)))  # type: ignore[func-returns-value]
+    session.predict(watch=Watch(lambda: bool(calls.append(1))))  # type: ignore[func-returns-value]
     expected = session.predict()
     assert len(calls) > 2
     for moment in range(len(calls)):
         session._answers.clear()
         count = iter(range(len(calls) + 1))
         with pytest.raises(Cancelled):
-            session.predict(cancelled=lambda c=count, m=moment: next(c) == m)  # type: ignore[misc]
+            session.predict(watch=Watch(lambda c=count, m=moment: next(c) == m))  # type: ignore[misc]
         np.testing.assert_array_equal(session.predict(), expected)
 
 
@@ -264,7 +265,9 @@ def test_progress_rises_to_one_in_the_callers_thread(
     reports: list[tuple[float, int]] = []
     for _ in range(2):  # computed, and known
         reports.clear()
-        session.predict(progress=lambda share: reports.append((share, threading.get_ident())))
+        session.predict(
+            watch=Watch(progress=lambda share: reports.append((share, threading.get_ident())))
+        )
         shares = [share for share, _ in reports]
         assert shares == sorted(set(shares))
         assert shares[-1] == 1.0
