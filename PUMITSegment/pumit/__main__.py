@@ -2,6 +2,6 @@
 
 import sys
 
-from pumit.cli.main import main
+from pumit.cli.main import program
 
-sys.exit(main())
+sys.exit(program())

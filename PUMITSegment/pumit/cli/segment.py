@@ -14,7 +14,7 @@ import numpy as np
 from pumit.cli.find import add_find_arguments, find_image, find_in, meaning_of
 from pumit.cli.shared.companion_files import add_companion_arguments, companions_of
 from pumit.cli.shared.progress import Steps, progress_bar
-from pumit.errors import ExportError, PromptError
+from pumit.errors import ExportError, PromptError, PumitError
 from pumit.prompts import BoxPrompt, PointPrompt, Prompt
 from pumit.system.watch import Watch
 
@@ -212,15 +212,20 @@ def segment_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation, 
     step("Loading the model", 0.05)
     # Torch loads here, after what the user may have to repair first.
     from pumit.inference.interactive.segmenter import load_segmenter
-    from pumit.inference.interactive.session import InteractiveSession
     from pumit.models.consent import require_consent
 
     require_consent(args.model)
-    # Before the scan: compiled graphs are read on another core while it is.
+    # Before the scan: compiled graphs are read on another core while it is, and modules are loaded.
     segmenter = load_segmenter(args.model, device=args.device, size=args.size)
     step("Reading the scan", 0.2)
-    volume = Volume.read(args.image, series=args.series)
-    prompts = prompts_from(args, volume)
+    try:
+        volume = Volume.read(args.image, series=args.series)
+        prompts = prompts_from(args, volume)
+    except PumitError:
+        segmenter.engine.rest()  # the end waits for no graph
+        raise
+    from pumit.inference.interactive.session import InteractiveSession
+
     session = InteractiveSession(segmenter)
     step("Encoding the scan", 0.35)
     session.set_volume(volume)

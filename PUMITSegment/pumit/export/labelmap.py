@@ -10,9 +10,11 @@ import numpy as np
 
 from pumit.errors import ExportError
 from pumit.export.layers import Labels, label_type
-from pumit.export.volume_file import VOLUME_SUFFIXES, write_volume_file
+from pumit.export.nifti import gzipped_labels, nifti_parts
+from pumit.export.volume_file import VOLUME_SUFFIXES, is_picture, write_volume_file
 from pumit.io.labels.label_file import NOTE, note_of
 from pumit.segmentation import Algorithm, Segmentation
+from pumit.system.atomic import atomic_path
 from pumit.volume import Volume
 
 logger = logging.getLogger(__name__)
@@ -55,7 +57,13 @@ def write_labels(
     Raises:
         ExportError: If the suffix is unknown, or the file cannot be written.
     """
-    note = model_note(labels, made_by)
+    note, target = model_note(labels, made_by), Path(path)
+    is_packed = target.name.lower().endswith(".nii.gz")
+    if (is_packed or target.suffix.lower() == ".nii") and not is_picture(volume):
+        parts = nifti_parts(labels, volume, note=note)
+        with atomic_path(target) as temporary, temporary.open("wb") as file:
+            file.writelines(gzipped_labels(parts) if is_packed else parts)
+        return
     write_volume_file(labels, volume, path, what="label map", header={NOTE: note} if note else {})
 
 
@@ -73,9 +81,10 @@ def label_values(segmentation: Segmentation, *, overlap: Overlap = "refuse") -> 
         ExportError: If segments overlap and that is refused, or nothing of a segment is left.
     """
     segments, refuse = segmentation.segments, overlap == "refuse"
+    is_overlapping = False
     labels: Labels = np.zeros(segmentation.volume.shape, dtype=label_type(len(segments)))
     for number, segment in enumerate(segments, start=1):
-        taken = np.unique(labels[segment.mask])
+        taken = np.unique(labels[segment.mask]) if number > 1 else labels[:0]
         taken = taken[taken > 0]
         if taken.size and refuse:
             raise ExportError(
@@ -90,8 +99,9 @@ def label_values(segmentation: Segmentation, *, overlap: Overlap = "refuse") -> 
                 ", ".join(map(str, taken)),
             )
         labels[segment.mask] = number
+        is_overlapping = is_overlapping or taken.size > 0
     for number, segment in enumerate(segments, start=1):
-        if not (labels[segment.mask] == number).any():
+        if is_overlapping and not (labels[segment.mask] == number).any():
             raise ExportError(
                 f"Later segments cover the whole of segment {segment.name!r}; "
                 "write .seg.nrrd or .dcm, which keep overlapping segments."

@@ -1,13 +1,14 @@
-"""NIfTI files in memory: for servers, which write nothing to a disk."""
+"""NIfTI files, made without ITK: for servers, which write nothing to a disk, and of labels."""
 
 from __future__ import annotations
 
 import struct
+import zlib
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.spatial.transform import Rotation
 
 from pumit.export.spacing import written_spacing_mm
 from pumit.volume import Volume
@@ -15,12 +16,26 @@ from pumit.volume import Volume
 _HEADER_BYTES, _DATA_OFFSET = 348, 352
 _MILLIMETRES, _SCANNER = 2, 1
 _RGB = 128
+_GZIP = 31  # of zlib: its largest window, in gzip's format
 # Codes of NIfTI-1 (nifti1.h).
 _CODES = {"u1": 2, "i2": 4, "i4": 8, "f4": 16, "f8": 64, "i1": 256, "u2": 512, "u4": 768}
 
 
 def nifti_bytes(array: npt.NDArray[Any], volume: Volume, *, note: str = "") -> bytes:
-    """Write voxels as an uncompressed NIfTI-1 file.
+    """Write voxels as an uncompressed NIfTI-1 file; see `nifti_parts`."""
+    return b"".join(nifti_parts(array, volume, note=note))
+
+
+def gzipped_labels(parts: Iterator[bytes]) -> Iterator[bytes]:
+    """Compress a file of labels, whose runs of equal bytes are all that there is to be found."""
+    packer = zlib.compressobj(1, wbits=_GZIP, memLevel=9, strategy=zlib.Z_RLE)
+    for part in parts:
+        yield packer.compress(part)
+    yield packer.flush()
+
+
+def nifti_parts(array: npt.NDArray[Any], volume: Volume, *, note: str = "") -> Iterator[bytes]:
+    """Yield the parts of a NIfTI-1 file: its header, then slice after slice.
 
     What NIfTI viewers do not read, such as 64-bit integers, becomes float32.
 
@@ -40,8 +55,8 @@ def nifti_bytes(array: npt.NDArray[Any], volume: Volume, *, note: str = "") -> b
     axes = np.diag([-1.0, -1.0, 1.0]) @ volume.direction
     origin = np.asarray(volume.origin_lps) * (-1, -1, 1)
     side = 1.0 if np.linalg.det(axes) > 0 else -1.0
-    x, y, z, r = Rotation.from_matrix(axes * (1, 1, side)).as_quat()
-    turn = np.array([x, y, z]) * (1 if r >= 0 else -1)
+    quaternion = _quaternion(axes * (1, 1, side))
+    turn = quaternion[:3] * (1 if quaternion[3] >= 0 else -1)
     # 2. The header; what is not set is 0.
     head = bytearray(_DATA_OFFSET)
     bits = 24 if is_colour else 8 * array.dtype.itemsize
@@ -57,7 +72,25 @@ def nifti_bytes(array: npt.NDArray[Any], volume: Volume, *, note: str = "") -> b
     rows = np.column_stack([axes * spacing, origin])
     struct.pack_into("<12f", head, 280, *rows.ravel())
     head[344:348] = b"n+1\0"
+    yield bytes(head)
     # 3. The voxels, W fastest.
-    voxels = np.moveaxis(array, 0, -1) if is_colour else array
-    stored = np.ascontiguousarray(voxels, dtype=voxels.dtype.newbyteorder("<"))
-    return bytes(head) + stored.tobytes()
+    for part in np.moveaxis(array, 0, -1) if is_colour else array:
+        yield part.astype(part.dtype.newbyteorder("<"), copy=False).tobytes()
+
+
+def _quaternion(turn: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return the quaternion (x, y, z, w) of the rotation that is nearest to a matrix.
+
+    Of SciPy's, which takes longer to import than a mask to write, nothing else is needed.
+
+    Source:
+        Bar-Itzhack, New method for extracting the quaternion from a rotation matrix, J. Guidance
+        2000, version 3.
+    """
+    products = turn + turn.T - np.trace(turn) * np.eye(3)
+    across = turn - turn.T
+    matrix = np.zeros((4, 4))
+    matrix[:3, :3] = products
+    matrix[3, :3] = matrix[:3, 3] = across[2, 1], across[0, 2], across[1, 0]
+    matrix[3, 3] = np.trace(turn)
+    return np.asarray(np.linalg.eigh(matrix)[1][:, -1])

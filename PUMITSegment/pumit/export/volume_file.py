@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import SimpleITK
 
 from pumit.errors import ExportError
 from pumit.export.spacing import written_spacing_mm
@@ -44,7 +43,9 @@ def write_volume_file(
             f"Unknown {what} format {target.name!r}; the name must end with "
             f"{', '.join(VOLUME_SUFFIXES)}."
         )
-    axes = 2 if _is_picture(volume) else 3
+    import SimpleITK  # takes as long to import as many files to check
+
+    axes = 2 if is_picture(volume) else 3
     image = SimpleITK.GetImageFromArray(np.ascontiguousarray(array[0] if axes == 2 else array))
     image.SetSpacing(written_spacing_mm(volume)[::-1][:axes])
     image.SetOrigin(volume.origin_lps[:axes])
@@ -68,7 +69,7 @@ def write_volume_file(
             written.unlink(missing_ok=True)
 
 
-def _is_picture(volume: Volume) -> bool:
+def is_picture(volume: Volume) -> bool:
     """Return whether a volume's file has two dimensions, and nothing is lost by writing as many."""
     is_flat = volume.is_planar and volume.thickness_mm is None and volume.source is None
     in_plane = np.zeros((3, 3))

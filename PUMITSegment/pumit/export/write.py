@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 from io import BytesIO
 from pathlib import Path
 
@@ -14,8 +13,8 @@ from pumit.export.labelmap import (
     model_note,
     write_labelmap,
 )
-from pumit.export.nifti import nifti_bytes
-from pumit.export.seg_nrrd import GZIP_LEVEL, save_seg_nrrd, write_seg_nrrd
+from pumit.export.nifti import gzipped_labels, nifti_parts
+from pumit.export.seg_nrrd import save_seg_nrrd, write_seg_nrrd
 from pumit.segmentation import Segmentation
 
 SEG_NRRD_SUFFIX = ".seg.nrrd"
@@ -88,8 +87,7 @@ def segmentation_bytes(segmentation: Segmentation, suffix: str) -> bytes:
     elif suffix == ".nii.gz":
         labels = label_values(segmentation)
         note = model_note(labels, segmentation.algorithm)
-        plain = nifti_bytes(labels, segmentation.volume, note=note)
-        return gzip.compress(plain, GZIP_LEVEL, mtime=0)
+        return b"".join(gzipped_labels(nifti_parts(labels, segmentation.volume, note=note)))
     else:
         raise ExportError(f"Only .nii.gz, .seg.nrrd and .dcm are made so, not {suffix!r}.")
     return file.getvalue()

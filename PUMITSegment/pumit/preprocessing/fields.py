@@ -9,7 +9,6 @@ from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
-from scipy import ndimage
 
 from pumit.preprocessing.coarsest_axis import depth_first as depth_first
 from pumit.preprocessing.interpolation import interpolate
@@ -140,6 +139,8 @@ class Pyramid:
                 valid.append((at > -0.5) & (at < self.array.shape[axis] - 0.5))
             inside = box_of(valid).astype(np.float32)
         else:
+            from scipy import ndimage  # long to import, and clicks turn nothing
+
             matrix, centre = self._turn(field, rotation), np.asarray(field.centre_index)
             offsets = _offsets(field.shape, shape)
             first = np.array([o[0] for o in offsets])

@@ -246,3 +246,40 @@ def test_completion_knows_every_command(run: Any) -> None:
 def test_help_names_the_recipes_of_its_command_only(run: Any, command: str, recipe: str) -> None:
     named = set(re.findall(r"\w+", run(command, "--help").out))
     assert named & {"nnformer_acdc", "mamba_mim", "compare_hippocampus"} == {recipe}
+
+
+PROGRAM = """
+import atexit, sys, threading, time
+from pumit.cli import main as cli
+
+class Held:
+    def __del__(self):
+        print("taken apart")
+
+def command(argv=None):
+    global held
+    held = Held()
+    held.itself = held
+    atexit.register(print, "registered for the end")
+    threading.Thread(target=lambda: (time.sleep(0.2), print("a thread"))).start()
+    print("the result")
+    return 3
+
+cli.main = command
+sys.exit(cli.program())
+"""
+
+
+def test_a_program_ends_after_threads_and_handlers_and_takes_nothing_apart() -> None:
+    command = [sys.executable, "-c", PROGRAM]
+    done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, check=False)
+    assert done.returncode == 3, done.stderr
+    assert done.stdout.splitlines() == ["the result", "a thread", "registered for the end"]
+
+
+def test_a_program_that_fails_says_so() -> None:
+    broken = PROGRAM.replace("return 3", "raise SystemExit('no')")
+    command = [sys.executable, "-c", broken]
+    done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, check=False)
+    assert done.returncode == 1
+    assert done.stderr == "no\n"

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -467,3 +470,35 @@ def test_a_first_point_that_finds_a_great_deal_says_so(
     assert (printed["quality"], len(printed["remarks"])) == ("unreliable", 1)
     more = run("segment", scan, "--point", inside, "--negative", "0,0,0", "-o", out)
     assert "more than you meant" not in more.err
+
+
+SEGMENT_AND_TELL = """
+import sys
+from pumit.cli.main import main
+assert main(sys.argv[1:]) == 0
+print(*{"torch", "SimpleITK", "requests", "tqdm", "rich", "scipy.spatial"} & set(sys.modules))
+"""
+
+
+def test_a_series_is_segmented_without_what_it_does_not_need(scan: Path, tmp_path: Path) -> None:
+    """Each of these takes a twentieth of a second and more to import."""
+    write_dicom_series(Volume.read(scan), tmp_path / "series")
+    command = [sys.executable, "-c", SEGMENT_AND_TELL, "segment", str(tmp_path / "series")]
+    command += ["--voxel", "24,20,6", "--json", "-o", str(tmp_path / "out.nii.gz")]
+    environment = {**os.environ, "PUMIT_MODELS": str(tmp_path / "models"), "PUMIT_ENGINE": ""}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    facts, loaded = done.stdout.splitlines()
+    assert json.loads(facts)["voxels"] > 0
+    assert loaded == ""
+
+
+def test_a_point_outside_waits_for_no_graph(
+    refused: Any, scan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bright: None
+) -> None:
+    rested: list[object] = []
+    monkeypatch.setattr(
+        "pumit.inference.engine.torch_engine.TorchEngine.rest", lambda engine: rested.append(engine)
+    )
+    refused("segment", scan, "--voxel", "24,20,60", "-o", tmp_path / "out.nii.gz")
+    assert len(rested) == 1

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import gzip
+
 import numpy as np
 import pytest
-from pumit.export.nifti import nifti_bytes
+from pumit.export.nifti import _quaternion, gzipped_labels, nifti_bytes, nifti_parts
 from pumit.volume import Volume
 from scipy.spatial.transform import Rotation
 
@@ -37,3 +39,19 @@ def test_colours_are_kept(tmp_path):
     found = Volume.read(tmp_path / "photo.nii")
     np.testing.assert_array_equal(found.array, voxels)
     assert found.is_planar
+
+
+@pytest.mark.parametrize("degrees", [0, 90, 180, 179.9999, 270])
+@pytest.mark.parametrize("axis", ["x", "y", "z", "xy"])
+def test_turns_are_those_of_scipy(axis, degrees):
+    turn = Rotation.from_euler(axis, [degrees] * len(axis), degrees=True)
+    found = Rotation.from_quat(_quaternion(turn.as_matrix()))
+    assert (found * turn.inv()).magnitude() < 1e-7
+
+
+def test_compressed_labels_are_whole_and_the_same_each_time():
+    labels = np.zeros((9, 40, 50), dtype=np.uint8)
+    labels[2:7, 5:30, 9:41] = 3
+    parts = [b"".join(gzipped_labels(nifti_parts(labels, Volume(labels)))) for _ in range(2)]
+    assert parts[0] == parts[1]
+    assert gzip.decompress(parts[0]) == nifti_bytes(labels, Volume(labels))

@@ -7,9 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
 from pumit.cli.shared.quiet import QUIET_VARIABLE
 
 
@@ -23,10 +20,17 @@ class Steps(Protocol):
 @contextmanager
 def progress_bar(*, quiet: bool) -> Iterator[Steps]:
     """Provide a bar on standard error, shown only on a terminal and unless `quiet`."""
+    if quiet or os.environ.get(QUIET_VARIABLE):
+        yield lambda what, share: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    shown = console.is_terminal and not quiet and not os.environ.get(QUIET_VARIABLE)
-    with Progress(*columns, console=console, transient=True, disable=not shown) as bar:
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
         task = bar.add_task("Starting", total=1.0)
 
         def step(what: str, share: float) -> None:

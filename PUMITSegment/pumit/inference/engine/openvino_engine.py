@@ -212,10 +212,14 @@ class OpenVinoEngine:
         self._foreseen: set[_Grid] = set()
         self._warm: _Compiled | None = None  # keeps the memory that it computed in
         self._lock = Lock()
-        self._try_out()
+        # What is kept of these weights was compiled here, after both.
+        is_tried = self._cache is not None and bool(self._cache.recent(1))
+        if not is_tried:
+            self._try_out()
         try:
             self._tokens = PromptTokens(weights, sizes.field_size)
-            self._check()
+            if not is_tried:
+                self._check()
         except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
             raise CheckpointError("The weights do not fit the network that they name.") from error
 

@@ -123,6 +123,15 @@ def test_the_next_process_compiles_nothing_and_answers_the_same(
     np.testing.assert_array_equal(tokens(engine), first)
 
 
+def test_weights_that_graphs_are_kept_of_are_not_tried_again(
+    make_engine: MakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = tokens(make_engine())
+    monkeypatch.setattr(OpenVinoEngine, "_check", lambda engine: pytest.fail("checked"))
+    monkeypatch.setattr(OpenVinoEngine, "_try_out", lambda engine: pytest.fail("tried"))
+    np.testing.assert_array_equal(tokens(make_engine()), first)
+
+
 def test_other_weights_are_compiled(make_engine: MakeEngine) -> None:
     first = tokens(make_engine())
     assert not np.array_equal(tokens(make_engine(1, "of seed 1")), first)
