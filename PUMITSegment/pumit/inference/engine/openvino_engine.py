@@ -52,7 +52,7 @@ _OF_PROMPTS = (
 )
 # Degrees and depths that are kept compiled; one scan asks for about four.
 MOST_COMPILED = 12
-# Two cores do more with two fields at once, each in one thread, than with one after the other.
+# While one field computes on all cores, what comes before and after is done of another.
 FIELDS_AT_ONCE = 2
 # Graphs of a first click, which are read before the scan is known.
 MOST_FORESEEN = 4
@@ -157,8 +157,8 @@ class _Compiled:
 class OpenVinoEngine:
     """Compute with OpenVINO on the CPU.
 
-    Fields of one answer are computed two at a time, each with half of the cores. Threads are not
-    bound to cores, where other programs may be.
+    Each field is computed on all cores, of one answer two fields at a time. Threads are not bound
+    to cores, where other programs may be.
 
     Args:
         weights: Weights of a promptable network, by name.
@@ -191,7 +191,7 @@ class OpenVinoEngine:
         cores = threads or usable_cores()
         self._properties = {
             "INFERENCE_PRECISION_HINT": precision,
-            "INFERENCE_NUM_THREADS": max(1, cores // FIELDS_AT_ONCE),
+            "INFERENCE_NUM_THREADS": cores,
             "NUM_STREAMS": 1,
             "PERFORMANCE_HINT": "LATENCY",
             "ENABLE_CPU_PINNING": False,

@@ -99,7 +99,15 @@ def test_fields_at_once_get_the_answers_of_fields_in_turn(engine: OpenVinoEngine
     items = GRIDS * 4
     at_once = both.map(lambda grid: encode(both, *grid), items)
     for grid, found in zip(items, at_once, strict=True):
-        assert np.array_equal(found, encode(engine, *grid))
+        assert np.array_equal(found, encode(both, *grid))
+        np.testing.assert_allclose(found, encode(engine, *grid), atol=1e-5)  # in one thread
+
+
+def test_one_field_is_computed_on_all_cores(engine: OpenVinoEngine) -> None:
+    both = OpenVinoEngine(engine._weights, engine._sizes, threads=2)
+    for graph, _ in (both._of(*GRIDS[0]).encoder, both._of(*GRIDS[0]).decoder):
+        assert graph.get_property("INFERENCE_NUM_THREADS") == 2
+        assert graph.get_property("NUM_STREAMS") == 1
 
 
 def test_two_fields_are_computed_at_once(engine: OpenVinoEngine) -> None:
