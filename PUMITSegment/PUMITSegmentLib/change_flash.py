@@ -14,6 +14,7 @@ from PUMITSegmentLib.segments.occupied import BINARY_LABELMAP
 from PUMITSegmentLib.segments.packed_mask import PackedMask
 
 _MS = 500
+_AFTER_MS = 30  # views have drawn the segment by then
 _RGB = (1.0, 0.9, 0.1)  # neither the green nor the red of prompts
 _OPACITY = 0.7
 Bounds = list[tuple[int, int]]
@@ -30,6 +31,11 @@ class ChangeFlash:
         self._logic = logic
         self._nodeID = ""
         self._key: Hashable = None
+        self._masks: tuple[PackedMask, PackedMask] | None = None
+        self._drawn = qt.QTimer()
+        self._drawn.setSingleShot(True)
+        self._drawn.setInterval(_AFTER_MS)
+        self._drawn.connect("timeout()", self._show)
         self._timer = qt.QTimer()
         self._timer.setSingleShot(True)
         self._timer.setInterval(_MS)
@@ -42,11 +48,15 @@ class ChangeFlash:
         return slicer.mrmlScene.GetNodeByID(self._nodeID) if self._nodeID else None
 
     def show(self, before: PackedMask | None, after: PackedMask | None) -> None:
-        """Flash what differs; a segment that appears or vanishes is seen anyhow."""
+        """Flash what differs, once the segment is drawn; a new or a lost one is seen anyhow."""
         self.clear()
         isKnown = before is not None and after is not None and before.shape == after.shape
-        if not isKnown or before.box is None or after.box is None:
-            return
+        if isKnown and before.box is not None and after.box is not None:
+            self._masks, self._key = (before, after), self._shown()
+            self._drawn.start()
+
+    def _show(self) -> None:
+        (before, after), self._masks = self._masks, None
         bounds = [
             (min(a[0], b[0]), max(a[1], b[1])) for a, b in zip(before.box, after.box, strict=True)
         ]
@@ -57,11 +67,12 @@ class ChangeFlash:
         start = tuple(first for first, _last in bounds)
         image = orientedImage(changed.view(np.uint8), ijkToRas(volumeNode), start)
         self._nodeID = _createLabelmap(image, volumeNode).GetID()
-        self._key = self._shown()
         self._timer.start()
 
     def clear(self) -> None:
-        """Show nothing."""
+        """Show nothing, also not soon."""
+        self._drawn.stop()
+        self._masks = None
         self._timer.stop()
         node, self._nodeID = self.node, ""
         if node is not None:
@@ -69,7 +80,7 @@ class ChangeFlash:
 
     def _follow(self) -> None:
         """Show nothing of a scan, a frame or a segmentation that is shown no more."""
-        if self._nodeID and self._shown() != self._key:
+        if (self._nodeID or self._masks) and self._shown() != self._key:
             self.clear()
 
     def _shown(self) -> Hashable:

@@ -76,6 +76,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         self.background = parts.background
         self.listeners: list[Callable[[], None]] = []
         self.onAnswered: list[Callable[[PackedMask | None, PackedMask | None], None]] = []
+        self._untold: bool | None = None  # within `tellingOnce`, whether something changed
         self._parts = parts
         self.permission = WritePermission()
         self._requests = MaskRequests(
@@ -407,11 +408,28 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         return True
 
     def onSessionChanged(self) -> None:
-        """Tell the listeners."""
+        """Tell the listeners, or have `tellingOnce` do it."""
+        if self._untold is not None:
+            self._untold = True
+            return
         if self.status.current.text == "":
             self.showNextStep()
         for listener in list(self.listeners):
             listener()
+
+    @contextmanager
+    def tellingOnce(self) -> Iterator[None]:
+        """Tell the listeners of all changes in the block once, at its end."""
+        if self._untold is not None:
+            yield
+            return
+        self._untold = False
+        try:
+            yield
+        finally:
+            isUntold, self._untold = self._untold, None
+            if isUntold:
+                self.onSessionChanged()
 
     # Between the parts
 

@@ -96,8 +96,9 @@ class SessionReactions:
 
     def onMask(self, delivery: Delivery) -> None:
         """Write an answer where it was asked, and say what became of it."""
-        self._written.write(delivery, lambda: self._requests.request(delivery.segmentID))
-        self.onSessionChanged()
+        with self._logic.tellingOnce():
+            self._written.write(delivery, lambda: self._requests.request(delivery.segmentID))
+            self.onSessionChanged()
 
     def _refuseOutside(self, segmentID: str) -> bool:
         """Put back what was just placed or moved outside the image.

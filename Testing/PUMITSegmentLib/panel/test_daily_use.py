@@ -256,6 +256,9 @@ def test_what_a_click_changed_flashes_and_goes(daily: Daily) -> None:
     daily.view.clickAt((10, 10, 8))
     grown = A | box((12, 5, 5), (14, 12, 12))
     daily.answer(grown)
+    assert flash.node is None  # the segment is drawn first
+    assert flash._drawn.isActive()
+    flash._drawn.timeout.emit()
     node = flash.node
     array = slicer.util.arrayFromSegmentBinaryLabelmap(
         node, node.GetSegmentation().GetNthSegmentID(0), daily.volumeNode
@@ -268,9 +271,30 @@ def test_what_a_click_changed_flashes_and_goes(daily: Daily) -> None:
     assert flash.node is None
     daily.view.clickAt((9, 9, 8))
     daily.answer(A)
+    flash._drawn.timeout.emit()
     assert flash.node is not None
     slicer.mrmlScene.Clear()
     assert flash.node is None
+
+
+def test_nothing_flashes_of_a_scan_that_goes_before(daily: Daily) -> None:
+    import slicer
+
+    daily.view.clickAt((10, 10, 8))
+    daily.answer(A | box((12, 5, 5), (14, 12, 12)))
+    slicer.mrmlScene.Clear()
+    assert not daily.panel.flash._drawn.isActive()
+    assert daily.panel.flash.node is None
+
+
+def test_a_click_refreshes_the_panel_once_and_its_answer_once(daily: Daily) -> None:
+    told: list[str] = []
+    daily.logic.listeners.append(lambda: told.append(daily.status))
+    daily.view.clickAt((10, 10, 8))
+    assert len(told) == 1
+    daily.answer(A | box((12, 5, 5), (14, 12, 12)))
+    assert len(told) == 2
+    assert told[1] == daily.status  # of what was written, when all of it is
 
 
 # --- by hand --------------------------------------------------------------------------------------

@@ -44,6 +44,7 @@ def test_a_deleted_segmentation_takes_its_prompts_and_its_status_along(
     panel.editByHand(panel.logic.segmentID, A | B)
     view.clickAt((10, 12, 10))  # with a mask that was painted as a prompt
     panel.answer(B)
+    panel.panel.flash._drawn.timeout.emit()
     assert panel.panel.flash.node is not None
     slicer.mrmlScene.RemoveNode(panel.logic.segmentationNode)
     panel.process()

@@ -104,6 +104,7 @@ def test_what_changed_flashes_in_its_own_frame_only(cine: Cine) -> None:
     cine.answer(A)
     cine.view.clickAt((11, 11, 8))
     cine.answer(A | B)
+    cine.panel.flash._drawn.timeout.emit()
     assert cine.panel.flash.node is not None
     cine.goTo(1)
     assert cine.panel.flash.node is None

@@ -67,7 +67,8 @@ def test_tutorial_on_a_real_scan(
 
     def picture(name: str) -> None:
         slicer.app.processEvents()
-        waitFor(lambda: gui.panel.flash.node is None)  # what a click changed flashes first
+        flash = gui.panel.flash  # of what a click changed
+        waitFor(lambda: flash.node is None and not flash._drawn.isActive())
         gui.panel.segmentColumns.count()
         file = screenshots / f"{name}.png"
         compose(frame, [*views, solid], file)
