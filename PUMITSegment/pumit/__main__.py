@@ -2,6 +2,6 @@
 
 import sys
 
-from pumit.cli.main import program
+from pumit.cli.main import main
 
-sys.exit(program())
+sys.exit(main())

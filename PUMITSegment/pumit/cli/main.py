@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import atexit
 import errno
 import logging
 import os
 import re
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from importlib import import_module
 from typing import Any, Protocol, cast
 
@@ -204,25 +202,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _report(args.command, what, 1)
 
 
-def program() -> int:
-    """Run the command of this process, and end it without taking apart what it has loaded.
-
-    Threads end and what was registered for the end is done first; giving back memory and modules
-    one by one would take a tenth of a second, and the system does it at once.
-    """
-    ended: list[int] = []
-
-    def leave() -> None:
-        if ended:  # and not by an error that Python has yet to report
-            with suppress(OSError, ValueError):
-                sys.stdout.flush()
-            os._exit(ended[0])
-
-    atexit.register(leave)  # before all others, so that it comes last
-    ended.append(main())
-    return ended[0]
-
-
 def _report(command: str, what: str, status: int) -> int:
     """Print one line on standard error; returns the exit status."""
     print(f"pumit {command}: {' '.join(what.split())}", file=sys.stderr)
@@ -230,4 +209,4 @@ def _report(command: str, what: str, status: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(program())
+    sys.exit(main())

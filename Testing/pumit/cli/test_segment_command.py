@@ -476,7 +476,7 @@ SEGMENT_AND_TELL = """
 import sys
 from pumit.cli.main import main
 assert main(sys.argv[1:]) == 0
-print(*{"torch", "SimpleITK", "requests", "tqdm", "rich", "scipy.spatial"} & set(sys.modules))
+print(*{"torch", "SimpleITK", "rich", "scipy.spatial"} & set(sys.modules))
 """
 
 
