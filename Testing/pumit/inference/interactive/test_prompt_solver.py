@@ -20,6 +20,7 @@ from pumit.inference.interactive.session import InteractiveSession
 from pumit.inference.interactive.solver_settings import SolverSettings
 from pumit.inference.interactive.solver_state import SolverState
 from pumit.preprocessing.fields import Field
+from pumit.system.watch import UNWATCHED
 from pumit.volume import Volume
 
 FIRST = (float(BALL[0]), float(BALL[1]), float(BALL[2]), True)
@@ -172,7 +173,7 @@ def test_a_part_far_from_a_given_mask_stays_near_its_click(solver: PromptSolver)
     before = replace(solver.answer(IndexPrompts([FIRST]), None), patch=patch_of(mask))
     added = {}
     for given in (None, mask):
-        after = solver._with_part(IndexPrompts(points=[click], mask=given), before, None)
+        after = solver._with_part(IndexPrompts(points=[click], mask=given), before, UNWATCHED)
         assert after is not None
         assert after.patch is not None
         shown = np.zeros(solver.shape, dtype=bool)
