@@ -15,7 +15,7 @@ from pumit.batch.report import COLUMNS
 from pumit.batch.run import LOCK, predict_many
 from pumit.batch.task import BatchSettings, Outcome, ScanTask
 from pumit.errors import ExportError, PumitError
-from pumit.export import volume_file
+from pumit.export import labelmap
 from pumit.system.file_lock import file_lock
 
 
@@ -87,7 +87,7 @@ def test_a_result_that_cannot_be_written_is_no_half_file(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     tasks = make_tasks(tmp_path, ["a", "b"])
-    monkeypatch.setattr(volume_file.SimpleITK, "WriteImage", no_room)
+    monkeypatch.setattr(labelmap, "gzipped_labels", no_room)
     with pytest.raises(PumitError, match="disk is full"):
         predict_many(tasks, tmp_path / "results", here)
     assert list((tmp_path / "results").glob("*.nii*")) == []
