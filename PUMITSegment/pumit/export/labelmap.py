@@ -81,7 +81,6 @@ def label_values(segmentation: Segmentation, *, overlap: Overlap = "refuse") -> 
         ExportError: If segments overlap and that is refused, or nothing of a segment is left.
     """
     segments, refuse = segmentation.segments, overlap == "refuse"
-    is_overlapping = False
     labels: Labels = np.zeros(segmentation.volume.shape, dtype=label_type(len(segments)))
     for number, segment in enumerate(segments, start=1):
         taken = np.unique(labels[segment.mask]) if number > 1 else labels[:0]
@@ -99,9 +98,8 @@ def label_values(segmentation: Segmentation, *, overlap: Overlap = "refuse") -> 
                 ", ".join(map(str, taken)),
             )
         labels[segment.mask] = number
-        is_overlapping = is_overlapping or taken.size > 0
     for number, segment in enumerate(segments, start=1):
-        if is_overlapping and not (labels[segment.mask] == number).any():
+        if not (labels[segment.mask] == number).any():
             raise ExportError(
                 f"Later segments cover the whole of segment {segment.name!r}; "
                 "write .seg.nrrd or .dcm, which keep overlapping segments."
