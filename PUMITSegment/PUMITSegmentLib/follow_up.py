@@ -433,7 +433,7 @@ def _clicksOf(segmentationNode, volumeNode) -> list[Prompt]:
     toLps = VolumeFrame(volumeNode).worldToLps
     found: list[Prompt] = []
     for node in promptNodesOf(segmentationNode):
-        tag = tagOf(node)
+        tag = tagOf(node, segmentationNode)
         if tag is not None and tag.kind is not None:
             found += [prompt for _key, prompt in promptsOf(node, tag, toLps)]
     return found
@@ -486,7 +486,7 @@ def _showTable(segmentationNode, result: FollowUp) -> None:
         )
         segmentationNode.SetNodeReferenceID(_TABLE, node.GetID())
     rows = table_of(result)
-    columns = {"lesion": [], "change": []} | {
+    columns: dict[str, list[Any]] = {"lesion": [], "change": []} | {
         f"{date} {name}": [] for name in _COLUMNS for date in ("earlier", "later")
     }
     columns |= {"volume_change_percent": [], "remark": []}

@@ -107,6 +107,21 @@ def test_lesions_are_found_at_the_next_date(panel: Any) -> None:
     assert sorted(panel.segmentNames()) == ["grown", "stable"]
 
 
+def test_clicks_of_the_earlier_date_serve_the_next(panel: Any) -> None:
+    from PUMITSegmentLib.prompts.drawing.making import addPromptNode
+    from PUMITSegmentLib.prompts.kinds import PromptKind
+    from PUMITSegmentLib.prompts.tag import PromptTag
+
+    lesion = panel.lesions.GetSegmentation().GetSegmentIdBySegmentName("stable")
+    node = addPromptNode(panel.lesions, PromptTag(lesion, PromptKind.POINT))
+    place = np.argwhere(dates().earlier_masks["stable"]).mean(axis=0)
+    left, posterior, superior = dates().earlier.index_to_world(place)
+    node.AddControlPointWorld(-left, -posterior, superior)
+    panel.register()
+    panel.use()
+    assert panel.segmentNames() == ["grown", "stable"]
+
+
 def test_a_registration_that_is_discarded_leaves_nothing(panel: Any) -> None:
     before = len(nodes("vtkMRMLNode"))
     panel.register()
