@@ -51,8 +51,8 @@ class PUMITTrainWidget(ScriptedLoadableModuleWidget):
     """The module's place in Slicer's side bar."""
 
     def __init__(self, parent=None) -> None:
-        self.panel = None
-        self.logic = None
+        self.panel: Any = None
+        self.logic: Any = None
         super().__init__(parent)
 
     def setup(self) -> None:

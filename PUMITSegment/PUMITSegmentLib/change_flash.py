@@ -64,8 +64,8 @@ class ChangeFlash:
         volumeNode = self._logic.volumeNode
         if volumeNode is None or not changed.any():
             return
-        start = tuple(first for first, _last in bounds)
-        image = orientedImage(changed.view(np.uint8), ijkToRas(volumeNode), start)
+        d, h, w = (first for first, _last in bounds)
+        image = orientedImage(changed.view(np.uint8), ijkToRas(volumeNode), (d, h, w))
         self._nodeID = _createLabelmap(image, volumeNode).GetID()
         self._timer.start()
 

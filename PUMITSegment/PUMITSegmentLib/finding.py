@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import slicer
-from pumit.client.remote_structures import SearchFacts
+from pumit.client.remote_models import SearchFacts
 from pumit.segmentation import ClassLabel
 from pumit.system.consent import give_consent, has_consent, is_restricted, terms_of
 from pumit.system.watch import Watch
@@ -109,7 +109,7 @@ def findEverything(
     """Let the model that has a structure segment all that it knows, on a thread.
 
     Raises:
-        PumitError: As `StructureMethods.check_structure`.
+        PumitError: As `ModelMethods.check_structure`.
     """
     facts = session.check_structure(
         structure, model=model, modality=modality, anyway=isAnyway, watch=watch

@@ -166,8 +166,8 @@ class BatchRun:
                 answer = self._request(item, session, modality, watch)
             if item.target is None:
                 return prepareStructures(answer)
-            made = "SEMIAUTOMATIC" if item.queries else "AUTOMATIC"
-            algorithm = Algorithm(f"PUMIT {answer.model}", answer.version or "0", made)
+            name, version = f"PUMIT {answer.model}", answer.version or "0"
+            algorithm = Algorithm(name, version, "SEMIAUTOMATIC" if item.queries else "AUTOMATIC")
             item.target.parent.mkdir(parents=True, exist_ok=True)
             segments = segments_of(answer.found)
             write_segmentation(Segmentation(scan, segments, algorithm), item.target)

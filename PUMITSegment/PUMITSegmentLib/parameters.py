@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import slicer
 from slicer.parameterNodeWrapper import parameterNodeWrapper
 
@@ -36,6 +38,8 @@ class SegmentParameters:
     isPositive: bool = True
     automaticRegion: slicer.vtkMRMLMarkupsROINode
     automaticModel: str = ""
+    if TYPE_CHECKING:  # of the wrapper
+        parameterNode: Any
 
 
 def nodeOf(parameters: SegmentParameters, name: str):

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 from pumit.geometry import Floats
 from pumit.segmentation import Mask
 from pumit.volume import Volume
@@ -62,7 +63,7 @@ def generatedScan(patient: int = 0) -> GeneratedScan:
     _z, h, w = draw.mm
     body = np.hypot(h / 118, w / 162) + draw.wobble(60, 0.012)
     hu = np.full(SHAPE, -1000.0, dtype=np.float32)
-    for edge, value, texture in ((1.0, -100, 6), (0.9, 55, 6), (0.8, -95, 8)):
+    for edge, value, texture in ((1.0, -100.0, 6), (0.9, 55.0, 6), (0.8, -95.0, 8)):
         inside = body < edge
         hu[inside] = (value + draw.wobble(20, texture))[inside]
     masks: dict[str, Mask] = {}
@@ -134,7 +135,7 @@ class _Canvas:
         return np.sqrt(squares[0] + squares[1] + squares[2]) < 1 + self.wobble(45, rugged)
 
 
-def _draw_bones(hu: Floats, body: Floats, draw: _Canvas) -> None:
+def _draw_bones(hu: npt.NDArray[np.float32], body: Floats, draw: _Canvas) -> None:
     z, h, w = draw.mm
     spine = np.broadcast_to(((h - 62) / 20) ** 2 + (w / 23) ** 2, hu.shape)
     hu[spine < 1] = (190 + draw.wobble(8, 45))[spine < 1]
@@ -145,7 +146,7 @@ def _draw_bones(hu: Floats, body: Floats, draw: _Canvas) -> None:
     hu[(body > 0.815) & (body < 0.865) & (wave > 0.55)] = 420
 
 
-def _acquired(hu: Floats, generator: np.random.Generator) -> np.ndarray:
+def _acquired(hu: npt.NDArray[np.float32], generator: np.random.Generator) -> np.ndarray:
     """Return what a scanner makes of it: blur of its optics, noise, whole numbers."""
     from scipy import ndimage
 

@@ -14,7 +14,7 @@ Parameters = TypeVar("Parameters")
 
 
 def readableParameters(
-    make: Callable[[Any], Parameters], node: Any, status: StatusBoard
+    make: Callable[..., Parameters], node: Any, status: StatusBoard
 ) -> Parameters:
     """Return the typed view of a parameter node; values that cannot be read become the usual ones.
 

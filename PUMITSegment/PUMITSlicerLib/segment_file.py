@@ -201,7 +201,8 @@ def _head(lines: list[bytes], segments: Sequence[FileSegment], layers: _Layers) 
     for index, (given, layer, box) in enumerate(
         zip(segments, layers.layerOf, layers.boxes, strict=True)
     ):
-        inFile = box.moved(tuple(-s for s in layers.box.start))
+        d, h, w = layers.box.start
+        inFile = box.moved((-d, -h, -w))
         values = {"Extent": inFile.extent, "LabelValue": (given.label,), "Layer": (layer,)}
         for key, value in values.items():
             own[f"Segment{index}_{key}".encode()] = " ".join(map(str, value))

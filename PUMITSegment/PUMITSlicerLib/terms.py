@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import colorsys
+from typing import Any
 
 from PUMITSlicerLib.term_search import Term, TermSearch, isGeneric
 
@@ -99,7 +100,7 @@ def _give(segmentation, segmentID: str, term: Term) -> None:
         segment.SetColor(*_unlike(term.colorRgb, others))
 
 
-def _segments(segmentation) -> list[tuple[str, object]]:
+def _segments(segmentation) -> list[tuple[str, Any]]:
     IDs = [segmentation.GetNthSegmentID(i) for i in range(segmentation.GetNumberOfSegments())]
     return [(ID, segmentation.GetSegment(ID)) for ID in IDs]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from slicer.parameterNodeWrapper import WithinRange, parameterNodeWrapper
 
@@ -54,3 +54,5 @@ class TrainParameters:
     name: str = ""
     device: str = "auto"
     runFolder: str = ""
+    if TYPE_CHECKING:  # of the wrapper
+        parameterNode: Any

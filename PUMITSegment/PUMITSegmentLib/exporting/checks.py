@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from pumit.errors import ExportError, PumitError
@@ -170,7 +171,7 @@ def _space_problems(
         )
 
 
-def _images(segmentationNode, IDs: list[str]) -> list[object]:
+def _images(segmentationNode, IDs: list[str]) -> list[Any]:
     segmentation = segmentationNode.GetSegmentation()
     images = (segmentation.GetSegment(ID).GetRepresentation(BINARY_LABELMAP) for ID in IDs)
     return [image for image in dict.fromkeys(images) if image is not None]
@@ -239,7 +240,7 @@ def _segment_problems(segmentationNode, IDs: list[str], choice: ExportChoice) ->
         )
 
 
-def _name_problems(named: dict[str, object], format_: Format) -> Iterator[Problem]:
+def _name_problems(named: dict[str, Any], format_: Format) -> Iterator[Problem]:
     isDicom = format_.isDicom
     report = _stop if isDicom else _warn
     for name, count in Counter(s.GetName() for s in named.values()).items():

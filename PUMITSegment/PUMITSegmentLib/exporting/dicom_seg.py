@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 from pumit.segmentation import Segmentation
 from pumit.system.atomic import atomic_path
@@ -20,7 +21,7 @@ def writeDicomSeg(
     path: Path,
     seriesDescription: str,
     *,
-    kind: str = "BINARY",
+    kind: Literal["BINARY", "LABELMAP"] = "BINARY",
 ) -> None:
     """Write a DICOM-SEG; from any thread.
 

@@ -107,9 +107,9 @@ class SliceStack(Volume):
         normal_lps: Unit vector across the frames.
     """
 
-    corners_lps: Floats = None  # type: ignore[assignment]
-    pixels_per_mm: Floats = None  # type: ignore[assignment]
-    normal_lps: Floats = None  # type: ignore[assignment]
+    corners_lps: Floats = None
+    pixels_per_mm: Floats = None
+    normal_lps: Floats = None
 
     def world_to_index(self, points_lps: npt.ArrayLike) -> Floats:
         """Map the series' LPS mm, shape (..., 3), to (d, h, w) on the nearest slice."""

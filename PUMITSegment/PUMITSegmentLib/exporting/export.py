@@ -12,6 +12,7 @@ import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pumit
@@ -133,7 +134,7 @@ class CollectedSegment:
     """
 
     segmentID: str
-    segment: object
+    segment: Any
     provenance: Provenance
     layer: LabelLayer
     label: int
@@ -300,8 +301,13 @@ def write(collected: Collected, isCancelled: Callable[[], bool] = lambda: False)
             writeRtStruct(segmentation, path, collected.seriesDescription)
             return Exported(format_, path)
         made = [segment.provenance for segment in collected.segments]
-        kind = "LABELMAP" if format_ is Format.DICOM_LABELMAP else "BINARY"
-        writeDicomSeg(segmentation, made, path, collected.seriesDescription, kind=kind)
+        writeDicomSeg(
+            segmentation,
+            made,
+            path,
+            collected.seriesDescription,
+            kind="LABELMAP" if format_ is Format.DICOM_LABELMAP else "BINARY",
+        )
         return Exported(format_, path)
     segmentation = _segmentation(collected, collected.volume, isCancelled)
     if format_.isStatistics:

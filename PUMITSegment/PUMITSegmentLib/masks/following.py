@@ -13,6 +13,7 @@ tissue moved from one frame to the next (diffeomorphic demons).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -135,7 +136,7 @@ def moved(
     old, new = smooth(before), smooth(now)
     motion = SimpleITK.DisplacementFieldTransform(demons.Execute(new, old))
 
-    def resampled(shown: SimpleITK.Image) -> Array:
+    def resampled(shown: SimpleITK.Image) -> npt.NDArray[Any]:
         found = SimpleITK.Resample(shown, motion, SimpleITK.sitkLinear, 0.0)
         return SimpleITK.GetArrayFromImage(found)
 

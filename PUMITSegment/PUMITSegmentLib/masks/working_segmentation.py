@@ -218,7 +218,7 @@ class WorkingSegmentation:
     def holders(self, segmentID: str, answer: Answer) -> dict[str, float]:
         """Shares of an answer, 0 to 1, that other segments hold, the largest first."""
         found = answer.packed.mask()
-        count = max(np.count_nonzero(found), 1)
+        count = max(int(np.count_nonzero(found)), 1)
         others = [each for each in segmentIDs(self.node) if each != segmentID]
         held = {each: np.count_nonzero(found & self.mask(each)) / count for each in others}
         return {i: share for i, share in sorted(held.items(), key=lambda e: -e[1]) if share}
@@ -452,4 +452,4 @@ class WorkingSegmentation:
 def _share(written: PackedMask, answer: PackedMask) -> float:
     """Share of an answer that was written, 0 to 1."""
     found = answer.mask()
-    return float(np.count_nonzero(found & written.mask()) / max(np.count_nonzero(found), 1))
+    return float(np.count_nonzero(found & written.mask()) / max(int(np.count_nonzero(found)), 1))

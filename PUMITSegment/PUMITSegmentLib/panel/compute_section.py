@@ -33,7 +33,7 @@ class ComputeSection:
         self._status = status
         self._isShowing = False
         self._isAvailabilityRequested = False
-        self._licences = {}
+        self._licences: dict[str, str] = {}
         self._fill()
         ui.computeWhereSelector.connect("currentIndexChanged(int)", self._onChanged)
         for selector in (ui.deviceSelector, ui.modelSelector):

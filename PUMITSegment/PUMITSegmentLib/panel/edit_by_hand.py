@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import qt
 import slicer
 from slicer.i18n import tr as _
@@ -20,7 +22,7 @@ class EditByHand:
 
     def __init__(self, logic) -> None:
         self._logic = logic
-        self._bar = None
+        self._bar: Any = None
 
     @property
     def backAction(self):

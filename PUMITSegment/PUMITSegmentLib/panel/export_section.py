@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from typing import Any
 
 import ctk
 import qt
@@ -30,7 +31,7 @@ class ExportSection:
     def __init__(self, ui, logic) -> None:
         self._ui = ui
         self._logic = logic
-        self._job = None
+        self._job: Any = None
         self._latestFolder = Path()
         # To look for what is missing takes too long to do it at each of many changes.
         self._timer = qt.QTimer()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import qt
 from PUMITSlicerLib.status import Activity, Choice
 from PUMITSlicerLib.term_search import TermSearch
@@ -63,9 +65,7 @@ class TermEdit:
             return
         found = self._search.search(text, limit=2)
         if found and not self._search.isSure(text):
-            choices = [
-                Choice(term.name, lambda term=term: self._assign(term.name)) for term in found
-            ]
+            choices = [Choice(term.name, partial(self._assign, term.name)) for term in found]
             words = _("{text} is not in the list of structures. Did you mean this?")
             self._logic.status.ask(words.format(text=text[:_MOST_SHOWN]), *choices)
             return

@@ -72,7 +72,7 @@ def flatten(roiNode, sliceNode, pointWorld: npt.ArrayLike) -> None:
     step = np.array(sliceNode.GetXYToRAS().MultiplyPoint([0, 0, 1, 0])[:3])
     thickness = float(np.linalg.norm(toNode @ step))
     point = [0.0, 0.0, 0.0]
-    roiNode.TransformPointFromWorld(list(pointWorld), point)
+    roiNode.TransformPointFromWorld(np.asarray(pointWorld).tolist(), point)
     normal = normalInNode(roiNode, sliceNode)
     plane = {
         "normal": normal.tolist(),

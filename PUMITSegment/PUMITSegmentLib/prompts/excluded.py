@@ -42,7 +42,7 @@ class ExcludedBox:
     def holds(self, index: npt.ArrayLike) -> Mask:
         """Whether places, indices (N, 3) in (d, h, w), lie in the box; bool (N,)."""
         place = (np.reshape(index, (-1, 3)) - self.center) @ np.linalg.inv(self.edges)
-        return (np.abs(place) <= 0.5 + _SLACK).all(axis=1)
+        return np.all(np.abs(place) <= 0.5 + _SLACK, axis=1)
 
     def eraseIn(self, mask: Mask) -> None:
         """Take the voxels of the box out of a mask, (D, H, W)."""

@@ -88,7 +88,7 @@ def boxCornersWorld(node, isFlat: bool) -> Points:
 def toWorld(node, point: npt.ArrayLike) -> list[float]:
     """Return a point in a node's own coordinates, in the world."""
     world = [0.0, 0.0, 0.0]
-    node.TransformPointToWorld(list(point), world)
+    node.TransformPointToWorld(np.asarray(point).tolist(), world)
     return world
 
 

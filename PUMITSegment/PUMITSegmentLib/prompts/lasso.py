@@ -44,7 +44,7 @@ def middle_line(outline: Points, inner: float) -> Points:
     if step <= 0 or extent.min() < step:
         return center[None]
     counts = np.ceil(extent / step).astype(int)
-    cells = np.stack(np.indices(counts), axis=-1)  # (A, B, 2)
+    cells = np.moveaxis(np.indices(counts), 0, -1)  # (A, B, 2)
     places = low + (cells + 0.5) * step
     depth = _depth(places.reshape(-1, 2), _thinned(flat)).reshape(counts)
     if depth.max() <= 0:

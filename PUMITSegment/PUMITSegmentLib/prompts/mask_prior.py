@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +15,7 @@ from PUMITSlicerLib.mrml import ijkToRas
 from PUMITSegmentLib.segments.packed_mask import PackedMask
 
 Mask = npt.NDArray[np.bool_]
-Matrix = npt.NDArray[np.float64]
+Matrix = npt.NDArray[Any]
 _GRID = "grid"
 _BITS = "bits"
 # Voxel centres that are nearer than this part of a voxel are the same.
@@ -109,7 +110,7 @@ class MaskPrior:
         inside = self.packed.inside()
         start = np.array([first for first, _ in self.packed.box])
         for d in range(low[0], high[0]):  # slice by slice: little memory
-            plane = np.stack(np.mgrid[d : d + 1, low[1] : high[1], low[2] : high[2]], axis=-1)
+            plane = np.moveaxis(np.mgrid[d : d + 1, low[1] : high[1], low[2] : high[2]], 0, -1)
             index = np.rint(_moved(plane.reshape(-1, 3), fromTarget)).astype(int) - start
             isIn = ((index >= 0) & (index < inside.shape)).all(axis=1)
             values = np.zeros(len(index), dtype=bool)

@@ -162,7 +162,7 @@ class PromptNodes(VTKObservationMixin):
         for index in range(node.GetNumberOfControlPoints() if node is not None else 0):
             if node.GetNthControlPointPositionStatus(index) == node.PositionDefined:
                 node.GetNthControlPointPositionWorld(index, place)
-                found.append(tuple(place))
+                found.append((place[0], place[1], place[2]))
         return found
 
     def snapshot(self, segmentID: str) -> PromptSnapshot:

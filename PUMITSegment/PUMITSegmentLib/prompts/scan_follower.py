@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import slicer
@@ -26,7 +27,7 @@ class ScanFollower(VTKObservationMixin):
         super().__init__()
         self._segmentationNode = segmentationNode
         self._nodes = nodes
-        self._volumeNode = None
+        self._volumeNode: Any = None
         changed = slicer.vtkMRMLSegmentationNode.ReferenceImageGeometryChangedEvent
         self.addObserver(segmentationNode, changed, self._onReferenceChanged)
         self._onReferenceChanged()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from PUMITSegmentLib.prompts.drawing.freehand import DrawnView, openSliceViews
 from PUMITSegmentLib.segments.at_place import segmentsAt
@@ -22,8 +23,8 @@ class SegmentPicking:
     def __init__(self, logic, sliceViews: Callable[[], list[DrawnView]] = openSliceViews) -> None:
         self._logic = logic
         self._sliceViews = sliceViews
-        self._pressed: tuple[object, tuple[int, int]] | None = None
-        self._tags: list[tuple[object, int]] = []
+        self._pressed: tuple[Any, tuple[int, int]] | None = None
+        self._tags: list[tuple[Any, int]] = []
 
     def open(self) -> None:
         """Listen to the views of the present layout."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import qt
@@ -36,7 +37,7 @@ class ViewGate(VTKObservationMixin):
         super().__init__()
         self._logic = logic
         self._events: ViewEvents | None = None
-        self._refused: object = None
+        self._refused: Any = None
         # What is done in a view is done with when the program waits for the next event.
         self._done = _timer(self._forgetView)
         # Slicer changes the layers of several views one after the other.
@@ -48,9 +49,7 @@ class ViewGate(VTKObservationMixin):
         self._events = ViewEvents(3 * BEFORE_SLICER)
         for view in _openViews():
             for event in _ACTS:
-                self._events.observe(
-                    view, event, lambda view, event=event: self._onAct(view, event)
-                )
+                self._events.observe(view, event, partial(self._onAct, event=event))
         for node in slicer.util.getNodesByClass("vtkMRMLSliceCompositeNode"):
             self.addObserver(node, vtk.vtkCommand.ModifiedEvent, self._onLayersModified)
         self._changed.start()
@@ -90,7 +89,7 @@ class ViewGate(VTKObservationMixin):
         self._done.stop()
         self._logic.guard.eventView = None
 
-    def _onLayersModified(self, caller: object, event: str) -> None:
+    def _onLayersModified(self, caller: Any, event: str) -> None:
         self._changed.start()
 
 

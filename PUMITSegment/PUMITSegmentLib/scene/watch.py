@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import slicer
 import vtk
@@ -18,10 +18,10 @@ class SceneListener(Protocol):
     def onSceneChanged(self) -> None:
         """React when a scene was closed or read; the state of the earlier one is invalid."""
 
-    def onNodeAboutToBeRemoved(self, node: object) -> None:
+    def onNodeAboutToBeRemoved(self, node: Any) -> None:
         """React when a node is about to leave the scene; what refers to it still does."""
 
-    def onNodeRemoved(self, node: object) -> None:
+    def onNodeRemoved(self, node: Any) -> None:
         """React when a node has left the scene."""
 
     def onParametersModified(self) -> None:
@@ -48,7 +48,7 @@ class SceneWatch(SceneObserver):
         super().__init__(listener)
         self._volumeNode = None
         self._segmentationNode = None
-        self._deletedDisplays: list[object] = []
+        self._deletedDisplays: list[Any] = []
 
     def watchScene(self) -> None:
         """Start to observe the scene."""
@@ -57,12 +57,12 @@ class SceneWatch(SceneObserver):
         self.addObserver(scene, scene.NodeAboutToBeRemovedEvent, self._onNodeAboutToBeRemoved)
         self.addObserver(scene, scene.NodeRemovedEvent, self._onNodeRemoved)
 
-    def watchVolume(self, node: object) -> None:
+    def watchVolume(self, node: Any) -> None:
         """Observe this scan instead of the one before; None for none."""
         modified = slicer.vtkMRMLVolumeNode.ImageDataModifiedEvent
         self._volumeNode = self._instead(self._volumeNode, node, {modified: self._onVoxelsModified})
 
-    def watchSegmentation(self, node: object) -> None:
+    def watchSegmentation(self, node: Any) -> None:
         """Observe this segmentation instead of the one before; None for none."""
         segmentation = slicer.vtkSegmentation
         callbacks = {
@@ -79,7 +79,7 @@ class SceneWatch(SceneObserver):
         self._volumeNode = self._segmentationNode = None
 
     @vtk.calldata_type(vtk.VTK_OBJECT)
-    def _onNodeAboutToBeRemoved(self, caller: object, event: str, node: object) -> None:
+    def _onNodeAboutToBeRemoved(self, caller: Any, event: str, node: Any) -> None:
         # A slice view of Slicer remembers by its address what Ctrl and a drag made transparent
         # (vtkMRMLSliceIntersectionWidget::StartActionSegmentationDisplayNode) and reads it at the
         # next Ctrl-click: Slicer would crash where that was freed. What is kept here is small.
@@ -88,15 +88,15 @@ class SceneWatch(SceneObserver):
         self._listener.onNodeAboutToBeRemoved(node)
 
     @vtk.calldata_type(vtk.VTK_OBJECT)
-    def _onNodeRemoved(self, caller: object, event: str, node: object) -> None:
+    def _onNodeRemoved(self, caller: Any, event: str, node: Any) -> None:
         self._listener.onNodeRemoved(node)
 
-    def _onVoxelsModified(self, caller: object, event: str) -> None:
+    def _onVoxelsModified(self, caller: Any, event: str) -> None:
         self._listener.onVoxelsModified()
 
-    def _onMasksModified(self, caller: object, event: str) -> None:
+    def _onMasksModified(self, caller: Any, event: str) -> None:
         # The node collects such events while it is changed, and then does not say which segment.
         self._listener.onMasksModified()
 
-    def _onSegmentsChanged(self, caller: object, event: str) -> None:
+    def _onSegmentsChanged(self, caller: Any, event: str) -> None:
         self._listener.onSegmentsChanged()

@@ -43,8 +43,8 @@ def fillContours(segmentationNode, volumeNode) -> None:
         segment = segmentation.GetSegment(segmentID)
         worlds = _contoursWorld(segmentationNode, segment.GetRepresentation(PLANAR_CONTOUR))
         points = [frame.worldToIndex(world) for world in worlds]
-        mask, _remarks = fill_contours(points, (depth, height, width), segment.GetName())
-        masks[segmentID] = prepare(mask)
+        filled, _remarks = fill_contours(points, (depth, height, width), segment.GetName())
+        masks[segmentID] = prepare(filled)
     if all(mask.box.isEmpty for mask in masks.values()):
         raise VolumeError(
             _("No contour of {name} encloses a voxel of the scan; it was drawn on another.").format(

@@ -23,7 +23,7 @@ class PreparedMask:
         voxels: uint8, 0 or 1, contiguous, fills `box`.
     """
 
-    shape: tuple[int, ...]
+    shape: tuple[int, int, int]
     box: Box
     voxels: Array
 
@@ -55,4 +55,5 @@ def unpacked(packed: PackedMask) -> PreparedMask:
     """Return a mask that was kept, ready to be written back."""
     starts, stops = zip(*(packed.box or ((0, 0),) * 3), strict=True)
     voxels = np.ascontiguousarray(packed.inside()).view(np.uint8)
-    return PreparedMask(packed.shape, Box(starts, stops), voxels)
+    d, h, w = packed.shape
+    return PreparedMask((d, h, w), Box(starts, stops), voxels)

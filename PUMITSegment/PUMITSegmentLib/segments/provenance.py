@@ -68,7 +68,8 @@ def provenanceOf(segment) -> Provenance:
         return Provenance()
     # The tag of the version is only ours; the name used to lack ours.
     written = _signed(_written(name)) if version else _written(name)
-    return Provenance(type_, written or "Unknown", _written(version))
+    kind: AlgorithmType = "AUTOMATIC" if type_ == "AUTOMATIC" else "SEMIAUTOMATIC"
+    return Provenance(kind, written or "Unknown", _written(version))
 
 
 def editedByHand(segment) -> None:

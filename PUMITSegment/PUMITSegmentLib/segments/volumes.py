@@ -92,7 +92,7 @@ def digestOf(segment) -> str:
     if box.isEmpty:
         return ""
     voxels = voxels[box.within(whole)]
-    pattern = zlib.crc32(np.packbits(voxels))
+    pattern = zlib.crc32(np.packbits(voxels).data)
     places = ",".join(str(place) for place in (*box.start, *box.stop))
     return f"{np.count_nonzero(voxels)}-{places}-{pattern:08x}"
 

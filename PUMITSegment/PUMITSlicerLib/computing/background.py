@@ -232,4 +232,4 @@ def _call(delivery: Callable[[], None]) -> None:
     try:
         delivery()
     except Exception:
-        sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+        sys.excepthook(*sys.exc_info())

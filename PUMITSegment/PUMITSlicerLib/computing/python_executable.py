@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pumit.errors import ServiceError
 from slicer.i18n import tr as _
@@ -47,23 +48,29 @@ class SlicerPython:
         paths = os.pathsep.join([module_folder(), *filter(None, [base.get("PYTHONPATH")])])
         return {**base, "PYTHONPATH": paths, "PYTHONUNBUFFERED": "1", "PYTHONUTF8": "1"}
 
-    def open(self, module: str, arguments: Sequence[str], **options) -> subprocess.Popen:
+    def open(self, module: str, arguments: Sequence[str], **options: Any) -> subprocess.Popen:
         """Start `python -m MODULE ARGUMENTS` in its own session; its output is piped."""
         return subprocess.Popen(
             self.command(module, arguments),
             env=self.variables(module),
             start_new_session=True,
-            **{"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, **options},
-            **without_window(),
+            **{
+                "stdin": subprocess.DEVNULL,
+                "stdout": subprocess.PIPE,
+                **options,
+                **without_window(),
+            },
         )
 
 
 SLICER_PYTHON = SlicerPython()
 
 
-def without_window() -> dict[str, int]:
+def without_window() -> dict[str, Any]:
     """Return what keeps Windows from opening a console for a program."""
-    return {"creationflags": subprocess.CREATE_NO_WINDOW} if sys.platform == "win32" else {}
+    if sys.platform == "win32":
+        return {"creationflags": subprocess.CREATE_NO_WINDOW}
+    return {}
 
 
 def find_python() -> str:

@@ -7,12 +7,12 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 from pumit.cli.shared.training_options import (
     add_json_option,
     add_unreviewed_option,
     choose_json,
+    data_of,
     find_recipe,
 )
 from pumit.runs import JSON_VARIABLE, remember_run
@@ -51,11 +51,7 @@ def run(args: argparse.Namespace) -> int:
     from pumit.training.comparison.run import compare, compare_again
     from pumit.training.run.control import RunStopped
 
-    data: dict[str, Any] = {}
-    if args.data is not None:
-        data["folder"] = str(Path(args.data).absolute())
-    if args.use_unreviewed:
-        data["use_unreviewed"] = True
+    data = data_of(args)
     only = [name.strip() for name in args.only.split(",")] if args.only else []
     if args.page_only:
         compare_again(path, args.output, data=data)

@@ -10,7 +10,7 @@ import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any, Protocol, cast
+from typing import Any
 
 from pumit import __version__
 from pumit.cli.shared.quiet import QUIET_VARIABLE
@@ -22,7 +22,8 @@ from pumit.system.threads import wait_asleep
 
 logger = logging.getLogger(__name__)
 
-# name: (module, one line of help). Modules are imported only when their command is requested.
+# name: (module with `add_arguments` and `run`, one line of help). Modules are imported only when
+# their command is requested.
 COMMANDS = {
     "demo": ("pumit.cli.demo", "segment a generated scan: mask, DICOM-SEG and picture"),
     "sample": ("pumit.cli.sample", "make generated scans to try the commands with"),
@@ -49,16 +50,6 @@ COMMANDS = {
     "evaluate": ("pumit.cli.evaluate", "score clicks of a simulated user, or compare label maps"),
     "serve": ("pumit.server.serve", "serve clicks over HTTP, for Slicer and other viewers"),
 }
-
-
-class Command(Protocol):
-    """What a command's module offers."""
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the arguments."""
-
-    def run(self, args: argparse.Namespace) -> int:
-        """Do it; returns the exit status."""
 
 
 class Help(argparse.HelpFormatter):
@@ -111,7 +102,7 @@ def parser_of(*chosen: str) -> argparse.ArgumentParser:
             name, help=help_line, description=f"{help_line[0].upper()}{help_line[1:]}."
         )
         if name in chosen:
-            cast(Command, import_module(module)).add_arguments(sub)
+            import_module(module).add_arguments(sub)
             # Behind the command too; what was said before it stays where it is not repeated.
             for place in (sub, *_actions_of(sub)):
                 _add_talk(place, default=argparse.SUPPRESS)
@@ -176,7 +167,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.getLogger("pydicom").setLevel(logging.ERROR)
     logging.getLogger("highdicom").setLevel(logging.ERROR)
     try:
-        status = cast(Command, import_module(COMMANDS[args.command][0])).run(args)
+        status: int = import_module(COMMANDS[args.command][0]).run(args)
         sys.stdout.flush()
         return status
     except PumitError as error:

@@ -12,6 +12,7 @@ from pumit.cli.shared.training_options import (
     add_unreviewed_option,
     changes_of,
     choose_json,
+    data_of,
     find_recipe,
     until_stopped,
 )
@@ -37,11 +38,7 @@ def run(args: argparse.Namespace) -> int:
 
     from pumit.training.train import finetune
 
-    data: dict[str, Any] = {}
-    if args.data is not None:
-        data["folder"] = str(Path(args.data).absolute())
-    if args.use_unreviewed:
-        data["use_unreviewed"] = True
+    data = data_of(args)
     if args.fold is not None:
         data["fold"] = args.fold
     initial: dict[str, Any] = {}

@@ -12,7 +12,7 @@ import numpy as np
 from pumit.client.heartbeat import Heartbeat
 from pumit.client.http_client import PUMIT, Client, Unreachable
 from pumit.client.recoverable_session import RecoverableSession
-from pumit.client.remote_structures import StructureMethods
+from pumit.client.remote_models import ModelMethods
 from pumit.client.watched_call import call_watched
 from pumit.errors import PromptError, ServiceError
 from pumit.inference.interactive.index_prompts import check_prompt
@@ -36,7 +36,7 @@ _VOLUME_TIMEOUT_S = 900.0
 _STATUS_TIMEOUT_S = 2.0
 
 
-class RemoteSession(RecoverableSession, StructureMethods):
+class RemoteSession(RecoverableSession, ModelMethods):
     """One volume and its prompts, kept here, so that a lost server loses nothing.
 
     The same methods as `pumit.InteractiveSession`. A prediction is one request that carries the

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -65,31 +64,34 @@ def means(rows: Sequence[Row]) -> dict[str, float]:
         that reach them, and the share of clicks that harms; the median of the seconds where
         the rows have them.
     """
-    by_case: dict[str, list[Row]] = {}
-    for row in rows:
-        by_case.setdefault(row["case"], []).append(row)
 
-    def mean(value: Callable[[Row], float]) -> float:
-        cases = [np.mean([value(row) for row in of_case]) for of_case in by_case.values()]
-        return round(float(np.mean(cases)), 3)
+    def mean(values: Iterable[float]) -> float:
+        by_case: dict[str, list[float]] = {}
+        for row, value in zip(rows, values, strict=True):
+            by_case.setdefault(row["case"], []).append(value)
+        return round(float(np.mean([np.mean(own) for own in by_case.values()])), 3)
 
-    out: dict[str, float] = {"cases": len(by_case), "targets": len(rows)}
+    out: dict[str, float] = {"cases": len({row["case"] for row in rows}), "targets": len(rows)}
     first = rows[0]
-    out["box"] = mean(itemgetter("box"))
+    out["box"] = mean(row["box"] for row in rows)
     for name in first.get("gestures", {}):
-        out[name] = mean(_of("gestures", name))
+        out[name] = mean(row["gestures"][name] for row in rows)
     clicks = len(first["clicks"])
     few = min(clicks, CHALLENGE_CLICKS)
     if "human_box" in first:
-        out["human_box"] = mean(itemgetter("human_box"))
+        out["human_box"] = mean(row["human_box"] for row in rows)
     for name, key in (("dice", "clicks"), ("human", "human"), ("nsd", "nsd")):
         if key in first:
             for i in range(clicks):
-                out[f"{name}@{i + 1}"] = mean(_of(key, i))
-            out[f"{name}_mean_{few}"] = mean(_mean_of(key))
+                out[f"{name}@{i + 1}"] = mean(row[key][i] for row in rows)
+            out[f"{name}_mean_{few}"] = mean(mean_over_clicks(row[key]) for row in rows)
+    # Dice after each click that was made, those too that are not scored one by one.
+    made = [row.get("until", row["clicks"]) for row in rows]
     for goal in GOALS:
-        out[f"clicks_to_{goal:.2f}"] = mean(_needed(goal))
-        out[f"reached_{goal:.2f}"] = mean(_reached(goal))
+        needed = [clicks_to(dice, goal) for dice in made]
+        numbers = (n or len(dice) for n, dice in zip(needed, made, strict=True))
+        out[f"clicks_to_{goal:.2f}"] = mean(numbers)
+        out[f"reached_{goal:.2f}"] = mean(n is not None for n in needed)
     followed = sum(max(len(row["clicks"]) - 1, 0) for row in rows)
     harmed = sum(harmful_clicks(row["clicks"]) for row in rows)
     out["harmful_clicks"] = round(harmed / max(followed, 1), 4)
@@ -100,33 +102,7 @@ def means(rows: Sequence[Row]) -> dict[str, float]:
 
 def worst(rows: Sequence[Row], count: int) -> list[Row]:
     """Return the targets with the lowest mean Dice over five clicks, the worst first."""
-    return sorted(rows, key=_mean_of("clicks"))[:count]
-
-
-def _of(key: str, index: str | int) -> Callable[[Row], float]:
-    """Return a key function: an entry of a row's list or dictionary."""
-    return lambda row: float(row[key][index])
-
-
-def _mean_of(key: str) -> Callable[[Row], float]:
-    """Return a key function: the mean over five clicks of a row's list."""
-    return lambda row: mean_over_clicks(row[key])
-
-
-def _needed(goal: float) -> Callable[[Row], float]:
-    """Return a key function: clicks to a goal, all that were made where it is missed."""
-    return lambda row: float(clicks_to(_made(row), goal) or len(_made(row)))
-
-
-def _reached(goal: float) -> Callable[[Row], float]:
-    """Return a key function: 1 where a goal is reached, else 0."""
-    return lambda row: float(clicks_to(_made(row), goal) is not None)
-
-
-def _made(row: Row) -> Sequence[float]:
-    """Dice after each click that was made, those too that are not scored one by one."""
-    made: Sequence[float] = row.get("until", row["clicks"])
-    return made
+    return sorted(rows, key=lambda row: mean_over_clicks(row["clicks"]))[:count]
 
 
 def means_of_groups(

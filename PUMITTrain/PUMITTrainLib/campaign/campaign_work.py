@@ -11,7 +11,7 @@ from typing import Any
 
 from pumit.campaign import Campaign, NextAction
 from pumit.errors import PumitError
-from pumit.runs import is_process_alive, send_command
+from pumit.runs import ControlCommand, is_process_alive, send_command
 from pumit.system.process import process_mark
 from PUMITSlicerLib.computing.background import BackgroundJob
 from PUMITSlicerLib.status import StatusBoard
@@ -271,7 +271,7 @@ class CampaignWork:
         submit = self._parts.background.submit
         submit(lambda: campaign.is_training_due, start, self._sayOnce)
 
-    def command(self, word: str) -> None:
+    def command(self, word: ControlCommand) -> None:
         """Let the training pause, resume or stop."""
         view = self.view
         if view is None or view.trainingFolder is None:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from pumit.errors import ExportError, PumitError, ServiceError
-from pumit.runs import RECIPE, RunStatus, read_status, send_command, write_status
+from pumit.runs import RECIPE, ControlCommand, RunStatus, read_status, send_command, write_status
 from pumit.system.process import process_mark
 from PUMITSlicerLib.computing.background import BackgroundJob
 from PUMITSlicerLib.status import StatusBoard
@@ -215,7 +215,7 @@ class Runs:
         """Ask the shown run to save and end; it can be taken up again."""
         self._send("stop")
 
-    def _send(self, word: str) -> None:
+    def _send(self, word: ControlCommand) -> None:
         if self._folder is None:
             return
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import slicer
@@ -19,8 +20,8 @@ _STEP = 4.0
 class DrawnView:
     """A slice view that can be drawn in: its vtkRenderWindowInteractor and its slice node."""
 
-    interactor: object
-    sliceNode: object
+    interactor: Any
+    sliceNode: Any
 
 
 def openSliceViews() -> list[DrawnView]:
@@ -51,7 +52,7 @@ class ViewEvents:
 
     def __init__(self, priority: float = BEFORE_SLICER) -> None:
         self._priority = priority
-        self._tags: list[tuple[object, int]] = []
+        self._tags: list[tuple[Any, int]] = []
 
     def observe(self, view: DrawnView, event: str, react: Callable[[DrawnView], bool]) -> None:
         """Call a function on an event; where it returns True, Slicer does not see the event."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from PUMITSegmentLib.prompts.display import showHandles
 from PUMITSegmentLib.prompts.drawing.box_drawing import BoxDepth, BoxDrawing
@@ -55,12 +56,12 @@ class ToolEvents:
         whileFinishing: Context in which changes of a node belong to what was drawn.
     """
 
-    nodeFor: Callable[[PromptTag], object]
-    isFinished: Callable[[object], bool]
+    nodeFor: Callable[[PromptTag], Any]
+    isFinished: Callable[[Any], bool]
     onCtrlClick: Callable[[Sequence[float], str], None]
     onChanged: Callable[[], None]
-    onDrawn: Callable[[object], None]
-    whileFinishing: Callable[[], object]
+    onDrawn: Callable[[Any], None]
+    whileFinishing: Callable[[], Any]
 
 
 class PromptTool:

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
 
 from pumit.cli.shared.quiet import QUIET_VARIABLE
 
-
-class Steps(Protocol):
-    """Callback for the steps of a command."""
-
-    def __call__(self, what: str, share: float) -> None:
-        """Say what is being done and the finished share, 0 to 1."""
+# Takes what is being done and the finished share, 0 to 1.
+Steps = Callable[[str, float], None]
 
 
 @contextmanager

@@ -61,6 +61,16 @@ def add_unreviewed_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def data_of(args: argparse.Namespace) -> dict[str, Any]:
+    """Keys of the recipe's data that `--data` and `--use-unreviewed` replace."""
+    data: dict[str, Any] = {}
+    if args.data is not None:
+        data["folder"] = str(Path(args.data).absolute())
+    if args.use_unreviewed:
+        data["use_unreviewed"] = True
+    return data
+
+
 def until_stopped(command: str, train: Callable[[], object]) -> int:
     """Train; returns the exit status: 0, also of a run that was told to stop; 130 after Ctrl-C."""
     from pumit.training.run.control import RunStopped

@@ -31,7 +31,11 @@ MOST = 3
 CLICKS = 3
 
 
-def draw_worst_cases(
+Draw = Callable[[LabelledVolume, Sequence[Mask], CaseMeasures, Path], str]
+
+
+def draw_worst(
+    kind: str,
     folder: Path,
     best: Path,
     recipe: LabelledRecipe,
@@ -40,16 +44,46 @@ def draw_worst_cases(
     classes: Sequence[ClassFact],
     device: str,
 ) -> tuple[CardPicture, ...]:
-    """Draw the worst cases of a segmentation run, each through its largest error.
+    """Draw the worst cases of a run, or of a promptable one the worst structure of each.
 
-    A scan that cannot be read any more is left out, and the log says so without naming it.
+    A scan that cannot be read any more is left out, and the log says so without naming it. Runs of
+    other kinds have no pictures.
 
     Args:
+        kind: Kind of the model.
         folder: Folder of the run, where `pictures/` is made.
         recipe: Recipe of the run's folder; its paths are absolute.
         scores: Cases, the worst first.
         numbers: Name of a case to "case 7".
     """
+    drawer = {"automatic": _answer_drawer, "promptable": _click_drawer}.get(kind)
+    if drawer is None:
+        return ()
+    draw = drawer(best, recipe, classes, device)
+    data = find_labelled_set(recipe.data, Path)
+    by_number = {numbers[case.name]: case for case in data.cases if case.name in numbers}
+    members = lookup_table(data.classes)
+    (folder / PICTURES).mkdir(exist_ok=True)
+    pictures = []
+    for rank, score in enumerate(scores.cases[:MOST], start=1):
+        if score.case not in by_number or score.values.get("mean") is None:
+            continue
+        file = f"{PICTURES}/worst_{rank}.png"
+        try:
+            read = read_labelled(by_number[score.case], data.classes)
+            truths = [held[read.labels] for held in members]
+            title = draw(read, truths, score, folder / file)
+        except PumitError as error:
+            logger.warning("%s cannot be drawn (%s)", score.case, type(error).__name__)
+            continue
+        pictures.append(CardPicture(file, f"{score.case}, {title}."))
+    return tuple(pictures)
+
+
+def _answer_drawer(
+    best: Path, recipe: LabelledRecipe, classes: Sequence[ClassFact], device: str
+) -> Draw:
+    """Return what draws a case through its largest error, and says what is to be seen."""
     model = load_automatic(best, device)
     assert isinstance(recipe, SegmentationRecipe)
     overlap, flips = recipe.validation.final_overlap, recipe.validation.flips
@@ -67,19 +101,13 @@ def draw_worst_cases(
             "lines are the label, whole ones the answer"
         )
 
-    return _drawn(folder, recipe, scores, numbers, draw)
+    return draw
 
 
-def draw_worst_clicks(
-    folder: Path,
-    best: Path,
-    recipe: LabelledRecipe,
-    scores: Scores,
-    numbers: Mapping[str, str],
-    classes: Sequence[ClassFact],
-    device: str,
-) -> tuple[CardPicture, ...]:
-    """Return the worst structure of each case of a promptable run, after one click and more."""
+def _click_drawer(
+    best: Path, recipe: LabelledRecipe, classes: Sequence[ClassFact], device: str
+) -> Draw:
+    """Return the same for the worst structure of a case, after one click and more."""
     model = load_segmenter(best, device=device)
     names = [fact.name for fact in classes]
 
@@ -102,35 +130,4 @@ def draw_worst_clicks(
             "green is the label, red the answer, + and x are the clicks"
         )
 
-    return _drawn(folder, recipe, scores, numbers, draw)
-
-
-Draw = Callable[[LabelledVolume, Sequence[Mask], CaseMeasures, Path], str]
-
-
-def _drawn(
-    folder: Path,
-    recipe: LabelledRecipe,
-    scores: Scores,
-    numbers: Mapping[str, str],
-    draw: Draw,
-) -> tuple[CardPicture, ...]:
-    """Draw the worst cases one by one; what draws one says what is to be seen."""
-    data = find_labelled_set(recipe.data, Path)
-    by_number = {numbers[case.name]: case for case in data.cases if case.name in numbers}
-    members = lookup_table(data.classes)
-    (folder / PICTURES).mkdir(exist_ok=True)
-    pictures = []
-    for rank, score in enumerate(scores.cases[:MOST], start=1):
-        if score.case not in by_number or score.values.get("mean") is None:
-            continue
-        file = f"{PICTURES}/worst_{rank}.png"
-        try:
-            read = read_labelled(by_number[score.case], data.classes)
-            truths = [held[read.labels] for held in members]
-            title = draw(read, truths, score, folder / file)
-        except PumitError as error:
-            logger.warning("%s cannot be drawn (%s)", score.case, type(error).__name__)
-            continue
-        pictures.append(CardPicture(file, f"{score.case}, {title}."))
-    return tuple(pictures)
+    return draw

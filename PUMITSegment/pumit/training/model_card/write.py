@@ -30,7 +30,7 @@ from pumit.training.model_card.record import (
 )
 from pumit.training.model_card.scores import ANSWERS, answered_names, card_scores, fold_of, name_of
 from pumit.training.model_card.text import card_text
-from pumit.training.model_card.worst_cases import draw_worst_cases, draw_worst_clicks
+from pumit.training.model_card.worst_cases import draw_worst
 from pumit.training.recipes.classification import ClassificationRecipe
 from pumit.training.recipes.labelled import LabelledRecipe
 from pumit.training.recipes.sam import SamRecipe
@@ -163,11 +163,12 @@ def _worst(
     device: str,
 ) -> tuple[CardPicture, ...]:
     """Pictures of the worst cases; none where the data are not to be found any more."""
-    draw = {"automatic": draw_worst_cases, "promptable": draw_worst_clicks}.get(card.kind)
-    if draw is None or card.scores is None:
+    if card.scores is None:
         return ()
     try:
-        return draw(folder, best, recipe, card.scores, numbers, card.classes, device)
+        return draw_worst(
+            card.kind, folder, best, recipe, card.scores, numbers, card.classes, device
+        )
     except PumitError as error:
         logger.warning("the worst cases cannot be drawn (%s)", type(error).__name__)
         return ()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 from pathlib import Path
-from types import TracebackType
 
 from pumit.errors import PumitError
 from pumit.runs import read_command, read_status, send_command
@@ -50,12 +49,7 @@ class Relay:
         """Begin."""
         self._thread.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """End."""
         self._end.set()
         self._thread.join()

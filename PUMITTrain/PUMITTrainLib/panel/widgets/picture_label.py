@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import qt
 from slicer.i18n import tr as _
@@ -23,7 +24,7 @@ class PictureLabel:
     def __init__(self, label, highest: int = 240) -> None:
         self._label = label
         self._highest = highest
-        self._shown: tuple[object, ...] = ()
+        self._shown: tuple[Any, ...] = ()
         # What is written in the picture is too small to read where the panel is narrow.
         self._opener = _Opener(lambda: self._shown[0] if self._shown else None)
         label.installEventFilter(self._opener)
