@@ -78,10 +78,7 @@ def _rounds(
     work: Work,
     resources: dict[str, float] | None,
 ) -> Iterator[Outcome]:
-    """Yield outcomes until all tasks are done or the scheduler is lost.
-
-    Finished tasks are removed from `left` and `suspects`.
-    """
+    """Yield outcomes until all is done or the scheduler is lost; remove the tasks that are done."""
     for name, error in _given_out(client, list(left.values()), work, resources):
         if isinstance(error, Outcome):
             del left[name]
@@ -108,10 +105,7 @@ def _rounds(
 def _given_out(
     client: Client, tasks: Sequence[ScanTask], work: Work, resources: dict[str, float] | None
 ) -> Iterator[tuple[str, Outcome | BaseException | None]]:
-    """Submit tasks and yield the name and outcome, or error, of each.
-
-    None in place of an outcome means that the scheduler is lost.
-    """
+    """Submit tasks; yield each name with its outcome or error, or None for a lost scheduler."""
     from distributed import as_completed
 
     if not tasks:

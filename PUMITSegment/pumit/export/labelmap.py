@@ -52,8 +52,7 @@ def write_labels(
         labels: Unsigned integers, (D, H, W); 0 is background.
         volume: Volume whose grid they are on; a planar one gets `written_spacing_mm`.
         path: File to write; `.nii.gz`, `.nii`, `.nrrd` or `.mha`.
-        made_by: Model that made them; noted in the header, so that they are not used as ground
-            truth.
+        made_by: Model that made them; noted in the header to keep them out of ground truth.
 
     Raises:
         ExportError: If the suffix is unknown, or the file cannot be written.

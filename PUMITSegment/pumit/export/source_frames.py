@@ -70,8 +70,7 @@ def source_frames(
         only: Number of the frame that was read, from a file of several without positions.
 
     Raises:
-        ExportError: If a header lacks a usable size or geometry, or the frames cannot be
-            referenced.
+        ExportError: If a header lacks a usable size or geometry, or frames cannot be referenced.
     """
     first = datasets[0]
     if only is not None:

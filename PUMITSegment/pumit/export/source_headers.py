@@ -45,8 +45,7 @@ def read_headers(source: DicomSource | None) -> list[Dataset]:
     """Read the headers of a series, without pixel data, in slice order.
 
     Raises:
-        ExportError: If there is no source, or a file is gone, damaged, without UIDs, or cannot be
-            referenced.
+        ExportError: If there is no source, or a file is gone, damaged or cannot be referenced.
     """
     if source is None or not source.files:
         raise ExportError(

@@ -43,7 +43,7 @@ def write_volume_file(
             f"Unknown {what} format {target.name!r}; the name must end with "
             f"{', '.join(VOLUME_SUFFIXES)}."
         )
-    import SimpleITK  # slow to import
+    import SimpleITK  # slow to import, so after the check
 
     axes = 2 if is_picture(volume) else 3
     image = SimpleITK.GetImageFromArray(np.ascontiguousarray(array[0] if axes == 2 else array))

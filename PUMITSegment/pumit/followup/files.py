@@ -46,10 +46,7 @@ def write_table(result: FollowUp, path: Path) -> None:
 
 
 def table_of(result: FollowUp) -> list[dict[str, Any]]:
-    """Return the rows of the table as JSON values.
-
-    The last row holds the sums of all lesions within the later scan.
-    """
+    """Return the table as JSON values; the last row sums the lesions within the later scan."""
     rows = [_row(change) for change in result.changes]
     shown = [c for c in result.changes if c.change != "not shown"]
     sums = {

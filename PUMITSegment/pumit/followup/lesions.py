@@ -85,9 +85,7 @@ class CarriedLesion:
 
 
 def lesions_of(segments: Sequence[tuple[str, Mask]]) -> list[Lesion]:
-    """Split segments into connected components, largest first; ignore specks.
-
-    A segment that consists only of specks keeps the largest.
+    """Split segments into components, largest first; drop specks, unless a segment has no more.
 
     Args:
         segments: Names and masks.

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-# Packages of the extra `train`. The hint names the packages, not the extra, because PUMIT may be
-# installed from a clone or a wheel.
+# Packages of the extra `train`, named in the hint because PUMIT may come from a clone or a wheel.
 _OF_TRAINING = {"torch": "PyTorch", "monai": "MONAI", "einops": "einops"}
 
 

@@ -14,8 +14,7 @@ class Watch:
 
     Attributes:
         cancelled: Returns whether to stop.
-        progress: Receives the finished fraction, 0 to 1; for a remote session in the calling
-            thread.
+        progress: Receives the finished fraction, 0 to 1; a remote session calls it in its caller.
     """
 
     cancelled: Callable[[], bool] | None = None

@@ -35,13 +35,10 @@ def pack_bundle(
 
 
 def unpack_bundle(body: bytes, *, max_bytes: int) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Decode a bundle written by `pack_bundle`.
+    """Decode a bundle to its metadata and its arrays by name.
 
     Args:
         max_bytes: Largest decoded size of one array.
-
-    Returns:
-        Metadata without the key `arrays`, and arrays by name.
 
     Raises:
         ArrayError: If it is damaged, or an array is larger than accepted.

@@ -286,8 +286,7 @@ def _by_uneven_difference(slices: list[DicomSlice], places: list[list[DicomSlice
     counts = {len(group) for group in places}
     for key in _keys(slices):
         parts = _by_difference(("", slices), key)
-        # Exactly as many parts as images at the fullest position: an attribute that differs in
-        # every slice does not tell which slices belong together.
+        # No more parts than images at a position: what differs in every slice separates nothing.
         if len(parts) == max(counts) and all(
             len(group) == 1 for _, one in parts for group in _by_position(one)
         ):

@@ -24,8 +24,7 @@ from pumit.io.parser_errors import parser_errors, parsing
 
 # More files than this suggest a whole disk given by mistake, not a study.
 MAX_FILES = 50_000
-# A zip may unpack to at most this size, and above `RATIO_FROM_BYTES` to at most this many times
-# its packed size.
+# Limits of a zip's unpacked size: in bytes, and above `RATIO_FROM_BYTES` relative to the zip.
 MAX_UNPACKED_BYTES = 32 << 30
 MAX_ZIP_RATIO = 200
 RATIO_FROM_BYTES = 1 << 30
@@ -185,10 +184,7 @@ def check_deflated(stream: BinaryIO) -> None:
 
 
 def _is_deflated(stream: BinaryIO) -> bool:
-    """Whether the file meta information states a deflated transfer syntax.
-
-    Leaves the stream after the file meta information.
-    """
+    """Whether the file meta information states deflation; leaves the stream at its end."""
     stream.seek(132 if stream.read(132)[128:] == b"DICM" else 0)
     is_deflated = False
     while len(start := stream.read(8)) == 8 and start[:2] == b"\x02\x00":

@@ -54,8 +54,7 @@ _MULTIFRAME_CAPTURE = {
     2: UID("1.2.840.10008.5.1.4.1.1.7.3"),  # Grayscale Word
     3: UID("1.2.840.10008.5.1.4.1.1.7.4"),  # True Color
 }
-# Start of encapsulated PixelData in Explicit VR Little Endian, and its sequence delimiter
-# (PS3.5 A.4).
+# Start of encapsulated PixelData in Explicit VR Little Endian, and its delimiter (PS3.5 A.4).
 _PIXEL_DATA = bytes.fromhex("e07f1000") + b"OB\0\0\xff\xff\xff\xff"
 _END = bytes.fromhex("feffdde000000000")
 _THREADS = ("ITK_GLOBAL_DEFAULT_NUMBER_OF_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -65,12 +64,11 @@ _TYPES = {
     for size in (1, 2, 4)
     for sign in ("signed", "unsigned")
 }
-# Limits per file: a base amount plus several copies of its pixels. Slow computers need a tenth of
-# this time.
+# Limits per file: a base amount plus several copies of its pixels. Even slow computers need only a
+# tenth of this time.
 _OWN_BYTES, _COPIES = 256 << 20, 8
 _OWN_SECONDS, _SECONDS_PER_MIB = 5.0, 1.0
-# Wall-clock limits, for a process that waits for the system: to start, and as a multiple of the
-# CPU time limit.
+# Wall-clock limits: of the start, and as a multiple of the CPU time limit.
 _START_SECONDS, _PATIENCE = 120.0, 10.0
 _WATCH_SECONDS = 0.02
 # Limit of decoded bytes that wait to be fetched.

@@ -183,8 +183,7 @@ def _tiles_of(picture: DicomSlice) -> list[DicomSlice]:
     row_mm, column_mm = picture.pixel_spacing_mm
     shift = np.array([(columns - width) / 2 * column_mm, (rows - height) / 2 * row_mm])
     first = picture.position_lps + picture.axes_lps @ shift
-    # 3. The others follow along the normal. The private one gives only its sign; the cross product
-    #    of the axes is exact.
+    # 3. The others follow along the exact normal of the axes; the private one gives only the sign.
     side = 1.0 if float(mosaic.normal_lps @ picture.normal_lps) > 0 else -1.0
     step = side * mosaic.gap_mm * picture.normal_lps
     return [
@@ -231,7 +230,7 @@ def _slices_of_frames(file: DicomFile, count: int) -> list[DicomSlice]:
     steps = slice_numbers or list(range(1, count + 1))
     detector = vectors.get("DetectorVector", [1] * count)
     # 2. The first slice of a detector is at the detector's position; the others follow along the
-    #    normal. In nuclear medicine a negative spacing means against it (PS3.3 C.8.4.15).
+    #    normal, or in nuclear medicine against it if the spacing is negative (PS3.3 C.8.4.15).
     slices = []
     for index in range(count):
         start = first

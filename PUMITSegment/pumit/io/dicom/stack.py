@@ -21,8 +21,7 @@ from pumit.io.dicom.slices import DicomSlice, frame_count, slices_of
 
 logger = logging.getLogger(__name__)
 
-# Positions may deviate from the best even grid by this fraction of the slice spacing, because
-# headers round.
+# Positions may deviate from an even grid by this fraction of the spacing, because headers round.
 GAP_JITTER = 0.1
 # Gaps within this factor of the median are interpolated. A larger difference means that slices are
 # missing, or that two acquisitions are mixed.
@@ -85,9 +84,7 @@ def read_stack(stack: Stack, gdcm: GdcmProcess, *, keep_alive: Any = None) -> Fi
 
 
 def placed_frames(files: Sequence[Path]) -> tuple[PlacedFrame, ...]:
-    """Return the frame geometry of a multi-frame file without functional groups.
-
-    Empty for any other series.
+    """Return the frame geometry of a multi-frame file without functional groups; else nothing.
 
     Raises:
         VolumeError: If the header is damaged or unusable.
@@ -96,10 +93,7 @@ def placed_frames(files: Sequence[Path]) -> tuple[PlacedFrame, ...]:
 
 
 def _frames(slices: list[DicomSlice]) -> tuple[PlacedFrame, ...]:
-    """Return the frames of a multi-frame file without functional groups, in file order.
-
-    Their positions were computed while reading: no attribute states them.
-    """
+    """Return the computed geometry of frames without functional groups, in file order."""
     header = slices[0].file.header
     if len(slices) == 1 or first_value(header, "PerFrameFunctionalGroupsSequence"):
         return ()

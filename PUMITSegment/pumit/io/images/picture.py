@@ -56,8 +56,7 @@ def is_picture(start: bytes) -> bool:
 def read_label_picture(path: Path) -> FileImage:
     """Read a PNG or JPEG as a planar label map.
 
-    Labels are palette indices, unless all palette entries are grey; otherwise grey values, even if
-    stored as RGB.
+    Labels are palette indices if the palette has colours, else grey values, even if stored as RGB.
 
     Raises:
         VolumeError: If the file is damaged, holds colours without a palette, or is a JPEG with more

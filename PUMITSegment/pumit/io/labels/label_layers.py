@@ -30,14 +30,11 @@ class LabelLayers:
         self._layers: list[Labels] = []
 
     def add(self, value: int, mask: npt.NDArray[np.bool_], start: int = 0) -> int:
-        """Add a segment to the first layer where it overlaps no other.
+        """Add a segment to the first layer where it overlaps no other; return the layer's index.
 
         Args:
             value: Label value, from 1.
             mask: (d, H, W), slices from `start` on.
-
-        Returns:
-            Index of the layer.
 
         Raises:
             VolumeError: If so many segments overlap that the layers do not fit in memory.

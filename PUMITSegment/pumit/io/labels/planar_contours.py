@@ -162,16 +162,11 @@ def _axis(points: Floats, is_planar: bool, name: str) -> int:
 def _filled(
     plane: _Plane, shape: tuple[int, ...], is_xor: bool
 ) -> tuple[npt.NDArray[np.bool_], bool, bool]:
-    """Fill the contours of a plane.
-
-    Returns:
-        The pixels, whether crossing contours were joined, and whether too many meet to check.
-    """
+    """Fill a plane; return its pixels, whether contours were joined, and whether too many meet."""
     picture = _picture(plane.polygons, shape)
     if is_xor or not 1 < len(plane.polygons) <= MOST_COMPARED:
         return picture, False, False
-    # 1. Find pairs that share pixels without one being within the other; each contour is filled
-    #    in its bounding box.
+    # 1. Find pairs that share pixels, neither within the other, in their bounding boxes.
     polygons = plane.polygons
     low = np.array([np.floor(p.min(axis=0)) for p in polygons]).clip(0, shape).astype(int)
     high = np.array([np.floor(p.max(axis=0)) + 1 for p in polygons]).clip(low, shape).astype(int)

@@ -208,12 +208,7 @@ def _add_segments(
     layers: LabelLayers,
     segments: list[LabelledSegment],
 ) -> tuple[list[LabelledSegment], list[str], int]:
-    """Add each segment to a layer.
-
-    Returns:
-        The segments with their layers, names of segments without a frame, and number of voxels
-        outside the image.
-    """
+    """Add segments to layers; return them, names without a frame, and voxels outside the image."""
     # 1. Group frames by segment.
     least = 1.0
     if kind == "FRACTIONAL":
