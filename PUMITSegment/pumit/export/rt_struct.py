@@ -49,8 +49,8 @@ def write_rt_struct(
         series_description: SeriesDescription, at most 64 characters.
 
     Raises:
-        ExportError: If the volume has no DICOM source with ImagePositionPatient, a source file is
-            gone or unusable, a segment meets no frame, or the file cannot be written.
+        ExportError: If the volume has no DICOM source with positions, a source file is gone or
+            unusable, a segment meets no frame, or the file cannot be written.
     """
     # pydicom and highdicom quote odd values in warnings, patient names among them.
     with warnings.catch_warnings():
