@@ -1,1 +1,1 @@
-"""Many scans: found, predicted by processes or a Dask cluster, and reported."""
+"""Batch prediction of many scans, in processes or on a Dask cluster, with a report."""

@@ -1,9 +1,9 @@
-"""Scans shared out among the workers of a Dask cluster that runs already.
+"""Batch prediction on a running Dask cluster.
 
-Dask gives out the tasks, and gives a task whose worker dies to another one. Added here: a scheduler
-that is started again gets those that are not finished, and a scan whose workers die is tried once
-more alone, since any that ran with it may have been the cause. What runs on a cluster may do
-anything there: let no one but its users reach the scheduler, or use Dask's `tls://`.
+Dask distributes the tasks, and reassigns a task whose worker dies. Added here: a restarted
+scheduler gets the unfinished tasks, and a scan whose workers died is retried alone, since another
+scan may have been the cause. Anyone who reaches the scheduler can run code on the cluster: restrict
+access to its users, or use Dask's `tls://`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 PATIENCE_S = 120.0
 _CONNECT_S = 10.0
-# A worker that cannot run a task at all, such as one with another version, may be one of many.
+# Retries help if only some workers cannot run a task, such as those with another version.
 _RETRIES = 2
 KILLED = "Every worker that computed it ended at once, such as for want of memory."
 Work = Callable[[ScanTask], Outcome]
@@ -38,18 +38,18 @@ def run_on_dask(
     work: Work = predict_scan,
     on_wait: Callable[[str], None] | None = None,
 ) -> Iterator[Outcome]:
-    """Do tasks on a cluster.
+    """Run tasks on a cluster.
 
     Args:
-        tasks: Tasks to do; workers see the same files under the same paths.
-        address: The scheduler's, `tcp://host:8786`.
-        resources: Resources of the worker that each task needs, such as `{"GPU": 1}`.
-        patience_s: Longest wait for a scheduler that has gone, seconds.
-        work: Does one task; a function of a module that workers can import.
-        on_wait: Callback for a sentence, while a scheduler is waited for.
+        tasks: Tasks to run; workers must see the same files under the same paths.
+        address: Address of the scheduler, `tcp://host:8786`.
+        resources: Worker resources that each task needs, such as `{"GPU": 1}`.
+        patience_s: Longest wait for a lost scheduler, seconds.
+        work: Function that runs one task; workers must be able to import it.
+        on_wait: Callback with a sentence for the user while waiting for the scheduler.
 
     Yields:
-        Outcomes in the order in which they come.
+        Outcomes in order of completion.
 
     Raises:
         PumitError: If Dask is not installed.
@@ -57,7 +57,7 @@ def run_on_dask(
     """
     left = {task.scan.name: task for task in tasks}
     suspects: dict[str, ScanTask] = {}
-    # The first connection is made or refused at once; one that was lost is waited for.
+    # Wait longer for a lost connection than for the first one.
     patience = _CONNECT_S
     while left or suspects:
         client = _connect(address, patience)
@@ -78,7 +78,7 @@ def _rounds(
     work: Work,
     resources: dict[str, float] | None,
 ) -> Iterator[Outcome]:
-    """Outcomes until all is done or the scheduler is lost; what is done is taken out of the two."""
+    """Yield outcomes until all is done or the scheduler is lost; remove the tasks that are done."""
     for name, error in _given_out(client, list(left.values()), work, resources):
         if isinstance(error, Outcome):
             del left[name]
@@ -105,7 +105,7 @@ def _rounds(
 def _given_out(
     client: Client, tasks: Sequence[ScanTask], work: Work, resources: dict[str, float] | None
 ) -> Iterator[tuple[str, Outcome | BaseException | None]]:
-    """Name and outcome, or what went wrong, of each task; None once the scheduler is lost."""
+    """Submit tasks; yield each name with its outcome or error, or None for a lost scheduler."""
     from distributed import as_completed
 
     if not tasks:
@@ -121,7 +121,7 @@ def _given_out(
         if future.status == "finished":
             try:
                 yield name, future.result()
-            except Exception as error:  # the scheduler has gone between the two
+            except Exception as error:  # the scheduler was lost after the task had finished
                 logger.info("a result was lost: %s", type(error).__name__)
                 yield name, None
         elif future.status == "error":
@@ -154,7 +154,7 @@ def _connect(address: str, patience_s: float) -> Client:
 
 
 def _check_resources(client: Client, resources: dict[str, float] | None) -> None:
-    """Refuse what no present worker could do; a cluster without any may still get some."""
+    """Refuse resources that no current worker has; a cluster without workers may still get some."""
     workers: dict[str, Any] = client.scheduler_info(n_workers=-1)["workers"]
     for name, amount in (resources or {}).items():
         if workers and all(w["resources"].get(name, 0) < amount for w in workers.values()):
@@ -167,7 +167,7 @@ def _check_resources(client: Client, resources: dict[str, float] | None) -> None
 def _close(client: Client) -> None:
     try:
         client.close(timeout=2)
-    except (OSError, TimeoutError, RuntimeError) as error:  # it has gone: nothing to close
+    except (OSError, TimeoutError, RuntimeError) as error:  # the scheduler is lost
         logger.info("the client was closed badly: %s", type(error).__name__)
 
 

@@ -1,4 +1,4 @@
-"""Scans distributed over processes of this machine; a crash costs only the scan of its process."""
+"""Batch prediction in processes of this machine; a crash fails only one scan."""
 
 from __future__ import annotations
 
@@ -20,19 +20,21 @@ Work = Callable[[ScanTask], Outcome]
 def run_in_processes(
     tasks: Sequence[ScanTask], processes: int, *, work: Work = predict_scan
 ) -> Iterator[Outcome]:
-    """Do tasks in several processes.
+    """Run tasks in several processes.
+
+    If a process dies, the tasks that ran at that time are retried one by one, since any of them
+    may have been the cause.
 
     Args:
         processes: Number of processes; the machine's cores are divided among them.
-        work: Does one task; a function of a module, for the other processes import it.
+        work: Function that runs one task; the processes must be able to import it.
 
     Yields:
-        Outcomes in the order in which they come. A task whose process dies is tried once more
-        alone, since any of those that ran at that time may have been the cause.
+        Outcomes in order of completion.
     """
     waiting, suspects = deque(tasks), deque[ScanTask]()
     while waiting or suspects:
-        # 1. Those that ran when a process died, each alone, before all others.
+        # 1. First run suspects, one by one.
         alone = bool(suspects)
         queue = suspects if alone else waiting
         at_once = 1 if alone else processes
@@ -41,7 +43,7 @@ def run_in_processes(
             try:
                 is_broken = False
                 while (queue or running) and not is_broken:
-                    # 2. No more are given out than run, so that few are suspects.
+                    # 2. Submit no more tasks than can run, so that few become suspects.
                     try:
                         while queue and len(running) < at_once:
                             running[pool.submit(work, queue[0])] = queue[0]
@@ -72,7 +74,7 @@ def _pool(size: int, processes: int) -> ProcessPoolExecutor:
 
 
 def _begin(threads: int) -> None:
-    """In each new process: take a share of the cores, and end with the process that started it."""
+    """Initialise a process: limit its threads, and make it end with its parent."""
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "ITK_GLOBAL_DEFAULT_NUMBER_OF_THREADS"):
         os.environ.setdefault(name, str(threads))
     parent = multiprocessing.parent_process()
@@ -87,6 +89,6 @@ def _begin(threads: int) -> None:
 
 
 def _end(pool: ProcessPoolExecutor) -> None:
-    """End the processes of a pool now; their results are written whole or not at all."""
+    """Kill the processes of a pool, which is safe because they write results atomically."""
     for process in list((pool._processes or {}).values()):
         process.kill()

@@ -1,4 +1,4 @@
-"""The one report of a run over many scans: what is done, what failed and why, and what is left."""
+"""Report of a batch: finished, failed and remaining scans."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class _Row:
 
 
 class Report:
-    """Writes `report.csv` of an output folder scan by scan, after the rows of an earlier run.
+    """Writer of `report.csv` in an output folder, which continues the report of an earlier run.
 
     Args:
         again: Whether results of other settings may be replaced.
 
     Raises:
-        ExportError: If the folder holds results that were made otherwise.
+        ExportError: If the folder holds results of other settings.
     """
 
     def __init__(self, folder: Path, tasks: Sequence[ScanTask], *, again: bool = False) -> None:
@@ -61,13 +61,13 @@ class Report:
             )
             for task in tasks
         }
-        # What was done before keeps what was said of it.
+        # Scans finished earlier keep their rows.
         self._before = before
         self._written = 0.0
         self.save()
 
     def add(self, outcome: Outcome) -> None:
-        """Note what came of a scan; the file follows now and then."""
+        """Record the outcome of a scan; the file is written at most every 20 seconds."""
         row = self._rows[outcome.name]
         before = self._before.get(outcome.name)
         if outcome.state == "was there":
@@ -82,7 +82,7 @@ class Report:
             self.save()
 
     def save(self) -> None:
-        """Write the file."""
+        """Write the file now."""
         with (
             atomic_path(self._path) as temporary,
             temporary.open("w", encoding="utf-8", newline="") as handle,
@@ -93,12 +93,12 @@ class Report:
         self._written = time.monotonic()
 
     def count(self, state: str) -> int:
-        """How many scans are in a state: "done", "failed" or `LEFT`."""
+        """Count the scans in a state: "done", "failed" or `LEFT`."""
         return sum(row.state == state for row in self._rows.values())
 
 
 def settings_digest(settings: BatchSettings) -> str:
-    """Return a digest of the settings and weights on which a result depends."""
+    """Return a hash of the settings and weights on which results depend."""
     content = {**asdict(settings), "device": ""}
     if settings.model:
         from pumit.models.checkpoint import read_recipe
@@ -108,7 +108,7 @@ def settings_digest(settings: BatchSettings) -> str:
 
 
 def _read(path: Path) -> dict[str, _Row]:
-    """Return the report of an earlier run; nothing where there is none, or another program's."""
+    """Read the report of an earlier run; empty if there is none, or one of another program."""
     try:
         with path.open(encoding="utf-8", newline="") as handle:
             rows = list(csv.DictReader(handle))

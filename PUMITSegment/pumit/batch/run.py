@@ -1,4 +1,4 @@
-"""Many scans into one folder: finished ones are skipped, failures reported, the rest predicted."""
+"""Batch prediction into one folder: skip finished scans, predict the rest, report failures."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from pumit.errors import ExportError, PumitError
 from pumit.system.file_lock import file_lock
 
 LOCK = ".predict.lock"
-# Does tasks and yields their outcomes: here, in processes or on a cluster.
+# Runs tasks and yields their outcomes: in this process, in others or on a cluster.
 Runner = Callable[[Sequence[ScanTask]], Iterator[Outcome]]
 
 
 def in_this_process(tasks: Sequence[ScanTask]) -> Iterator[Outcome]:
-    """Do tasks one after another, here."""
+    """Run tasks one after another in this process."""
     return map(predict_scan, tasks)
 
 
 def check_targets(tasks: Sequence[ScanTask]) -> None:
-    """Refuse, before any work, what would lose something.
+    """Refuse tasks that would overwrite an image or each other's results.
 
     Raises:
-        ExportError: If two scans have one name, or a result would replace an image.
+        ExportError: If two results have the same path, or a result would replace an image.
     """
     first: dict[str, ScanTask] = {}
     for task in tasks:
-        key = str(task.target).casefold()  # as disks of Windows and macOS compare
+        key = str(task.target).casefold()  # Windows and macOS ignore case
         if key in first:
             raise ExportError(
                 f"Two scans would be written as {task.target.name!r}: {_place(first[key])} and "
@@ -53,15 +53,15 @@ def predict_many(
 
     Args:
         tasks: At least one, checked by `check_targets`.
-        folder: Folder of the results, which exists.
+        folder: Existing folder of the results.
 
     Returns:
-        The report, which lies in the folder as a table.
+        The report, also written to the folder.
 
     Raises:
-        ExportError: If another run works in this folder, or it holds other results.
-        PumitError: If nothing further can be done, such as on a full disk; what is done stays, and
-            another run continues from there.
+        ExportError: If another run uses this folder, or it holds results of other settings.
+        PumitError: If no further scan can be predicted, such as on a full disk. Finished results
+            are kept, and another run continues from there.
     """
     with file_lock(folder / LOCK, patience_s=0.5):
         again = any(task.again for task in tasks)
@@ -94,7 +94,7 @@ def predict_many(
 
 
 def closable(outcomes: Iterator[Outcome]) -> Generator[Outcome, None, None]:
-    """Yield the same as a generator, which can be closed."""
+    """Wrap an iterator in a generator, which can be closed."""
     yield from outcomes
 
 
@@ -107,5 +107,5 @@ def _report_outcome(
 
 
 def _place(task: ScanTask) -> str:
-    """Enough of a path to find it."""
+    """Return the last two parts of a scan's path."""
     return "/".join(task.scan.path.parts[-2:])

@@ -1,4 +1,4 @@
-"""The prediction of one scan of a batch: its settings, its work and its outcome."""
+"""Prediction of one scan of a batch: settings, task and outcome."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Corners = tuple[tuple[float, float, float], ...]
 Answerer = Callable[["Volume", Watch], "tuple[LabelMap, Algorithm]"]
 State = Literal["done", "was there", "failed", "stopped"]
 
-# Two threads of one worker must not read one model twice.
+# Prevents two threads of one worker from loading the same model twice.
 _loading = Lock()
 
 
@@ -37,18 +37,18 @@ class BatchSettings:
     """Settings of a batch, the same for every scan.
 
     Attributes:
-        model: Its checkpoint; empty where a structure's model is chosen for each scan.
+        model: Path of the checkpoint; empty if a structure's model is chosen for each scan.
         kind: "automatic" or "promptable".
-        structure: A structure to find by its name; empty for all that the model does.
-        structure_model: The automatic model that looks for it; None for the best that knows it.
-        corners_lps: Eight corners of a box to look in, LPS mm; None for the whole scan.
-        channel: Channel to use, where a scan has others than the model.
-        has_channel_files: Whether NAME_0000, NAME_0001 ... are one scan's channels.
-        overlap: Part that neighbouring windows share.
-        flips: Whether eight reflections are averaged.
+        structure: Name of a structure to segment; empty for all classes of the model.
+        structure_model: Automatic model for the structure; None for the best that knows it.
+        corners_lps: Eight corners of a region of interest, LPS mm; None for the whole scan.
+        channel: Channel to use if the scan has other channels than the model.
+        has_channel_files: Whether NAME_0000, NAME_0001 ... are the channels of one scan.
+        overlap: Overlap of adjacent sliding windows, as a fraction.
+        flips: Whether to average eight reflections (test-time augmentation).
         device: "auto", "cpu", "cuda", ...
-        anyway: Whether a model of another modality may look for the structure.
-        tells_doubt: Whether an automatic model also tells where it may be wrong.
+        anyway: Whether to allow a model of another modality for the structure.
+        tells_doubt: Whether an automatic model also estimates where it may be wrong.
     """
 
     model: str = ""
@@ -67,7 +67,7 @@ class BatchSettings:
 
 @dataclass(frozen=True)
 class ScanTask:
-    """A scan, where its result goes, and what is done with it."""
+    """A scan to predict, with its target file and settings."""
 
     scan: Scan
     target: Path
@@ -77,7 +77,7 @@ class ScanTask:
 
     @property
     def is_done(self) -> bool:
-        """Whether the result is there with all that is written beside it."""
+        """Whether the result and its companion files exist."""
         return self.companions.are_there(self.target)
 
 
@@ -86,8 +86,9 @@ class Outcome:
     """Outcome of the prediction of one scan.
 
     Attributes:
-        state: "done", "was there" before, "failed", or "stopped" where nothing further can work.
-        classes: Label, name and voxels of each class that occurs.
+        state: "done", "was there" (finished earlier), "failed", or "stopped" if later scans would
+            fail too.
+        classes: Label, name and voxel count of each non-empty class.
     """
 
     name: str
@@ -99,10 +100,10 @@ class Outcome:
 
 
 def predict_scan(task: ScanTask, watch: Watch = UNWATCHED) -> Outcome:
-    """Predict one scan; whatever happens to it is its outcome, never an exception.
+    """Predict one scan; errors become its outcome, not exceptions.
 
-    A result that is there is left as it is, so that a scan which is given out twice, because what
-    gave it out was started again, is done once.
+    An existing result is skipped, so that a scan submitted twice, after a restart of the scheduler,
+    is predicted once.
     """
     name = task.scan.name
     if not task.again and task.is_done:
@@ -111,7 +112,7 @@ def predict_scan(task: ScanTask, watch: Watch = UNWATCHED) -> Outcome:
     try:
         outcome = _predicted(task, watch)
         return replace(outcome, seconds=round(time.monotonic() - started, 3))
-    except (DiskFullError, CheckpointError) as error:  # the next scan would fare no better
+    except (DiskFullError, CheckpointError) as error:  # the next scan would fail too
         return Outcome(name, "stopped", str(error))
     except PumitError as error:
         return Outcome(name, "failed", str(error))
@@ -141,8 +142,8 @@ def _predicted(task: ScanTask, watch: Watch) -> Outcome:
     target.parent.mkdir(parents=True, exist_ok=True)
     is_label_map = suffix_of(target, (SEG_NRRD_SUFFIX, *LABELMAP_SUFFIXES)) != SEG_NRRD_SUFFIX
     if is_label_map and suffix_of(target, LABELMAP_SUFFIXES):
-        # A label means the same class in every file, and a file without any says so. Of regions
-        # the later one stands, as in nnU-Net; .seg.nrrd and DICOM-SEG hold all of each.
+        # Label values mean the same class in every file, even if all are background. Overlapping
+        # regions: the later one wins, as in nnU-Net; .seg.nrrd and DICOM-SEG hold all of each.
         write_labels(found.labels, volume, target, made_by=algorithm)
     else:
         write_segmentation(Segmentation(volume, segments_of(found), algorithm), target)
@@ -166,10 +167,10 @@ def _write_companions(
     settings = task.settings
     try:
         segments = segments_of(found)
-    except ExportError:  # a label map without any label is a result, too
+    except ExportError:  # an empty label map is a valid result
         segments = ()
     model = settings.model or settings.structure_model or algorithm.name.removeprefix("PUMIT ")
-    # Paths may hold names.
+    # Without paths, which may contain names.
     told = {key: value for key, value in asdict(settings).items() if "model" not in key}
     task.companions.write(
         task.target,
@@ -185,7 +186,7 @@ def _write_companions(
 
 
 def _device(device: str) -> str:
-    """Return the device that "auto" means; without PyTorch all is computed on processors."""
+    """Resolve the device "auto"; without PyTorch the CPU is used."""
     if "torch" not in sys.modules:
         return "cpu"
     from pumit.inference.loading import pick_device
@@ -194,7 +195,7 @@ def _device(device: str) -> str:
 
 
 def predictor_for(settings: BatchSettings) -> Answerer:
-    """Return what answers under these settings; its model is read once in a process."""
+    """Return the predictor for these settings; its model is loaded once per process."""
     with _loading:
         return _answerer(settings)
 
@@ -242,7 +243,7 @@ def _answerer(settings: BatchSettings) -> Answerer:
 
 
 def _finder(settings: BatchSettings) -> Answerer:
-    """Find a structure by its name, each scan with the model that suits it."""
+    """Return a predictor of a structure that chooses the best model for each scan."""
     from pumit.models.card import installed_models
     from pumit.segmentation import Algorithm
     from pumit.structures.find import InstalledModels, plan_search, run_search

@@ -1,7 +1,7 @@
-"""Use a server from Python: a worker of one's own, or any other.
+"""Python client of a server.
 
-`LocalWorker` starts a server of one's own, `Client` talks to any, and `RemoteSession` is an
-`InteractiveSession` on it. None of the three imports torch, FastAPI or uvicorn.
+`LocalWorker` starts a local server, `Client` connects to any server, and `RemoteSession` is an
+`InteractiveSession` on it. None of them imports torch, FastAPI or uvicorn.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""`python -m pumit.client.availability`: devices and models of this machine, as one line of JSON.
+"""Devices and models of this machine: `python -m pumit.client.availability` prints them as JSON.
 
-For a viewer, which imports neither torch nor the model index itself.
+For a viewer, which does not import torch or the model index.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any
 
 
 def availability() -> dict[str, Any]:
-    """Return what a worker on this machine could be started with.
+    """Return the devices and models with which a worker can be started on this machine.
 
     Returns:
-        `devices`, as `pumit.inference.devices.Device`, and `models` with `name`, `kind`,
-        `description`, `licence` and `is_here`.
+        `devices`, with the fields of `pumit.inference.devices.Device`, and `models`, with `name`,
+        `kind`, `description`, `licence` and `is_here`.
 
     Raises:
         CheckpointError: If a model index is damaged.

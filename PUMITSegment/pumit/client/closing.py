@@ -1,4 +1,4 @@
-"""What a `with` block closes at its end."""
+"""Base of context managers that call `close` on exit."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ Self = TypeVar("Self", bound="Closing")
 
 
 class Closing(ABC):
-    """Base of what is closed at the end of its `with` block."""
+    """Context manager that calls `close` on exit."""
 
     @abstractmethod
     def close(self) -> None:
-        """Give everything back; called again, it does nothing."""
+        """Release all resources; further calls do nothing."""
 
     def __enter__(self: Self) -> Self:
         return self

@@ -1,4 +1,4 @@
-"""Heartbeats: the server learns that its client is alive, and the client that its server is."""
+"""Heartbeats, by which server and client detect whether the other is alive."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from pumit.errors import ServiceError
 from pumit.wire.protocol import PATH_HEARTBEAT
 
 _BEAT_S = 2.0
-# A busy server answers no beat while it reads a model; one elsewhere that answers none for this
-# long is gone, or the network to it.
+# A server that loads a model does not answer heartbeats; a remote one that is silent for this long
+# counts as gone.
 _SILENCE_S = 60.0
 
 
 class Heartbeat:
-    """Sends heartbeats for one lease, from a thread that ends with this object.
+    """Sender of heartbeats for one lease, in a thread that ends with this object.
 
-    A server that has ended refuses, or breaks its connections. Silence means less: on this machine
-    that a processor is busy, for as long as it lasts; elsewhere, after many beats without an
-    answer, that nothing arrives there. Beats are counted and not seconds, so that neither a client
-    that had no processor nor a computer that was asleep takes its own absence for the server's.
+    A server that has ended refuses or breaks connections. A timeout means less. On this machine the
+    CPU is busy, for any length of time; a remote server counts as gone after many unanswered
+    heartbeats. They are counted instead of seconds, so that a starved or sleeping client does not
+    mistake its own pause for the server's.
     """
 
     def __init__(self, client: Client, lease: str, *, interval_s: float) -> None:
@@ -31,7 +31,7 @@ class Heartbeat:
         self._unanswered = 0
         self._is_refused = False
         self._stop = threading.Event()
-        # Only a weak reference, so that a forgotten session is not kept alive by its own beats.
+        # A weak reference, so that the thread does not keep an unused session alive.
         thread = threading.Thread(
             target=_beat,
             args=(weakref.ref(self), self._stop, interval_s),
@@ -42,16 +42,16 @@ class Heartbeat:
 
     @property
     def is_server_alive(self) -> bool:
-        """Whether the server has answered lately."""
+        """Whether the server answered recently."""
         is_silent = not self._client.is_loopback and self._unanswered > self._most_unanswered
         return not (self._is_refused or is_silent)
 
     def stop(self) -> None:
-        """Stop beating."""
+        """Stop the heartbeats."""
         self._stop.set()
 
     def beat(self) -> None:
-        """Beat once and note the answer."""
+        """Send one heartbeat and record the result."""
         try:
             self._send()
         except TimedOut:
@@ -63,10 +63,10 @@ class Heartbeat:
         self._is_refused, self._unanswered = False, 0
 
     def _send(self) -> None:
-        """Beat; where a connection broke, once more: it may have been an old one, closed just now.
+        """Send a heartbeat; retry a broken connection once, as a reused one may just have closed.
 
         Raises:
-            Unreachable: If nothing answers on a new connection either.
+            Unreachable: If a new connection fails too, or the answer times out (`TimedOut`).
         """
         for is_last in (False, True):
             try:
@@ -77,7 +77,7 @@ class Heartbeat:
                 if is_last:
                     raise
             except ServiceError:
-                return  # an expired lease is an answer too; the next call deals with it
+                return  # an expired lease is an answer too; the next call handles it
             else:
                 return
 

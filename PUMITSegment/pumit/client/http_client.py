@@ -1,4 +1,4 @@
-"""Talks to a server: one request, one answer, and one sentence where something is wrong."""
+"""HTTP client of a server, with errors as one sentence for the user."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Unreachable(ServiceError):
-    """Nothing answers at the address."""
+    """No server answers at the address."""
 
 
 class TimedOut(Unreachable):
@@ -43,22 +43,22 @@ class TimedOut(Unreachable):
 
 
 class NotAccepted(ServiceError):
-    """The server does not take the token; it may have been started again with another one."""
+    """The server rejects the token; it may have been restarted with another one."""
 
 
 class RequestRejected(ServiceError):
-    """A server that is not ours understood what it was sent, and does not take it."""
+    """A third-party server rejects the content of a request."""
 
 
 class UnexpectedResponse(ServiceError):
-    """An answer that is not of the protocol."""
+    """A response that does not follow the protocol."""
 
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
         self.status = status
 
 
-# Whose server it is, as `Client.capabilities` tells under `kind`; the other is `NNINTERACTIVE`.
+# Value of `kind` in `Client.capabilities`; the other one is `NNINTERACTIVE`.
 PUMIT = "pumit"
 
 _REFUSALS = (
@@ -69,20 +69,20 @@ _REFUSALS = (
 
 
 class Client(Closing):
-    """A connection to one server; may be used from several threads.
+    """A thread-safe connection to one server.
 
     Args:
         url: Such as `http://127.0.0.1:40123` or `https://gpu.hospital.example:8443`.
-        token: The server's bearer token; "" for a server that wants none.
-        verify: Whether to check the server's certificate, or a PEM file to check it with.
-        read_timeout_s: Longest wait for an answer that needs no computation, seconds.
-        is_same_machine: Whether the server is known to run on this machine, where nothing on its
-            way needs to be small; a loopback address may lead through a tunnel.
-        allow_unencrypted: Whether the user agreed that a scan goes over the network in the clear,
-            where anybody on its way can read it: `nninteractive-server` itself has no TLS.
+        token: The server's bearer token; "" if it requires none.
+        verify: Whether to verify the server's certificate, or a PEM file to verify it with.
+        read_timeout_s: Longest wait for a response that needs no computation, seconds.
+        is_same_machine: Whether the server runs on this machine, so that arrays are sent
+            uncompressed; a loopback address alone may be a tunnel.
+        allow_unencrypted: Whether the user agreed to send scans over the network unencrypted;
+            `nninteractive-server` itself has no TLS.
 
     Raises:
-        ServiceError: If the address cannot be used, or would send the scan unencrypted.
+        ServiceError: If the address or token is invalid, or scans would be sent unencrypted.
     """
 
     def __init__(
@@ -105,8 +105,7 @@ class Client(Closing):
         if parts.scheme not in ("http", "https") or not host or parts.username:
             raise ServiceError("A server's address looks like https://host:port.")
         self.is_loopback = is_loopback(host)
-        # How arrays are packed on their way to the server.
-        self.codec: Codec = "zstd"
+        self.codec: Codec = "zstd"  # of arrays sent to the server
         if self.is_loopback:
             self.codec = "stored" if is_same_machine else "lz4"
         if parts.scheme == "http" and not (self.is_loopback or allow_unencrypted):
@@ -119,11 +118,11 @@ class Client(Closing):
         self._has_token = bool(token)
         self._timeout_s = (connect_timeout_s, read_timeout_s)
         self._http = requests.Session()
-        # A proxy of the system would carry a loopback request elsewhere, or nowhere.
+        # A system proxy would misdirect loopback requests.
         self._http.trust_env = not self.is_loopback
-        # Given with each request: the session's own yields to $REQUESTS_CA_BUNDLE.
+        # Passed with each request, because $REQUESTS_CA_BUNDLE overrides the session's value.
         self._verify = verify
-        # As `auth`, so that no .netrc of the user replaces it.
+        # As `auth`, so that the user's .netrc does not replace it.
         self._http.auth = _BearerAuth(token)
         self._http.headers[VERSION_HEADER] = str(API_VERSION)
         if self.codec == "stored":
@@ -137,7 +136,7 @@ class Client(Closing):
         return self._url
 
     def close(self) -> None:
-        """Close the connections; sessions on the server are freed by their own `close`."""
+        """Close the connections; sessions on the server are released by their own `close`."""
         self._http.close()
 
     def is_alive(self, *, timeout_s: float = 1.0) -> bool:
@@ -148,27 +147,25 @@ class Client(Closing):
         return False
 
     def raw_capabilities(self) -> dict[str, Any]:
-        """Return the server's answer about itself, unread.
+        """Return the server's capabilities as sent.
 
         Raises:
-            ServiceError: If it answers nothing of the kind.
+            ServiceError: If the request fails, or the response is not a JSON object.
         """
         return self.call_json("GET", PATH_CAPABILITIES)
 
     def capabilities(self) -> dict[str, Any]:
-        """Whose server it is, and its version, model, limits and memory.
-
-        A server that speaks both protocols, as ours does, counts as ours.
+        """Return the kind of server, and its version, model, limits and memory.
 
         Returns:
-            Under `kind` `PUMIT` or `NNINTERACTIVE`. Of a PUMIT server the keys `api_version`,
-            `version`, `model`, `models` (each with `name`, `kind`, `version`, `description`,
-            `classes`), `limits`, `sessions`, `memory`, `prompts`; of an nnInteractive server
-            `version`, `model` (with `name`, `version`), `license`, None where it tells none, and
-            `models`, of which there are none.
+            `kind` is `PUMIT` or `NNINTERACTIVE`. A PUMIT server, which implements both protocols,
+            has the keys `api_version`, `version`, `model`, `models` (each with `name`, `kind`,
+            `version`, `description`, `classes`), `limits`, `sessions`, `memory`, `prompts`. An
+            nnInteractive server has `version`, `model` (with `name`, `version`), `license` (None
+            if not stated), and an empty `models`.
 
         Raises:
-            ServiceError: If it is another kind of server, or of a version that is not known.
+            ServiceError: If it is another kind of server, or its API version is unsupported.
         """
         answer = self.raw_capabilities()
         capabilities = answer.get(PUMIT)
@@ -191,7 +188,7 @@ class Client(Closing):
         body: object = None,
         timeout_s: float | None = None,
     ) -> dict[str, Any]:
-        """Send JSON and read JSON; errors as `call` has them."""
+        """Send JSON and return the JSON object of the response; errors as in `call`."""
         response = self.call(method, path, lease=lease, body=body, timeout_s=timeout_s)
         try:
             answer = response.json()
@@ -215,13 +212,14 @@ class Client(Closing):
         """Send one request.
 
         Args:
-            array: Array to send in an envelope instead.
-            meta: Its `X-Meta`.
+            body: JSON value to send.
+            array: Array envelope to send in place of `body`.
+            meta: JSON value of the header `X-Meta`.
 
         Raises:
             Unreachable: If nothing answers, or not in time (`TimedOut`).
             LeaseExpired: If the session is gone.
-            PumitError: What the server refuses, as the class it names.
+            PumitError: If the server refuses the request; the class is the one that it names.
         """
         headers = {} if lease is None else {LEASE_HEADER: lease}
         if meta is not None:
@@ -240,7 +238,7 @@ class Client(Closing):
                 data=data,
                 timeout=(min(connect_s, timeout_s or connect_s), timeout_s or read_s),
                 verify=self._verify,
-                allow_redirects=False,  # the token is for this address only
+                allow_redirects=False,  # never send the token to another address
             )
         except requests.exceptions.SSLError:
             raise Unreachable(
@@ -273,7 +271,7 @@ class Client(Closing):
         return self._refused_elsewhere(status, detail)
 
     def _refused_elsewhere(self, status: int, detail: object) -> PumitError:
-        """Return the refusal of a server that is not ours: a detail and a status, no name."""
+        """Return the error for a response without an error name, as of third-party servers."""
         reason = f": {one_line(detail).rstrip('.')}" if isinstance(detail, str) else ""
         if status == HTTPStatus.UNAUTHORIZED:
             remedy = "asks for a token" if not self._has_token else "does not take this token"
@@ -295,9 +293,9 @@ class Client(Closing):
 
 
 def _is_late(error: Exception) -> bool:
-    """Return whether an answer, or the rest of one that has begun, did not come in time.
+    """Return whether a response, or the rest of one, timed out.
 
-    For the rest requests has no class: it is an error of the connection.
+    For the rest of a response, `requests` raises a ConnectionError instead of a Timeout.
     """
     cause = error.args[0] if error.args else None
     is_of_socket = isinstance(getattr(cause, "__context__", None), TimeoutError)

@@ -1,4 +1,4 @@
-"""What sessions on a server have in common: volume and prompts are kept on this side, too."""
+"""Base of sessions on a server, which keep volume and prompts on the client side too."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from pumit.wire import protocol
 
 
 class RecoverableSession(Closing, PromptedSession):
-    """One volume and its prompts, which a lost server cannot lose.
+    """A session whose volume and prompts survive the loss of its server.
 
     Raises:
-        ServiceError: If the server cannot be used, or has no session to give.
+        ServiceError: If the server cannot be used, or has no free session.
     """
 
     def __init__(self, client: Client, *, heartbeat_s: float) -> None:
@@ -43,7 +43,7 @@ class RecoverableSession(Closing, PromptedSession):
 
     @property
     def volume(self) -> Volume:
-        """The present volume.
+        """The current volume.
 
         Raises:
             VolumeError: If none is set.
@@ -54,14 +54,14 @@ class RecoverableSession(Closing, PromptedSession):
 
     @property
     def is_server_alive(self) -> bool:
-        """Whether the server answered its last heartbeat."""
+        """Whether the server answered recent heartbeats."""
         return self._heartbeat.is_server_alive
 
     def predict(self, segment: str = "1", *, watch: Watch = UNWATCHED) -> npt.NDArray[np.bool_]:
-        """Answer the prompts of a segment.
+        """Segment by the prompts of a segment.
 
         Returns:
-            Mask (D, H, W) on the volume's own grid.
+            Mask (D, H, W) on the volume's grid.
 
         Raises:
             Cancelled: If it was stopped, here or by a newer request; the session stays usable.
@@ -80,23 +80,23 @@ class RecoverableSession(Closing, PromptedSession):
         place_count: int = 0,
         watch: Watch = UNWATCHED,
     ) -> PromptAnswer:
-        """Answer prompts that the caller keeps; those kept here stay as they are."""
+        """Segment by the given prompts; the session's own prompts stay unchanged."""
 
     def close(self) -> None:
-        """Free the session on the server; nothing is raised if the server is gone."""
+        """Release the session on the server, without an error if the server is gone."""
         self._heartbeat.stop()
-        # A lease that cannot be given back ends by itself.
+        # A lease that cannot be released expires.
         with contextlib.suppress(ServiceError):
             self._client.call("POST", protocol.PATH_RELEASE, lease=self._lease, timeout_s=2.0)
 
     def rebuild(self, client: Client | None = None) -> None:
-        """Open the session again, with its volume; prompts come with each request.
+        """Reopen the session with its volume; prompts are sent with each request.
 
         Args:
-            client: Another server; the same one where None.
+            client: Client of another server; None for the same one.
 
         Raises:
-            ServiceError: If that server cannot be used either; this can be tried again.
+            ServiceError: If that server cannot be used; the call can be repeated.
         """
         with self._lock:
             self.close()
@@ -108,13 +108,13 @@ class RecoverableSession(Closing, PromptedSession):
             self._needs_rebuild = False
 
     def _begin(self, volume: Volume) -> None:
-        """Continue with a volume that the server has; prompts of an earlier one are gone."""
+        """Store the volume that the server has received, and clear the prompts."""
         self._volume, self._history = volume, PromptHistory()
 
     @abstractmethod
     def _claim(self) -> None:
-        """Get a lease and begin to beat for it."""
+        """Claim a lease and start its heartbeats."""
 
     @abstractmethod
     def _send_again(self, volume: Volume) -> None:
-        """Send the volume to a session that was opened again."""
+        """Send the volume to a reopened session."""

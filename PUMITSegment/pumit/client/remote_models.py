@@ -1,4 +1,4 @@
-"""A server's automatic models and tokenizers, also by a structure's name, through a session."""
+"""Requests of a remote session to automatic models and tokenizers of a server."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from pumit.wire.bundle import unpack_bundle
 __all__ = ["AutomaticAnswer", "ModelMethods", "Reconstruction"]
 
 Corners = Sequence[Sequence[float]]
-# The facts of a check are a few sentences.
+# Limit for the response to a check, which holds a few sentences.
 _MOST_FACT_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
 class AutomaticAnswer:
-    """Answer of an automatic model.
+    """Result of an automatic model.
 
     Attributes:
-        found: Labels on the volume's grid, and regions where classes overlap; each class brings
-            its terminology entry and colour.
+        found: Labels on the volume's grid, regions if classes overlap, and classes with
+            terminology entry and colour.
     """
 
     found: LabelMap
@@ -44,10 +44,10 @@ class AutomaticAnswer:
 
 @dataclass(frozen=True)
 class SearchFacts:
-    """The model that segments a structure, with remarks to read before its answer is trusted.
+    """The model chosen for a structure.
 
     Attributes:
-        remarks: Sentences, such as that the scan looks odd.
+        remarks: Warnings for the user, such as that the scan looks unusual.
     """
 
     structure: str
@@ -59,37 +59,38 @@ class SearchFacts:
 
 @dataclass(frozen=True, eq=False)
 class StructureAnswer(AutomaticAnswer):
-    """Answer to a search for a structure: one class, or each class of everything."""
+    """Result of a search for a structure: one class, or all classes of the model."""
 
     facts: SearchFacts
 
 
 class ModelMethods(ABC):
-    """Requests of a remote session to models that take no prompts."""
+    """Requests of a remote session to models without prompts."""
 
     @property
     @abstractmethod
     def volume(self) -> Volume:
-        """The present volume."""
+        """The current volume."""
 
     @abstractmethod
     def _run_job(self, path: str, body: dict[str, Any], *, job: str, watch: Watch) -> bytes:
-        """Ask for a long answer that is stopped by its job's name."""
+        """Send a long request, which can be cancelled by its job's name."""
 
     def segment_automatically(
         self, model: str, roi_corners_lps: Corners | None = None, *, watch: Watch = UNWATCHED
     ) -> AutomaticAnswer:
-        """Label the volume, or a region of it.
+        """Segment the volume, or a region of it, automatically.
 
         Args:
-            model: Name of an automatic model, or of the promptable one, which then looks for
-                whatever stands out; see `models` of the server's capabilities.
-            roi_corners_lps: Eight corners of a region, rotated or not, LPS mm.
+            model: Name of an automatic model, or of the promptable one, which then segments
+                everything that stands out; see `models` of the server's capabilities.
+            roi_corners_lps: Eight corners of a region, which may be rotated, LPS mm; None for the
+                whole volume.
 
         Raises:
             Cancelled: If it was stopped; the session stays usable.
             CheckpointError: If the server has no such model.
-            PromptError: If the region lies outside of the volume.
+            PromptError: If the region is outside the volume.
             ServiceError: If the server is gone.
         """
         corners = None if roi_corners_lps is None else np.asarray(roi_corners_lps).tolist()
@@ -111,7 +112,7 @@ class ModelMethods(ABC):
         anyway: bool = False,
         watch: Watch = UNWATCHED,
     ) -> SearchFacts:
-        """Return the model that would segment a structure, before it runs.
+        """Return the model that `find_structure` would use, without running it.
 
         Arguments and errors are those of `find_structure`.
         """
@@ -131,20 +132,21 @@ class ModelMethods(ABC):
         anyway: bool = False,
         watch: Watch = UNWATCHED,
     ) -> StructureAnswer:
-        """Find a structure of the volume by its name.
+        """Segment a structure given by name.
 
         Args:
             structure: A name (`left kidney`), a group (`kidneys`), a code, Slicer's terminology
-                entry, or `everything` that the model knows.
-            model: Name of an automatic model; the best that knows it where None.
-            modality: Modality of the scan, as DICOM writes it; empty where unknown.
-            roi_corners_lps: Eight corners of a region to look in, LPS mm.
-            anyway: Whether to check nothing, and run a model of another modality too.
+                entry, or `everything` for all classes of the model.
+            model: Name of an automatic model; None for the best that knows the structure.
+            modality: DICOM Modality of the scan; empty if unknown.
+            roi_corners_lps: Eight corners of a region of interest, LPS mm; None for the whole
+                volume.
+            anyway: Whether to skip checks, so that a model of another modality may run.
 
         Raises:
             Cancelled: If it was stopped; the session stays usable.
-            ConsentNeeded: If only models know it to whose licence no one has agreed there.
-            StructureError: If no model knows it, or may look for it in this scan.
+            ConsentNeeded: If only models with licences that were not accepted there know it.
+            StructureError: If no model knows it, or none is suitable for this scan.
             ServiceError: If the server is gone.
         """
         corners = None if roi_corners_lps is None else np.asarray(roi_corners_lps).tolist()
@@ -162,10 +164,10 @@ class ModelMethods(ABC):
         return StructureAnswer(found, facts.model, facts.version, facts)
 
     def reconstruct(self, model: str | None = None, *, watch: Watch = UNWATCHED) -> Reconstruction:
-        """Bring the volume through a tokenizer and back.
+        """Encode and decode the volume by a tokenizer.
 
         Args:
-            model: Name of a tokenizer; the server's first one where None.
+            model: Name of a tokenizer; None for the server's first one.
 
         Raises:
             Cancelled: If it was stopped; the session stays usable.
@@ -184,7 +186,7 @@ class ModelMethods(ABC):
             _expect(arrays["image"], shape)
             _expect(arrays["difference"], shape)
             shares = arrays["shares"].astype(np.float64)
-            # Servers of earlier versions tell neither the score nor the usual use.
+            # Earlier servers send neither familiarity nor usual shares.
             judged, usual = meta.get("familiarity"), arrays.get("usual_shares")
             if usual is not None:
                 _expect(usual, shares.shape)
@@ -214,12 +216,12 @@ def _facts(meta: dict[str, Any]) -> SearchFacts:
 
 
 def unpack_labels(content: bytes, shape: tuple[int, int, int]) -> tuple[dict[str, Any], LabelMap]:
-    """Facts and labels on the volume's grid, of an answer with labels.
+    """Decode a response to its metadata and a label map on the volume's grid.
 
     Raises:
         ServiceError: If it cannot be read.
     """
-    # Two bytes for a label, eight for the regions of a voxel.
+    # At most two bytes per voxel for labels, eight for regions.
     meta, arrays = unpack_bundle(content, max_bytes=8 * math.prod(shape))
     try:
         classes = tuple(
@@ -240,7 +242,7 @@ def unpack_labels(content: bytes, shape: tuple[int, int, int]) -> tuple[dict[str
 def _placed(
     bounds: Any, inside: Array | None, shape: tuple[int, int, int]
 ) -> npt.NDArray[np.unsignedinteger[Any]]:
-    """Return a function that puts a box into a grid of 0; without a box it changes nothing."""
+    """Put the content of a box into a grid of zeros; without a box, all are zero."""
     if bounds is None:
         return np.zeros(shape, dtype=np.uint8)
     if inside is None or inside.dtype.kind != "u":

@@ -1,4 +1,4 @@
-"""An `InteractiveSession` whose work is done by a server."""
+"""An `InteractiveSession` whose computations run on a server."""
 
 from __future__ import annotations
 
@@ -28,51 +28,52 @@ from pumit.wire.prompt_answer import unpack_answer
 from pumit.wire.protocol import LeaseExpired, TooLarge, UnknownMask
 
 Answer = TypeVar("Answer")
-# A prediction has no deadline: it is cancelled, or the server is found dead.
+# Practically no deadline: a prediction is cancelled, or the server is found dead.
 _PREDICT_TIMEOUT_S = 24 * 3600.0
-# Longer than it takes to send, and to embed, the largest volume.
+# Longer than sending and embedding the largest volume takes.
 _VOLUME_TIMEOUT_S = 900.0
-# Progress and cancel while a prediction runs: a longer wait would delay the user's Cancel.
+# For progress and cancel during a prediction: a longer wait would delay the user's Cancel.
 _STATUS_TIMEOUT_S = 2.0
 
 
 class RemoteSession(RecoverableSession, ModelMethods):
-    """One volume and its prompts, kept here, so that a lost server loses nothing.
+    """A session on a server, with the methods of `pumit.InteractiveSession`.
 
-    The same methods as `pumit.InteractiveSession`. A prediction is one request that carries the
-    segment's prompts; changing, undoing and redoing them needs none. A session that the server has
-    let expire is opened again by itself; where the server is gone, `rebuild` continues on another.
+    Volume and prompts are also kept on the client, so that nothing is lost with the server. A
+    prediction is one request with all prompts of the segment; changing, undoing and redoing prompts
+    sends none. An expired session is reopened automatically; if the server is gone, `rebuild`
+    continues on another.
 
     Args:
-        heartbeat_s: Time between two signs of life; a dead server is noticed within it.
+        heartbeat_s: Interval of heartbeats, within which a crashed server is detected.
 
     Raises:
-        ServiceError: If the server cannot be used, or has no session to give.
+        ServiceError: If the server cannot be used, or has no free session.
     """
 
     def __init__(self, client: Client, *, heartbeat_s: float = 1.0) -> None:
         self._channel = 0
-        # What the latest answer to each segment said, and to which prompts.
+        # Latest answer of each segment without its mask, and its prompts.
         self._latest: dict[str, tuple[tuple[Prompt, ...], PromptAnswer]] = {}
         self._sent_masks: set[str] = set()
         super().__init__(client, heartbeat_s=heartbeat_s)
 
     def set_volume(self, volume: Volume, *, channel: int = 0) -> None:
-        """Upload a volume and start on it; prompts of an earlier one are gone.
+        """Upload a volume and clear all prompts.
 
         Args:
-            volume: The scan. Colour images are used as grey.
+            volume: The scan; a colour image is converted to grey.
             channel: Channel of a multi-channel image, unless it is a colour image.
 
         Raises:
-            VolumeError: If nothing can be distinguished in it; the earlier volume stays.
-            ServiceError: If it is larger than the server takes, or cannot be sent.
+            VolumeError: If it has no contrast; the earlier volume stays.
+            ServiceError: If it exceeds the server's limit, or cannot be sent.
         """
         with self._lock:
             try:
                 self._keeping(lambda: self._upload(volume, channel))
             except Unreachable:
-                # It may have arrived or not: only a new session is sure to have the right one.
+                # The volume may have arrived or not, so a new session is needed.
                 self._needs_rebuild = True
                 raise
             self._begin(volume)
@@ -86,12 +87,12 @@ class RemoteSession(RecoverableSession, ModelMethods):
         place_count: int = 0,
         watch: Watch = UNWATCHED,
     ) -> PromptAnswer:
-        """Answer prompts that the caller keeps, in one request; those kept here stay as they are.
+        """Segment by the given prompts in one request; the session's own prompts stay unchanged.
 
         Args:
-            prompts: All prompts of a segment in their order.
-            segment: Name of the prompts' segment; a newer request for it cancels an older one.
-            place_count: Largest number of places to check.
+            prompts: All prompts of a segment, in order.
+            segment: Name of the segment; a newer request for it cancels an older one.
+            place_count: Largest number of uncertain regions to return.
 
         Raises:
             Cancelled: If it was stopped, here or by a newer request; the session stays usable.
@@ -116,30 +117,29 @@ class RemoteSession(RecoverableSession, ModelMethods):
             try:
                 return self._post(protocol.PATH_PREDICT, body)
             except UnknownMask:
-                # It has been forgotten there, such as in favour of newer ones.
+                # The server has dropped it, for example in favour of newer ones.
                 self._sent_masks.clear()
                 self._send_masks(masks)
                 return self._post(protocol.PATH_PREDICT, body)
 
         answer = unpack_answer(self._watching(send, segment, watch), volume.shape)
-        # Without its mask, which is large.
         self._latest[segment] = (kept, replace(answer, mask=np.zeros((0, 0, 0), dtype=bool)))
         return answer
 
     def estimated_iou(self, segment: str = "1") -> float | None:
-        """Return the IoU to expect of its answer, 0 to 1."""
+        """Return the estimated IoU of a segment's mask, 0 to 1."""
         return self._expected(segment).estimated_iou
 
     def expected_dice(self, segment: str = "1") -> float | None:
-        """Return the overlap (Dice) to expect of its answer, 0 to 1; None if unknown."""
+        """Return the expected Dice of a segment's mask, 0 to 1; None if unknown."""
         return self._expected(segment).expected_dice
 
     def answer_count(self, segment: str = "1") -> int:
-        """How many different answers there are to its prompts; an older server has one."""
+        """Return the number of alternative masks for a segment; older servers have one."""
         return self._expected(segment).choice.count
 
     def uncertain_regions(self, segment: str = "1", *, count: int = 5) -> list[UncertainRegion]:
-        """Where to check the answer: places on its border that may well be wrong, worst first.
+        """Return the regions on the border of a mask that are most likely wrong, worst first.
 
         Raises:
             PromptError: If there is no prompt yet, or only negative ones.
@@ -148,7 +148,7 @@ class RemoteSession(RecoverableSession, ModelMethods):
         return list(self.answer(self.prompts(segment), segment, place_count=count).places)
 
     def cancel(self, segment: str | None = None) -> None:
-        """Stop a segment's prediction, or all, from any thread; they raise `Cancelled`."""
+        """Cancel a segment's prediction, or all, from any thread; they raise `Cancelled`."""
         self._cancel(segment)
 
     def _claim(self) -> None:
@@ -167,7 +167,7 @@ class RemoteSession(RecoverableSession, ModelMethods):
         self._upload(volume, self._channel)
 
     def _keeping(self, call: Callable[[], Answer]) -> Answer:
-        """Call the server, in a session that holds the volume, whatever happened there."""
+        """Call the server; rebuild a lost session first, and once if the lease has expired."""
         if self._needs_rebuild:
             self.rebuild()
         try:
@@ -177,9 +177,9 @@ class RemoteSession(RecoverableSession, ModelMethods):
             return call()
 
     def _watching(self, send: Callable[[], Answer], job: str, watch: Watch) -> Answer:
-        """Ask for something long, which is stopped by its segment's or its job's name."""
+        """Send a long request, which can be cancelled by its segment's or job's name."""
         if not self.is_server_alive:
-            self._heartbeat.beat()  # it may have come back since the last beat
+            self._heartbeat.beat()  # the server may be back
         return self._keeping(
             lambda: call_watched(
                 send,
@@ -194,13 +194,13 @@ class RemoteSession(RecoverableSession, ModelMethods):
         return self._watching(lambda: self._post(path, body), job, watch)
 
     def _post(self, path: str, body: dict[str, Any]) -> bytes:
-        """Ask for something long."""
+        """Send a long request."""
         return self._client.call(
             "POST", path, lease=self._lease, body=body, timeout_s=_PREDICT_TIMEOUT_S
         ).content
 
     def _send_masks(self, masks: Mapping[str, PackedMaskPrompt]) -> None:
-        """Send those mask priors, by their hash, that the server does not hold yet."""
+        """Send the mask priors, by hash, that the server does not hold yet."""
         for sha256, prompt in masks.items():
             if sha256 not in self._sent_masks:
                 check_prompt(prompt, self.volume)
@@ -221,7 +221,7 @@ class RemoteSession(RecoverableSession, ModelMethods):
             "channel": channel,
         }
         array = pack_array_in_parts(volume.array, codec=self._client.codec)
-        self._sent_masks.clear()  # the server holds those of one volume
+        self._sent_masks.clear()  # the server drops the masks of an earlier volume
         self._send_array(protocol.PATH_VOLUME, array, meta)
 
     def _send_array(self, path: str, array: bytes | PackedArray, meta: dict[str, Any]) -> None:
@@ -230,14 +230,14 @@ class RemoteSession(RecoverableSession, ModelMethods):
         )
 
     def _expected(self, segment: str) -> PromptAnswer:
-        """Return the latest answer to a segment, without its mask."""
+        """Return the answer to a segment's current prompts, without its mask."""
         prompts = tuple(self.prompts(segment))
         if not prompts or self._latest.get(segment, ((),))[0] != prompts:
             self.predict(segment)
         return self._latest[segment][1]
 
     def _stop(self, segment: str) -> None:
-        # A server that has gone has stopped too.
+        # If the server is gone, nothing needs to be stopped.
         with contextlib.suppress(ServiceError):
             self._cancel(segment, timeout_s=_STATUS_TIMEOUT_S)
 

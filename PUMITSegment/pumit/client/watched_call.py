@@ -1,4 +1,4 @@
-"""Long requests that can be cancelled, report progress, and fail when the server dies."""
+"""Long requests with cancellation, progress and detection of a dead server."""
 
 from __future__ import annotations
 
@@ -27,16 +27,17 @@ def call_watched(
     watch: Watch = UNWATCHED,
     patience_s: float = _STOP_S,
 ) -> Answer:
-    """Ask in a thread and watch from this one.
+    """Run a request in a thread, and watch it from this one.
 
     Args:
-        fraction: Finished share, 0 to 1, or None if the server does not say.
-        patience_s: Longest wait for its end, seconds; where the server cannot be stopped, 0 leaves
-            the request to its thread at once.
+        stop: Asks the server to cancel the request; may be called repeatedly.
+        fraction: Returns the finished fraction, 0 to 1, or None if unknown.
+        patience_s: Longest wait for the end of a cancelled request, seconds; 0 abandons it at once,
+            for servers that cannot cancel.
 
     Raises:
-        Cancelled: If the user stopped it.
-        ServiceError: If the server died; else what `request` raises.
+        Cancelled: If the user cancelled it.
+        ServiceError: If the server died; other errors of `request` pass through.
     """
     watch.check()
     future = _start(request)
@@ -63,7 +64,7 @@ def _start(request: Callable[[], Answer]) -> Future[Answer]:
         try:
             future.set_result(request())
         except BaseException as error:
-            # Raised again in the thread that waits.
+            # Raised again in the waiting thread.
             future.set_exception(error)
 
     threading.Thread(target=run, name="pumit-ask", daemon=True).start()
@@ -71,7 +72,7 @@ def _start(request: Callable[[], Answer]) -> Future[Answer]:
 
 
 def _stop_and_wait(future: Future[Answer], stop: Callable[[], None], patience_s: float) -> None:
-    """Ask again until it stops: the first word may overtake the request it is meant for."""
+    """Repeat the cancellation until the request ends: the first may arrive before the request."""
     end = time.monotonic() + patience_s
     stop()
     while not wait([future], min(_POLL_S, patience_s)).done and time.monotonic() < end:

@@ -1,4 +1,4 @@
-"""A server of one's own: a process that starts with its user and never outlives it."""
+"""Local server process that never outlives its parent."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ from pumit.errors import ServiceError
 from pumit.system.interpreter import python_environment
 from pumit.wire.protocol import PARENT_VARIABLE, TOKEN_VARIABLE, error_from_name
 
-# A viewer left open over lunch, or overnight, keeps its session awake: no one else waits for it.
+# Long enough to keep the session of a viewer left open overnight: no one else needs the worker.
 _IDLE_TIMEOUT_S = 7 * 24 * 3600
 _CLOSE_S = 4.0
 _BUSY_S = 300.0
 
 
 class LocalWorker(Closing):
-    """Starts `python -m pumit.server` on loopback and ends it with the `with` block.
+    """Context manager that runs `python -m pumit.server` on the loopback interface.
 
-    The token is new each time and travels by environment. If this process is killed, the worker
-    ends by itself; if the worker is killed, `ended` is set at once.
+    Each worker gets a new token by environment. If this process is killed, the worker ends by
+    itself; if the worker is killed, `ended` is set at once.
 
     Args:
         model: A name from the model index, or a checkpoint file.
         device: `auto`, `cpu`, `cuda`, ...
-        python: Interpreter that has pumit's dependencies; this one where None.
-        command: Whole command instead, for tests.
-        environment: Environment to start from; this process's where None.
-        start_timeout_s: Longest time of loading the model, seconds.
-        on_exit: Callback for the exit status, once, when the worker has ended, on a thread.
+        python: Interpreter that has pumit's dependencies; None for this one.
+        command: Complete command line in place of these, for tests.
+        environment: Environment to start from; None for that of this process.
+        start_timeout_s: Longest wait for the model to load, seconds.
+        on_exit: Callback with the exit status, called once in a thread when the worker has ended.
     """
 
     def __init__(
@@ -77,12 +77,12 @@ class LocalWorker(Closing):
 
     @property
     def url(self) -> str:
-        """Where it listens, such as `http://127.0.0.1:40123`."""
+        """URL of the server, such as `http://127.0.0.1:40123`."""
         return self._url
 
     @property
     def pid(self) -> int:
-        """Its process id; the whole process group has the same number."""
+        """Process ID, which is also the process group's."""
         return self._running().pid
 
     @property
@@ -92,14 +92,14 @@ class LocalWorker(Closing):
 
     @property
     def error_output(self) -> str:
-        """Last lines of its standard error, for a log window; may name files of this program."""
+        """Last lines of standard error, for a log window; may contain paths of this program."""
         return "\n".join(self._error_lines)
 
     def start(self) -> None:
-        """Start the process and wait until it answers.
+        """Start the process and wait until it is ready.
 
         Raises:
-            ServiceError: If it ends or stays silent instead.
+            ServiceError: If it ends, or does not answer in time.
             CheckpointError: If the model cannot be loaded.
         """
         if self.is_alive:
@@ -123,18 +123,18 @@ class LocalWorker(Closing):
             raise
 
     def client(self, **options: Any) -> Client:
-        """Return a client of this worker; options as `Client` has them.
+        """Return a client of this worker, with options of `Client`.
 
         Raises:
             ServiceError: If the worker has ended.
         """
         self.check()
-        # A process that runs answers in the end, however busy the machine; one that ends refuses.
+        # A long timeout: on a busy machine the worker answers late, and if it ends it refuses.
         usual = {"read_timeout_s": _BUSY_S, "is_same_machine": True}
         return Client(self._url, self.token, **{**usual, **options})
 
     def check(self) -> None:
-        """Raise a ServiceError with the worker's last line, if the worker has ended."""
+        """Raise a ServiceError with the exit status if the worker has ended."""
         process = self._running()
         status = process.poll()
         if status is None:
@@ -144,7 +144,7 @@ class LocalWorker(Closing):
         raise ServiceError(f"The worker {how}{hint}. Start it again; your prompts are kept.")
 
     def close(self) -> None:
-        """End the worker and every process it started."""
+        """End the worker and all of its child processes."""
         process = self._process
         if process is None:
             return
@@ -155,7 +155,7 @@ class LocalWorker(Closing):
         if process.poll() is None:
             signal_tree(process, force=True)
         process.wait()
-        self.ended.wait(_CLOSE_S)  # by then the rest of the process group is gone too
+        self.ended.wait(_CLOSE_S)  # set after the rest of the process group is killed
         assert process.stdin is not None
         with contextlib.suppress(OSError):
             process.stdin.close()
@@ -168,7 +168,7 @@ class LocalWorker(Closing):
             windows = {"creationflags": flags}
         return subprocess.Popen(
             self._command,
-            stdin=subprocess.PIPE,  # never written to: its end tells the worker of ours
+            stdin=subprocess.PIPE,  # never written; its closing tells the worker that we ended
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env={**python_environment(self._environment), **own},
@@ -190,7 +190,7 @@ class LocalWorker(Closing):
                 raise error_from_name(message["error"], message["detail"], 0)
             return dict(message)
         except (json.JSONDecodeError, KeyError, TypeError):
-            reader.join(_CLOSE_S)  # its reason may come by the other pipe a little later
+            reader.join(_CLOSE_S)  # the reason may arrive on standard error a little later
             last = self._error_lines[-1] if self._error_lines else "it said nothing"
             raise ServiceError(f"The worker could not start: {last}.") from None
 
@@ -205,7 +205,7 @@ class LocalWorker(Closing):
 
     def _wait(self, process: subprocess.Popen[bytes], ended: threading.Event) -> None:
         status = process.wait()
-        # At once, while the group's number cannot belong to anybody else yet.
+        # At once, before the group's ID can be reused.
         signal_tree(process, force=True)
         ended.set()
         if self._on_exit is not None:
@@ -220,7 +220,7 @@ def _in_thread(function: Callable[..., None], *arguments: Any) -> threading.Thre
 
 
 def _read_lines(pipe: IO[bytes], take: Callable[[bytes], object]) -> None:
-    """Pass on every line, then an empty one; a full pipe would stop the worker."""
+    """Pass on every line, then an empty one; a full pipe would block the worker."""
     with pipe:
         for line in pipe:
             take(line)
@@ -228,7 +228,7 @@ def _read_lines(pipe: IO[bytes], take: Callable[[bytes], object]) -> None:
 
 
 def signal_tree(process: subprocess.Popen[bytes], *, force: bool) -> None:
-    """End a process and its descendants; a launcher may stand between us and the worker."""
+    """End a process and its descendants; the process may be a launcher of the worker."""
     if sys.platform == "win32":
         if process.poll() is None:
             subprocess.run(

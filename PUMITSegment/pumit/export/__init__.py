@@ -1,1 +1,1 @@
-"""Results as files: DICOM-SEG, RTSTRUCT, segmentation NRRD, label maps and tables."""
+"""Writers of results: DICOM-SEG, RTSTRUCT, `.seg.nrrd`, label maps and statistics."""

@@ -1,4 +1,4 @@
-"""Classes of an automatic answer as segments: names that differ, codes, colours."""
+"""Conversion of predicted classes to segments with unique names, codes and colours."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _GOLDEN_RATIO = 0.618033988749895
 
 
 def class_terminology(classes: Sequence[ClassLabel]) -> list[SegmentTerminology]:
-    """Coded meaning and colour of each class, in order.
+    """Return the terminology and colour of each class, in order.
 
-    A class without terminology, or with one that is not known, is looked up by its name, and is
-    tissue where that is unknown too. Colours that are not the class's own differ from each other.
+    A class without known terminology is looked up by name; if that is unknown too, it is Tissue.
+    Classes without their own colour get one that no earlier class has.
     """
     out: list[SegmentTerminology] = []
     taken: set[Triple] = set()
@@ -36,22 +36,22 @@ def class_terminology(classes: Sequence[ClassLabel]) -> list[SegmentTerminology]
 
 
 def class_colors(classes: Sequence[ClassLabel]) -> dict[str, Triple]:
-    """Class to the colour that it has wherever it is shown, each part 0 to 1."""
+    """Return the display colour by class name, each component in 0..1."""
     meanings = class_terminology(classes)
     return {c.name: m.color_rgb for c, m in zip(classes, meanings, strict=True)}
 
 
 def distinct_color(number: int) -> Triple:
-    """Return a colour far from those of the numbers before it."""
+    """Return a colour far from those of the preceding numbers."""
     hue = (0.09 + number * _GOLDEN_RATIO) % 1.0
     return colorsys.hsv_to_rgb(hue, 0.55 + 0.3 * (number % 2), 0.95 - 0.2 * (number // 2 % 2))
 
 
 def segments_of(answer: LabelMap) -> tuple[Segment, ...]:
-    """Segments of the classes that occur, in the order of their labels; they may overlap.
+    """Return the segments of all non-empty classes, in label order; they may overlap.
 
     Raises:
-        ExportError: If none occurs.
+        ExportError: If all classes are empty.
     """
     meanings = class_terminology(answer.classes)
     seen: dict[str, int] = {}

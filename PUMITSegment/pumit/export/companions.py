@@ -1,4 +1,4 @@
-"""Files beside a result that tell its figures and its origin."""
+"""Files beside a result: segment statistics and manifest."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ StatisticsFormat = Literal["csv", "json"]
 
 @dataclass(frozen=True)
 class Companions:
-    """Choice of the files that are written beside each result.
+    """Selection of the files that are written beside each result.
 
     Attributes:
-        statistics: Format of the figures of each segment; None for no such file.
+        statistics: Format of the segment statistics; None for no such file.
     """
 
     statistics: StatisticsFormat | None = None
     has_manifest: bool = False
 
     def statistics_path(self, result: Path) -> Path | None:
-        """`NAME.statistics.csv` beside the result, or None."""
+        """Return `NAME.statistics.csv` or `.json` beside the result, or None."""
         return _beside(result, f".statistics.{self.statistics}") if self.statistics else None
 
     def manifest_path(self, result: Path) -> Path | None:
-        """`NAME.manifest.json` beside the result, or None."""
+        """Return `NAME.manifest.json` beside the result, or None."""
         return _beside(result, ".manifest.json") if self.has_manifest else None
 
     def are_there(self, result: Path) -> bool:
@@ -51,10 +51,10 @@ class Companions:
         options: Mapping[str, Any] | None = None,
         image: Path | None = None,
     ) -> None:
-        """Write them; the arguments are those of `segment_statistics` and `manifest_of`.
+        """Write the selected files; see `segment_statistics` and `manifest_of` for the arguments.
 
         Raises:
-            ExportError: If one cannot be written.
+            ExportError: If a file cannot be written.
         """
         statistics, manifest = self.statistics_path(result), self.manifest_path(result)
         if statistics:

@@ -1,4 +1,4 @@
-"""Segments as a DICOM Segmentation that references the series they were drawn on."""
+"""Writer of DICOM Segmentation objects that reference the source series."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from pumit.segmentation import Algorithm, CodedConcept, Segment, Segmentation
 from pumit.system.atomic import atomic_path
 
 MANUFACTURER = "PUMIT"
-# Series of one study are distinguished by number; scanners count from 1.
+# Scanners number the series of a study from 1, so this does not collide.
 SERIES_NUMBER = 1000
 SegKind = Literal["BINARY", "LABELMAP"]
 
@@ -46,23 +46,20 @@ def write_dicom_seg(
     """Write a DICOM-SEG on the frames of the source series.
 
     In a BINARY object every segment has its own frames, so segments may overlap. A LABELMAP object
-    (DICOM 2024c) has one frame per slice, however many segments there are; fewer programs read it.
-    Slices may lie in any order. Where the volume is not on the frames' own grid (a tilted
-    or unevenly spaced series was resampled), each pixel of a frame takes the nearest voxel of the
-    mask.
+    (DICOM 2024c) has one frame per slice for all segments; fewer programs read it. Frames may be in
+    any order. If the volume was resampled (gantry tilt, uneven spacing), frames are sampled from
+    the mask by nearest neighbour.
 
     Args:
         segmentation: Segments of a volume that was read from DICOM.
-        path: File to write, usually `.dcm`; or what is open for writing, such as memory.
-        kind: Type of the object; a LABELMAP holds one segment per voxel.
-        series_description: Description of the new series, at most 64 characters.
-        series_number: Number of the new series in the study.
-        reviewer: Name of the person who found the segments right, the content's creator; empty
-            for none.
+        path: File to write, usually `.dcm`; or an open binary file or buffer.
+        kind: SegmentationType; a LABELMAP holds one segment per voxel.
+        series_description: SeriesDescription, at most 64 characters.
+        reviewer: ContentCreatorName: the person who approved the segments; empty for none.
 
     Raises:
-        ExportError: If the volume has no DICOM source, a source file is gone or unusable, no
-            segment meets a frame, segments of a LABELMAP overlap, or the file cannot be written.
+        ExportError: If the volume has no DICOM source, a source file is gone or unusable, a
+            segment meets no frame, segments of a LABELMAP overlap, or the file cannot be written.
     """
     # pydicom and highdicom quote odd values in warnings, patient names among them.
     with warnings.catch_warnings():
@@ -90,11 +87,11 @@ def write_dicom_seg(
 def _stack(
     segmentation: Segmentation, frames: Sequence[SourceFrame], *, may_overlap: bool
 ) -> tuple[npt.NDArray[np.unsignedinteger[Any]], int]:
-    """Pixels of the frames between the first and the last with a segment.
+    """Resample segments onto the frames from the first to the last that is not empty.
 
     Returns:
-        Either labels (F, Rows, Columns), or one plane per segment (F, Rows, Columns, S) where
-        segments overlap, and the index of the first frame.
+        Labels (F, Rows, Columns), or masks (F, Rows, Columns, S) if segments overlap; and the
+        index of the first frame.
     """
     volume = segmentation.volume
     masks = [mask_on_frames(volume, s.mask, frames) for s in segmentation.segments]
@@ -102,7 +99,7 @@ def _stack(
         if not mask.any():
             raise ExportError(f"Segment {segment.name!r} meets no frame of the source series.")
     used = np.flatnonzero(np.any([m.any(axis=(1, 2)) for m in masks], axis=0))
-    # Only these frames: highdicom adds up all segments in 64 bits to look for overlap.
+    # Only these frames: highdicom sums all segments in 64 bits to detect overlap.
     first, stop = int(used[0]), int(used[-1]) + 1
     labels = np.zeros(masks[0][first:stop].shape, dtype=label_type(len(masks)))
     disjoint = not may_overlap or len(masks) < np.iinfo(np.uint8).max
@@ -156,7 +153,7 @@ def _build(
             plane_positions=positions or None,
         )
     except (ValueError, AttributeError, TypeError, KeyError) as error:
-        # highdicom holds the source to the standard; its sentence names the attribute.
+        # highdicom requires a standard-conforming source; its message names the attribute.
         reason = str(error).splitlines()[0].rstrip(".")
         raise ExportError(
             f"The source DICOM series cannot be referenced ({reason}); write .seg.nrrd instead."
@@ -164,14 +161,14 @@ def _build(
 
 
 def versioned(algorithm: Algorithm) -> str:
-    """Name of an algorithm with its version, at most 64 characters."""
+    """Return the name of an algorithm with its version, at most 64 characters."""
     if algorithm.version in algorithm.name:
         return algorithm.name
     return f"{algorithm.name[: 63 - len(algorithm.version)]} {algorithm.version}"[:64].strip()
 
 
 def coded(concept: CodedConcept) -> hd.sr.CodedConcept:
-    """Return a term as DICOM objects hold it."""
+    """Convert a coded concept to highdicom's class."""
     return hd.sr.CodedConcept(concept.value, concept.scheme, concept.meaning)
 
 

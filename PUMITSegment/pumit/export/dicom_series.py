@@ -1,4 +1,4 @@
-"""A generated scan as a CT series, so that a DICOM-SEG has something real to reference."""
+"""Writer of a generated scan as a CT series, which a DICOM-SEG can reference."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ def write_dicom_series(
     patient_id: str = "PUMIT-DEMO",
     series_description: str = "Generated scan",
 ) -> Volume:
-    """Write a volume as a classic CT series, one file per slice.
+    """Write a volume as a series of CT Image objects, one file per slice.
 
-    Meant for generated scans: the patient and the study are made up. Intensities that fit are
-    stored as they are, others as 16-bit steps of their range.
+    Meant for generated scans: patient and study are fictitious. Whole numbers within int16 are
+    stored unchanged; other intensities are rescaled to 16 bits.
 
     Args:
         volume: Scalar volume, any orientation, right- or left-handed.
         folder: Folder to create; it must not exist, or be empty.
 
     Returns:
-        The same volume, its source being the files that were written, in slice order.
+        The same volume, with the written files in slice order as source.
 
     Raises:
-        VolumeError: If the volume has colour channels or voxels that are not finite.
+        VolumeError: If the volume has several channels or non-finite voxels.
         ExportError: If the folder is not empty or cannot be written.
     """
     target = Path(folder)
@@ -64,7 +64,7 @@ def write_dicom_series(
                 _write_slice(volume, common, stored[k], k, temporary / _file_name(k))
         except OSError as error:
             shutil.rmtree(temporary, ignore_errors=True)
-            # Without a file name the reason is reported as the target's.
+            # Without a file name, the error is reported for the target.
             raise OSError(error.errno, error.strerror) from error
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -78,7 +78,7 @@ def _file_name(k: int) -> str:
 
 
 def _stored_values(volume: Volume) -> tuple[npt.NDArray[np.int16], float, float]:
-    """Return stored values with the slope and intercept that give intensities back."""
+    """Return stored values with RescaleSlope and RescaleIntercept."""
     array = volume.array
     if array.ndim != 3:
         raise VolumeError(
@@ -92,7 +92,7 @@ def _stored_values(volume: Volume) -> tuple[npt.NDArray[np.int16], float, float]
     if fits and (array.dtype.kind in "biu" or bool((array == np.round(array)).all())):
         return array.astype(np.int16), 1.0, 0.0
     slope = (high - low) / (limits.max - limits.min) or 1.0
-    # The header holds 16 characters; compute with what a reader will see.
+    # A DS holds 16 characters; compute with the rounded values that a reader will see.
     slope = float(DSfloat(slope, auto_format=True))
     intercept = float(DSfloat(low - slope * limits.min, auto_format=True))
     steps = np.round((array.astype(np.float64) - intercept) / slope)
@@ -102,7 +102,7 @@ def _stored_values(volume: Volume) -> tuple[npt.NDArray[np.int16], float, float]
 def _common_dataset(
     volume: Volume, patient_name: str, patient_id: str, series_description: str
 ) -> Dataset:
-    """Attributes that every slice shares: patient, study, series, frame of reference, pixels."""
+    """Return the attributes common to all slices."""
     now = datetime.now()
     spacing = written_spacing_mm(volume)
     ds = Dataset()
@@ -118,7 +118,7 @@ def _common_dataset(
     ds.ReferringPhysicianName = ds.AccessionNumber = ds.KVP = ""
     ds.StudyID = ds.SeriesNumber = ds.AcquisitionNumber = "1"
     ds.Modality, ds.PatientPosition = "CT", "HFS"
-    # No one's body part; one that is not paired needs no laterality.
+    # An unpaired body part needs no Laterality.
     ds.BodyPartExamined = "WHOLEBODY"
     ds.Manufacturer, ds.ManufacturerModelName = "PUMIT", "PUMIT generated scan"
     ds.SoftwareVersions = pumit.__version__

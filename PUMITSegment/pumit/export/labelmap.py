@@ -1,4 +1,4 @@
-"""Segments as one label map that any program reads: NIfTI, NRRD or MetaImage."""
+"""Writer of label maps: NIfTI, NRRD or MetaImage."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ Overlap = Literal["refuse", "later_wins"]
 def write_labelmap(
     segmentation: Segmentation, path: str | Path, *, overlap: Overlap = "refuse"
 ) -> None:
-    """Write segment 1, 2, ... as voxel values 1, 2, ... on the volume's own grid.
+    """Write segments as label values 1, 2, ... on the volume's grid.
 
-    A planar image is written with the slice spacing that its file states, or 1 mm.
+    A planar image gets its stated slice thickness, or 1 mm.
 
     Args:
         path: File to write; `.nii.gz`, `.nii`, `.nrrd` or `.mha`.
-        overlap: A voxel holds one label. Where segments overlap, `refuse` raises and
-            `later_wins` gives the voxel to the later segment and logs a warning.
+        overlap: If segments overlap, `refuse` raises; `later_wins` gives the voxel to the later
+            segment and logs a warning.
 
     Raises:
-        ExportError: If segments overlap and that is refused, an overlap leaves nothing of a
-            segment, the suffix is unknown, or the file cannot be written.
+        ExportError: If an overlap is refused or covers a whole segment, the suffix is unknown, or
+            the file cannot be written.
     """
     labels = label_values(segmentation, overlap=overlap)
     write_labels(labels, segmentation.volume, path, made_by=segmentation.algorithm)
@@ -46,13 +46,13 @@ def write_labelmap(
 def write_labels(
     labels: Labels, volume: Volume, path: str | Path, *, made_by: Algorithm | None = None
 ) -> None:
-    """Write voxel values as they are, as a label map on a volume's own grid.
+    """Write label values as a label map on a volume's grid.
 
     Args:
         labels: Unsigned integers, (D, H, W); 0 is background.
-        volume: The volume whose grid they are on; of a planar one see `written_spacing_mm`.
+        volume: Volume whose grid they are on; a planar one gets `written_spacing_mm`.
         path: File to write; `.nii.gz`, `.nii`, `.nrrd` or `.mha`.
-        made_by: Model that made them; noted in the header, so that they are not taken for truth.
+        made_by: Model that made them; noted in the header to keep them out of ground truth.
 
     Raises:
         ExportError: If the suffix is unknown, or the file cannot be written.
@@ -68,17 +68,17 @@ def write_labels(
 
 
 def model_note(labels: Labels, made_by: Algorithm | None) -> str:
-    """Return the note that marks labels which no person made or corrected; else empty."""
+    """Return the header note for labels of kind AUTOMATIC; else empty."""
     if made_by is None or made_by.kind != "AUTOMATIC":
         return ""
     return note_of(labels, made_by.kind, made_by.name)
 
 
 def label_values(segmentation: Segmentation, *, overlap: Overlap = "refuse") -> Labels:
-    """Voxel values 1, 2, ... of segments, (D, H, W), as `write_labelmap` writes them.
+    """Return the label values of segments, (D, H, W), as `write_labelmap` writes them.
 
     Raises:
-        ExportError: If segments overlap and that is refused, or nothing of a segment is left.
+        ExportError: If an overlap is refused, or covers a whole segment.
     """
     segments, refuse = segmentation.segments, overlap == "refuse"
     labels: Labels = np.zeros(segmentation.volume.shape, dtype=label_type(len(segments)))

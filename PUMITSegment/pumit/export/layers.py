@@ -1,4 +1,4 @@
-"""Segments as label maps: as few as their overlaps allow."""
+"""Arrangement of overlapping segments in few label maps."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Layers:
     """Label maps that together hold every voxel of every segment.
 
     Attributes:
-        maps: Label maps, each (D, H, W).
-        layer_of: Index of the map of each segment; its label value is its number, from 1.
+        maps: Label maps, each (D, H, W); a segment's value is its number, from 1.
+        layer_of: Index of each segment's map.
     """
 
     maps: tuple[Labels, ...]
@@ -28,7 +28,7 @@ class Layers:
 
 
 def label_type(count: int) -> type[np.uint8] | type[np.uint16]:
-    """Return the smallest label type for `count` segments.
+    """Return the smallest unsigned type for `count` labels.
 
     Raises:
         ExportError: If there are more than 65535.
@@ -39,7 +39,7 @@ def label_type(count: int) -> type[np.uint8] | type[np.uint16]:
 
 
 def arrange_in_layers(segments: tuple[Segment, ...]) -> Layers:
-    """Put each segment, in order, into the first label map where it overlaps nothing."""
+    """Put each segment, in order, into the first label map where it overlaps no other."""
     dtype = label_type(len(segments))
     maps: list[Labels] = []
     layer_of = []

@@ -1,4 +1,4 @@
-"""A manifest of a result: what made it, from what, so that it can be told and made again."""
+"""Manifest of a result: software, model, options and input, to identify and reproduce it."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def manifest_of(
     """Describe a result, without names of patients, files or segments.
 
     Args:
-        volume: The scan; a DICOM source is told by its UIDs, any by the hash of its voxels.
-        segments: Segments in the order of their labels; told by their codes.
-        weights_sha256: Fingerprint of the weights of its model, as in its checkpoint.
-        options: Options that the result depends on, as JSON values, without names and paths.
-        image: The scan's file, where it is one file; its hash is told.
+        volume: The scan, identified by a hash of its voxels and by UIDs if read from DICOM.
+        segments: Segments in label order, identified by their codes.
+        weights_sha256: Hash of the model's weights, as in its checkpoint.
+        options: JSON values of the options that affect the result, without names and paths.
+        image: The scan's file, identified by its hash; None if it is not a single file.
 
     Returns:
-        JSON values.
+        The manifest as JSON values.
     """
     return {
         "format": FORMAT,
@@ -110,15 +110,15 @@ def _input(volume: Volume, image: Path | None) -> dict[str, Any]:
 
 
 def voxels_sha256(volume: Volume) -> str:
-    """Hash of a volume's intensities and grid, the same on every machine.
+    """Hash a volume's intensities and grid, with the same result on every machine.
 
-    The SHA-256 of type, shape, spacing, origin and direction as text, and of the voxels in little
+    The SHA-256 covers type, shape, spacing, origin and direction as text, and the voxels in little
     endian, the last axis fastest.
     """
     array = np.ascontiguousarray(volume.array, volume.array.dtype.newbyteorder("<"))
     grid = (*volume.spacing_mm, *volume.origin_lps, *volume.direction.ravel().tolist())
     digest = hashlib.sha256(f"{array.dtype.str[1:]} {array.shape}".encode())
-    # Rounding of readers must not change it.
+    # Rounding by different readers must not change the hash.
     digest.update(" ".join(f"{v + 0.0:.4f}" for v in grid).encode())
     digest.update(array.reshape(-1).view(np.uint8).data)
     return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""Outlines of a mask in one plane, such as an RTSTRUCT holds them."""
+"""Contours of a 2D mask, as an RTSTRUCT needs them."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from pumit.segmentation import Mask
 
 
 def keyhole_contours(mask: Mask) -> list[Floats]:
-    """Outline each connected piece of a mask by one closed contour.
+    """Trace each connected component of a mask as one closed contour.
 
-    A hole is joined to the outline of its piece by a channel without width (a keyhole), so that
-    programs that fill every contour and programs that fill by even-odd give the same mask. Corners
-    are half-way between the centres of pixels inside and outside, so that no rounding moves a pixel
-    across. Pixels that meet in a corner only are separate pieces.
+    Holes are joined to the outer contour by a channel of zero width (keyhole technique). Programs
+    that fill every contour and those that use the even-odd rule then give the same mask. Vertices
+    are half-way between pixel centres inside and outside, so that rounding does not change a pixel.
+    Components are 4-connected.
 
     Args:
         mask: bool, (Rows, Columns).
 
     Returns:
-        Corners of each piece, (N, 2), as (row, column); the last one is not the first again.
+        Vertices of each component, (N, 2), as (row, column); the first is not repeated at the end.
 
     Source:
-        Keyholes: DICOM PS3.3 C.8.8.6.3.
+        Keyhole technique: DICOM PS3.3 C.8.8.6.3.
     """
     contours = []
     for outer, holes in _pieces(mask):
-        # A hole's channel leads to the left, where only the outline and earlier holes are.
+        # The channel goes to the left, where only the outer contour and earlier holes are.
         for hole in sorted(holes, key=lambda ring: ring[:, 1].min()):
             outer = _joined(outer, hole)
         contours.append(_without_straight_corners(outer))
@@ -39,12 +39,12 @@ def keyhole_contours(mask: Mask) -> list[Floats]:
 
 
 def outer_contours(mask: Mask) -> list[Floats]:
-    """Outline each connected piece of a mask without its holes; otherwise as `keyhole_contours`."""
+    """Trace each component without its holes; otherwise like `keyhole_contours`."""
     return [_without_straight_corners(outer) for outer, _ in _pieces(mask)]
 
 
 def _pieces(mask: Mask) -> Iterator[tuple[Floats, list[Floats]]]:
-    """Outline and holes of each piece; holes run in the other direction."""
+    """Yield the outer contour and holes of each component; holes run in the opposite direction."""
     pieces, _ = ndimage.label(mask)
     for number, box in enumerate(ndimage.find_objects(pieces), start=1):
         piece = np.pad(pieces[box] == number, 1).astype(np.float64)
@@ -56,15 +56,15 @@ def _pieces(mask: Mask) -> Iterator[tuple[Floats, list[Floats]]]:
 
 
 def _signed_area(ring: Floats) -> float:
-    """Area of a polygon, (N, 2); its sign tells the direction in which it is drawn."""
+    """Return the area of a polygon, (N, 2), signed by its direction."""
     following = np.roll(ring, -1, axis=0)
     return float((ring[:, 0] * following[:, 1] - ring[:, 1] * following[:, 0]).sum() / 2)
 
 
 def _joined(outline: Floats, hole: Floats) -> Floats:
-    """Outline and hole as one contour; the two run in opposite directions.
+    """Join a hole to an outer contour of opposite direction.
 
-    Every contour that meets a row of pixels has a corner on it.
+    Every contour that crosses a row of pixels has a vertex on it.
     """
     on_row = hole[:, 0] == np.round(hole[:, 0])
     start = int(np.where(on_row, hole[:, 1], np.inf).argmin())

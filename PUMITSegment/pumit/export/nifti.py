@@ -1,4 +1,4 @@
-"""NIfTI files, made without ITK: for servers, which write nothing to a disk, and of labels."""
+"""Writer of NIfTI-1 without ITK: in memory for servers, and for label maps."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from pumit.volume import Volume
 _HEADER_BYTES, _DATA_OFFSET = 348, 352
 _MILLIMETRES, _SCANNER = 2, 1
 _RGB = 128
-_GZIP = 31  # of zlib: its largest window, in gzip's format
-# Codes of NIfTI-1 (nifti1.h).
+_GZIP = 31  # zlib's `wbits` for the largest window and the gzip format
+# Data type codes of NIfTI-1 (nifti1.h).
 _CODES = {"u1": 2, "i2": 4, "i4": 8, "f4": 16, "f8": 64, "i1": 256, "u2": 512, "u4": 768}
 
 
 def nifti_bytes(array: npt.NDArray[Any], volume: Volume, *, note: str = "") -> bytes:
-    """Write voxels as an uncompressed NIfTI-1 file; see `nifti_parts`."""
+    """Return an uncompressed NIfTI-1 file; see `nifti_parts`."""
     return b"".join(nifti_parts(array, volume, note=note))
 
 
 def gzipped_labels(parts: Iterator[bytes]) -> Iterator[bytes]:
-    """Compress a file of labels, whose runs of equal bytes are all that there is to be found."""
+    """Compress a label map by gzip, with run-length matching only, which suffices for labels."""
     packer = zlib.compressobj(1, wbits=_GZIP, memLevel=9, strategy=zlib.Z_RLE)
     for part in parts:
         yield packer.compress(part)
@@ -37,12 +37,12 @@ def gzipped_labels(parts: Iterator[bytes]) -> Iterator[bytes]:
 def nifti_parts(array: npt.NDArray[Any], volume: Volume, *, note: str = "") -> Iterator[bytes]:
     """Yield the parts of a NIfTI-1 file: its header, then slice after slice.
 
-    What NIfTI viewers do not read, such as 64-bit integers, becomes float32.
+    Types that NIfTI viewers do not read, such as 64-bit integers, become float32.
 
     Args:
         array: Intensities or labels, (D, H, W), or (3, D, H, W) of uint8 for colours.
-        volume: The volume whose grid they are on; of a planar one see `written_spacing_mm`.
-        note: Text of the header's `descrip`, at most 79 bytes.
+        volume: Volume whose grid they are on; a planar one gets `written_spacing_mm`.
+        note: Text for `descrip`, cut to 79 bytes.
     """
     is_colour = array.ndim == 4
     kind = f"{array.dtype.kind}{array.dtype.itemsize}".replace("b1", "u1")
@@ -57,7 +57,7 @@ def nifti_parts(array: npt.NDArray[Any], volume: Volume, *, note: str = "") -> I
     side = 1.0 if np.linalg.det(axes) > 0 else -1.0
     quaternion = _quaternion(axes * (1, 1, side))
     turn = quaternion[:3] * (1 if quaternion[3] >= 0 else -1)
-    # 2. The header; what is not set is 0.
+    # 2. The header; other fields are 0.
     head = bytearray(_DATA_OFFSET)
     bits = 24 if is_colour else 8 * array.dtype.itemsize
     struct.pack_into("<i", head, 0, _HEADER_BYTES)
@@ -81,7 +81,7 @@ def nifti_parts(array: npt.NDArray[Any], volume: Volume, *, note: str = "") -> I
 def _quaternion(turn: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Return the quaternion (x, y, z, w) of the rotation that is nearest to a matrix.
 
-    Of SciPy's, which takes longer to import than a mask to write, nothing else is needed.
+    Not SciPy's `Rotation`, whose import takes longer than writing a mask.
 
     Source:
         Bar-Itzhack, New method for extracting the quaternion from a rotation matrix, J. Guidance

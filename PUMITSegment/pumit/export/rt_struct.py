@@ -1,4 +1,4 @@
-"""Segments as a DICOM RT Structure Set: contours on the slices of the series."""
+"""Writer of RT Structure Sets with contours on the slices of the source series."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from pumit.geometry import Floats
 from pumit.segmentation import Mask, Segment, Segmentation
 from pumit.system.atomic import atomic_path
 
-# Retired, and still what refers to a study there.
+# Detached Study Management SOP Class: retired, but still used in RTReferencedStudySequence.
 _STUDY_CLASS = "1.2.840.10008.3.1.2.3.1"
 _LABEL_LENGTH = 16
 _CONTOUR_DATA = Tag("ContourData")
-# Names by which radiotherapy tells a target from an organ.
+# RTROIInterpretedType of target volumes, recognized at the start of a segment's name.
 _TARGETS = ("GTV", "CTV", "PTV")
 
 
@@ -39,18 +39,17 @@ def write_rt_struct(
     series_description: str = "PUMIT structures",
     series_number: int = SERIES_NUMBER,
 ) -> None:
-    """Write an RTSTRUCT with closed planar contours on the frames of the source series.
+    """Write an RTSTRUCT with CLOSED_PLANAR contours on the frames of the source series.
 
-    Segments may overlap. A hole is part of the contour around it, by a keyhole; pieces that do not
-    touch are separate contours. Filled at the centres of pixels, contours give the mask back.
+    Segments may overlap. Holes are joined to their outer contour by the keyhole technique; separate
+    components are separate contours. Filling contours at pixel centres reproduces the mask.
 
     Args:
         segmentation: Segments of a volume that was read from DICOM.
-        series_description: Description of the new series, at most 64 characters.
-        series_number: Number of the new series in the study.
+        series_description: SeriesDescription, at most 64 characters.
 
     Raises:
-        ExportError: If the volume has no DICOM source with places, a source file is gone or
+        ExportError: If the volume has no DICOM source with positions, a source file is gone or
             unusable, a segment meets no frame, or the file cannot be written.
     """
     # pydicom and highdicom quote odd values in warnings, patient names among them.
@@ -98,7 +97,7 @@ def _structure_set(segmentation: Segmentation, header: Dataset) -> hd.SOPClass:
         manufacturer_model_name=algorithm.name,
         software_versions=[f"{MANUFACTURER} {pumit.__version__}", versioned(algorithm)],
         device_serial_number=pumit.__version__,
-        # Long contours do not fit into the lengths of explicit encodings.
+        # Explicit VR limits a DS value to 64 KiB, too short for long contours.
         transfer_syntax_uid=ImplicitVRLittleEndian,
         specific_character_set="ISO_IR 192",
     )
@@ -118,7 +117,7 @@ def _structure_set(segmentation: Segmentation, header: Dataset) -> hd.SOPClass:
 
 
 def _image(header: Dataset, frame: SourceFrame, source_class: str) -> Dataset:
-    """Return the reference to the image of a frame."""
+    """Return the ContourImageSequence item of a frame."""
     item = Dataset()
     item.ReferencedSOPClassUID = source_class
     item.ReferencedSOPInstanceUID = header.SOPInstanceUID
@@ -130,7 +129,7 @@ def _image(header: Dataset, frame: SourceFrame, source_class: str) -> Dataset:
 def _refer(struct: Dataset, header: Dataset, images: Sequence[Dataset]) -> None:
     series, study, frame_of_reference = Dataset(), Dataset(), Dataset()
     series.SeriesInstanceUID = header.SeriesInstanceUID
-    # A multi-frame image is named once.
+    # A multi-frame image is referenced once.
     named = {str(image.ReferencedSOPInstanceUID): Dataset() for image in images}
     for uid, item in named.items():
         item.ReferencedSOPClassUID = images[0].ReferencedSOPClassUID
@@ -185,7 +184,7 @@ def _contours(
 
 
 def _numbers(points_lps: Floats) -> RawDataElement:
-    """Coordinates, a ten-thousandth of a millimetre fine, as text; pydicom's numbers take long."""
+    """Encode coordinates as DS with 4 decimals; as raw text, as pydicom's conversion is slow."""
     text = "\\".join(f"{v:.4f}" for v in points_lps.ravel()).encode()
     text += b" " * (len(text) % 2)
     return RawDataElement(_CONTOUR_DATA, "DS", len(text), text, 0, True, True)

@@ -1,4 +1,4 @@
-"""Segments as the `.seg.nrrd` file that Slicer reads: names, colours, terminology, overlap."""
+"""Writer of Slicer's `.seg.nrrd` with names, colours, terminology and overlapping segments."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from pumit.geometry import window_of
 from pumit.segmentation import Mask, Segment, Segmentation
 from pumit.system.atomic import atomic_path
 
-# Masks compress well at once; higher levels only take longer.
+# Higher levels compress masks hardly better and take longer.
 GZIP_LEVEL = 3
 
 
 def write_seg_nrrd(
     segmentation: Segmentation, path: str | Path, *, is_reviewed: bool = False, reviewer: str = ""
 ) -> None:
-    """Write a Slicer segmentation file on the whole grid of the volume.
+    """Write a Slicer segmentation file on the full grid of the volume.
 
-    Segments that overlap go to separate layers, so no voxel is lost. Slicer sees the algorithm
-    in the tags from which it writes DICOM-SEG.
+    Overlapping segments go to separate layers. The algorithm is written as the segment tags that
+    Slicer uses for DICOM-SEG.
 
     Args:
-        is_reviewed: Whether a person says that the segments are right: their status is completed,
-            with the present time.
-        reviewer: Name of the person, where it is to be written.
+        is_reviewed: Whether a person approved the segments; sets their status to "completed" with
+            the current time, instead of "inprogress".
+        reviewer: Name of that person; empty to omit it.
 
     Raises:
         ExportError: If the file cannot be written.
@@ -44,7 +44,7 @@ def write_seg_nrrd(
 def save_seg_nrrd(
     segmentation: Segmentation, file: BinaryIO, *, review: dict[str, str] | None = None
 ) -> None:
-    """Write what `write_seg_nrrd` writes into an open file, or into memory."""
+    """Write the same as `write_seg_nrrd` to an open file or buffer."""
     layers = arrange_in_layers(segmentation.segments)
     header = _header(segmentation, layers, review or {"Segmentation.Status": "inprogress"})
     file.write(header.encode("utf-8"))
@@ -60,8 +60,8 @@ def _little_endian(part: tuple[Labels, ...]) -> Labels:
 
 
 def _review(reviewer: str) -> dict[str, str]:
-    """Tags that say who found the segments right, and when."""
-    # : and | separate tags and their values.
+    """Return the segment tags of a review: status, time and reviewer."""
+    # : and | are the separators of tags.
     who = "".join(c if c.isprintable() and c not in ":|" else " " for c in reviewer).strip()
     when = datetime.now().astimezone().isoformat(timespec="minutes").replace(":", "")
     tags = {"Segmentation.Status": "completed", "PUMIT.ReviewedAt": when}
@@ -93,7 +93,7 @@ def _header(segmentation: Segmentation, layers: Layers, review: dict[str, str]) 
     pairs = {
         "Segmentation_ContainedRepresentationNames": "Binary labelmap|",
         "Segmentation_ConversionParameters": "",
-        # The former name of the same key: Slicer before 5.2 reads only that.
+        # The former name of the next key, the only one that Slicer before 5.2 reads.
         "Segmentation_MasterRepresentation": "Binary labelmap",
         "Segmentation_SourceRepresentation": "Binary labelmap",
         "Segmentation_ReferenceImageExtentOffset": "0 0 0",
@@ -128,7 +128,7 @@ def _segment_pairs(
 
 
 def _extent(mask: Mask) -> str:
-    """First and last index of the segment along W, H and D."""
+    """Return the first and last index of a segment along W, H and D."""
     window = window_of(mask)
     assert window is not None
     return " ".join(f"{s.start} {s.stop - 1}" for s in reversed(window))

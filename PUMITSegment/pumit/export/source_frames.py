@@ -1,4 +1,4 @@
-"""The frames of a DICOM series, and masks of a volume's grid resampled onto them."""
+"""Frames of a DICOM series, and resampling of masks onto them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from pumit.geometry import Floats, Triple
 from pumit.segmentation import Mask
 from pumit.volume import Volume
 
-# A frame lies on a slice if no pixel is further off than this part of a voxel: reading takes
-# slices with a little jitter or drift as they are.
+# A frame counts as a slice of the volume if no pixel is off by more: the reader does not resample
+# slices with a little jitter or drift.
 GRID_TOLERANCE_VOXELS = 0.51
 
 
@@ -26,8 +26,9 @@ class FrameGeometry:
 
     Attributes:
         position_lps: Centre of the first pixel, LPS mm.
-        row_lps: Unit vector along a row, that is, of growing column index; LPS.
-        column_lps: Unit vector along a column, that is, of growing row index; LPS.
+        row_lps: Unit vector along a row (increasing column index), LPS.
+        column_lps: Unit vector along a column (increasing row index), LPS.
+        pixel_spacing_mm: PixelSpacing: distance between rows, between columns.
     """
 
     position_lps: Triple
@@ -36,7 +37,7 @@ class FrameGeometry:
     pixel_spacing_mm: tuple[float, float]
 
     def to_lps(self, row: npt.ArrayLike, column: npt.ArrayLike) -> Floats:
-        """LPS mm of the centre of a pixel, or of several whose indices are (N, 1) each."""
+        """Return the centre of a pixel, LPS mm; or of several, with indices of shape (N, 1)."""
         offset = (
             np.asarray(column) * self.pixel_spacing_mm[1] * self.row_lps
             + np.asarray(row) * self.pixel_spacing_mm[0] * self.column_lps
@@ -49,8 +50,8 @@ class SourceFrame:
     """One frame of a series.
 
     Attributes:
-        geometry: Its place; None of a projection image.
-        number: Its number in a multi-frame file, from 1 on; None where each file is a frame.
+        geometry: None for a projection image.
+        number: Frame number in a multi-frame file, from 1; None for single-frame files.
     """
 
     rows: int
@@ -65,11 +66,11 @@ def source_frames(
     """List the frames of single-frame files, or of one multi-frame file, in file order.
 
     Args:
-        placed: Frames of a multi-frame file whose header states but one position.
-        only: Number of the one frame that the image is, in a file of frames without places.
+        placed: Geometry of each frame, for a multi-frame file without functional groups.
+        only: Number of the frame that was read, from a file of several without positions.
 
     Raises:
-        ExportError: If a header lacks its size or has an unusable geometry.
+        ExportError: If a header lacks a usable size or geometry, or frames cannot be referenced.
     """
     first = datasets[0]
     if only is not None:
@@ -93,7 +94,7 @@ def source_frames(
             return [SourceFrame(int(d.Rows), int(d.Columns), _single(d)) for d in datasets]
         shared = first.SharedFunctionalGroupsSequence[0]
         geometries = [_of_group(frame, shared) for frame in first.PerFrameFunctionalGroupsSequence]
-        # Frames may also run over time or echoes; the segment lies on each place once.
+        # Frames may also differ by time or echo; use the first at each position.
         places = {geometry.position_lps: geometry for geometry in reversed(geometries)}
         unique = [(n, g) for n, g in enumerate(geometries, 1) if places[g.position_lps] is g]
         return [SourceFrame(int(first.Rows), int(first.Columns), g, n) for n, g in unique]
@@ -138,7 +139,7 @@ def _geometry(
 
 
 def slice_spacing_mm(frames: Sequence[SourceFrame]) -> float | None:
-    """Usual distance between the planes of neighbouring frames, or None for a single plane."""
+    """Return the median distance between adjacent frames, or None for a single frame."""
     placed = [frame.geometry for frame in frames if frame.geometry is not None]
     if len(placed) < 2:
         return None
@@ -148,13 +149,13 @@ def slice_spacing_mm(frames: Sequence[SourceFrame]) -> float | None:
 
 
 def mask_on_frames(volume: Volume, mask: Mask, frames: Sequence[SourceFrame]) -> Mask:
-    """Bring a mask onto the frames of the volume's source series.
+    """Resample a mask onto the frames of the volume's source series.
 
-    A frame that is a slice of the volume is copied, voxel by voxel, whatever the order of
-    frames and slices. Any other frame takes the voxel nearest to each of its pixels.
+    A frame that coincides with a slice of the volume gets a copy of it, in any order of frames.
+    Other frames are sampled by nearest neighbour.
 
     Args:
-        volume: The volume whose grid the mask is on.
+        volume: Volume whose grid the mask is on.
         mask: bool, (D, H, W).
         frames: F frames of one size.
 
@@ -162,7 +163,7 @@ def mask_on_frames(volume: Volume, mask: Mask, frames: Sequence[SourceFrame]) ->
         bool, (F, Rows, Columns).
 
     Raises:
-        ExportError: If frames differ in size, or an image without geometry is not the volume's.
+        ExportError: If frames differ in size, or frames without geometry do not match the volume.
     """
     sizes = {(frame.rows, frame.columns) for frame in frames}
     if len(sizes) != 1:
@@ -189,7 +190,7 @@ def mask_on_frames(volume: Volume, mask: Mask, frames: Sequence[SourceFrame]) ->
 
 
 def _corner_indices(volume: Volume, frame: FrameGeometry, rows: int, columns: int) -> Floats:
-    """Return indices (d, h, w) of a frame's first pixel, and of the last in its column and row."""
+    """Return the indices (d, h, w) of a frame's first pixel and of its column's and row's last."""
     corners = [frame.to_lps(0, 0), frame.to_lps(rows - 1, 0), frame.to_lps(0, columns - 1)]
     indices = volume.world_to_index(corners)
     if volume.is_planar:
@@ -199,7 +200,7 @@ def _corner_indices(volume: Volume, frame: FrameGeometry, rows: int, columns: in
 
 
 def _slice_of(volume: Volume, frame: FrameGeometry, rows: int, columns: int) -> int | None:
-    """Index of the slice that a frame lies on, or None."""
+    """Return the index of the slice that a frame coincides with, or None."""
     indices = _corner_indices(volume, frame, rows, columns)
     k = round(float(indices[:, 0].mean()))
     if volume.shape[1:] != (rows, columns) or not 0 <= k < volume.shape[0]:
@@ -211,7 +212,7 @@ def _slice_of(volume: Volume, frame: FrameGeometry, rows: int, columns: int) -> 
 def _sampled(
     volume: Volume, mask: Mask, frame: FrameGeometry, rows: int, columns: int
 ) -> npt.NDArray[np.bool_]:
-    """Return the mask at the voxel nearest to each pixel of a frame; outside the volume, False."""
+    """Sample a mask at the pixels of a frame by nearest neighbour; False outside the volume."""
     origin, down, right = _corner_indices(volume, frame, rows, columns)
     # Indices are affine in (row, column): (Rows, Columns, 3)
     along_column = np.arange(rows)[:, None, None] * (down - origin) / max(rows - 1, 1)

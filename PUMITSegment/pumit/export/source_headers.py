@@ -1,4 +1,4 @@
-"""Headers of a source series, completed so that a DICOM-SEG or RTSTRUCT can reference them."""
+"""Headers of the source series, completed so that a DICOM-SEG or RTSTRUCT can reference them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pumit.file_image import DicomSource
 
 logger = logging.getLogger(__name__)
 
-# Required in every object, though possibly empty; de-identified files often lack them.
+# Type 2 attributes, required but possibly empty; de-identified files often lack them.
 _MAY_BE_EMPTY = (
     "PatientID",
     "PatientName",
@@ -37,15 +37,15 @@ _OF_SEVERAL_FRAMES = (
     "SharedFunctionalGroupsSequence",
     "PerFrameFunctionalGroupsSequence",
 )
-# Cosines of one series that differ by less are one orientation, rounded differently.
+# Direction cosines that differ by less are the same orientation, rounded differently.
 COSINE_TOLERANCE = 1e-2
 
 
 def read_headers(source: DicomSource | None) -> list[Dataset]:
-    """Read the headers of a series, without pixels, in slice order.
+    """Read the headers of a series, without pixel data, in slice order.
 
     Raises:
-        ExportError: If there is no source, or a file is gone, damaged or without identifiers.
+        ExportError: If there is no source, or a file is gone, damaged or cannot be referenced.
     """
     if source is None or not source.files:
         raise ExportError(
@@ -72,7 +72,7 @@ def read_headers(source: DicomSource | None) -> list[Dataset]:
 
 
 def _refuse_unreferable(headers: Sequence[Dataset]) -> None:
-    """Refuse slices that no object can name."""
+    """Refuse slices that no DICOM object can reference."""
     if "MOSAIC" in (headers[0].get("ImageType") or ()):
         raise ExportError(
             "No DICOM object can refer to the slices of a mosaic, which are tiles of one picture; "
@@ -87,10 +87,11 @@ def _refuse_unreferable(headers: Sequence[Dataset]) -> None:
 
 
 def name_true_class(seg: Dataset, told: str, uid: str) -> None:
-    """Let references to source images state the class that their files have.
+    """Restore the SOP class of the source files in references to them.
 
     Args:
-        told: Class that `complete_headers` left in their headers.
+        told: SOP class that `complete_headers` set in their headers.
+        uid: SOP class of the files.
     """
 
     def correct(_: Dataset, element: DataElement) -> None:
@@ -102,10 +103,10 @@ def name_true_class(seg: Dataset, told: str, uid: str) -> None:
 
 
 def name_true_frame(seg: Dataset, number: int) -> None:
-    """Let references to a source image that was told as single state the frame that it is.
+    """Add the frame number to references to a source image that was treated as single-frame.
 
     Args:
-        number: Number of the frame in its file, from 1 on.
+        number: Number of the frame in its file, from 1.
     """
     for group in seg.PerFrameFunctionalGroupsSequence:
         for derivation in group.get("DerivationImageSequence", ()):
@@ -114,18 +115,18 @@ def name_true_frame(seg: Dataset, number: int) -> None:
 
 
 def frames_of(headers: Sequence[Dataset], source: DicomSource | None) -> list[SourceFrame]:
-    """List the frames that a volume was read from, as `source_frames` does."""
+    """List the frames that a volume was read from; see `source_frames`."""
     if source is None:
         return source_frames(headers)
     return source_frames(headers, source.frames, only=source.frame)
 
 
 def complete_headers(headers: Sequence[Dataset], frames: Sequence[SourceFrame]) -> None:
-    """Fill in memory what the result copies from its source; no file changes.
+    """Complete the headers in memory with attributes that the result needs; files stay unchanged.
 
-    Text becomes Unicode, missing patient and study attributes become empty, orientations that
-    differ by rounding become one, and the slice spacing becomes that of the slices' positions:
-    the attribute is often absent, and with some scanners means the gap between slices.
+    Text becomes Unicode, missing type 2 attributes become empty, and orientations that differ by
+    rounding become equal. SpacingBetweenSlices is computed from positions: it is often absent, and
+    some scanners state the gap between slices.
     """
     # Patient and study are copied from the first header.
     first = headers[0]
@@ -134,8 +135,8 @@ def complete_headers(headers: Sequence[Dataset], frames: Sequence[SourceFrame]) 
             setattr(first, keyword, "")
     _to_unicode(first)
     if frames[0].geometry is None:
-        # An image without a place: a single one, whatever its file may hold or its class demand;
-        # `name_true_class` and `name_true_frame` undo that in what refers to it.
+        # An image without a position is presented to highdicom as a single Secondary Capture;
+        # `name_true_class` and `name_true_frame` correct the references to it.
         first.SOPClassUID = SecondaryCaptureImageStorage
         for keyword in _OF_SEVERAL_FRAMES:
             first.pop(keyword, None)
@@ -161,10 +162,9 @@ def complete_headers(headers: Sequence[Dataset], frames: Sequence[SourceFrame]) 
 
 
 def _add_groups(header: Dataset, frames: Sequence[SourceFrame]) -> None:
-    """Say in functional groups where the frames of an older multi-frame object are.
+    """Add functional groups with the frame geometry to a multi-frame object that lacks them.
 
-    The header gets a class of which several frames are expected; `name_true_class` undoes that in
-    what refers to it.
+    The header gets an enhanced SOP class; `name_true_class` corrects the references to it.
     """
     placed = [frame.geometry for frame in frames if frame.geometry is not None]
     measures, orientation, shared = Dataset(), Dataset(), Dataset()
@@ -182,7 +182,7 @@ def _add_groups(header: Dataset, frames: Sequence[SourceFrame]) -> None:
         ]
         group.PlanePositionSequence = [position]
         groups.append(group)
-    # highdicom would take the first frame's place for that of all.
+    # With these, highdicom would use the first frame's geometry for all.
     for keyword in ("ImagePositionPatient", "ImageOrientationPatient"):
         header.pop(keyword, None)
     header.SOPClassUID = EnhancedCTImageStorage
@@ -191,7 +191,7 @@ def _add_groups(header: Dataset, frames: Sequence[SourceFrame]) -> None:
 
 
 def _to_unicode(header: Dataset) -> None:
-    """Decode names from the file's character set, which may be an old or an empty one."""
+    """Convert text from the file's SpecificCharacterSet to UTF-8."""
     header.decode()
     for element in header:
         if element.VR == "PN" and element.VM == 1:

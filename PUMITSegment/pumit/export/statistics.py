@@ -1,4 +1,4 @@
-"""Figures of segments: size, intensities, place and diameters, as CSV or JSON."""
+"""Segment statistics: size, intensities, position and diameters, as CSV or JSON."""
 
 from __future__ import annotations
 
@@ -27,20 +27,18 @@ _LPS_TO_RAS = np.array([-1.0, -1.0, 1.0])
 
 @dataclass(frozen=True)
 class SegmentStatistics:
-    """Figures of one segment; positions are right-anterior-superior, as Slicer shows them.
+    """Statistics of one segment; positions are RAS, as in Slicer.
 
     Attributes:
-        code: Coded type, such as SCT:10200004.
-        volume_mm3: Volume; None in a 2D image, as is the next.
-        volume_ml: The same in millilitres.
-        mean: Mean intensity, in the units of the scan.
-        standard_deviation: Spread of the intensities, of the whole population.
-        first_quartile: A quarter of the voxels is darker.
-        third_quartile: A quarter of the voxels is brighter.
-        box_lower_ras_mm: Lower corner of the box around its voxels, their borders included.
-        long_axis_mm: Longest diameter of one connected piece within one slice.
-        perpendicular_mm: Longest chord of the same piece and slice perpendicular to it.
-        long_axis_slice: Slice where they are, from 1 on.
+        code: SegmentedPropertyType, such as SCT:10200004.
+        volume_mm3: None for a 2D image.
+        volume_ml: None for a 2D image.
+        mean: Mean intensity; all intensities are in the units of the scan.
+        standard_deviation: Population standard deviation of the intensities.
+        box_lower_ras_mm: Lower corner of the bounding box, which includes whole voxels.
+        long_axis_mm: Longest diameter of one connected component within one slice.
+        perpendicular_mm: Longest chord perpendicular to it, in the same component and slice.
+        long_axis_slice: Number of that slice, from 1.
         long_axis_from_ras_mm: One end of the longest diameter.
     """
 
@@ -72,12 +70,12 @@ def segment_statistics(
 ) -> list[SegmentStatistics]:
     """Measure segments.
 
-    Diameters are measured in the slices of the volume, along its first axis, between the borders
-    of voxels as `find_contours` draws them, half-way between centres inside and outside.
+    Diameters are measured within slices (first axis of the volume), between contours half-way
+    between voxel centres inside and outside.
 
     Args:
-        segments: Segments on its grid, in any number; they may overlap.
-        channel: Channel whose intensities are measured, of a scan with several.
+        segments: Segments on the volume's grid; they may overlap.
+        channel: Channel whose intensities are measured.
 
     Raises:
         ExportError: If the scan does not have the channel.
@@ -91,11 +89,11 @@ def segment_statistics(
 def write_statistics(statistics: Sequence[SegmentStatistics], path: str | Path) -> None:
     """Write one row per segment as `.csv`, or one object per segment as `.json`.
 
-    Positions are three columns in a table, `..._r_mm`, `..._a_mm` and `..._s_mm`, and lists of
-    three numbers in JSON.
+    Positions are three columns in CSV, `..._r_mm`, `..._a_mm` and `..._s_mm`, and lists of three
+    numbers in JSON.
 
     Raises:
-        ExportError: If the suffix is another one, or the file cannot be written.
+        ExportError: If the suffix is unknown, or the file cannot be written.
     """
     target = Path(path)
     suffix = target.suffix.lower()
@@ -164,7 +162,7 @@ def _statistics(volume: Volume, array: Any, segment: Segment) -> SegmentStatisti
 
 
 def _rounded(value: Any) -> Any:
-    """Return a number that a table can hold: ten digits, and never -0.0."""
+    """Round to ten significant digits, without -0.0; None stays None."""
     return None if value is None else float(f"{float(value):.10g}") + 0.0
 
 
@@ -174,8 +172,8 @@ def _triple(values: Floats) -> Triple:
 
 
 def _bounds_lps(volume: Volume, mask: Mask, start: Floats) -> tuple[Floats, Floats]:
-    """Smallest and largest coordinates of the voxels of a mask, borders included."""
-    # Along a row of voxels coordinates only grow or only fall: its ends are enough.
+    """Return the bounding box of a mask in LPS mm, whole voxels included."""
+    # Coordinates are monotone along a row of voxels, so its ends are enough.
     rows = np.argwhere(mask.any(axis=2))
     lines = mask[tuple(rows.T)]
     last = mask.shape[2] - 1
@@ -197,7 +195,7 @@ class _LongAxis:
 
 
 def _long_axis(mask: Mask, spacing_mm: tuple[float, ...]) -> _LongAxis:
-    """Return the longest diameter of a piece in a slice, and the longest chord across it."""
+    """Find the longest diameter of a component within a slice, and its perpendicular chord."""
     spacing = np.asarray(spacing_mm)
     best: tuple[float, int, Floats, Floats] | None = None
     for k in np.flatnonzero(mask.any(axis=(1, 2))).tolist():
@@ -218,18 +216,18 @@ def _long_axis(mask: Mask, spacing_mm: tuple[float, ...]) -> _LongAxis:
 
 
 def _widest_chord(corners: Floats, along: Floats) -> float:
-    """Longest chord of a polygon, (N, 2), perpendicular to a direction."""
+    """Return the longest chord of a polygon, (N, 2), perpendicular to a direction."""
     place = corners @ along
     height = corners @ np.array([-along[1], along[0]])
     next_place, next_height = np.roll(place, -1), np.roll(height, -1)
-    # Between two corners the length of a chord changes evenly: it is longest beside a corner.
+    # Chord length is linear between vertices, so the longest chord is beside a vertex.
     reach = float(np.ptp(place)) * 1e-9
     longest = 0.0
     for at in np.concatenate([place - reach, place + reach]):
         crosses = np.flatnonzero((place > at) != (next_place > at))
         share = (at - place[crosses]) / (next_place[crosses] - place[crosses])
         met = np.sort(height[crosses] + share * (next_height[crosses] - height[crosses]))
-        # Inside from the first to the second crossing, from the third to the fourth ...
+        # Crossings 1 to 2, 3 to 4 and so on are inside.
         if len(met):
             longest = max(longest, float((met[1::2] - met[::2]).max()))
     return longest

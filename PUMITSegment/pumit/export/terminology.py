@@ -1,4 +1,4 @@
-"""What a segment is, in SNOMED CT: from a plain name, a code, or Slicer's own string and back."""
+"""SNOMED CT codes of segments, from names, codes or Slicer's terminology entries."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pumit.errors import ExportError
 from pumit.geometry import Triple
 from pumit.segmentation import TISSUE, TISSUE_COLOR_RGB, CodedConcept, Mask, Segment
 
-# The lists of Slicer that hold these codes.
+# Slicer's terminology contexts that contain these codes.
 TYPE_CONTEXT = "Segmentation category and type - 3D Slicer General Anatomy list"
 REGION_CONTEXT = "Anatomic codes - DICOM master list"
 
@@ -31,7 +31,7 @@ _SIDES = {
 
 @dataclass(frozen=True)
 class SegmentTerminology:
-    """The coded part of a segment; the fields are those of `Segment`."""
+    """Codes and colour of a segment, with the same fields as `Segment`."""
 
     category: CodedConcept = TISSUE
     type: CodedConcept = TISSUE
@@ -42,13 +42,13 @@ class SegmentTerminology:
 
     @property
     def name(self) -> str:
-        """Meaning in words, with side and organ: Left Kidney; Right Kidney Cyst."""
+        """Meaning in words, with laterality and organ: Left Kidney; Right Kidney Cyst."""
         of_region = (self.region_modifier, self.anatomic_region)
         parts = (*of_region, self.type_modifier, self.type)
         return " ".join(part.meaning for part in parts if part is not None)
 
     def segment(self, name: str, mask: Mask) -> Segment:
-        """Give a mask, bool (D, H, W), this meaning and colour."""
+        """Make a segment of a mask, bool (D, H, W), with this terminology and colour."""
         return Segment(
             name,
             mask,
@@ -71,7 +71,7 @@ class _Term:
 
 @cache
 def _terms() -> dict[str, _Term]:
-    """Return the table by name; synonyms point to the same term."""
+    """Load the terms by name; synonyms share a term."""
     rows: list[dict[str, Any]] = json.loads(
         resources.files("pumit.export").joinpath("terms.json").read_text(encoding="utf-8")
     )
@@ -86,21 +86,21 @@ def _terms() -> dict[str, _Term]:
 
 
 def known_names() -> list[str]:
-    """Names that `concept_for` understands; paired ones also with "left" or "right"."""
+    """List the names that `concept_for` accepts; paired ones also with "left" or "right"."""
     return sorted(_terms())
 
 
 def concept_for(text: str) -> SegmentTerminology:
-    """Find the coded meaning of a name, a code or a terminology entry.
+    """Find the terminology of a name, a code or a Slicer terminology entry.
 
     Args:
         text: A name such as `liver`, `left kidney` or `liver cyst` (a lesion in an organ);
-            a code such as `SCT:10200004`; or Slicer's whole entry
-            `context~category~type~modifier~anatomicContext~region~modifier`, each part
+            a code such as `SCT:10200004`; or Slicer's entry
+            `context~category~type~modifier~anatomicContext~region~modifier`, each code
             `scheme^code^meaning`.
 
     Raises:
-        ExportError: If the text is none of these; names the nearest known ones.
+        ExportError: If the text is none of these; the message suggests similar names.
     """
     stripped = text.strip()
     if "~" in stripped:
@@ -114,7 +114,7 @@ def concept_for(text: str) -> SegmentTerminology:
 def _from_name(text: str) -> SegmentTerminology:
     words = text.lower().replace("_", " ").replace("-", " ").split()
     terms = _terms()
-    # "left atrium" is its own name, "left kidney" is a side and a name.
+    # "left atrium" is a term; "left kidney" is a side and a term.
     if " ".join(words) in terms:
         return _terminology(terms[" ".join(words)], None)
     sides = [word for word in words if word in _SIDES]
@@ -201,7 +201,7 @@ def _concept(part: str) -> CodedConcept | None:
 
 
 def serialize_terminology(segment: Segment | SegmentTerminology) -> str:
-    """Write a segment's meaning as Slicer's terminology entry, which `concept_for` reads back."""
+    """Return a segment's Slicer terminology entry, which `concept_for` reads."""
 
     def part(concept: CodedConcept | None) -> str:
         return f"{concept.scheme}^{concept.value}^{concept.meaning}" if concept else "^^"

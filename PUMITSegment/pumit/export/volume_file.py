@@ -1,4 +1,4 @@
-"""Voxels on a volume's grid as one file: NIfTI, NRRD or MetaImage."""
+"""Writer of voxel arrays on a volume's grid: NIfTI, NRRD or MetaImage."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def write_volume_file(
     what: str = "image",
     header: Mapping[str, str] | None = None,
 ) -> None:
-    """Write voxels, (D, H, W), with the geometry of a volume; of a picture in two dimensions.
+    """Write voxels, (D, H, W), with the geometry of a volume; a picture as a 2D image.
 
     Args:
-        what: Name of the file in an error message.
-        header: Keys of ITK's metadata and their texts.
+        what: Name of the file in error messages.
+        header: ITK metadata by key.
 
     Raises:
         ExportError: If the suffix is unknown, or the file cannot be written.
@@ -43,7 +43,7 @@ def write_volume_file(
             f"Unknown {what} format {target.name!r}; the name must end with "
             f"{', '.join(VOLUME_SUFFIXES)}."
         )
-    import SimpleITK  # takes as long to import as many files to check
+    import SimpleITK  # slow to import, so after the check
 
     axes = 2 if is_picture(volume) else 3
     image = SimpleITK.GetImageFromArray(np.ascontiguousarray(array[0] if axes == 2 else array))
@@ -53,8 +53,8 @@ def write_volume_file(
     for key, text in (header or {}).items():
         image.SetMetaData(key, text)
     with atomic_path(target) as temporary:
-        # ITK picks the format by a suffix in lower case only. A dot where the temporary name has a
-        # hyphen: the two differ, whatever the target is called.
+        # ITK picks the format by a lower-case suffix. The dot in place of the temporary name's
+        # hyphen makes the two names differ for every target.
         written = temporary.with_name(f"{temporary.name.partition('-')[0]}.voxels{suffix}")
         try:
             SimpleITK.WriteImage(image, str(written), useCompression=True)
@@ -70,7 +70,7 @@ def write_volume_file(
 
 
 def is_picture(volume: Volume) -> bool:
-    """Return whether a volume's file has two dimensions, and nothing is lost by writing as many."""
+    """Return whether a planar volume can be written as a 2D file without loss."""
     is_flat = volume.is_planar and volume.thickness_mm is None and volume.source is None
     in_plane = np.zeros((3, 3))
     in_plane[:2, :2], in_plane[2, 2] = volume.direction[:2, :2], 1
@@ -78,7 +78,7 @@ def is_picture(volume: Volume) -> bool:
 
 
 def _is_whole(path: Path, size: int) -> bool:
-    """Return whether a file holds `size` bytes of voxels; ITK's writer reports no short write."""
+    """Return whether a NIfTI file holds `size` bytes; ITK's writer does not report short writes."""
     if not path.name.endswith((".nii", ".nii.gz")):
         return True
     if path.suffix == ".nii":

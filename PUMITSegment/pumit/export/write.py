@@ -1,4 +1,4 @@
-"""One call for every format, chosen by the suffix of the file name."""
+"""Writer of segmentations in every format, chosen by the file name's suffix."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SUFFIXES = (*LABELMAP_SUFFIXES, SEG_NRRD_SUFFIX, *DICOM_SUFFIXES)
 
 
 def check_suffix(path: str | Path) -> None:
-    """Raise ExportError unless the name ends as one of `SUFFIXES`, before any long work."""
+    """Raise ExportError unless the name ends with one of `SUFFIXES`; call before long work."""
     name = Path(path).name.lower()
     if not name.endswith(SUFFIXES):
         raise ExportError(
@@ -44,7 +44,7 @@ def write_segmentation(
         path: `.dcm` for DICOM-SEG, `.labelmap.dcm` for one of type LABELMAP, `.rtstruct.dcm` for
             an RTSTRUCT, `.seg.nrrd` for Slicer, `.nii.gz`, `.nii`, `.nrrd` or `.mha` for a label
             map.
-        overlap: Rule of a label map where segments overlap; see `write_labelmap`.
+        overlap: How a label map treats overlapping segments; see `write_labelmap`.
 
     Raises:
         ExportError: If the suffix is unknown, the format cannot hold these segments, or the
@@ -52,7 +52,7 @@ def write_segmentation(
     """
     check_suffix(path)
     name = Path(path).name.lower()
-    # highdicom takes a second to import, and the other formats do without it.
+    # Import highdicom, which takes a second, only for the formats that need it.
     if name.endswith(RT_STRUCT_SUFFIX):
         from pumit.export.rt_struct import write_rt_struct
 
@@ -69,13 +69,13 @@ def write_segmentation(
 
 
 def segmentation_bytes(segmentation: Segmentation, suffix: str) -> bytes:
-    """Make the file that `write_segmentation` would write, without touching a disk.
+    """Return the content of the file that `write_segmentation` would write.
 
     Args:
         suffix: `.nii.gz`, `.seg.nrrd` or `.dcm`.
 
     Raises:
-        ExportError: If the suffix is another one, or the format cannot hold these segments.
+        ExportError: If the suffix is unknown, or the format cannot hold these segments.
     """
     file = BytesIO()
     if suffix == DICOM_SUFFIX:

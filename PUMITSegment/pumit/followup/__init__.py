@@ -1,1 +1,1 @@
-"""The same lesions at another date: scans registered, lesions carried over and measured."""
+"""Follow-up of lesions: registration of two scans, propagation and measurement of lesions."""

@@ -1,4 +1,4 @@
-"""Lesions of two dates matched and measured: which are the same, new, gone, merged or split."""
+"""Matching and measurement of lesions at two dates: same, new, gone, merged or split."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ Change = Literal[
     "stable", "grown", "shrunk", "new", "gone", "merged", "split", "regrouped", "not shown"
 ]
 
-# RECIST 1.1: a fifth and 5 mm longer, or 30 % shorter.
+# RECIST 1.1: at least 20 % and 5 mm longer, or 30 % shorter.
 _GROWN, _GROWN_MM, _SHRUNK = 1.2, 5.0, 0.7
-# Overlap, of the smaller one, from which two segments hold one lesion.
+# Overlap, as a fraction of the smaller one, from which two segments hold the same lesion.
 _SAME_SHARE = 0.3
-# Part of a later lesion that an earlier one must have answered, or cover.
+# Overlap, as a fraction of the smaller one, that links an earlier and a later lesion.
 _LINKED_SHARE = 0.1
 
 
@@ -35,10 +35,10 @@ class Measure:
     """Size of lesions at one date.
 
     Attributes:
-        volume_ml: Volume, of several together.
-        long_axis_mm: Longest diameter within a slice, of several the sum, as in RECIST.
-        perpendicular_mm: Longest diameter across it in that slice, of the longest lesion.
-        longest_mm: Longest diameter in any direction, of the longest lesion.
+        volume_ml: Total volume.
+        long_axis_mm: Sum of the longest diameters within a slice, as in RECIST.
+        perpendicular_mm: Perpendicular diameter in the same slice, of the longest lesion.
+        longest_mm: Longest diameter in any direction, of all lesions.
     """
 
     volume_ml: float = 0.0
@@ -49,13 +49,13 @@ class Measure:
 
 @dataclass(frozen=True, eq=False)
 class LesionChange:
-    """Lesions of the earlier scan and what became of them.
+    """Change of a lesion, or of a group of linked lesions.
 
     Attributes:
-        name: Names of the earlier lesions; of a new one its own.
-        earlier: The lesions of the first date; none of a new one.
-        later: The lesions of the second date, on its grid; none of one that is gone.
-        remark: What to check, in words; empty for nothing.
+        name: Names of the earlier lesions, or of the new ones.
+        earlier: Lesions of the earlier scan; empty for a new lesion.
+        later: Lesions of the later scan, on its grid; empty if gone or not shown.
+        remark: What the user should check; empty for nothing.
     """
 
     name: str
@@ -68,7 +68,7 @@ class LesionChange:
 
     @property
     def volume_change(self) -> float | None:
-        """Change of volume as a share of the earlier one; None where one is not known."""
+        """Relative change of volume; None if a volume is unknown."""
         if not self.before.volume_ml or self.change == "not shown":
             return None
         return self.after.volume_ml / self.before.volume_ml - 1
@@ -82,13 +82,13 @@ def changes_of(
     later_volume: Volume,
     tolerance_mm: float,
 ) -> list[LesionChange]:
-    """Match lesions by where they are, and measure them.
+    """Match lesions by position, and measure them.
 
     Args:
-        carried: Earlier lesions in the later scan.
-        later: Names and masks of the later segments, on their grid. A segment may hold several
-            lesions, and two segments the same one.
-        tolerance_mm: Distance that an earlier lesion may be off its place.
+        carried: Earlier lesions propagated to the later scan.
+        later: Names and masks of the later segments. A segment may hold several lesions, and two
+            segments the same one.
+        tolerance_mm: Largest distance of a later lesion from the propagated position.
     """
     pieces = lesions_of([(name, mask) for name, mask in later if mask.any()])
     links = _links(carried, pieces, later_volume.spacing_mm, tolerance_mm)
@@ -106,7 +106,7 @@ def _links(
     spacing_mm: Sequence[float],
     tolerance_mm: float,
 ) -> set[tuple[int, int]]:
-    """Pairs of an earlier lesion and a later piece that belong together."""
+    """Link earlier lesions and later components, as pairs of indices."""
     links = set()
     for i, old in enumerate(carried):
         if old.found in ("gone", "not shown"):
@@ -116,7 +116,7 @@ def _links(
             least = min(kept.count, piece.kept.count)
             if kept.shared(piece.kept) >= max(1, _LINKED_SHARE * least):
                 links.add((i, j))
-    # What was not met: the nearest piece that nothing else claims, within the tolerance.
+    # Link the rest to the nearest unlinked component within the tolerance.
     free = [j for j in range(len(pieces)) if all(j != k for _, k in links)]
     for i, old in enumerate(carried):
         if any(i == k for k, _ in links) or old.found in ("gone", "not shown") or not free:
@@ -137,7 +137,7 @@ def _links(
 def _groups(
     earlier: int, later: int, links: set[tuple[int, int]]
 ) -> list[tuple[list[int], list[int]]]:
-    """Lesions of both dates that links join, in the order of the earlier ones."""
+    """Group linked lesions of both dates, in the order of the earlier ones."""
     groups: list[tuple[set[int], set[int]]] = []
     nodes = [({i}, {j for k, j in links if k == i}) for i in range(earlier)]
     nodes += [({k for k, m in links if m == j}, {j}) for j in range(later)]
@@ -155,7 +155,7 @@ def _groups(
 
 
 def _distinct(pieces: Sequence[Lesion]) -> list[Lesion]:
-    """Pieces without those that another segment holds as well: the larger one counts."""
+    """Drop components that a larger one of another segment overlaps."""
     kept: list[Lesion] = []
     for piece in sorted(pieces, key=lambda p: -p.kept.count):
         if all(piece.kept.shared(k.kept) < _SAME_SHARE * piece.kept.count for k in kept):
@@ -198,7 +198,7 @@ def _named(
 
 
 def measured(lesions: Sequence[Lesion], volume: Volume) -> Measure:
-    """Measure lesions of one scan together."""
+    """Measure lesions of one scan as a group."""
     if not lesions:
         return Measure()
     statistics = segment_statistics(volume, [Segment(each.name, each.mask) for each in lesions])
@@ -212,9 +212,9 @@ def measured(lesions: Sequence[Lesion], volume: Volume) -> Measure:
 
 
 def longest_diameter(mask: Mask, volume: Volume) -> float:
-    """Longest distance between borders of a mask in any direction, mm.
+    """Return the longest diameter of a mask in any direction, mm.
 
-    A border is half-way between voxels inside and outside, as for diameters within a slice.
+    Borders are half-way between voxel centres inside and outside, as for diameters within a slice.
     """
     window = window_of(mask)
     if window is None:

@@ -1,4 +1,4 @@
-"""A follow-up as files: segmentation of the later date, table, registration and its picture."""
+"""Files of a follow-up: table, facts, registration transform and picture."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MEASURES = ("volume_ml", "long_axis_mm", "perpendicular_mm", "longest_mm")
 
 
 def write_table(result: FollowUp, path: Path) -> None:
-    """Write one row per lesion as CSV, both dates beside each other, and a row of sums.
+    """Write a CSV table with one row per lesion, columns for both dates, and a row of sums.
 
     Raises:
         ExportError: If the file cannot be written.
@@ -46,7 +46,7 @@ def write_table(result: FollowUp, path: Path) -> None:
 
 
 def table_of(result: FollowUp) -> list[dict[str, Any]]:
-    """Rows of the table as JSON values; the last one sums up the lesions that both scans show."""
+    """Return the table as JSON values; the last row sums the lesions within the later scan."""
     rows = [_row(change) for change in result.changes]
     shown = [c for c in result.changes if c.change != "not shown"]
     sums = {
@@ -87,7 +87,7 @@ def _sizes(measure: Measure, is_known: bool) -> dict[str, float | None]:
 
 
 def registration_facts(registration: Registration) -> dict[str, Any]:
-    """Figures of a registration as JSON values."""
+    """Return the measures of a registration as JSON values."""
     return {
         "fit": registration.fit,
         "shift_mm": round(registration.shift_mm, 2),
@@ -101,7 +101,7 @@ def registration_facts(registration: Registration) -> dict[str, Any]:
 def write_registration(
     registration: Registration, earlier: Volume, later: Volume, mask: Mask, folder: Path
 ) -> None:
-    """Write the transform, which Slicer reads and applies to the later scan, and its picture.
+    """Write the transform, which Slicer can apply to the later scan, and a picture of the fit.
 
     Args:
         mask: Lesions of the earlier scan.
@@ -112,7 +112,7 @@ def write_registration(
     from pumit.report.registration_picture import write_registration_picture
 
     with atomic_path(folder / TRANSFORM) as temporary:
-        # ITK picks the format by the suffix.
+        # ITK chooses the format by suffix.
         written = temporary.with_name(f"{temporary.name}.transform.tfm")
         try:
             SimpleITK.WriteTransform(itk_transform(registration.matrix), str(written))
@@ -130,10 +130,10 @@ def write_registration(
 
 
 def read_transform(path: Path) -> Floats:
-    """Read a linear transform of ITK or Slicer, as 4 x 4 matrix, LPS mm.
+    """Read a linear ITK or Slicer transform as a 4 x 4 matrix, LPS mm.
 
     Raises:
-        VolumeError: If it cannot be read, or is not linear.
+        VolumeError: If it cannot be read, or is not a linear 3D transform.
     """
     try:
         transform = SimpleITK.ReadTransform(os.fspath(path))
@@ -150,10 +150,10 @@ def read_transform(path: Path) -> Floats:
 
 
 def write_facts(result: FollowUp, path: Path, *, model: dict[str, Any] | None) -> None:
-    """Write all figures as JSON.
+    """Write all measures as JSON.
 
     Args:
-        model: What answered; None where both dates were given.
+        model: Model that segmented the later scan; None if both segmentations were given.
 
     Raises:
         ExportError: If the file cannot be written.
@@ -162,7 +162,7 @@ def write_facts(result: FollowUp, path: Path, *, model: dict[str, Any] | None) -
 
 
 def facts_of(result: FollowUp, *, model: dict[str, Any] | None) -> dict[str, Any]:
-    """All figures of a follow-up as JSON values."""
+    """Return all measures of a follow-up as JSON values."""
     return {
         "registration": registration_facts(result.registration),
         "lesions": table_of(result),

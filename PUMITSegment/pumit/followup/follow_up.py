@@ -1,4 +1,4 @@
-"""The whole of a follow-up: registered, looked for, answered, matched and measured."""
+"""Follow-up of lesions from an earlier to a later scan, or comparison of two segmentations."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from pumit.prompts import AnswerPrompt, PointPrompt, Prompt
 from pumit.segmentation import PromptAnswer
 from pumit.volume import Volume
 
-# What a registration may be off where it looks good, mm.
+# Residual error of a good registration, mm.
 LEAST_TOLERANCE_MM = 5.0
-# A new lesion is not that much larger than the largest known one.
+# Largest plausible size of a new lesion, relative to the largest known one.
 _NEW_SIZE = 2.5
 
 
 class Answering(Protocol):
-    """A session that holds the later scan."""
+    """An interactive session with the later scan."""
 
     def answer(self, prompts: Sequence[Prompt], segment: str = "1") -> PromptAnswer:
-        """Answer prompts that the caller keeps."""
+        """Segment by prompts that the session does not store."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,11 +41,11 @@ class FollowUp:
     """Lesions at two dates.
 
     Attributes:
-        changes: One row for each lesion, or for those that merged or split together.
-        segments: Names and masks of the later date, on its grid: one for each earlier segment of
-            which something is there, then those of new lesions.
-        prompts_kept: Number of prompts that were carried over and used.
-        prompts_left: Number of those that are outside of the later scan or contradict it.
+        changes: One row for each lesion, or group of lesions that merged or split.
+        segments: Names and masks on the grid of the later scan: one for each earlier segment that
+            is still present, then new lesions.
+        prompts_kept: Number of transformed prompts that were used.
+        prompts_left: Number of prompts that are outside the later scan or contradict it.
     """
 
     registration: Registration
@@ -66,14 +66,15 @@ def follow_up(
     new_points: Sequence[Prompt] = (),
     progress: Callable[[str, float], None] | None = None,
 ) -> FollowUp:
-    """Answer the lesions of an earlier scan in a later one.
+    """Segment the lesions of an earlier scan in a later one, and compare them.
 
     Args:
         segments: Names and masks of the earlier scan, on its grid.
-        session: Session that holds the later scan.
-        prompts: Prompts of the earlier scan, LPS mm; each serves the lesion that it is nearest to.
-        new_points: Clicks into lesions that are only in the later scan, LPS mm of that scan.
-        progress: Callback with a step in words and the finished share, 0 to 1.
+        session: Session with the later scan.
+        prompts: Prompts of the earlier scan, LPS mm. Only clicks are used, for the lesions that
+            they still fit.
+        new_points: Clicks on lesions that are only in the later scan, LPS mm of that scan.
+        progress: Callback with the name of a step and the finished fraction, 0 to 1.
 
     Raises:
         PumitError: If there is no lesion, or a prompt cannot be used.
@@ -125,9 +126,9 @@ def compare_dates(
 
 
 def _new_lesion(session: Answering, point: Prompt, segment: str, most_voxels: float) -> Mask:
-    """Get the most trusted of the answers to a click that is of a lesion's size; else the smallest.
+    """Return the first answer to a click with the size of a lesion, or else the smallest answer.
 
-    A click into a lesion may mean the organ as well.
+    A click on a lesion may also mean the organ.
     """
     answer = session.answer([point], segment)
     masks = [answer.mask]
@@ -167,10 +168,10 @@ def _changes(
 def _is_of(
     prompt: Prompt, lesion: CarriedLesion, lesions: Sequence[CarriedLesion], later: Volume
 ) -> bool:
-    """Whether a click of the first date still says something true about a lesion.
+    """Whether a click of the earlier scan is still valid for a lesion in the later one.
 
-    A click inside must be where the lesion is now; one outside near it, and not in it. Boxes and
-    scribbles fit the size that the lesion had, and stay behind.
+    A positive click must be inside the initial mask; a negative one outside all lesions, with this
+    one as the nearest. Boxes and scribbles are dropped: they fit the lesion's former size.
     """
     if not isinstance(prompt, PointPrompt):
         return False

@@ -1,4 +1,4 @@
-"""Masks of which only the box around them is kept: a scan may hold a hundred lesions."""
+"""Masks stored as their bounding box, because a scan may hold a hundred lesions."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ Window = tuple[slice, ...]
 
 
 class KeptMask:
-    """A mask without what is empty around it.
+    """A mask cropped to its bounding box.
 
     Args:
         mask: On the whole grid, (D, H, W).
 
     Attributes:
-        shape: That of the whole grid.
-        window: Its box in the grid; empty slices where there is nothing.
-        part: What is in the box.
-        count: Number of its voxels.
+        shape: Shape of the whole grid.
+        window: Bounding box as slices; empty slices for an empty mask.
+        part: Mask within the bounding box.
+        count: Number of foreground voxels.
     """
 
     def __init__(self, mask: Mask) -> None:
@@ -37,7 +37,7 @@ class KeptMask:
         return mask
 
     def within(self, window: Window) -> Mask:
-        """Return the mask in another box of the grid."""
+        """Return the mask within another box of the grid."""
         part = np.zeros([s.stop - s.start for s in window], bool)
         here, there = [], []
         for own, other in zip(self.window, window, strict=True):
@@ -50,11 +50,11 @@ class KeptMask:
         return part
 
     def shared(self, other: KeptMask) -> int:
-        """Return the number of voxels that both hold."""
+        """Return the number of common voxels."""
         return int(np.count_nonzero(other.within(self.window) & self.part))
 
     def window_with(self, margin: tuple[int, ...]) -> Window:
-        """Its box, grown by this many voxels within the grid."""
+        """Return the bounding box, enlarged by a margin in voxels within the grid."""
         return tuple(
             slice(max(s.start - m, 0), min(s.stop + m, n))
             for s, m, n in zip(self.window, margin, self.shape, strict=True)

@@ -1,4 +1,4 @@
-"""Lesions of one date, and those of it looked for at the next, where the registration puts them."""
+"""Lesions of an earlier scan, and their propagation to a later scan by registration."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ from pumit.volume import Volume
 
 Found = Literal["by its look", "by its place", "given", "gone", "not shown"]
 
-# Pieces of fewer voxels are specks.
+# Smaller components are ignored as specks.
 _LEAST_VOXELS = 5
-# Surroundings that are looked at, mm; and how far a lesion may have grown or moved.
+# Margin around a lesion, mm; and how far it may have grown or moved, in mm and in radii.
 _AROUND_MM, _GROWTH_MM, _GROWTH_SHARE = 25.0, 8.0, 0.8
-# Around a lesion: what is certainly its neighbourhood.
+# Distances from a lesion of the ring that serves as its background.
 _RING_MM = (2.0, 7.0)
 _SMOOTH_MM = 1.5
-# Shares of a lesion that looks like it, and of its surroundings that do not.
+# Least fraction of a lesion, and of its ring, that the intensity rule must classify correctly.
 _KNOWN = 0.6
-# Share of its volume from which something is left of it.
+# Least fraction of the expected volume, below which a lesion counts as gone.
 _LEFT = 0.03
-# Share of a lesion that the later scan must show.
+# Least fraction of a lesion that must be within the later scan.
 _SHOWN = 0.5
 
 
 class Lesion:
-    """A connected piece of a segment.
+    """A connected component of a segment.
 
     Args:
-        name: Name of the segment, with a number where it has several pieces.
+        name: Name of the segment, with a number if it has several components.
         segment: Name of the segment.
         mask: On the grid of its scan, (D, H, W).
 
     Attributes:
-        kept: The mask, without what is empty around it.
+        kept: The cropped mask.
     """
 
     def __init__(self, name: str, segment: str, mask: Mask) -> None:
@@ -50,23 +50,23 @@ class Lesion:
 
     @property
     def mask(self) -> Mask:
-        """Its voxels, on the grid of its scan."""
+        """Mask on the grid of its scan, (D, H, W)."""
         return self.kept.whole()
 
 
 class CarriedLesion:
-    """An earlier lesion in the later scan.
+    """An earlier lesion propagated to the later scan.
 
     Args:
-        lesion: As it was.
-        mask: Where to start from, on the grid of the later scan; empty where there is nothing.
-        found: How: something there looks as the lesion did; only its place is known; a mask of the
-            later scan is given; nothing there looks like it; or the scan does not show the place.
-        place: Where the lesion was, brought over, on the grid of the later scan.
+        lesion: The earlier lesion.
+        mask: Initial mask on the grid of the later scan; empty if nothing was found.
+        found: "by its look": found by intensities; "by its place": only propagated; "given": to
+            compare with given masks; "gone": nothing similar; "not shown": outside the later scan.
+        place: The earlier mask, propagated to the grid of the later scan.
 
     Attributes:
-        kept: The mask, without what is empty around it.
-        kept_place: The place, likewise.
+        kept: The cropped `mask`.
+        kept_place: The cropped `place`.
     """
 
     def __init__(self, lesion: Lesion, mask: Mask, found: Found, place: Mask) -> None:
@@ -75,17 +75,17 @@ class CarriedLesion:
 
     @property
     def mask(self) -> Mask:
-        """Where to start from, on the grid of the later scan."""
+        """Initial mask on the grid of the later scan, (D, H, W)."""
         return self.kept.whole()
 
     @property
     def prompts(self) -> list[Prompt]:
-        """Prompts for a session: the mask to start from; none for a lesion that is gone."""
+        """Prompts for a session: the initial mask; none if it is empty."""
         return [MaskPrompt(self.mask)] if self.kept.count else []
 
 
 def lesions_of(segments: Sequence[tuple[str, Mask]]) -> list[Lesion]:
-    """Return connected pieces of segments, the largest of each segment first; specks are left out.
+    """Split segments into components, largest first; drop specks, unless a segment has no more.
 
     Args:
         segments: Names and masks.
@@ -110,16 +110,16 @@ def carried(
     *,
     by_look: bool = True,
 ) -> list[CarriedLesion]:
-    """Look for the lesions of the earlier scan in the later one.
+    """Find the lesions of the earlier scan in the later one.
 
-    A lesion is looked for around its place by its intensities at the first date, relative to what
-    surrounds it. Where this rule does not tell it from its surroundings in the earlier scan itself,
-    it is only brought over.
+    A lesion is searched around its propagated position by its earlier intensities relative to its
+    surroundings. If this rule does not separate it from its surroundings in the earlier scan, it is
+    only propagated.
 
     Args:
         lesions: All lesions of the earlier scan, on its grid.
-        by_look: Whether they are looked for; else only brought over, to be compared with masks
-            that are given.
+        by_look: Whether to search by intensities; else lesions are only propagated, to be compared
+            with given masks.
     """
     together = np.zeros(earlier.shape, bool)
     for lesion in lesions:
@@ -133,10 +133,10 @@ def carried(
 def carried_prompts(
     prompts: Sequence[Prompt], later: Volume, registration: Registration
 ) -> tuple[list[Prompt], int]:
-    """Bring prompts to the later scan; masks and chosen answers stay behind.
+    """Transform prompts to the later scan; drop mask and answer prompts.
 
     Returns:
-        The prompts, and how many lie outside of the later scan.
+        The prompts, and the number of prompts outside the later scan.
     """
     kept: list[Prompt] = []
     outside = 0
@@ -176,13 +176,13 @@ def _carried(
     window = _window(lesion.kept, earlier, later, registration)
     if window is None:
         return CarriedLesion(lesion, empty, "not shown", empty)
-    # 1. Both scans on the part of the later grid around the place.
+    # 1. Resample both scans to a window of the later grid around the lesion.
     index = np.stack(np.meshgrid(*(np.arange(s.start, s.stop) for s in window), indexing="ij"), -1)
     places = registration.to_earlier(later.index_to_world(index))
     at = np.moveaxis(earlier.world_to_index(places), -1, 0)
     size = np.array(earlier.shape).reshape(3, 1, 1, 1)
     is_known = ((at >= -0.5) & (at <= size - 0.5)).all(axis=0)
-    # Only the part of the earlier grid that is looked at.
+    # Crop the earlier grid to this window.
     low = np.clip(np.floor(at.reshape(3, -1).min(axis=1)), 0, np.array(earlier.shape) - 1)
     high = np.clip(np.ceil(at.reshape(3, -1).max(axis=1)) + 1, low + 1, earlier.shape)
     from_box = tuple(slice(a, b) for a, b in zip(low.astype(int), high.astype(int), strict=True))
@@ -197,7 +197,7 @@ def _carried(
     expected *= abs(float(np.linalg.det(registration.matrix[:3, :3])))
     whole = _put(place, window, later.shape)
     if np.count_nonzero(place) * voxel_mm3 < _SHOWN * expected or not place.any():
-        # A lesion of a few voxels may fall between those of a coarser scan.
+        # Voxels of a coarser scan may sample a small lesion only partly.
         is_small = expected < 4 * voxel_mm3 and bool(place.any())
         if not is_small:
             return CarriedLesion(lesion, empty, "not shown", whole)
@@ -209,7 +209,7 @@ def _carried(
     second = np.nan_to_num(_grey(later, window))
     sigma = [_SMOOTH_MM / s for s in later.spacing_mm]
     first, second = (ndimage.gaussian_filter(part, sigma) for part in (first, second))
-    # 2. Its intensity and that of its surroundings; the same at the second date.
+    # 2. Intensities of the lesion and its surroundings, and their scale in the later scan.
     away = ndimage.distance_transform_edt(~place, sampling=later.spacing_mm)
     ring = (away > _RING_MM[0]) & (away <= _RING_MM[1]) & ~others & is_known
     near = (away > 2 * _RING_MM[0]) & (away <= _AROUND_MM) & is_known
@@ -218,11 +218,11 @@ def _carried(
     inside, outside = float(np.median(first[place])), float(np.median(first[ring]))
     scale, shift = _scale(first[near], second[near])
     reach = away <= max(_GROWTH_MM, _GROWTH_SHARE * (0.75 * expected / np.pi) ** (1 / 3))
-    # 3. The rule must tell the lesion from what is around it where it is known.
+    # 3. The rule must separate the lesion from its surroundings in the earlier scan.
     like = _looks(first, inside, outside) & is_known
     if like[place].mean() < _KNOWN or like[ring].mean() > 1 - _KNOWN:
         return CarriedLesion(lesion, whole, "by its place", whole)
-    # 4. What looked like it around it at the first date is not the lesion, such as fat.
+    # 4. Exclude surroundings that looked like the lesion in the earlier scan, such as fat.
     apart = ndimage.distance_transform_edt(~(place | others), sampling=later.spacing_mm)
     neighbours = ndimage.binary_dilation(like & (apart > _RING_MM[0]))
     start = _looking_like(
@@ -236,7 +236,7 @@ def _carried(
 def _window(
     kept: KeptMask, earlier: Volume, later: Volume, registration: Registration
 ) -> tuple[slice, ...] | None:
-    """Return the part of the later grid around a lesion's place; None where it is outside."""
+    """Return the window of the later grid around a lesion; None if it is outside."""
     box = kept.window
     margin = [_AROUND_MM / s for s in earlier.spacing_mm]
     ends = [(s.start - m, s.stop - 1 + m) for s, m in zip(box, margin, strict=True)]
@@ -250,7 +250,7 @@ def _window(
 
 
 def _grey(volume: Volume, window: tuple[slice, ...]) -> npt.NDArray[np.float32]:
-    """Return a part of a scan, of its first channel or as grey."""
+    """Return a window of a scan as one grey channel."""
     place: Any = (..., *window)
     part = Volume(volume.array[place], volume.spacing_mm)
     return np.asarray(grey(part, 0), np.float32)
@@ -263,7 +263,7 @@ def _put(part: Mask, window: tuple[slice, ...], shape: tuple[int, int, int]) -> 
 
 
 def _scale(first: Floats, second: Floats) -> tuple[float, float]:
-    """Factor and shift from the intensities of the first date to those of the second."""
+    """Return the factor and offset from intensities of the earlier scan to the later one."""
     middle = float(np.median(second) - np.median(first))
     if first.std() == 0 or second.std() == 0 or np.corrcoef(first, second)[0, 1] < 0.3:
         return 1.0, middle
@@ -272,16 +272,16 @@ def _scale(first: Floats, second: Floats) -> tuple[float, float]:
 
 
 def _looks(values: Floats, inside: float, outside: float) -> Mask:
-    """Where a lesion's intensity is nearer than that of its surroundings."""
+    """Select voxels whose intensity is nearer to the lesion's than to its surroundings'."""
     if inside == outside:
         return np.zeros(values.shape, bool)
-    # 0 is the lesion's intensity, 1 that of its surroundings.
+    # 0 is the lesion's intensity, 1 its surroundings'.
     apart = (inside - values) / (inside - outside)
     return np.asarray((apart < 0.5) & (apart > -1.2))
 
 
 def _looking_like(values: Floats, inside: float, outside: float, place: Mask, reach: Mask) -> Mask:
-    """Pieces at a place that look as a lesion does: nearer to it than to its surroundings."""
+    """Return the components at a place with the lesion's intensity."""
     found = _looks(values, inside, outside) & reach
     opened = ndimage.binary_opening(found)
     pieces, _ = ndimage.label(opened if opened.any() else found)

@@ -1,4 +1,4 @@
-"""A later scan of a patient registered onto an earlier one: rigid, then affine."""
+"""Registration of two scans of a patient: rigid, then affine."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ from pumit.volume import Volume
 Mask = npt.NDArray[np.bool_]
 Fit = Literal["good", "check", "poor"]
 
-# Voxels of the images that are registered, mm: no finer than is needed, nor than the scans are.
+# Smallest voxel size for registration, and distance of sample points, mm.
 _WORKING_MM = 3.0
 _SEARCH_MM = 12.0
 # Overlap below which two scans do not show the same part of a body.
 _LEAST_SHARE = 0.3
-# Half-width of the blocks that are compared, and how far they are shifted, in working voxels.
+# Half-width of compared blocks, and search radius, in working voxels.
 _BLOCK, _REACH = 4, 4
-# Left-over shift up to which a registration is good, and from which it is poor, mm.
+# Residual shift up to which a registration is good, and above which it is poor, mm.
 _GOOD_MM, _POOR_MM = 3.0, 8.0
-# Change of volume beyond which a patient is not the same.
+# Largest plausible factor of volume change for the same patient.
 _STRETCH = 1.35
 
 
 @dataclass(frozen=True, eq=False)
 class Registration:
-    """Where places of an earlier scan are in a later one, and how far to trust it.
+    """Transform from an earlier to a later scan, with measures of its quality.
 
     Attributes:
         matrix: 4 x 4, from the earlier to the later scan, LPS mm.
-        shift_mm: Shift that is left between the scans: the median over blocks of the body.
-        worst_mm: The same, which nine of ten blocks do not exceed.
-        similarity: Correlation of the blocks, 0 to 1; of different sequences it may be low.
-        overlap: Share of the earlier body that the later scan shows, 0 to 1.
+        shift_mm: Residual shift between the scans: the median over blocks of the body.
+        worst_mm: 90th percentile of the residual shift.
+        similarity: Median correlation of blocks, 0 to 1; may be low between MR sequences.
+        overlap: Fraction of the earlier body within the later scan, 0 to 1.
     """
 
     matrix: Floats
@@ -54,7 +54,7 @@ class Registration:
 
     @property
     def fit(self) -> Fit:
-        """How well the scans fit, in a word."""
+        """Quality of the registration as one word."""
         if not self.shift_mm <= _POOR_MM or self.similarity < 0.3:
             return "poor"
         is_good = self.shift_mm <= _GOOD_MM and self.worst_mm <= _POOR_MM and self.similarity > 0.5
@@ -66,7 +66,7 @@ class Registration:
 
     @property
     def sentence(self) -> str:
-        """How well the scans fit, for people."""
+        """Quality of the registration as a sentence for the user."""
         return (
             f"Registration {self.fit}: {self.shift_mm:.1f} mm left between blocks of the scans "
             f"(nine of ten within {self.worst_mm:.1f} mm), {self.overlap:.0%} of the earlier body "
@@ -90,17 +90,18 @@ def register(
     progress: Callable[[str, float], None] | None = None,
     cancelled: Callable[[], bool] | None = None,
 ) -> Registration:
-    """Register a later scan onto an earlier one of the same patient.
+    """Register a later scan to an earlier one of the same patient.
 
-    Rigid, then affine, coarse to fine, by Mattes' mutual information within the body. Nothing is
-    drawn at random: the same scans give the same result.
+    Rigid, then affine, multi-resolution, by Mattes mutual information within the body. The result
+    is deterministic.
 
     Args:
-        progress: Callback with a step in words and the finished share, 0 to 1.
+        progress: Callback with the name of a step and the finished fraction, 0 to 1.
+        cancelled: Callback that returns whether to stop.
 
     Raises:
         VolumeError: If a scan is a 2D image, or they do not show the same part of a body.
-        Cancelled: If `cancelled` said so.
+        Cancelled: If `cancelled` returned true.
 
     Source:
         Mattes et al., IEEE TMI 2003, as in ITK.
@@ -155,11 +156,12 @@ def measured(earlier: Volume, later: Volume, matrix: npt.ArrayLike) -> Registrat
 
 
 def brought_onto(grid_of: Volume, volume: Volume, matrix: Floats) -> npt.NDArray[np.float32]:
-    """Return a scan on the grid of another one, (D, H, W); its lowest value where it shows nothing.
+    """Resample a scan onto the grid of another, (D, H, W), with its minimum as background.
 
     Args:
         grid_of: The other scan.
-        matrix: 4 x 4, from places of the other scan to those of this one, LPS mm.
+        volume: Scan to resample.
+        matrix: 4 x 4, from points of the other scan to points of this one, LPS mm.
     """
     array = np.nan_to_num(np.asarray(grey(volume, 0), np.float32))
     grid = SimpleITK.GetImageFromArray(np.zeros(grid_of.shape, np.uint8))
@@ -174,7 +176,7 @@ def brought_onto(grid_of: Volume, volume: Volume, matrix: Floats) -> npt.NDArray
 
 
 def itk_transform(matrix: Floats) -> Any:
-    """ITK's transform of a 4 x 4 matrix, LPS mm."""
+    """Convert a 4 x 4 matrix, LPS mm, to an ITK transform."""
     transform = SimpleITK.AffineTransform(3)
     transform.SetMatrix(matrix[:3, :3].ravel().tolist())
     transform.SetTranslation(matrix[:3, 3].tolist())
@@ -193,7 +195,7 @@ def _place(image: Any, volume: Volume) -> None:
 
 
 def _image(volume: Volume) -> Any:
-    """Return a grey image with voxels as they are registered, without far outliers."""
+    """Return a grey image resampled to the working resolution, with outliers clipped."""
     array = np.nan_to_num(np.asarray(grey(volume, 0), np.float32))
     low, high = np.percentile(array[:: max(1, array.shape[0] // 64), ::2, ::2], (0.5, 99.8))
     image = SimpleITK.GetImageFromArray(np.clip(array, low, high))
@@ -216,7 +218,7 @@ def _image(volume: Volume) -> Any:
 
 
 def _image_and_body(volume: Volume) -> tuple[Any, Any]:
-    """Return the image with the contrast of what is in the body, and the body, a little grown."""
+    """Return the image clipped to intensities of the body, and a dilated mask of the body."""
     image = _image(volume)
     filled = _filled_body(image)
     values = SimpleITK.GetArrayViewFromImage(image)
@@ -228,7 +230,7 @@ def _image_and_body(volume: Volume) -> tuple[Any, Any]:
 
 
 def _filled_body(image: Any) -> Mask:
-    """Return what is not air, filled: the largest piece above Otsu's threshold."""
+    """Segment the body: the largest component above Otsu's threshold, filled slice by slice."""
     mask = SimpleITK.OtsuThreshold(SimpleITK.DiscreteGaussian(image, 4.0), 0, 1)
     array = SimpleITK.GetArrayViewFromImage(mask) > 0
     pieces, count = ndimage.label(array)
@@ -245,7 +247,7 @@ def _middle(body: Any) -> tuple[float, ...]:
 
 
 def _places(image: Any, mask: Any, step_mm: float) -> Floats:
-    """Places of a mask about so far apart, LPS mm, (N, 3)."""
+    """Sample points of a mask on a regular grid of about `step_mm`, LPS mm, (N, 3)."""
     steps = [max(1, round(step_mm / s)) for s in image.GetSpacing()[::-1]]
     array = SimpleITK.GetArrayViewFromImage(mask)[:: steps[0], :: steps[1], :: steps[2]]
     index = np.argwhere(array) * steps
@@ -265,7 +267,7 @@ def _index(image: Any, points: Floats) -> Floats:
 
 
 def _values(image: Any, points: Floats) -> tuple[Floats, Mask]:
-    """Intensities at places, (...,), and which of them the image shows."""
+    """Interpolate intensities at points, (...,), and tell which points are inside the image."""
     index = np.moveaxis(_index(image, points), -1, 0)
     array = SimpleITK.GetArrayViewFromImage(image)
     size = np.array(array.shape).reshape(3, *[1] * (index.ndim - 1))
@@ -275,11 +277,11 @@ def _values(image: Any, points: Floats) -> tuple[Floats, Mask]:
 
 
 def _first_shift(fixed: Any, moving: Any, body: Any, other: Any) -> list[float]:
-    """Return the shift to begin with: of those that lay the bodies on each other, or leave them."""
+    """Search the initial translation: none, or body centres aligned plus shifts along z."""
     places = _places(fixed, body, _SEARCH_MM)
     here, _ = _values(fixed, places)
     between = np.array(_middle(other)) - np.array(_middle(body))
-    # A scan may show more of the body along its axis than the other one.
+    # One scan may show a longer part of the body than the other.
     reach = 0.5 * max(
         float(np.ptp(_places(i, m, _SEARCH_MM)[:, 2])) for i, m in ((fixed, body), (moving, other))
     )
@@ -300,7 +302,7 @@ def _first_shift(fixed: Any, moving: Any, body: Any, other: Any) -> list[float]:
 
 
 def _information(first: Floats, second: Floats, bins: int = 24) -> float:
-    """Mutual information, normalised by the joint entropy."""
+    """Return the mutual information, normalised by the joint entropy."""
     joint = np.histogram2d(first, second, bins)[0] / len(first)
     parts = (joint.sum(0), joint.sum(1), joint.ravel())
     a, b, both = (-float((p[p > 0] * np.log(p[p > 0])).sum()) for p in parts)
@@ -308,9 +310,9 @@ def _information(first: Floats, second: Floats, bins: int = 24) -> float:
 
 
 def _optimised(fixed: Any, moving: Any, body: Any, start: Any, shrink: tuple[int, ...]) -> Any:
-    """Return the transform that ITK's optimiser reaches."""
+    """Optimise a transform in place, and return it."""
     method = SimpleITK.ImageRegistrationMethod()
-    # Sums of floats depend on how they are shared out.
+    # One thread: sums of floats depend on how they are divided.
     method.SetNumberOfThreads(1)
     method.SetNumberOfWorkUnits(1)
     method.SetMetricAsMattesMutualInformation(32)
@@ -343,7 +345,7 @@ def _matrix(transform: Any) -> Floats:
 
 
 def _measured(fixed: Any, moving: Any, body: Any, matrix: Floats) -> Registration:
-    """How well the scans fit: blocks of the earlier one, looked for around their place."""
+    """Measure a registration by block matching of the earlier scan within the later one."""
     places = _places(fixed, body, _SEARCH_MM)
     _, inside = _values(moving, places @ matrix[:3, :3].T + matrix[:3, 3])
     shape = SimpleITK.GetArrayViewFromImage(fixed).shape
@@ -364,7 +366,7 @@ def _measured(fixed: Any, moving: Any, body: Any, matrix: Floats) -> Registratio
         if mask[centre] and shown[wide].all():
             blocks.append((block, there[wide]))
     spread = np.array([block.std() for block, _ in blocks])
-    # Within even tissue a block fits everywhere.
+    # Skip the most uniform third: within uniform tissue a block matches everywhere.
     chosen = np.argsort(spread)[len(spread) // 3 :].tolist()[-60:]
     shifts, fits = [], []
     for number in chosen:
@@ -384,7 +386,7 @@ def _measured(fixed: Any, moving: Any, body: Any, matrix: Floats) -> Registratio
 
 
 def _correlation(block: Floats, area: Floats) -> Floats:
-    """Correlation of a block with every place of an area."""
+    """Return the normalised correlation of a block with every position in an area."""
     windows = np.lib.stride_tricks.sliding_window_view(area, block.shape)
     windows = windows - windows.mean(axis=(-3, -2, -1), keepdims=True)
     own = block - block.mean()
@@ -394,7 +396,7 @@ def _correlation(block: Floats, area: Floats) -> Floats:
 
 
 def _peak(fit: Floats) -> Floats:
-    """Get the highest place of a map, between its voxels: the top of a parabola along each axis."""
+    """Locate the maximum of a map with subvoxel precision, by a parabola along each axis."""
     top = np.unravel_index(int(fit.argmax()), fit.shape)
     place = np.array(top, np.float64)
     for axis, at in enumerate(top):

@@ -1,1 +1,1 @@
-"""Scans and prompts from files."""
+"""Reading of scans, labels and prompts from files."""

@@ -1,12 +1,12 @@
-"""A bound of what a file may unpack to, before memory is taken for it."""
+"""Limit of the size that a file may announce, checked before memory is allocated."""
 
 from __future__ import annotations
 
-# A header that announces more than this is compared with the size of its file first.
+# A larger announced size is compared with the size of the file first.
 SUSPICIOUS_BYTES = 1 << 28
-# No scan compresses further than this.
+# No scan compresses better than this.
 MAX_COMPRESSION = 1100
-# Deflating takes a byte for at most this many.
+# Deflate cannot compress better than this.
 MAX_DEFLATE_RATIO = 1100
 
 
@@ -14,7 +14,7 @@ def is_absurd(announced: int, held: int) -> bool:
     """Return whether a header announces far more than its file can hold.
 
     Args:
-        announced: Bytes, or values, of the unpacked voxels.
-        held: Bytes in which they are stored.
+        announced: Uncompressed size of the voxels, bytes or values.
+        held: Size of their stored data, bytes.
     """
     return announced >= SUSPICIOUS_BYTES and announced > held * MAX_COMPRESSION

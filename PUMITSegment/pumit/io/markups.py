@@ -1,4 +1,4 @@
-"""Prompts from files: 3D Slicer's markups, or the JSON form of our own prompts."""
+"""Reader of prompts from 3D Slicer's markups or PUMIT's own JSON."""
 
 from __future__ import annotations
 
@@ -18,32 +18,31 @@ from pumit.prompts import BoxPrompt, Point3, PointPrompt, Prompt, ScribblePrompt
 _NEGATIVE_WORD = re.compile(r"(?<![a-z])(negative|background)(?![a-z])")
 _LPS_TO_LPS = np.array([1.0, 1.0, 1.0])
 _RAS_TO_LPS = np.array([-1.0, -1.0, 1.0])
-# Markups name the frame; Slicer's older files number it.
+# Markups name the coordinate system; older Slicer files number it.
 _TO_LPS = {"LPS": _LPS_TO_LPS, "1": _LPS_TO_LPS, "RAS": _RAS_TO_LPS, "0": _RAS_TO_LPS}
 # A prompt file is small; anything larger is another file given by mistake.
 MAX_BYTES = 64 << 20
 
 
 def read_markups(path: Path) -> list[Prompt]:
-    """Read prompts from a Slicer `.mrk.json`, or a JSON list of our own prompts.
+    """Read prompts from a Slicer `.mrk.json` or a JSON list of PUMIT prompts.
 
-    Of Slicer's markups, fiducials become points, a region of interest becomes a box with its
-    eight corners (rotated ones too), and curves and lines become scribbles through their
-    control points, closed ones ending where they began. Control points that were never placed
-    are passed over.
+    Slicer's fiducials become points. An ROI becomes a box, given by its eight corners so that it
+    may be rotated. Curves and lines become scribbles through their control points; a closed curve
+    repeats its first point. Control points that were never placed are ignored.
 
     A fiducial or curve is negative if the list's name, the file's name, or a control point's
-    label or description holds the word "negative" or "background", or if a label begins with
-    "neg" or "-". Slicer labels points after their list, so calling the list "negative" is
-    enough. One negative control point makes a whole curve negative.
+    label or description contains the word "negative" or "background", or if a label begins with
+    "neg" or "-". Slicer labels points after their list, so naming the list "negative" is enough.
+    One negative control point makes the whole curve negative.
 
-    Our own form is what `to_dict` of a prompt gives: a list of them, bare or under "prompts".
+    PUMIT's format is a list of `Prompt.to_dict()` values, at the top level or under "prompts".
 
     Returns:
         At least one prompt, positions in LPS mm.
 
     Raises:
-        PromptError: If the file cannot be read, is not such JSON, or holds no usable prompt.
+        PromptError: If the file cannot be read, has another format, or holds no usable prompt.
     """
     data = _load(path)
     if isinstance(data, Mapping) and "markups" in data:
@@ -83,7 +82,7 @@ def _load(path: Path) -> Any:
 
 
 def _list_name(path: Path) -> str:
-    # Slicer saves a list under its name.
+    # Slicer names the file after the list.
     return re.sub(r"(\.mrk)?\.json$", "", path.name, flags=re.IGNORECASE)
 
 
@@ -116,7 +115,7 @@ def _from_markup(markup: Mapping[str, Any], list_name: str) -> Sequence[Prompt]:
     if frame not in _TO_LPS:
         raise PromptError(f"Markups use LPS or RAS coordinates, got {frame:.20}; save them again.")
     units = markup.get("coordinateUnits", "mm")
-    if isinstance(units, list):  # a code: its value, scheme and meaning
+    if isinstance(units, list):  # a coded concept: value, scheme and meaning
         units = str(units[0]) if units else ""
     if units not in ("mm", ""):
         raise PromptError(f"Markups must be in mm, got {units!r:.20}; set Slicer's unit to mm.")
@@ -160,7 +159,7 @@ def _box(markup: Mapping[str, Any], to_lps: Floats) -> BoxPrompt:
         raise PromptError("An inside-out region of interest is no prompt; draw a box around it.")
     center = np.array(markup["center"], dtype=np.float64)
     size = np.array(markup["size"], dtype=np.float64)
-    # Row by row; its columns are the box's own axes in the file's frame.
+    # Row-major; columns are the box's axes in the file's coordinate system.
     axes = np.array(markup.get("orientation", np.eye(3)), dtype=np.float64).reshape(3, 3)
     corners = [
         _position(center + axes @ (np.array(signs) * size / 2), to_lps)

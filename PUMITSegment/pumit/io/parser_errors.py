@@ -1,4 +1,4 @@
-"""Errors of parsers as one line for the user, whatever a file makes them raise."""
+"""Conversion of parser errors to one-line messages for the user."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from contextlib import contextmanager
 
 from pumit.errors import PumitError, VolumeError
 
-# What pydicom, pillow, SimpleITK, gzip and zipfile were seen to raise on damaged files.
+# Exceptions that pydicom, Pillow, SimpleITK, gzip and zipfile raise on damaged files.
 PARSER_ERRORS: tuple[type[Exception], ...] = (
     ArithmeticError,
     AssertionError,
@@ -40,7 +40,7 @@ _STDERR_LOCK = threading.Lock()
 
 
 def parser_errors() -> tuple[type[Exception], ...]:
-    """`PARSER_ERRORS`, and pydicom's own where it reads: it takes long to import."""
+    """Return `PARSER_ERRORS`, plus pydicom's own if it is imported, which takes long."""
     if "pydicom" not in sys.modules:
         return PARSER_ERRORS
     from pydicom.errors import BytesLengthException, InvalidDicomError
@@ -50,17 +50,17 @@ def parser_errors() -> tuple[type[Exception], ...]:
 
 @contextmanager
 def parsing(what: str) -> Iterator[None]:
-    """Turn what a parser raises inside the block into one line.
+    """Convert parser errors raised inside the block to a one-line `VolumeError`.
 
-    The libraries' own messages quote paths and header values, which may name a patient, so
-    they stay behind as the error's cause and are not repeated. Python warnings of the
-    libraries, and pydicom's log, are muted for the same reason.
+    Library messages quote paths and header values, which may name a patient, so they are kept only
+    as the error's cause. The libraries' Python warnings and pydicom's log are muted for the same
+    reason.
 
     Args:
         what: Noun for the file: "NIfTI file".
 
     Raises:
-        VolumeError: For everything that a damaged, missing, forbidden or huge file causes.
+        VolumeError: If the file is damaged, missing, unreadable or too large.
     """
     try:
         with warnings.catch_warnings(), _muted_log("pydicom"):
@@ -115,10 +115,10 @@ def _muted_log(name: str) -> Iterator[None]:
 
 @contextmanager
 def muted_stderr() -> Iterator[None]:
-    """Mute what C++ code writes straight to standard error, past Python.
+    """Mute what C++ code writes to the standard error file descriptor.
 
-    ITK's readers explain a damaged file in several lines, with its path. What
-    other threads write to standard error at that moment is lost too, so keep the block short.
+    ITK's readers report a damaged file in several lines, with its path. Other threads' output to
+    standard error is lost too, so keep the block short.
     """
     with _STDERR_LOCK:
         try:

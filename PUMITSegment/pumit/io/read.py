@@ -1,4 +1,4 @@
-"""Read a scan of any supported kind; the content decides, not the extension."""
+"""Reading of scans in all supported formats, detected by content, not by extension."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ _START_BYTES = 1024
 def read_image(path: Path, *, series: str | None = None) -> FileImage:
     """Read NIfTI, NRRD, MetaImage, DICOM (folder, zip or file), PNG or JPEG.
 
-    Intensities are the file's own, HU stays HU. Voxels that are NaN or infinite, which
-    registered scans have outside their field, get the smallest finite value; a scan of which
-    more than half is not finite is refused. Time points, vector components and colours are
-    channels, (C, D, H, W). A single slice is planar, whatever its format.
+    Intensities are unchanged: HU stays HU. NaN and infinite voxels, which registered scans have
+    outside their field of view, get the smallest finite value; a scan with more than half of them
+    is refused. Time points, vector components and colours are channels, (C, D, H, W). A single
+    slice is planar in every format.
 
     Args:
         path: File or folder. Folders and zips are searched for DICOM, subfolders included.
-        series: SeriesInstanceUID, for a DICOM folder or zip with several series; `#k` behind
-            it chooses the k-th stack of a series. Other formats have no series and ignore it.
+        series: SeriesInstanceUID, for a DICOM folder or zip with several series; `#k` appended
+            selects the k-th stack of the series. Ignored for other formats.
 
     Returns:
-        The image; DICOM files it came from are its `source`.
+        The image; `source` holds its DICOM files.
 
     Raises:
-        VolumeError: If the path holds no scan, or one that cannot be used; with the reason.
-        AmbiguousSeriesError: If there are several series and none was chosen.
+        VolumeError: If the path holds no usable scan.
+        AmbiguousSeriesError: If there are several series or stacks and none was chosen.
     """
     path = _header_of_pair(path)
     kind = _kind(path)
@@ -60,10 +60,9 @@ def read_image(path: Path, *, series: str | None = None) -> FileImage:
 
 
 def scanned_axis(path: Path) -> int | None:
-    """Axis of the volume's array (D, H, W) along which a scan's file says that it was scanned.
+    """Return the slice axis of the acquisition in the array (D, H, W); None if not stated.
 
-    That of a DICOM scan is its stack's; a NIfTI header may name it. NRRD, MetaImage and pictures
-    have no field for it.
+    It is 0 for DICOM, and optional in NIfTI. NRRD, MetaImage and pictures have no field for it.
 
     Raises:
         VolumeError: If the path holds no scan.
@@ -78,7 +77,7 @@ def scanned_axis(path: Path) -> int | None:
 
 
 def _header_of_pair(path: Path) -> Path:
-    """Where the voxels of a NIfTI pair are given, its header."""
+    """Return the header of a NIfTI pair if its .img file is given, else the path."""
     if ".img" not in path.name.lower():
         return path
     from pumit.io.images.nifti import header_file
@@ -112,7 +111,7 @@ def _kind_of_content(start: bytes) -> _Kind | None:
     from pumit.io.images.nifti import is_nifti
     from pumit.io.images.picture import is_picture
 
-    if start[128:132] == b"DICM":  # what is before it may look like any other kind
+    if start[128:132] == b"DICM":  # first: the preamble may look like any other format
         return "DICOM"
     if is_picture(start):
         return "picture"
@@ -142,7 +141,7 @@ def _read_dicom(path: Path, kind: _Kind, series: str | None) -> FileImage:
     from pumit.io.dicom.gdcm_process import GdcmProcess
     from pumit.io.dicom.stack import read_stack
 
-    # Headers are parsed as their attributes are requested, so all of it may fail.
+    # pydicom parses attributes when they are accessed, so any step may raise.
     with parsing("DICOM scan"), GdcmProcess() as gdcm:
         if kind == "DICOM":
             return read_stack(choose_stack([read_header(path)], series), gdcm)

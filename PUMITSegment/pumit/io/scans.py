@@ -1,4 +1,4 @@
-"""Scans as people hand them over: files, a folder, a list file, or a tree of DICOM series."""
+"""Search for scans in files, folders, list files and trees of DICOM series."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pumit.errors import VolumeError
 
 logger = logging.getLogger(__name__)
 
-# Endings by which image files are known; any other file may be DICOM.
+# Suffixes of image files; any other file may be DICOM.
 IMAGE_SUFFIXES = (".nii.gz", ".nii", ".nrrd", ".nhdr", ".mha", ".mhd", ".png", ".jpg", ".jpeg")
 _PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg")
 LIST_SUFFIX = ".txt"
@@ -21,11 +21,11 @@ LIST_SUFFIX = ".txt"
 
 @dataclass(frozen=True)
 class Scan:
-    """One scan among many.
+    """One scan to process.
 
     Attributes:
-        name: Name of its result, without a suffix; may hold folders.
-        series: SeriesInstanceUID, where the folder holds several.
+        name: Name of its result, without a suffix; may contain folders.
+        series: SeriesInstanceUID, to choose among several in a DICOM folder.
     """
 
     path: Path
@@ -34,23 +34,22 @@ class Scan:
 
 
 def suffix_of(path: Path, suffixes: Sequence[str]) -> str | None:
-    """Return the suffix among these that a file's name ends with, in lower case, or None."""
+    """Return the first of the suffixes that a file name ends with, ignoring case, or None."""
     return next((s for s in suffixes if path.name.lower().endswith(s)), None)
 
 
 def find_scans(
     paths: Sequence[Path], *, series: str | None = None, whole_tree: bool = False
 ) -> list[Scan]:
-    """All scans of some paths, in a fixed order.
+    """Find all scans in some paths, in a fixed order.
 
     Args:
-        paths: Files; DICOM folders and zips; folders of image files; trees of DICOM series, which
-            need no order; list files (.txt) with a path, and after a tab a name, on
-            each line, relative to the list.
-        series: SeriesInstanceUID, where one folder holds several and one is meant; of folders
-            only DICOM is taken then.
-        whole_tree: Whether folders within folders count too where files of the outer one are
-            scans already.
+        paths: Files; DICOM folders and zips; folders of image files; unsorted trees of DICOM
+            series; list files (.txt) with one path per line, relative to the list, optionally
+            followed by a tab and a name.
+        series: SeriesInstanceUID, to choose among several; folders are then searched only for
+            DICOM.
+        whole_tree: Whether to search subfolders even if the folder itself holds volumes.
 
     Raises:
         VolumeError: If a list or a folder cannot be read.
@@ -88,12 +87,12 @@ def _listed(path: Path, series: str | None) -> list[Scan]:
 
 
 def _in_folder(folder: Path, series: str | None, *, whole_tree: bool) -> list[Scan]:
-    """Volumes and DICOM series of a folder; of one without volumes, those of its tree.
+    """List the volumes and DICOM series of a folder, or of its tree if it holds no volumes.
 
-    Segmentations are no scans, and pictures are none beside DICOM or a scene of Slicer, which have
-    logos and thumbnails. What is passed over is said.
+    Segmentations are skipped. So are pictures beside DICOM or a Slicer scene, such as logos and
+    thumbnails. Skipped files are logged.
     """
-    # 1. All of the folder; where no file of it is a volume, all of its tree.
+    # 1. Search the folder; if none of its files is a volume, search the tree.
     top = sorted(p for p in _entries(folder) if p.is_file() and not p.name.startswith("."))
     groups = [top]
     if whole_tree or not any(_is_volume(p) for p in _scans_among(top)):
@@ -104,9 +103,9 @@ def _in_folder(folder: Path, series: str | None, *, whole_tree: bool) -> list[Sc
     if series is not None:
         uid = series.partition("#")[0]
         dicom = [replace(scan, series=series) for scan in dicom if scan.series == uid]
-        # A series is one of DICOM; reading says where no file of the folder is of it.
+        # Only DICOM has series; if the folder lacks this one, reading it reports that.
         return dicom or [Scan(folder, folder.name, series)]
-    # 2. Pictures beside DICOM are no scans; of mere pictures those of the folder itself are.
+    # 2. Skip pictures beside DICOM; if there are only pictures, prefer the folder's own.
     if dicom:
         images = [p for p in images if _is_volume(p)]
     elif not any(map(_is_volume, images)):
@@ -117,7 +116,7 @@ def _in_folder(folder: Path, series: str | None, *, whole_tree: bool) -> list[Sc
             raise VolumeError(
                 "The folder holds segmentations and no scan; give the folder of the scans."
             )
-        return [Scan(folder, folder.name, series)]  # reading says what is wrong with it
+        return [Scan(folder, folder.name, series)]  # reading it reports what is wrong
     named = [(p, (p.parent.relative_to(folder) / _stem(p)).as_posix()) for p in images]
     return [*(Scan(p, name, series) for p, name in named), *dicom]
 
@@ -127,12 +126,12 @@ def _is_volume(path: Path) -> bool:
 
 
 def _is_segmentation(path: Path) -> bool:
-    """Return whether a file is called as Slicer calls segmentations."""
+    """Return whether a file name without its suffix ends with `.seg`, as in Slicer."""
     return _stem(path).lower().endswith(".seg")
 
 
 def _scans_among(files: Sequence[Path]) -> list[Path]:
-    """Image files of one folder, without what belongs to another one or to a scene."""
+    """List the image files of one folder, without segmentations, label maps and thumbnails."""
     found = [p for p in files if suffix_of(p, IMAGE_SUFFIXES)]
     has_scene = any(p.suffix.lower() == ".mrml" for p in files)
     stems = {_stem(p) for p in found}
@@ -149,7 +148,7 @@ def _scans_among(files: Sequence[Path]) -> list[Path]:
 
 
 def _say_left_out(files: Sequence[Path], images: Sequence[Path]) -> None:
-    """Say how many files were passed over that may look like scans; no names."""
+    """Log how many files that look like scans were skipped, without their names."""
     left = [p for p in files if suffix_of(p, IMAGE_SUFFIXES) and p not in set(images)]
     pictures = sum(not _is_volume(p) for p in left)
     if pictures:
@@ -162,9 +161,9 @@ def _say_left_out(files: Sequence[Path], images: Sequence[Path]) -> None:
 
 
 def _series_of(folder: Path, files: Sequence[Path]) -> list[Scan]:
-    """DICOM series among files, each named by its folder, or by its identifier where that has more.
+    """List the DICOM series among files, named by folder, plus UID if the folder holds several.
 
-    A file that is damaged makes its folder its own scan, whose reading says so.
+    The folder of a damaged file becomes a separate scan, so that reading it reports the damage.
     """
     from pumit.io.dicom.files import is_dicom, read_header
 
@@ -206,7 +205,7 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def _reason(error: OSError | UnicodeDecodeError) -> str:
-    """Why a file could not be read, without its name."""
+    """Return why a file could not be read, without its name."""
     if isinstance(error, UnicodeDecodeError):
         return "it is no text in UTF-8"
     return error.strerror or "the system refused"

@@ -1,4 +1,4 @@
-"""Volumes and segmentations of a Slicer scene that is saved as one file, `.mrb`."""
+"""Volumes and segmentations in a Slicer scene bundle, `.mrb`."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from pumit.io.dicom.files import check_zip
 from pumit.io.parser_errors import parsing
 
 SUFFIX = ".mrb"
-MOST_SCENE_BYTES = 64 << 20  # of the .mrml, which names what a scene holds
-# Slicer's own suffixes, of which a temporary file keeps the right one: readers look at them.
+MOST_SCENE_BYTES = 64 << 20  # of the .mrml file
+# Suffixes that a temporary file must keep, because readers look at them.
 _SUFFIXES = (".seg.nrrd", ".nii.gz", ".nii", ".nrrd", ".mha")
 
 Kind = Literal["volume", "labels", "segmentation"]
@@ -34,14 +34,12 @@ _KINDS: dict[str, Kind] = {
 
 @dataclass(frozen=True)
 class BundleNode:
-    """A volume or a segmentation of a scene.
+    """A volume, label map or segmentation of a scene.
 
     Attributes:
-        kind: A scan, a label map, or a segmentation.
-        member: Its file in the bundle; empty where it has none.
-        reference: Identifier of the volume whose geometry a segmentation has, or that a label
-            map was drawn on; empty where the scene does not say.
-        transform: Identifier of a transform that moves it; empty where nothing does.
+        member: Its file in the bundle; empty if it has none.
+        reference: ID of the source volume of a segmentation or label map; empty if not stated.
+        transform: ID of its parent transform; empty if it has none.
     """
 
     name: str
@@ -53,15 +51,15 @@ class BundleNode:
 
 
 def is_bundle(path: Path) -> bool:
-    """Return whether a file is called as a bundle is."""
+    """Return whether a file name ends with `.mrb`."""
     return path.name.lower().endswith(SUFFIX)
 
 
 def bundle_nodes(path: Path) -> list[BundleNode]:
-    """Volumes, label maps and segmentations of a bundle, in the order of its scene.
+    """List the volumes, label maps and segmentations of a bundle, in scene order.
 
     Raises:
-        VolumeError: If the file is no bundle, or its scene cannot be read.
+        VolumeError: If the file is not a bundle, or its scene cannot be read.
     """
     with parsing("Slicer bundle"), zipfile.ZipFile(path) as archive:
         return _nodes(archive)
@@ -77,7 +75,7 @@ def _nodes(archive: zipfile.ZipFile) -> list[BundleNode]:
         raise VolumeError("The scene of the Slicer bundle is far too large; save it again.")
     text = archive.read(scenes[0])
     if b"<!DOCTYPE" in text or b"<!ENTITY" in text:
-        # Slicer writes neither; entities can make a small file fill the memory.
+        # Slicer writes neither; entity expansion could fill the memory.
         raise VolumeError("The scene of the Slicer bundle is not one that Slicer writes.")
     try:
         elements = list(ElementTree.fromstring(text))
@@ -93,7 +91,7 @@ def _nodes(archive: zipfile.ZipFile) -> list[BundleNode]:
         references = _references(element.get("references", ""))
         storage = str(references.get("storage") or element.get("storageNodeRef", ""))
         given = unquote(files.get(storage.split(" ")[0], "")).replace("\\", "/")
-        # A name that leads out of the bundle is none of its members, and nothing is unpacked to it.
+        # A path out of the bundle matches no member, and nothing is unpacked to it.
         member = posixpath.normpath(posixpath.join(folder, given)) if given else ""
         reference = references.get("referenceImageGeometryRef") or references.get(
             "AssociatedNodeID", ""
@@ -105,13 +103,13 @@ def _nodes(archive: zipfile.ZipFile) -> list[BundleNode]:
 
 
 def _references(text: str) -> dict[str, str]:
-    """`role:ID ID;role:ID;` as MRML writes it; of several IDs the first."""
+    """Parse MRML references, `role:ID ID;role:ID;`, to the first ID of each role."""
     pairs = (part.partition(":") for part in text.split(";") if ":" in part)
     return {role.strip(): ids.split()[0] for role, _, ids in pairs if ids.split()}
 
 
 def find_node(path: Path, name: str) -> BundleNode:
-    """Return the node of a name, or of an identifier.
+    """Return the node with an ID, or else with a name.
 
     Raises:
         VolumeError: If there is none, or several have the name.
@@ -129,10 +127,11 @@ def find_node(path: Path, name: str) -> BundleNode:
 
 @contextmanager
 def unpacked(path: Path, node: BundleNode) -> Iterator[Path]:
-    """Provide the file of a node, in a temporary folder that is deleted afterwards.
+    """Unpack the file of a node to a temporary folder that is deleted afterwards.
 
     Raises:
-        VolumeError: If the bundle does not hold it, or it unpacks to far more than a scan.
+        VolumeError: If the bundle lacks the file, its format is unsupported, or it is far too
+            large for a scan.
     """
     with tempfile.TemporaryDirectory(prefix="pumit-") as folder:
         with parsing("Slicer bundle"), zipfile.ZipFile(path) as archive:

@@ -1,1 +1,1 @@
-"""The published protocol of ITK-SNAP's deep-learning server, which its clicks are sent by."""
+"""Server side of ITK-SNAP's published deep-learning protocol."""

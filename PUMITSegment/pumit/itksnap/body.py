@@ -1,4 +1,4 @@
-"""Images as ITK-SNAP sends them: a form with packed voxels and their sizes."""
+"""Decoding of images sent by ITK-SNAP: a multipart form with gzipped voxels and metadata."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _DAMAGED = "The upload is not a form with `file` and `metadata` as ITK-SNAP send
 
 @dataclass(frozen=True, eq=False)
 class SentImage:
-    """An image of a form, still packed.
+    """An image of a form, still compressed.
 
     Attributes:
-        packed: Its voxels, gzip of 32-bit floats; the first axis is the fastest.
+        packed: Voxels, gzip of 32-bit floats; the first axis is the fastest.
         shape: (D, H, W).
-        components: Values of one voxel.
-        spacing_mm: (D, H, W), where the sender states it; ITK-SNAP's server asks for none.
+        components: Components per voxel.
+        spacing_mm: (D, H, W); None if not stated, as the protocol does not require it.
     """
 
     packed: memoryview
@@ -35,15 +35,15 @@ class SentImage:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the voxels."""
+        """Uncompressed size of the voxels, bytes."""
         d, h, w = self.shape
         return d * h * w * self.components * _ITEM_BYTES
 
     def array(self) -> npt.NDArray[np.float32]:
-        """Unpack the voxels, (C, D, H, W); never more than their sizes say.
+        """Decompress the voxels to (C, D, H, W), at most the announced size.
 
         Raises:
-            VolumeError: If there are more or fewer.
+            VolumeError: If they are not gzip, or of another size.
         """
         unpack = zlib.decompressobj(16 + zlib.MAX_WBITS)
         try:
@@ -59,10 +59,10 @@ class SentImage:
 
 
 def sent_image(body: bytearray, content_type: str) -> SentImage:
-    """Find the image in a form.
+    """Parse a form and return its image.
 
     Raises:
-        VolumeError: If it is no such form, or its sizes are none.
+        VolumeError: If it is another form, or its dimensions are invalid.
     """
     parts = _parts(body, content_type)
     if not {"file", "metadata"} <= parts.keys():
@@ -83,7 +83,7 @@ def sent_image(body: bytearray, content_type: str) -> SentImage:
 
 
 def _parts(body: bytearray, content_type: str) -> dict[str, memoryview]:
-    """Parts of a form by their names, without a copy (RFC 7578)."""
+    """Split a form into its parts by name, without copying (RFC 7578)."""
     found = re.search(r'boundary="?([^";,\s]{1,200})"?', content_type)
     if found is None:
         raise VolumeError(_DAMAGED)

@@ -1,7 +1,7 @@
-"""The routes that ITK-SNAP asks, on the same sessions as our own.
+"""HTTP routes for ITK-SNAP, on the same sessions as PUMIT's own API.
 
-ITK-SNAP works on one object, here the segment "1"; each answer is the whole mask. Prompts are
-voxels, column, row and slice. Each route has the name of released versions and that of `v2`.
+ITK-SNAP works on one object, here segment "1"; each response is the whole mask. Prompts are voxel
+indices: column, row and slice. Most routes exist under the paths of released versions and of `v2`.
 """
 
 from __future__ import annotations
@@ -49,20 +49,20 @@ ActiveLease = Annotated[Lease, Depends(_lease)]
 
 @router.get("/status")
 async def status() -> dict[str, str]:
-    """Return that the server answers, and its version."""
+    """Return the status and version of the server."""
     return {"status": "ok", "version": f"PUMIT {__version__}"}
 
 
 @router.get("/v2/models")
 async def models() -> dict[str, list[dict[str, Any]]]:
-    """Return the one model that is served, and what it takes."""
+    """Return the only model, and the interactions that it accepts."""
     takes = ["point", "scribble", "lasso"]
     return {"models": [{"id": MODEL, "channels": [], "dimensions": 3, "interactions": takes}]}
 
 
 @router.get("/start_session")
 async def start_session(state: State) -> dict[str, str]:
-    """Open a session; its secret name goes into every later path."""
+    """Open a session, whose secret ID is part of every later path."""
     return {"session_id": state.leases.claim(is_silent=True).token}
 
 
@@ -70,14 +70,14 @@ async def start_session(state: State) -> dict[str, str]:
 async def start_session_v2(
     state: State, model_id: Annotated[str, Path(max_length=128)]
 ) -> dict[str, str]:
-    """Open a session, whichever model is named: one is served."""
+    """Open a session; the model ID is ignored, as there is only one model."""
     return await start_session(state)
 
 
 @router.post("/upload_raw/{session_id}")
 @router.post("/v2/upload_raw/{session_id}")
 async def upload_raw(request: Request, state: State, lease: ActiveLease) -> dict[str, str]:
-    """Start on an image. Its spacing is guessed from the voxels where it is not stated."""
+    """Open an image; a missing spacing is estimated from the voxels."""
     content_type = request.headers.get("content-type", "")
 
     def decode(body: bytearray) -> Volume:
@@ -126,7 +126,7 @@ async def point(
 async def scribble(
     request: Request, state: State, lease: ActiveLease, foreground: bool = False
 ) -> Response:
-    """Add a drawn stroke: an image of the same size in which it is not 0."""
+    """Add a scribble, drawn as nonzero voxels in an image of the same size."""
     return await _drawn("scribble", request, state, lease, foreground)
 
 
@@ -134,21 +134,21 @@ async def scribble(
 async def lasso(
     request: Request, state: State, lease: ActiveLease, foreground: bool = False
 ) -> Response:
-    """Add a drawn area: an image of the same size in which it is not 0."""
+    """Add a lasso, drawn as nonzero voxels in an image of the same size."""
     return await _drawn("lasso", request, state, lease, foreground)
 
 
 @router.get("/reset_interactions/{session_id}")
 @router.get("/v2/reset_interactions/{session_id}")
 async def reset_interactions(state: State, lease: ActiveLease) -> dict[str, str]:
-    """Begin a new object on the same image."""
+    """Start a new object on the same image."""
 
     def work(session: InteractiveSession) -> dict[str, str]:
         session.keep_prompts(0, SEGMENT)
         lease.prompt_count = 0
         return {"status": "success"}
 
-    # ITK-SNAP asks whenever another label is chosen, also before an image was sent.
+    # ITK-SNAP sends this whenever another label is chosen, even before an image is uploaded.
     return {"status": "success"} if lease.shape is None else await state.change(lease, work)
 
 
@@ -157,7 +157,7 @@ async def reset_interactions(state: State, lease: ActiveLease) -> dict[str, str]
 async def end_session(
     state: State, session_id: Annotated[str, Path(max_length=128)]
 ) -> dict[str, str]:
-    """Free a session; doing so twice is no error."""
+    """Release a session; a repeated call is not an error."""
     state.leases.release(session_id)
     return {"message": "Session ended"}
 
@@ -193,7 +193,7 @@ async def _drawn(
 
     def decode(body: bytearray) -> Any:
         array = sent_by(body).array()[0]
-        return (array != 0) & (array == array)  # NaN is nothing that was drawn
+        return (array != 0) & (array == array)  # NaN counts as not drawn
 
     drawn = await receive_array(
         request, state, lease, decode, size_of=lambda body: sent_by(body).nbytes
@@ -212,7 +212,7 @@ async def _drawn(
 async def _interact(
     request: Request, state: ServerState, lease: Lease, make: MakePrompts
 ) -> Response:
-    """Add prompts and answer with the whole mask, or leave everything as it was."""
+    """Add prompts and return the whole mask; on error, undo the prompts."""
     if lease.prompt_count >= state.limits.max_prompts:
         raise PromptError(f"A session takes {state.limits.max_prompts} prompts; begin a new label.")
 
@@ -221,7 +221,7 @@ async def _interact(
         session.add_prompts(prompts, SEGMENT)
         try:
             mask = np.zeros(session.volume.shape, bool)
-            # Clicks outside are answered with nothing inside.
+            # With negative prompts only, the mask is empty.
             if any(map(_says_where, session.prompts(SEGMENT))):
                 mask = session.predict(SEGMENT, watch=job.watch)
         except BaseException:
@@ -238,5 +238,5 @@ async def _interact(
 
 
 def _says_where(prompt: Prompt) -> bool:
-    """Return whether a prompt says where the object is, rather than where it is not."""
+    """Return whether a prompt is positive; a prompt without a sign counts as positive."""
     return not isinstance(prompt, PointPrompt | ScribblePrompt) or prompt.is_positive

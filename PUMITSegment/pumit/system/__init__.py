@@ -1,1 +1,1 @@
-"""The machine: its memory and processors, locks, and files that are written whole or not at all."""
+"""Operating system services: memory, cores, processes, locks and atomic file writes."""

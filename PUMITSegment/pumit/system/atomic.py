@@ -1,4 +1,4 @@
-"""Results are written next to their target and renamed: a file is whole or it is not there."""
+"""Atomic writing of files: written to a temporary name beside the target, then renamed."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from pathlib import Path
 
 from pumit.errors import DiskFullError, ExportError
 
-# Some writers (ITK's among them) do not report a short write, so less room than this after
+# Some writers, such as ITK's, do not report short writes, so less free space than this after
 # writing counts as a full disk.
 FULL_DISK_BYTES = 4096
-# Longest file name that common file systems accept, and what the temporary prefix takes of it.
+# Longest file name in common file systems, and length reserved for the temporary prefix.
 NAME_LIMIT = 255
 PREFIX_LENGTH = 16
 
@@ -49,7 +49,7 @@ def _is_full(folder: Path) -> bool:
         return False
     with suppress(OSError):
         status = os.statvfs(folder)
-        # Some network file systems report no size at all.
+        # Some network file systems report no size.
         return status.f_blocks > 0 and status.f_bavail * status.f_frsize < FULL_DISK_BYTES
     return False
 
@@ -67,7 +67,7 @@ def _replace(temporary: Path, final: Path) -> None:
             os.replace(temporary, final)
             return
         except PermissionError as error:
-            # On Windows a reader of the target or a virus scanner holds it for a moment.
+            # On Windows a reader of the target or a virus scanner may hold it briefly.
             if attempt and sys.platform == "win32":
                 time.sleep(REPLACE_SECONDS)
                 continue
@@ -78,7 +78,7 @@ def _replace(temporary: Path, final: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    # On Windows a writer that failed may still hold the file; the first error matters more.
+    # Ignore errors: on Windows a failed writer may still hold the file, and its error matters more.
     if path.is_dir():
         shutil.rmtree(path, ignore_errors=True)
         return
@@ -87,7 +87,7 @@ def _remove(path: Path) -> None:
 
 
 def _keep(path: Path) -> None:
-    """Have the disk hold what is written, so that a power cut leaves the old or the new file."""
+    """Flush a file to disk, so that after a power failure the old or the new file exists."""
     with path.open("rb+") as file:
         os.fsync(file.fileno())
 
@@ -105,23 +105,22 @@ def _keep_name(folder: Path) -> None:
 
 @contextmanager
 def atomic_path(target: Path, *, durable: bool = False) -> Iterator[Path]:
-    """Yield a temporary file name next to `target`; rename it over `target` on success.
+    """Yield a temporary path beside `target`; rename it to `target` on success.
 
-    The temporary name ends like the target's, so that a writer which looks at the extension
-    (`.nii.gz`, `.seg.nrrd`) picks the right format. Whether the folder can be written is found
-    out before the block runs. An existing target stays untouched until the block has ended
-    well; where the block fails, the temporary file is removed.
+    The temporary name keeps the target's suffix, by which writers choose the format. Write
+    permission is checked before the block runs. An existing target stays unchanged until the block
+    succeeds; if it fails, the temporary file is deleted.
 
     Args:
         target: File to write, or a folder that does not exist yet. A symbolic link is followed.
-        durable: Whether a file is on the disk, not only on its way there, when it is renamed.
+        durable: Whether to flush the file to disk before it is renamed, and the rename afterwards.
 
     Yields:
-        Path that does not exist yet, next to the target; the block makes a file or folder of it.
+        Path beside the target at which the block must create a file or folder.
 
     Raises:
         ExportError: If the folder is missing or read-only, the disk is full (DiskFullError), the
-            target is a folder, or the block wrote nothing. Other errors of the block pass through.
+            target is a folder, or the block wrote nothing. Other errors pass through.
     """
     final = target.resolve() if target.is_symlink() else target
     if final.is_dir():
@@ -145,7 +144,7 @@ def atomic_path(target: Path, *, durable: bool = False) -> Iterator[Path]:
             _keep_name(final.parent)
     except OSError as error:
         _remove(temporary)
-        # A failed write names no file; an open that failed names which.
+        # A failed write has no file name; a failed open has one.
         if error.filename in (None, str(temporary), temporary):
             raise _export_error(error) from error
         raise
@@ -158,10 +157,10 @@ def atomic_path(target: Path, *, durable: bool = False) -> Iterator[Path]:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder, and those above it, where it is missing.
+    """Create a folder and its parents, if missing.
 
     Raises:
-        ExportError: If it cannot be made.
+        ExportError: If it cannot be created.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -171,11 +170,11 @@ def make_folder(folder: Path) -> None:
 
 
 def write_text(path: Path, text: str, *, durable: bool = False) -> None:
-    """Write a text file, whole or not at all, its line ends as they are; see `atomic_path`."""
+    """Write a text file atomically with unchanged line ends; see `atomic_path`."""
     with atomic_path(path, durable=durable) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="")
 
 
 def write_json(path: Path, content: object) -> None:
-    """Write JSON, whole or not at all; see `atomic_path`."""
+    """Write a JSON file atomically; see `atomic_path`."""
     write_text(path, json.dumps(content, indent=1))

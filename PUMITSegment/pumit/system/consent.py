@@ -1,4 +1,4 @@
-"""Licences that a user has to agree to before a model is used for the first time."""
+"""Consent to model licences that restrict use."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ LICENCE_PAGES = {
 
 
 def user_folder() -> Path:
-    """Folder of the user's own models: $PUMIT_MODELS, else ~/.pumit/models."""
+    """Return the folder of the user's models: $PUMIT_MODELS, else ~/.pumit/models."""
     chosen = os.environ.get("PUMIT_MODELS")
     return Path(chosen) if chosen else Path.home() / ".pumit" / "models"
 
 
 def graphs_folder() -> Path:
-    """Folder of what was compiled of models for this computer, next to the user's own models."""
+    """Return the cache folder of models compiled for this computer."""
     return user_folder() / "graphs"
 
 
@@ -32,12 +32,12 @@ def is_restricted(licence: str) -> bool:
 
 
 def has_consent(model: str, licence: str) -> bool:
-    """Return whether a licence is free, or the user has agreed to it for this model."""
+    """Return whether a licence is unrestricted, or the user has agreed to it for this model."""
     return not is_restricted(licence) or _accepted().get(model) == licence
 
 
 def give_consent(model: str, licence: str) -> None:
-    """Remember that the user has agreed to a model's licence.
+    """Store the user's consent to a model's licence.
 
     Raises:
         ExportError: If the folder of the user's models cannot be written.
@@ -48,7 +48,7 @@ def give_consent(model: str, licence: str) -> None:
 
 
 def terms_of(model: str, licence: str) -> str:
-    """Return what the user agrees to, in two sentences."""
+    """Return the two sentences that the user agrees to."""
     page = LICENCE_PAGES.get(licence)
     where = f" ({page})" if page else ""
     return (
@@ -59,7 +59,7 @@ def terms_of(model: str, licence: str) -> str:
 
 
 def _accepted() -> dict[str, str]:
-    """Model to the licence that was agreed to; nothing where the file is absent or damaged."""
+    """Read the accepted licence of each model; empty if the file is missing or damaged."""
     try:
         found = json.loads((user_folder() / CONSENT_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""One process at a time: a lock on a file that ends with its process, however that ends."""
+"""Lock file between processes, released by the system when its process ends."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ PATIENCE_S = 60.0
 
 @contextmanager
 def file_lock(path: Path, *, patience_s: float = PATIENCE_S) -> Iterator[None]:
-    """Hold a lock for the block, waiting for its holder.
+    """Hold a lock during the block, waiting for another holder.
 
     Args:
-        path: The lock's file; made where it is missing, and left.
+        path: Lock file; created if missing, and not deleted.
 
     Raises:
-        ExportError: If it cannot be made, or another process does not let go of it.
+        ExportError: If it cannot be created, or another process holds it for longer.
     """
     from filelock import FileLock, Timeout
 
-    if not path.parent.is_dir():  # which the library would make
+    if not path.parent.is_dir():  # filelock would create it
         raise ExportError(f"{path.name} cannot be written: there is no folder {path.parent.name}.")
     lock = FileLock(path)
     try:

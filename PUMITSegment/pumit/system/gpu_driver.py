@@ -1,4 +1,4 @@
-"""Whether a GPU can be expected on this machine, found out without loading anything."""
+"""Detection of GPU drivers without loading a library."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import os
 import sys
 from pathlib import Path
 
-# What the drivers of GPUs put there, of NVIDIA, of Windows for its Linux, and of AMD.
+# Device files of the NVIDIA driver, of the GPU in WSL, and of the AMD driver.
 _NVIDIA, _WINDOWS, _AMD = "/dev/nvidiactl", "/dev/dxg", "/dev/kfd"
 
 
 def has_gpu_driver() -> bool:
-    """Return whether there is a driver of a GPU that PyTorch may use, by CUDA's or ROCm's ways."""
+    """Return whether a GPU driver for CUDA or ROCm is installed."""
     return has_cuda_driver() or (sys.platform.startswith("linux") and Path(_AMD).exists())
 
 
 def has_cuda_driver() -> bool:
-    """Return whether there is a driver of an NVIDIA GPU, or one that Windows lends to its Linux."""
+    """Return whether an NVIDIA driver is installed, or a GPU is available in WSL."""
     if sys.platform.startswith("linux"):
         return any(Path(name).exists() for name in (_NVIDIA, _WINDOWS))
     if sys.platform == "win32":

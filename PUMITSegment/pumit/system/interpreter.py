@@ -1,4 +1,4 @@
-"""The Python program that runs parts of ours as processes."""
+"""Python interpreter and environment for child processes."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from typing import Any
 
 import pumit
 
-# Slicer's own, where Python runs inside of Slicer.
+# Slicer's interpreter, for Python inside Slicer.
 _SLICERS = "PythonSlicer"
-# Meant for this process: they would open a prompt in another one.
+# Would run code or open a prompt in the child process.
 _UNWANTED = ("PYTHONSTARTUP", "PYTHONINSPECT", "PYTHONBREAKPOINT")
 
 
 def python_program() -> str:
-    """Path of an interpreter that has our packages.
+    """Return the path of an interpreter with the same packages.
 
     Raises:
-        OSError: If there is none, as in a program that Python is a part of.
+        OSError: If there is none, as when Python is embedded in another program.
     """
     if sys.executable and Path(sys.executable).stem.lower().startswith("python"):
         return sys.executable
     home = Path(sys.executable or sys.prefix).resolve().parent
-    # On Macs the application is in a folder next to `bin`.
+    # On macOS the application is in a folder beside `bin`.
     near = os.pathsep.join(str(folder) for folder in (home, home.parent / "bin"))
     found = shutil.which(_SLICERS) or shutil.which(_SLICERS, path=near)
     if found is None:
@@ -36,10 +36,10 @@ def python_program() -> str:
 
 
 def python_environment(base: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Environment variables under which that interpreter finds this core.
+    """Return environment variables with which a child process can import `pumit`.
 
     Args:
-        base: Variables to start from; those of this process where None.
+        base: Variables to start from; None for those of this process.
     """
     given = os.environ if base is None else base
     found = {name: value for name, value in given.items() if name not in _UNWANTED}
@@ -51,10 +51,10 @@ def python_environment(base: Mapping[str, str] | None = None) -> dict[str, str]:
 def start_program(
     command: Sequence[str], variables: Mapping[str, str] | None = None, **options: Any
 ) -> subprocess.Popen[Any]:
-    """Start a program of ours, on Windows without a console.
+    """Start a child program with `python_environment`, on Windows without a console.
 
     Args:
-        variables: Environment variables in addition to those of `python_environment`.
+        variables: Additional environment variables.
     """
     if sys.platform == "win32":
         options["creationflags"] = subprocess.CREATE_NO_WINDOW

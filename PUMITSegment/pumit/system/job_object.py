@@ -1,6 +1,6 @@
-"""Processes that Windows ends with the one that started them, however that ends.
+"""Windows job objects, which end child processes with their parent.
 
-On other systems a child of ours has its own limits, set by `resource`.
+On other systems a child process sets its own limits by `resource`.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class _ExtendedLimits(ctypes.Structure):
 
 
 class JobObject:
-    """Processes, and those that they start, that end with this object or with our own process.
+    """Processes that end, with their descendants, with this object or the current process.
 
-    Does nothing on other systems than Windows, nor where Windows refuses it.
+    Does nothing on systems other than Windows, or if Windows refuses it.
 
     Args:
-        kernel: Windows' `kernel32`; that of this system where None.
+        kernel: Windows' `kernel32`; None for that of this system.
     """
 
     def __init__(self, kernel: Any = None) -> None:
@@ -54,7 +54,7 @@ class JobObject:
         self._handle = ctypes.c_void_p()
 
     def add(self, pid: int) -> None:
-        """Put a process into it."""
+        """Add a process."""
         kernel = self._kernel
         if kernel is None:
             return
@@ -73,7 +73,7 @@ class JobObject:
             kernel.CloseHandle(process)
 
     def close(self) -> None:
-        """End its processes."""
+        """End the processes."""
         if self._handle:
             self._kernel.CloseHandle(self._handle)
             self._handle = ctypes.c_void_p()

@@ -1,4 +1,4 @@
-"""Whether an address is this machine's own."""
+"""Detection of loopback addresses."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import ipaddress
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a host name or address is this machine only; unknown names are outside."""
+    """Return whether a host is a loopback address or "localhost"; other names are not resolved."""
     if host.lower() == "localhost":
         return True
     with contextlib.suppress(ValueError):

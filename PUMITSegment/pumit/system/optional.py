@@ -1,13 +1,13 @@
-"""Packages that only some of the work needs, and what to say where one is requested and absent."""
+"""Installation hints for missing optional packages."""
 
 from __future__ import annotations
 
-# Packages of the extra `train`. What to type names them: PUMIT may come from a clone or a wheel.
+# Packages of the extra `train`, named in the hint because PUMIT may come from a clone or a wheel.
 _OF_TRAINING = {"torch": "PyTorch", "monai": "MONAI", "einops": "einops"}
 
 
 def what_is_missing(error: BaseException) -> str:
-    """One line on a package that could not be imported, and how to get it; else ""."""
+    """Return one line on a package that could not be imported, and how to install it; else ""."""
     if not isinstance(error, ImportError) or not error.name:
         return ""
     package = error.name.partition(".")[0]

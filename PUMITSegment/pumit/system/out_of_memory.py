@@ -1,8 +1,8 @@
-"""Recognise errors of any library that mean that memory ran out."""
+"""Detection of out-of-memory errors of any library."""
 
 from __future__ import annotations
 
-# What torch says of memory that it does not get, on CPUs, GPUs and Apple's, as a RuntimeError.
+# Messages of torch's RuntimeErrors for failed allocations on CPUs, CUDA GPUs and Apple GPUs.
 MESSAGES = (
     "not enough memory",
     "can't allocate memory",
@@ -14,9 +14,9 @@ MESSAGES = (
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether an error says that main memory or that of an accelerator ran out.
+    """Return whether an error means that main or accelerator memory ran out.
 
-    torch's own error is known by its name, so that torch need not be loaded.
+    torch's own error is recognised by name, so that torch need not be imported.
     """
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True

@@ -1,7 +1,6 @@
-"""Processes of this machine: whether one still runs, and what it holds.
+"""Processes of this machine: identity, state and memory.
 
-psutil answers on every system. It is imported where it is needed: a panel that only lists runs is
-open before anything was installed.
+psutil is imported only where it is needed, because panels work before packages are installed.
 """
 
 from __future__ import annotations
@@ -16,15 +15,14 @@ _LINUX_STATUS = Path("/proc/self/status")
 
 
 def process_mark(pid: int) -> str | None:
-    """Return a mark that no later process of this number has, such as `4711 3810.25 5e1c07a2`.
+    """Return a unique identifier of a process, such as `4711 3810.25 5e1c07a2`.
 
-    Where a start of the machine has a name, the time counts from that: Linux computes the Unix time
-    of a start from the present clock, so that it changes when the clock is set.
+    With a boot ID, the start time counts from boot: Linux derives the Unix time of a process start
+    from the current clock, so it changes when the clock is set.
 
     Returns:
-        The number and when the process began, from the start of the machine with its name, or Unix
-        time; None where no process has that number (one that ended and was not yet waited for
-        counts as gone), or psutil is not installed.
+        The PID and start time, either since boot and followed by the boot ID, or Unix time. None if
+        no such process runs (zombies do not count), or psutil is not installed.
     """
     if pid <= 0:
         return None
@@ -41,7 +39,7 @@ def process_mark(pid: int) -> str | None:
 
 
 def _boot_name() -> str:
-    """Return the name of the machine's present start; "" where it has none."""
+    """Return the start of the boot ID; "" if the system has none."""
     with suppress(OSError):
         return _BOOT.read_text("ascii").split("-")[0]
     return ""
@@ -51,7 +49,7 @@ def is_running(mark: str) -> bool | None:
     """Return whether the process of a `process_mark` still runs.
 
     Returns:
-        None where no one can say: for a mark of an earlier version, or without psutil.
+        None if unknown: for a mark of an earlier version, or without psutil.
     """
     pid, start, boot = (*mark.split(" ", 2), "", "")[:3]
     if not pid.isdigit():
@@ -66,15 +64,15 @@ def is_running(mark: str) -> bool | None:
     try:
         _pid, began, present = (*now.split(" "), "")[:3]
         passed = float(began) - float(start)
-        if not boot and present:  # of an earlier version, Unix time
+        if not boot and present:  # a mark of an earlier version, in Unix time
             passed = _unix_start(int(pid)) - float(start)
         return boot in ("", present) and abs(passed) <= SAME_START_S
-    except ValueError:  # of an earlier version: it may be another process of this number
+    except ValueError:  # a mark of an earlier version; the PID may have been reused
         return None
 
 
 def _unix_start(pid: int) -> float:
-    """When a process began by the present clock; 0 if it ended since."""
+    """Return the Unix time at which a process started; 0 if it has ended."""
     import psutil
 
     with suppress(psutil.Error):
@@ -83,7 +81,7 @@ def _unix_start(pid: int) -> float:
 
 
 def is_halted(pid: int) -> bool:
-    """Return whether the system halts a process, as SIGSTOP does; False without psutil."""
+    """Return whether a process is stopped, as by SIGSTOP; False without psutil."""
     with suppress(ImportError):
         import psutil
 
@@ -96,17 +94,17 @@ def is_halted(pid: int) -> bool:
 
 
 def process_bytes() -> int:
-    """Resident memory of this process, bytes."""
+    """Return the resident memory of this process, bytes."""
     import psutil
 
     return int(psutil.Process().memory_info().rss)
 
 
 def peak_process_bytes() -> int:
-    """Most resident memory that this process has held, bytes.
+    """Return the peak resident memory of this process, bytes.
 
-    Not `ru_maxrss` on Linux: a new process inherits that of the program that started it, which
-    may be as large as Slicer.
+    Not `ru_maxrss` on Linux: a new process inherits it from its parent, which may be as large as
+    Slicer.
     """
     if sys.platform == "win32":
         import psutil

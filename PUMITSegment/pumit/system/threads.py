@@ -1,10 +1,9 @@
-"""Threads on a machine with other programs: how they wait, and how many compute.
+"""Number and waiting policy of compute threads on a machine shared with other programs.
 
-A computation in several threads is as slow as the slowest of them. OpenMP, which torch computes
-with, lets threads that are done early wait in a loop, so that they take the processor from the one
-they wait for: with one other busy program on two cores a click took ten times as long. Waiting
-asleep cures that, but is chosen once, when OpenMP is loaded with torch. What can be chosen later is
-how many threads compute.
+A computation in several threads is as slow as its slowest thread. OpenMP, which torch uses, lets
+finished threads spin, so that they take CPU time from the thread they wait for: with one other busy
+program on two cores, a click took ten times as long. Sleeping threads avoid this, but the policy is
+fixed when torch loads OpenMP. Only the number of threads can be changed later.
 """
 
 from __future__ import annotations
@@ -18,16 +17,16 @@ from dataclasses import dataclass
 
 from pumit.system.machine import usable_cores
 
-# GNU's OpenMP knows the first two, LLVM's and Intel's the first and the last.
+# GNU's OpenMP reads the first two, LLVM's and Intel's the first and the last.
 WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
-# The system counts processor time in hundredths of a second.
+# Shorter intervals are too inexact: the system counts CPU time in hundredths of a second.
 SHORTEST_LOOK_S = 0.2
 
 
 def wait_asleep(environment: MutableMapping[str, str] = os.environ) -> None:
-    """Have the threads of this process, and of those it starts, sleep where they wait.
+    """Make waiting threads of this process and its children sleep, unless the user chose a policy.
 
-    To be called before torch is imported; later it does nothing. What a user chose stays.
+    Call it before torch is imported; later it does nothing.
     """
     if "torch" not in sys.modules and not any(name in environment for name in WAITING):
         environment["OMP_WAIT_POLICY"] = "PASSIVE"
@@ -36,11 +35,12 @@ def wait_asleep(environment: MutableMapping[str, str] = os.environ) -> None:
 
 @dataclass(frozen=True)
 class ProcessorTimes:
-    """Processor time that was used so far, s.
+    """CPU times so far, s.
 
     Attributes:
-        idle_s: Time that no one used of the cores that this process may use.
-        own_s: Time that this process used.
+        at_s: Monotonic time of the measurement.
+        idle_s: Idle time of the cores that this process may use.
+        own_s: CPU time of this process.
     """
 
     at_s: float
@@ -49,7 +49,7 @@ class ProcessorTimes:
 
 
 def processor_times() -> ProcessorTimes | None:
-    """Get the times now; None where the system does not tell them, or psutil is not installed."""
+    """Measure the CPU times; None if the system does not report them or psutil is missing."""
     try:
         import psutil
 
@@ -64,9 +64,9 @@ def processor_times() -> ProcessorTimes | None:
 
 
 class FittingThreads:
-    """As many threads as there are cores that other programs leave free.
+    """Number of compute threads, chosen by the cores that other programs leave free.
 
-    Answers do not depend on how many threads compute them.
+    Results do not depend on the number of threads.
     """
 
     def __init__(self) -> None:
@@ -74,17 +74,18 @@ class FittingThreads:
         self._free: float | None = None
 
     def count(self, most: int) -> int:
-        """How many threads to compute with now.
+        """Return the number of threads to use now.
 
         Returns:
-            The free cores, rounded; one where none is free, which is then as fast as more.
+            The number of free cores, rounded, at most `most`; at least 1, which is as fast as more
+            if none is free.
         """
         free = self._free_cores()
         return most if free is None else max(1, min(round(free), most))
 
     @contextmanager
     def computing(self) -> Iterator[None]:
-        """Compute with `count` threads; the number that torch had before returns afterwards."""
+        """Set torch to `count` threads during the block."""
         torch = sys.modules.get("torch")
         most = 1 if torch is None else torch.get_num_threads()
         count = self.count(most) if most > 1 else most
@@ -98,7 +99,7 @@ class FittingThreads:
             torch.set_num_threads(most)
 
     def _free_cores(self) -> float | None:
-        """Cores that were idle or ours since the last look; None where that is not known."""
+        """Return the cores that were idle or ours since the last call; None if unknown."""
         now, last = processor_times(), self._last
         if now is None or last is None:
             return None

@@ -1,4 +1,4 @@
-"""How a caller follows long work: it can cancel it, and hears how far it is."""
+"""Cancellation and progress of long computations."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pumit.errors import Cancelled
 
 @dataclass(frozen=True)
 class Watch:
-    """Callbacks of who waits for long work.
+    """Callbacks of the caller of a long computation.
 
     Attributes:
         cancelled: Returns whether to stop.
-        progress: Takes the finished share, 0 to 1; of a remote session on the thread that waits.
+        progress: Receives the finished fraction, 0 to 1; a remote session calls it in its caller.
     """
 
     cancelled: Callable[[], bool] | None = None
@@ -26,12 +26,12 @@ class Watch:
         return self.cancelled is not None and self.cancelled()
 
     def check(self) -> None:
-        """Raise `Cancelled` if the work should stop."""
+        """Raise `Cancelled` if the computation should stop."""
         if self.is_cancelled:
             raise Cancelled("The computation was cancelled.")
 
     def report(self, share: float) -> None:
-        """Tell how far the work is, 0 to 1."""
+        """Report the finished fraction, 0 to 1."""
         if self.progress is not None:
             self.progress(share)
 

@@ -1,4 +1,4 @@
-"""Numbers as sentences for people hold them."""
+"""Formatting of numbers and lists for messages."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ def times(numbers: Iterable[float], form: str = "g") -> str:
 
 
 def count_of(number: int, noun: str) -> str:
-    """Count a noun: `1 case`, `2 cases`."""
+    """Format a count with its noun: `1 case`, `2 cases`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def listed(names: Iterable[object], most: int, mark: str = ",") -> str:
-    """List the first names, and count the others: `liver, spleen and 3 more`."""
+    """Join the first names and count the others: `liver, spleen and 3 more`."""
     shown = list(map(str, names))
     left = len(shown) - most
     end = "" if mark == "," else mark
@@ -24,7 +24,7 @@ def listed(names: Iterable[object], most: int, mark: str = ",") -> str:
 
 
 def duration(seconds: float) -> str:
-    """Name a time: `40 seconds`, `12 minutes`, `3 h 20 min`."""
+    """Format a duration: `40 seconds`, `12 minutes`, `3 h 20 min`."""
     if seconds < 90:
         return count_of(max(round(seconds), 1), "second")
     minutes = round(seconds / 60)
@@ -37,6 +37,6 @@ def duration(seconds: float) -> str:
 
 
 def size_text(count: float) -> str:
-    """Name an amount of memory, given in bytes: `310 MiB`, `1.5 GiB`."""
+    """Format a size in bytes: `310 MiB`, `1.5 GiB`."""
     gib = count / 2**30
     return f"{gib:.1f} GiB" if gib >= 1 else f"{max(1, round(gib * 1024))} MiB"

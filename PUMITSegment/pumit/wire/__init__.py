@@ -1,1 +1,1 @@
-"""The wire format between client and server; numpy only."""
+"""Wire format between client and server."""

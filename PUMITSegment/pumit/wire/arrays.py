@@ -1,15 +1,15 @@
-"""Arrays as bytes: the `NNIA` envelope of the nnInteractive protocol around chunked blosc2.
+"""Serialization of arrays: the `NNIA` envelope of the nnInteractive protocol with blosc2 chunks.
 
 Layout, little-endian: `NNIA`, version (u8, 1), codec (u8: 1 Zstandard, 2 LZ4), number of axes (u8),
 length of the dtype's name (u8), the name, the shape (i64 each), number of chunks (u32), and for
-each chunk its plain length (u64), packed length (u64) and blosc2 bytes.
+each chunk its uncompressed length (u64), compressed length (u64) and blosc2 bytes.
 
-A holder of a token may send anything, so nothing is allocated before the declared type and
-shape have passed the limits, and no chunk is decoded whose own header says something else than
-the envelope does. No pickle anywhere: blosc2's `pack` family is not used.
+Input is untrusted: memory is allocated only after the declared type and shape have passed the
+limits, and chunks are decoded only if their headers agree with the envelope. Pickle is never used,
+hence not blosc2's `pack` functions.
 
-Within a machine chunks are stored, not compressed: such ones are written and read without blosc2,
-which takes a second to load and holds Python's lock as long.
+On the same machine chunks are stored, not compressed. Stored chunks are written and read without
+blosc2, whose import takes a second and holds the GIL.
 """
 
 from __future__ import annotations
@@ -27,42 +27,43 @@ from pumit.wire.protocol import ArrayError, TooLarge
 
 _MAGIC = b"NNIA"
 _VERSION = 1
-# Stored chunks are chunks of either.
+# The envelope has no code for stored chunks; they are valid under either codec.
 _CODECS = {"zstd": 1, "lz4": 2, "stored": 2}
 Codec: TypeAlias = Literal["zstd", "lz4", "stored"]
 _INTEGERS = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
 _DTYPES = frozenset(["bool", *_INTEGERS, "float16", "float32", "float64"])
-# A whole number of items of every dtype; small, so that a viewer's other threads are not held up.
+# A multiple of every item size; small, so that other threads of a viewer are not blocked.
 _CHUNK_BYTES = 1 << 22
 _MAX_CHUNK_BYTES = 1 << 30
 _MAX_AXES = 4
-# Bytes of the longest beginning that `read_header` needs: fields, a type's name, every axis.
+# Bytes that `read_header` needs at most: fields, dtype name and shape.
 LONGEST_HEADER = 8 + max(map(len, _DTYPES)) + 8 * _MAX_AXES
-# Clients send chunks of megabytes. Chunks of a byte each would cost a hundred times their size.
+# Limits of the chunk count. Clients send chunks of megabytes; one-byte chunks would cost a hundred
+# times their size.
 _FEW_CHUNKS = 4096
 _USUAL_CHUNK_BYTES = 1 << 16
 
 # Fields of a blosc2 chunk header (c-blosc2, README_CHUNK_FORMAT.rst).
 _CHUNK_HEADER_BYTES = 32
 _CHUNK_VERSIONS = range(2, 8)
-_CHUNK_VERSION = 5  # of those that are written here
+_CHUNK_VERSION = 5  # of written chunks
 _EXTENDED_HEADER = 0x05
-_STORED = 0x02  # as they are, so the codec's number means nothing
+_STORED = 0x02  # uncompressed, so that the codec is irrelevant
 _STORED_BLOCK_BYTES = 1 << 13
-_KNOWN_CODECS = (1, 4)  # LZ4 and Zstandard: the only ones the envelope can name
+_KNOWN_CODECS = (1, 4)  # LZ4 and Zstandard, as in the envelope
 _KNOWN_FILTERS = (0, 1, 2)  # none, shuffle, bit shuffle
 _UNSAFE_FLAGS = 0x01 | 0x02 | 0x08  # dictionary, longer header, lazy chunk (which names a file)
-_UNINITIALISED = 4  # a run of whatever memory holds: would show one user another's image
+_UNINITIALISED = 4  # a run of uninitialised memory, which could hold another user's image
 
 Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
 class ArrayHeader:
-    """What an envelope declares; nothing has been allocated yet.
+    """Header of an envelope.
 
     Attributes:
-        dtype: Element type, one of the plain numeric ones.
+        dtype: Plain numeric type.
         shape: Axis lengths, all positive.
         payload_offset: Offset of the chunks, bytes.
     """
@@ -78,7 +79,7 @@ class ArrayHeader:
 
 
 class PackedArray:
-    """An envelope in parts: a large one is sent without being put together first."""
+    """An envelope in parts, to send a large array without joining them."""
 
     def __init__(self, parts: list[bytes | memoryview]) -> None:
         self._parts = parts
@@ -87,7 +88,7 @@ class PackedArray:
         return iter(self._parts)
 
     def __len__(self) -> int:
-        """Bytes of the whole envelope."""
+        """Size of the whole envelope, bytes."""
         return sum(map(len, self._parts))
 
 
@@ -95,9 +96,9 @@ def pack_array(array: Array, *, codec: Codec = "lz4") -> bytes:
     """Encode an array.
 
     Args:
-        array: Plain numbers, up to four axes, none empty.
-        codec: None ("stored") within a machine, LZ4 where the network is fast, Zstandard where it
-            is not.
+        array: Plain numbers, one to four axes, not empty.
+        codec: "stored" (uncompressed) on the same machine, "lz4" on a fast network, "zstd" on a
+            slow one.
 
     Raises:
         ArrayError: If the array has a type or shape that the envelope cannot hold.
@@ -106,10 +107,10 @@ def pack_array(array: Array, *, codec: Codec = "lz4") -> bytes:
 
 
 def pack_array_in_parts(array: Array, *, codec: Codec = "lz4") -> PackedArray:
-    """Encode an array as `pack_array`, for a body that a client sends part by part.
+    """Encode an array like `pack_array`, but as parts that a client sends one by one.
 
-    Python's lock is given up while compressing, so that a viewer stays alive. Stored
-    chunks are parts of the array itself.
+    The GIL is released during compression, so that a viewer stays responsive. Stored chunks are
+    views of the array.
     """
     array = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
     if array.dtype.name not in _DTYPES or not 1 <= array.ndim <= _MAX_AXES or array.size == 0:
@@ -131,7 +132,7 @@ def pack_array_in_parts(array: Array, *, codec: Codec = "lz4") -> PackedArray:
     blosc2.set_releasegil(True)
     filters = [blosc2.Filter.NOFILTER if array.itemsize == 1 else blosc2.Filter.SHUFFLE]
     for piece in pieces:
-        # clevel 1: a scan's noise does not get smaller by trying harder.
+        # clevel 1: higher levels do not compress the noise of scans better.
         chunk = blosc2.compress2(
             piece,
             typesize=array.itemsize,
@@ -144,27 +145,27 @@ def pack_array_in_parts(array: Array, *, codec: Codec = "lz4") -> PackedArray:
 
 
 def _stored_chunk_header(nbytes: int, itemsize: int) -> bytes:
-    """Header of a blosc2 chunk whose bytes stand as they are (README_CHUNK_FORMAT.rst)."""
+    """Return the header of an uncompressed blosc2 chunk (README_CHUNK_FORMAT.rst)."""
     flags = _EXTENDED_HEADER | _STORED
     block = min(nbytes, _STORED_BLOCK_BYTES)
     sizes = (nbytes, block, nbytes + _CHUNK_HEADER_BYTES)
-    # Of the 16 further bytes only the version of the codec is not 0: no filters, no dictionary.
+    # The other 16 bytes are 0 (no filters, no dictionary), except the codec's version.
     return struct.pack("<4B3i7xB8x", _CHUNK_VERSION, 1, flags, itemsize, *sizes, 1)
 
 
 def codec_for(accept_encoding: str | None, usual: Codec) -> Codec:
-    """How an answer is packed for a client that sends this `Accept-Encoding`.
+    """Return the codec of a response to a request with this `Accept-Encoding`.
 
-    `identity` asks for stored chunks: the client runs on this machine, and may have no blosc2.
+    `identity` requests stored chunks: the client is on the same machine and may lack blosc2.
     """
     return "stored" if (accept_encoding or "").strip().lower() == "identity" else usual
 
 
 def read_header(body: bytes | bytearray | memoryview) -> ArrayHeader:
-    """Read what an envelope declares.
+    """Read the header of an envelope.
 
     Raises:
-        ArrayError: If it is no envelope, or declares a type or shape that is never allowed.
+        ArrayError: If it is not an envelope, or its type or shape is not allowed.
     """
     try:
         magic, version, codec, ndim, name_length = struct.unpack_from("<4sBBBB", body, 0)
@@ -186,14 +187,14 @@ def read_header(body: bytes | bytearray | memoryview) -> ArrayHeader:
 def unpack_array(
     body: bytes | bytearray | memoryview, *, max_bytes: int, axes: Collection[int]
 ) -> Array:
-    """Decode an array that a stranger sent.
+    """Decode an array from an untrusted source.
 
     Args:
-        max_bytes: Largest decoded size that is accepted.
-        axes: Numbers of axes that are accepted.
+        max_bytes: Largest accepted decoded size.
+        axes: Accepted numbers of axes.
 
     Raises:
-        ArrayError: If the envelope is damaged or declares more than is accepted.
+        ArrayError: If the envelope is damaged, or its size or number of axes is not accepted.
     """
     header = read_header(body)
     if len(header.shape) not in axes:
@@ -202,7 +203,7 @@ def unpack_array(
         raise too_large(header.nbytes, max_bytes)
     view = memoryview(body)
     spans = _check_chunks(view, header)
-    # Zeros, not empty: a chunk that decodes to less than it said must not show old memory.
+    # Zeros, not empty: a chunk that decodes to less than announced must not expose old memory.
     out = np.zeros(header.nbytes, dtype=np.uint8)
     target = out.data
     packed = []
@@ -214,27 +215,27 @@ def unpack_array(
     if packed:
         import blosc2
 
-        # Other sessions' requests continue during this.
+        # Lets requests of other sessions continue.
         blosc2.set_releasegil(True)
     for source, start, stop in packed:
         try:
             blosc2.decompress2(view[source], dst=target[start:stop])
         except (RuntimeError, ValueError, TypeError):
             raise ArrayError("The array cannot be decompressed; send it again.") from None
-    if header.dtype.kind == "b":  # numpy relies on truth being 1, blosc2 gives what was sent
+    if header.dtype.kind == "b":  # NumPy relies on true being 1; the sender may use other values
         np.not_equal(out, 0, out=out.view(np.bool_))
     return out.view(header.dtype).reshape(header.shape)
 
 
 def too_large(nbytes: int, limit: int) -> TooLarge:
-    """Return the answer to an array beyond the limit; both in bytes."""
+    """Return the error for an array beyond the limit; both in bytes."""
     return TooLarge(
         f"The array would need {nbytes} bytes, the limit is {limit}; crop it or raise the limit."
     )
 
 
 def _check_chunks(view: memoryview, header: ArrayHeader) -> list[tuple[slice, int, int]]:
-    """Find every chunk's bytes and target range, before any of them is decoded."""
+    """Validate all chunks, and return each one's source slice and target range."""
     spans: list[tuple[slice, int, int]] = []
     position, written = header.payload_offset + 4, 0
     try:
@@ -260,7 +261,7 @@ def _check_chunks(view: memoryview, header: ArrayHeader) -> list[tuple[slice, in
 
 
 def _check_chunk(chunk: memoryview, plain: int, itemsize: int) -> None:
-    """Refuse a chunk whose own header differs from the envelope or asks for an exotic path."""
+    """Refuse a chunk whose header contradicts the envelope or uses unaccepted features."""
     damaged = ArrayError("The array's blosc2 data is damaged; send it again.")
     if len(chunk) < _CHUNK_HEADER_BYTES:
         raise damaged
@@ -287,5 +288,5 @@ def _check_chunk(chunk: memoryview, plain: int, itemsize: int) -> None:
 
 
 def _special(chunk: memoryview) -> int:
-    """Return what a chunk says instead of its bytes: 0 nothing, 1 zeros, 2 NaN, 3 value, 4 any."""
+    """Return a chunk's special value: 0 none, 1 zeros, 2 NaN, 3 constant, 4 uninitialised."""
     return (chunk[31] >> 4) & 0x07

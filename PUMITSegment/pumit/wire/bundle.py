@@ -1,7 +1,7 @@
-"""Several arrays and what they mean in one body: JSON, then `NNIA` envelopes, each with its length.
+"""Serialization of several arrays with JSON metadata in one body.
 
 Layout, little-endian: length of the JSON (u32), the JSON, and for each array its length (u64) and
-its envelope. The JSON's key `arrays` names them in order.
+its `NNIA` envelope. The JSON's key `arrays` lists their names in order.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def pack_bundle(
     *,
     codec: Codec = "lz4",
 ) -> bytes:
-    """Encode arrays with their meaning.
+    """Encode arrays with metadata.
 
     Raises:
         ArrayError: If an array has a type or shape that an envelope cannot hold.
@@ -35,7 +35,7 @@ def pack_bundle(
 
 
 def unpack_bundle(body: bytes, *, max_bytes: int) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Decode what `pack_bundle` wrote.
+    """Decode a bundle to its metadata and its arrays by name.
 
     Args:
         max_bytes: Largest decoded size of one array.

@@ -1,4 +1,4 @@
-"""Masks on the wire: packed bits of their bounding box, in an array envelope."""
+"""Serialization of masks: packed bits of the bounding box, in an array envelope."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from pumit.wire.arrays import Array, Codec, pack_array, unpack_array
 from pumit.wire.protocol import ArrayError
 
 Mask = npt.NDArray[np.bool_]
-# Half-open (start, stop) for each axis in (D, H, W) order, as nnInteractive writes it.
+# Half-open (start, stop) for each axis in (D, H, W) order, as in the nnInteractive protocol.
 BoundingBox = list[list[int]]
 
 
 def bounding_box(mask: Mask) -> BoundingBox | None:
-    """Smallest box that holds every true voxel of (D, H, W), or None where there is none."""
+    """Return the bounding box of a mask, (D, H, W), or None for an empty mask."""
     window = window_of(mask)
     return None if window is None else [[s.start, s.stop] for s in window]
 
 
 def packed_bits(mask: Mask) -> tuple[BoundingBox | None, npt.NDArray[np.uint8] | None]:
-    """Return a mask, shape (D, H, W), as its bounding box and the packed bits inside."""
+    """Return the bounding box of a mask, (D, H, W), and the packed bits inside."""
     box = bounding_box(mask)
     if box is None:
         return None, None
@@ -34,10 +34,10 @@ def packed_bits(mask: Mask) -> tuple[BoundingBox | None, npt.NDArray[np.uint8] |
 def unpacked_bits(
     box: Sequence[Sequence[int]] | None, bits: Array | None, shape: tuple[int, int, int]
 ) -> Mask:
-    """Return a mask on the whole grid `shape` (D, H, W) from what `packed_bits` returned.
+    """Restore a mask on the whole grid, (D, H, W), from the result of `packed_bits`.
 
     Raises:
-        ArrayError: If the box does not lie in the grid, or the bits do not fill it.
+        ArrayError: If the box is not within the grid, or the bits do not fill it.
     """
     mask = np.zeros(shape, dtype=bool)
     if box is None:
@@ -54,7 +54,7 @@ def unpacked_bits(
 
 
 def pack_mask(mask: Mask, *, codec: Codec = "lz4") -> tuple[BoundingBox | None, bytes]:
-    """Encode a mask, shape (D, H, W), as its bounding box and an envelope of the bits inside."""
+    """Encode a mask, (D, H, W), as its bounding box and an envelope of the bits inside."""
     box, bits = packed_bits(mask)
     return box, b"" if bits is None else pack_array(bits, codec=codec)
 
@@ -62,17 +62,15 @@ def pack_mask(mask: Mask, *, codec: Codec = "lz4") -> tuple[BoundingBox | None, 
 def unpack_mask(
     box: Sequence[Sequence[int]] | None, body: bytes | bytearray, shape: tuple[int, int, int]
 ) -> Mask:
-    """Decode a mask onto the whole grid.
+    """Decode the result of `pack_mask` to a mask on the whole grid.
 
     Args:
-        box: Bounding box by `pack_mask`.
-        body: The bits; empty where `box` is None.
-
-    Returns:
-        Mask of that shape.
+        box: Bounding box, or None for an empty mask.
+        body: Envelope of the bits; empty if `box` is None.
+        shape: Shape (D, H, W) of the grid.
 
     Raises:
-        ArrayError: If the box does not lie in the grid, or the bits do not fill it.
+        ArrayError: If the box is not within the grid, or the bits do not fill it.
     """
     if box is None:
         return unpacked_bits(None, np.zeros(0, np.uint8) if body else None, shape)
@@ -81,7 +79,7 @@ def unpack_mask(
 
 
 def _box_size(box: Sequence[Sequence[int]], shape: tuple[int, int, int]) -> int:
-    """Voxels of a box that lies in the grid."""
+    """Return the number of voxels in a box, after checking that it is within the grid."""
     if len(box) != 3 or not all(
         0 <= start < stop <= size for (start, stop), size in zip(box, shape, strict=True)
     ):

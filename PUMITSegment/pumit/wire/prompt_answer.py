@@ -1,4 +1,4 @@
-"""The answer to a segment's prompts on the wire: one bundle of JSON and the packed mask."""
+"""Serialization of a `PromptAnswer`: one bundle of JSON and the packed mask."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pumit.wire.protocol import ArrayError
 
 
 def pack_answer(answer: PromptAnswer, *, codec: Codec = "zstd") -> bytes:
-    """Encode an answer; of its mask the bits of the bounding box are sent."""
+    """Encode an answer, with the mask cropped to its bounding box."""
     box, bits = packed_bits(np.asarray(answer.mask, dtype=bool))
     meta = {
         "bbox": box,
@@ -38,10 +38,10 @@ def _region_row(region: UncertainRegion) -> dict[str, Any]:
 
 
 def unpack_answer(body: bytes, shape: tuple[int, int, int]) -> PromptAnswer:
-    """Decode what `pack_answer` wrote.
+    """Decode an answer written by `pack_answer`.
 
     Raises:
-        ServiceError: If it cannot be read.
+        ServiceError: If it is damaged.
     """
     meta, arrays = unpack_bundle(body, max_bytes=(math.prod(shape) + 7) // 8)
     try:
@@ -51,7 +51,7 @@ def unpack_answer(body: bytes, shape: tuple[int, int, int]) -> PromptAnswer:
             None if meta["expected_dice"] is None else float(meta["expected_dice"]),
             tuple(
                 UncertainRegion(
-                    # A point that is checked: three finite numbers.
+                    # PointPrompt checks for three finite numbers.
                     PointPrompt(tuple(row["point_lps"])).point_lps,
                     float(row.get("error_share", row.get("doubt"))),
                     float(row["reach_mm"]),
@@ -60,7 +60,7 @@ def unpack_answer(body: bytes, shape: tuple[int, int, int]) -> PromptAnswer:
                 for row in meta["places"]
             ),
             _quality(meta.get("quality")),
-            # An older server has one answer.
+            # Older servers return only one answer.
             AnswerChoice(**{k: int(v) for k, v in meta.get("choice", {}).items()}),
         )
     except ArrayError:
@@ -70,7 +70,7 @@ def unpack_answer(body: bytes, shape: tuple[int, int, int]) -> PromptAnswer:
 
 
 def _quality(word: object) -> Quality | None:
-    """Get the word of a server; that of version 0.2 in today's, and none that is not known here."""
+    """Translate a server's quality; version 0.2 has another word, unknown ones become None."""
     if word == "check well":
         return "check carefully"
     return next((known for known in QUALITIES if known == word), None)

@@ -1,8 +1,7 @@
-"""Names on the wire, shared by client and server.
+"""Paths, headers and errors of the protocol, shared by client and server.
 
-The server speaks the nnInteractive client/server protocol (PyPI `nninteractive-client` 2.6): its
-leases, heartbeats, bearer token, array bodies and endpoints. What that protocol lacks lives under
-`PREFIX`.
+The server implements the nnInteractive client/server protocol (PyPI `nninteractive-client` 2.6):
+leases, heartbeats, bearer token, array bodies and endpoints. Extensions are under `PREFIX`.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ OTHER_VERSION = f"{OUR_VERSION}, the client another one; update the older of the
 META_HEADER = "X-Meta"
 LEASE_HEADER = "X-Lease-Token"
 VERSION_HEADER = "X-Pumit-Api"
-# What `Accept-Encoding` says, for a page in a browser, which may not set that one.
+# Replaces `Accept-Encoding` for web pages, which must not set that header.
 CODEC_HEADER = "X-Pumit-Codec"
 OCTET_STREAM = "application/octet-stream"
 
@@ -46,7 +45,7 @@ PATH_RESET_INTERACTIONS = "/reset_interactions"
 PATH_VIEWER_UNDO = "/undo"
 PATH_VIEWER_PREDICT = "/predict"
 
-# Our own.
+# PUMIT's extensions.
 PATH_VOLUME = f"{PREFIX}/volume"
 PATH_MASK_PRIOR = f"{PREFIX}/mask_prior"
 PATH_PREDICT = f"{PREFIX}/predict"
@@ -57,16 +56,16 @@ PATH_SEGMENT_AUTOMATICALLY = f"{PREFIX}/segment_automatically"
 PATH_FIND = f"{PREFIX}/find"
 PATH_RECONSTRUCT = f"{PREFIX}/reconstruct"
 
-# For the page in a browser: the scan of `pumit view`, and masks as files.
+# For the web page: the scan of `pumit view`, and masks as files.
 PATH_SCAN = f"{PREFIX}/scan"
 PATH_EXPORT = f"{PREFIX}/export"
 
-# Work that is no segment's prediction is cancelled, like one, by these names.
+# Names by which other jobs than a segment's prediction are cancelled.
 AUTOMATIC_JOB = "pumit:automatic"
 RECONSTRUCTION_JOB = "pumit:reconstruction"
 VIEWER_JOB = "pumit:viewer"
 
-# Paths whose body is an array; every other body is small JSON.
+# Paths with an array as request body; every other body is small JSON.
 ARRAY_PATHS = frozenset(
     {
         PATH_SET_IMAGE,
@@ -78,7 +77,7 @@ ARRAY_PATHS = frozenset(
     }
 )
 
-# The environment hands a worker its token: arguments would show it to every user of the machine.
+# A worker gets its token by environment: arguments are visible to every user of the machine.
 TOKEN_VARIABLE = "PUMIT_TOKEN"
 PARENT_VARIABLE = "PUMIT_PARENT_PID"
 
@@ -105,23 +104,23 @@ class ArrayError(errors.ServiceError):
 
 
 class TooLarge(ArrayError):
-    """An array, or a body, beyond what the server allows."""
+    """An array or body beyond the server's limit."""
 
 
 class BusyError(errors.ServiceError):
-    """The server cannot take this request now: every session taken, or too much is waiting."""
+    """The server cannot accept this request now: no free session, or too many waiting requests."""
 
 
 class LeaseExpired(errors.ServiceError):
-    """The session on the server is gone: idle for too long, or the server was started again."""
+    """The session on the server is gone: idle for too long, or the server was restarted."""
 
 
 class UnknownMask(errors.ServiceError):
-    """A mask prior that the server does not hold, or holds no more; it has to be sent (again)."""
+    """A mask prior that the server does not hold (any more); it must be sent first."""
 
 
 def error_name(error: errors.PumitError) -> str:
-    """Name under which an error travels; a class the client does not know becomes its base."""
+    """Return the name by which an error is sent; unknown classes are sent as a base class."""
     for kind in type(error).__mro__:
         if kind.__name__ in _ERRORS:
             return kind.__name__
@@ -129,7 +128,7 @@ def error_name(error: errors.PumitError) -> str:
 
 
 def error_from_name(name: str, message: str, status: int) -> errors.PumitError:
-    """Rebuild, on the client, the error that a server answered with."""
+    """Return the client's error for an error response."""
     if status == HTTPStatus.GONE:
         return LeaseExpired(message)
     if status == HTTPStatus.FAILED_DEPENDENCY:

@@ -1,1 +1,1 @@
-"""DICOM series: found, sorted, chosen and read."""
+"""DICOM series: search, selection, sorting and reading."""

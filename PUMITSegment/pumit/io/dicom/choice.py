@@ -1,4 +1,4 @@
-"""One stack of slices out of whatever a folder holds, or a clear question which."""
+"""Selection of the image series and stack of slices to read, or an error that lists the choices."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from pumit.system.wording import listed
 
 logger = logging.getLogger(__name__)
 
-# Slices closer than this lie at the same position.
+# Slices closer than this are at the same position.
 SAME_POSITION_MM = 1e-3
 # Direction cosines of one stack may differ by this much.
 SAME_ORIENTATION = 1e-3
-# Longest list in a question.
+# Most choices listed in an error message.
 MAX_LISTED = 12
 DESCRIPTION_LENGTH = 64
 _POSITION = "ImagePositionPatient"
@@ -33,9 +33,9 @@ class Stack:
     """Slices that form one volume.
 
     Attributes:
-        choice: Name by which a user chooses it: the SeriesInstanceUID, followed by `#1`, `#2` ...
-            where a series holds several stacks.
-        description: Modality, description and number of slices; no patient data.
+        choice: Identifier by which a user selects it: the SeriesInstanceUID, followed by `#1`,
+            `#2` ... if the series holds several stacks.
+        description: Modality, SeriesDescription and number of slices; no patient data.
         slices: Slices in any order.
     """
 
@@ -45,18 +45,19 @@ class Stack:
 
 
 def choose_stack(files: Sequence[DicomFile], series: str | None) -> Stack:
-    """Choose the only image series, or the one that is named.
+    """Choose the only image series, or the requested one.
 
-    Reports, plans, doses and segmentations are passed over. A series that holds several
-    images per position (echoes, times) or several orientations is split into stacks.
+    Reports, plans, doses and segmentations are ignored. A series with several images per
+    position (echoes, time points) or several orientations is split into stacks.
 
     Args:
-        files: Every DICOM object found.
-        series: SeriesInstanceUID, with `#k` for the k-th stack of a series.
+        files: All DICOM objects found.
+        series: SeriesInstanceUID, with `#k` for the k-th stack of the series; None for the only
+            series.
 
     Raises:
-        VolumeError: If there is no image, or none with that identifier.
-        AmbiguousSeriesError: If several remain.
+        VolumeError: If there is no image, or no image series with that UID.
+        AmbiguousSeriesError: If several series or stacks match.
     """
     images = [f for f in files if f.is_image]
     if not images:
@@ -130,11 +131,11 @@ def _stacks_of_series(uid: str, files: list[DicomFile]) -> list[Stack]:
 
 
 def _without_copies(files: list[DicomFile]) -> list[DicomFile]:
-    """Drop second copies of one object, which exports of a study often contain.
+    """Drop duplicate objects, which exports of a study often contain.
 
-    An identifier alone does not make a copy: some programs give all slices the same one.
+    An equal SOPInstanceUID does not prove a duplicate: some programs give all slices the same one.
     """
-    # Copies have equal headers, so only what is at one place with one number is compared.
+    # Duplicates have equal headers, so compare only objects with the same UID, number and position.
     known: dict[tuple[str, ...], list[DicomFile]] = defaultdict(list)
     for file in sorted(files, key=lambda f: f.path):
         uid = str(first_value(file.header, "SOPInstanceUID") or file.path)
@@ -187,7 +188,7 @@ def _split(
 
 def _by_orientation(part: _Part) -> list[_Part]:
     difference, slices = part
-    # Projection images share no space: each is its own image.
+    # Projection images have no common coordinate system: each is a separate image.
     groups = {i: [s] for i, s in enumerate(slices) if s.position_lps is None}
     left = np.array([i for i in range(len(slices)) if i not in groups], dtype=np.int64)
     axes = np.stack([s.axes_lps.ravel() for s in slices])
@@ -203,7 +204,7 @@ def _by_orientation(part: _Part) -> list[_Part]:
 def _plane(s: DicomSlice) -> str:
     if s.position_lps is None:
         count = frame_count(s.file.header)
-        if s.times < count:  # one of several frames without a place
+        if s.times < count:  # one of several frames without a position
             return f"frame {s.frame + 1} of {count}"
         number = first_value(s.file.header, "InstanceNumber")
         return f"image {number}" if number is not None else "image"
@@ -217,7 +218,7 @@ def _offsets(slices: list[DicomSlice]) -> list[float]:
 
 
 def _by_position(slices: list[DicomSlice]) -> list[list[DicomSlice]]:
-    """Slices of each position, positions in order."""
+    """Group slices by position, in ascending order along the normal."""
     offsets = _offsets(slices)
     found: list[list[DicomSlice]] = []
     last = -np.inf
@@ -230,9 +231,9 @@ def _by_position(slices: list[DicomSlice]) -> list[list[DicomSlice]]:
 
 
 def _by_repetition(part: _Part) -> list[_Part]:
-    """Split images that share positions by what differs between them, or by their time.
+    """Split images at the same positions by attributes that differ, else by time or number.
 
-    Nothing is mixed: where neither says which images belong together, the series is refused.
+    If neither tells which images belong together, the series is refused rather than mixed.
     """
     _, slices = part
     places = _by_position(slices)
@@ -241,7 +242,7 @@ def _by_repetition(part: _Part) -> list[_Part]:
         return [part]
     if len({len(group) for group in places}) > 1:
         return _by_uneven_difference(slices, places)
-    # 1. By what has the same values at each position: echoes, times of the whole volume, kinds.
+    # 1. Split by attributes with the same values at each position, such as EchoTime or ImageType.
     parts: list[_Part] = [("", slices)]
     for key in _keys(slices):
         finer = [p for one in parts for p in _by_difference(one, key)]
@@ -249,12 +250,12 @@ def _by_repetition(part: _Part) -> list[_Part]:
             parts = finer
         if all(len(one) == len(places) for _, one in parts):
             return parts
-    # 2. The rest in the order of time at each position, or of their numbers.
+    # 2. Split the rest by order of time, or of InstanceNumber, at each position.
     return [p for one in parts for p in _by_order(one)]
 
 
 def _keys(slices: list[DicomSlice]) -> list[str]:
-    """Differences, in the order of preference that they have in a slice."""
+    """List the keywords of all differences, in each slice's order of preference."""
     return list(dict.fromkeys(key for s in slices for key in s.differences))
 
 
@@ -275,17 +276,17 @@ def _by_size(value: str) -> tuple[float, str]:
 
 
 def _is_whole(slices: list[DicomSlice], positions: int) -> bool:
-    """Whether images are at all positions, and equally many at each."""
+    """Whether all positions have images, the same number at each."""
     places = _by_position(slices)
     return len(places) == positions and len({len(group) for group in places}) == 1
 
 
 def _by_uneven_difference(slices: list[DicomSlice], places: list[list[DicomSlice]]) -> list[_Part]:
-    """Split images of which there are more at some positions, such as a few scanned twice."""
+    """Split a series with more images at some positions, such as a few slices scanned twice."""
     counts = {len(group) for group in places}
     for key in _keys(slices):
         parts = _by_difference(("", slices), key)
-        # As many as a position has at most: what differs in each slice tells nothing.
+        # No more parts than images at a position: what differs in every slice separates nothing.
         if len(parts) == max(counts) and all(
             len(group) == 1 for _, one in parts for group in _by_position(one)
         ):
@@ -299,7 +300,7 @@ def _by_uneven_difference(slices: list[DicomSlice], places: list[list[DicomSlice
 
 
 def _by_order(part: _Part) -> list[_Part]:
-    """Return the k-th image of every position is one stack, in the order of time or of numbers."""
+    """Make the k-th image of each position one stack, ordered by time or InstanceNumber."""
     before, slices = part
     places = _by_position(slices)
     count = len(places[0])
@@ -327,7 +328,7 @@ def _by_order(part: _Part) -> list[_Part]:
 
 
 def _is_monotone(ranked: list[list[DicomSlice]]) -> bool:
-    """Whether numbers run through the volumes one after another, or through the positions."""
+    """Whether numbers count volume by volume, or position by position."""
     numbers = np.array([[_number(s) for s in group] for group in ranked], dtype=np.float64)
     by_volume = bool((numbers[:, :-1].max(axis=0) < numbers[:, 1:].min(axis=0)).all())
     rows = numbers[np.argsort(numbers[:, 0])]
@@ -336,7 +337,7 @@ def _is_monotone(ranked: list[list[DicomSlice]]) -> bool:
 
 def _number(s: DicomSlice) -> float | None:
     number = _decimal(first_value(s.file.header, "InstanceNumber"))
-    # Frames of one file are in their order.
+    # Frames of one file keep their order.
     return None if number is None else number + s.frame / (frame_count(s.file.header) + 1)
 
 
@@ -345,7 +346,7 @@ def _header_number(keyword: str) -> Callable[[DicomSlice], float | None]:
 
 
 def _acquired(s: DicomSlice) -> float | None:
-    """Date and time of the acquisition as one growing number."""
+    """Return the date and time of the acquisition as one increasing number."""
     whole = s.differences.get("FrameAcquisitionDateTime")
     whole = whole or first_value(s.file.header, "AcquisitionDateTime")
     if whole is not None:
@@ -366,7 +367,7 @@ def _decimal(value: Any) -> float | None:
     return number if np.isfinite(number) else None
 
 
-# What may order images at one position: the heart's time, the clock, the scanner's own count.
+# Criteria to order images at one position: temporal and cardiac time, clock, InstanceNumber.
 _TIMES: tuple[Callable[[DicomSlice], float | None], ...] = (
     _header_number("TemporalPositionIdentifier"),
     _header_number("TriggerTime"),

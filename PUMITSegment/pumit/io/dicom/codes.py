@@ -1,4 +1,4 @@
-"""Meaning and colour of a DICOM segment or region of interest, as Slicer writes them."""
+"""Terminology and display colour of a DICOM segment or region of interest."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pumit.io.dicom.files import first_value
 
 
 def terminology_of(item: Dataset) -> str:
-    """Slicer's terminology entry of an item of SegmentSequence; empty without category and type.
+    """Return Slicer's terminology entry for an item of SegmentSequence.
 
     Its seven parts are context, category, type, type modifier, anatomic context, region, region
-    modifier.
+    modifier. Empty without category or type.
     """
     category = _first(item, "SegmentedPropertyCategoryCodeSequence")
     kind = _first(item, "SegmentedPropertyTypeCodeSequence")
@@ -37,16 +37,16 @@ def _code(item: Dataset | None) -> str:
     if item is None:
         return "^^"
     parts = (first_value(item, k) for k in ("CodingSchemeDesignator", "CodeValue", "CodeMeaning"))
-    # What separates the parts of an entry cannot be in one.
+    # The separators of an entry cannot occur within a part.
     return "^".join(str(part or "").translate({ord(c): " " for c in "^~|"}) for part in parts)
 
 
 def color_of(item: Dataset, keyword: str) -> Triple | None:
-    """Display colour, each part in 0..1; None where there is none.
+    """Return a display colour as RGB in 0..1; None if it is missing or invalid.
 
     Args:
-        item: A segment with CIELab numbers, or a region of interest with RGB.
-        keyword: Keyword of the attribute.
+        item: Item of SegmentSequence (CIELab), or of ROIContourSequence (RGB).
+        keyword: RecommendedDisplayCIELabValue, or ROIDisplayColor.
     """
     values: Any = first_value(item, keyword)
     try:
@@ -58,7 +58,7 @@ def color_of(item: Dataset, keyword: str) -> Triple | None:
     if "Lab" in keyword:
         from skimage.color import lab2rgb
 
-        # PS3.3 C.10.7.1.1: 0..65535 stands for L* 0..100 and a*, b* -128..127.
+        # PS3.3 C.10.7.1.1: 0..65535 encodes L* 0..100 and a*, b* -128..127.
         lab = numbers / 65535 * [100, 255, 255] - [0, 128, 128]
         numbers = np.asarray(lab2rgb(lab[None, None])).ravel()
     else:

@@ -1,7 +1,7 @@
-"""Compressed frames as their own first bytes describe them, read before anything is decoded.
+"""Headers of compressed frames, checked before decoding.
 
-Sources: JPEG ISO/IEC 10918-1 B.2, JPEG-LS ISO/IEC 14495-1 C.2, JPEG 2000 ISO/IEC 15444-1 A, run
-lengths DICOM PS3.5 G.
+Sources: JPEG ISO/IEC 10918-1 B.2, JPEG-LS ISO/IEC 14495-1 C.2, JPEG 2000 ISO/IEC 15444-1 A, RLE
+DICOM PS3.5 G.
 """
 
 from __future__ import annotations
@@ -18,31 +18,30 @@ from pumit.io.expansion import is_absurd
 
 _JPEG, _JPEG_2000 = b"\xff\xd8", b"\xff\x4f\xff\x51"
 _JP2 = b"\x00\x00\x00\x0cjP  "
-# Start of frame, but for the tables 0xC4, 0xC8 and 0xCC between them.
+# Start-of-frame markers; 0xC4, 0xC8 and 0xCC between them are not.
 _JPEG_LS, _END = 0xF7, b"\xff\xd9"
 _FRAMES = {*range(0xC0, 0xD0), _JPEG_LS} - {0xC4, 0xC8, 0xCC}
 _SEQUENTIAL, _ORDINARY_FRAMES = {0xC0, 0xC1}, {0xC0, 0xC1, _JPEG_LS}
 _MOST_SCANS = 4
 _SOT, _SOD, _EOC = 0xFF90, 0xFF93, 0xFFD9
 _SIZ, _COD, _COC, _POC, _PPM, _PPT = 0xFF51, 0xFF52, 0xFF53, 0xFF5F, 0xFF60, 0xFF61
-# An ordinary tile, block or precinct is not smaller than this: the decoder keeps a record of each.
+# Smallest ordinary tile, code-block and precinct: the decoder keeps a record of each, so tiny ones
+# take much memory.
 _TILE_PIXELS, _LEAST_BLOCK, _LEAST_PRECINCT = 1024, 2, 6
 _MOST_LAYERS, _MOST_LEVELS = 64, 32
-# A run of 128 equal bytes takes two; a row of unequal ones takes one more in 128.
+# RLE encodes up to 128 equal bytes in two; 128 unequal bytes take one more.
 _LONGEST_RUN = 64
 
 
 @dataclass(frozen=True)
 class Codestream:
-    """A compressed frame.
+    """Header of a compressed frame.
 
     Attributes:
-        rows: Its height.
-        columns: Its width.
-        samples: Values of a pixel.
-        bits: Bits of a value.
-        is_ordinary: Whether it is built as scanners build them. Others may be valid, and may be
-            made so that decoding them takes any time and memory.
+        samples: Samples per pixel.
+        bits: Bits per sample.
+        is_ordinary: Whether it is encoded as scanners do it. Other frames may be valid, but may
+            also be crafted to take any amount of time and memory to decode.
     """
 
     rows: int
@@ -53,7 +52,7 @@ class Codestream:
 
 
 def frame_bytes(ds: Dataset) -> int:
-    """Bytes of one frame of an object, as they are before they are compressed."""
+    """Return the uncompressed size of one frame, bytes."""
     values = int(ds.Rows) * int(ds.Columns) * int(ds.get("SamplesPerPixel") or 1)
     return (values * int(ds.BitsAllocated) + 7) // 8
 
@@ -62,14 +61,14 @@ def check_frame(ds: Dataset, encoded: bytes) -> bool:
     """Compare a compressed frame with the header of its object.
 
     Args:
-        encoded: One frame of its pixels.
+        encoded: One compressed frame.
 
     Returns:
-        Whether the frame is built as scanners build them.
+        Whether the frame is encoded as scanners do it; see `Codestream.is_ordinary`.
 
     Raises:
-        VolumeError: If the frame is of another size than the header says.
-        ValueError: If it is not of the kind that the header says, or damaged.
+        VolumeError: If rows, columns, samples or bits contradict the header.
+        ValueError: If the compression is unknown, or the frame is damaged.
         LookupError: If it is damaged.
         struct.error: If it is damaged.
     """
@@ -82,7 +81,7 @@ def check_frame(ds: Dataset, encoded: bytes) -> bool:
         _check_run_lengths(encoded, plane_bytes, samples * ((bits + 7) // 8))
         return True
     found = read_codestream(encoded)
-    # Eight bits are the least that decoders give; fewer are packed.
+    # Decoders return at least eight bits per sample.
     if (found.rows, found.columns, found.samples) != (rows, columns, samples) or (
         found.bits > max(bits, 8)
     ):
@@ -95,10 +94,12 @@ def check_frame(ds: Dataset, encoded: bytes) -> bool:
 
 
 def read_codestream(encoded: bytes) -> Codestream:
-    """Read the beginning of a JPEG, JPEG-LS or JPEG 2000 frame, whatever the header calls it.
+    """Read the header of a JPEG, JPEG-LS or JPEG 2000 frame, whatever its transfer syntax says.
 
     Raises:
-        ValueError: If it is none of these, or damaged; or LookupError, or struct.error.
+        ValueError: If it is none of these, or damaged.
+        LookupError: If it is damaged.
+        struct.error: If it is damaged.
     """
     if encoded.startswith(_JPEG):
         return _jpeg(encoded)
@@ -115,7 +116,7 @@ def _jpeg(data: bytes) -> Codestream:
         if data[at] != 0xFF:
             raise ValueError("no marker")
         kind = data[at + 1]
-        if kind == 0xFF:  # filling
+        if kind == 0xFF:  # fill byte
             at += 1
             continue
         if kind in _FRAMES:
@@ -125,9 +126,9 @@ def _jpeg(data: bytes) -> Codestream:
         is_alone = kind == 0x01 or 0xD0 <= kind <= 0xD8
         at += 2 if is_alone else 2 + max(struct.unpack_from(">H", data, at + 2)[0], 2)
     bits, rows, columns, samples = struct.unpack_from(">BHHB", data, at + 4)
-    # Each scan goes over the whole picture, and needs few bytes for that.
+    # Each scan takes few bytes but makes the decoder process the whole image.
     has_few_scans = kind not in _SEQUENTIAL or data.count(b"\xff\xda") <= _MOST_SCANS
-    # Where a frame is cut short and padded, CharLS looks for bits for seconds.
+    # CharLS takes seconds on a frame that is truncated and padded.
     is_whole = kind != _JPEG_LS or data.rstrip(b"\0").endswith(_END)
     is_ordinary = kind in _ORDINARY_FRAMES and has_few_scans and is_whole
     return Codestream(rows, columns, samples, bits, is_ordinary)
@@ -149,7 +150,7 @@ def _content_of_jp2(data: bytes) -> int:
 
 
 def _jpeg_2000(data: bytes, start: int) -> Codestream:
-    # 1. The size. All numbers of the first segment, then three bytes for each component.
+    # The SIZ segment: image and tile size, then three bytes for each component.
     right, bottom, left, top, tile_w, tile_h, tile_left, tile_top, samples = struct.unpack_from(
         ">8IH", data, start + 8
     )
@@ -169,7 +170,7 @@ def _jpeg_2000(data: bytes, start: int) -> Codestream:
 
 
 def _has_ordinary_segments(data: bytes, at: int) -> bool:
-    """Whether all tiles are built in the one way that the main header says, of large parts."""
+    """Whether all tiles use the coding style of the main header, with large blocks."""
     part = end = 0
     while at + 4 <= len(data):
         kind, length = struct.unpack_from(">HH", data, at)
@@ -195,7 +196,7 @@ def _has_ordinary_segments(data: bytes, at: int) -> bool:
 
 def _is_ordinary_style(style: bytes) -> bool:
     flags, _order, layers, _mix, levels, width, height = struct.unpack_from(">BBHBBBB", style)
-    # Code blocks are 4 times 2 to this power wide; precincts 2 to theirs, of a smaller picture.
+    # Code-blocks are 4 * 2**exponent wide, precincts 2**exponent at their resolution level.
     is_large = min(width, height) >= _LEAST_BLOCK
     if flags & 1:
         sizes = style[10 : 11 + levels]
@@ -211,7 +212,7 @@ def _is_ordinary_style(style: bytes) -> bool:
 
 
 def _check_run_lengths(data: bytes, size: int, planes: int) -> None:
-    """Raise ValueError where segments of run lengths cannot be planes of this many bytes."""
+    """Raise ValueError if RLE segments cannot hold byte planes of this size."""
     count, *offsets = struct.unpack_from("<16I", data)
     if count != planes or count > 15:
         raise ValueError("another number of segments")

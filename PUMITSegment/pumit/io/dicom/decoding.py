@@ -1,6 +1,6 @@
-"""Stored pixel values of DICOM files, as they are before any rescale, table or inversion.
+"""Decoding of DICOM pixel data to stored values, before any rescale, lookup table or inversion.
 
-Every decoder gives the same: what is made of the values is one step for all (`pixels`).
+All decoders return the same values; `pixels` converts them to intensities.
 """
 
 from __future__ import annotations
@@ -35,30 +35,30 @@ def stored_frames(
 ) -> Iterator[Array]:
     """Decode all frames of each file, one file at a time.
 
-    pydicom's decoders come first. What they do not know, and what no scanner would write so, goes
-    to GDCM in a process of limited memory and time.
+    pydicom's decoders are tried first. Unsupported transfer syntaxes, and codestreams unlike those
+    that scanners write, go to GDCM in a process with limited memory and time.
 
     Args:
-        files: The whole objects.
-        finish: Function of the frames and their object, for what is yielded.
+        files: Complete objects with pixel data.
+        finish: Function applied to the frames and their object before they are yielded.
 
     Yields:
-        (F, H, W), or (F, H, W, 3) in RGB. Floating-point pixels are intensities already, integers
-        are stored values: of no decoder rescaled, inverted, or looked up in a table.
+        (F, H, W), or (F, H, W, 3) in RGB. Floating-point pixels are intensities; integers are
+        stored values, which no decoder has rescaled, inverted or mapped through a lookup table.
 
     Raises:
-        VolumeError: If there are no pixels, they are not as the header says, or nothing here
-            decodes their compression.
+        VolumeError: If pixel data is missing, contradicts the header, or no decoder here supports
+            its transfer syntax.
     """
-    unknown: set[UID] = set()  # to pydicom
-    waiting: deque[FileDataset] = deque()  # at GDCM
+    unknown: set[UID] = set()  # transfer syntaxes that pydicom cannot decode
+    waiting: deque[FileDataset] = deque()  # submitted to GDCM
     for ds in files:
         _check_size(ds)
         is_for_gdcm = ds.file_meta.TransferSyntaxUID in unknown or not _is_for_pydicom(ds)
         if is_for_gdcm:
             gdcm.submit(ds)
             waiting.append(ds)
-        # Files before this one, which were decoded while it was read.
+        # Yield earlier files, which GDCM decoded while this one was read.
         while gdcm.is_full if is_for_gdcm else waiting:
             yield finish(gdcm.result(), waiting.popleft())
         if not is_for_gdcm:
@@ -89,13 +89,13 @@ def _all(ds: FileDataset) -> Array:
 
 
 def _check_size(ds: FileDataset) -> None:
-    """Refuse an object without pixels, or with far fewer bytes than those need."""
+    """Refuse an object without pixel data, or with far fewer bytes than its pixels need."""
     if "PixelData" not in ds and "FloatPixelData" not in ds and "DoubleFloatPixelData" not in ds:
         raise VolumeError("A DICOM file of the series has no pixel data; export it again.")
     _complete_meta(ds)
     syntax = ds.file_meta.TransferSyntaxUID
     if not is_deflated(syntax) and not syntax.is_compressed:
-        return  # pydicom compares the two
+        return  # pydicom checks the length of uncompressed data
     size = frame_bytes(ds) * max(int(ds.get("NumberOfFrames") or 1), 1)
     if is_absurd(size, len(ds.PixelData)):
         raise VolumeError(
@@ -108,7 +108,7 @@ def _is_for_pydicom(ds: FileDataset) -> bool:
     """Whether pydicom can and should decode an object.
 
     Raises:
-        VolumeError: If its compressed frames are not of the size that the header says.
+        VolumeError: If its compressed frames are damaged, missing, or contradict the header.
     """
     syntax = ds.file_meta.TransferSyntaxUID
     if is_deflated(syntax) or not syntax.is_compressed:
@@ -125,9 +125,9 @@ def _is_for_pydicom(ds: FileDataset) -> bool:
 
 
 def frames_one_by_one(ds: FileDataset, indices: list[int]) -> Iterator[Array]:
-    """Return stored values of chosen frames, (Rows, Columns), in their order, one at a time.
+    """Return the stored values of selected frames, (Rows, Columns), in order, one at a time.
 
-    Packed bits, compressed or not, are frames of 0 and 1.
+    1-bit frames, compressed or not, are unpacked to 0 and 1.
     """
     syntax = ds.file_meta.TransferSyntaxUID
     is_packed = int(ds.BitsAllocated) == 1
@@ -145,12 +145,12 @@ def frames_one_by_one(ds: FileDataset, indices: list[int]) -> Iterator[Array]:
 
 
 def is_deflated(syntax: UID) -> bool:
-    """Whether frames are deflated one by one (PS3.5 A.4.13), which pydicom 3.0 does not know."""
+    """Whether frames are deflated one by one (PS3.5 A.4.13), unsupported by pydicom 3.0."""
     return syntax == DEFLATED_FRAMES
 
 
 def _complete_meta(ds: FileDataset) -> None:
-    """Objects without a file header are uncompressed, in the encoding that was met."""
+    """Set the transfer syntax of an object without one: uncompressed, VR encoding as read."""
     if "TransferSyntaxUID" not in ds.file_meta:
         is_implicit = ds.original_encoding[0]
         ds.file_meta.TransferSyntaxUID = (
@@ -161,7 +161,7 @@ def _complete_meta(ds: FileDataset) -> None:
 
 
 def _bits(ds: Dataset, indices: list[int]) -> Iterator[Array]:
-    """Frames of packed bits, which begin anywhere in a byte (pydicom 3.0 loses these ends)."""
+    """Unpack 1-bit frames, which may start within a byte (pydicom 3.0 loses their ends)."""
     size = int(ds.Rows) * int(ds.Columns)
     packed = np.frombuffer(ds.PixelData, dtype=np.uint8)
     for index in indices:
@@ -172,7 +172,7 @@ def _bits(ds: Dataset, indices: list[int]) -> Iterator[Array]:
 
 
 def _encoded_frames(ds: Dataset) -> Iterator[bytes]:
-    """Yield the frames that pydicom decodes, found as it finds them."""
+    """Yield the encapsulated frames, located as pydicom does."""
     count = max(int(ds.get("NumberOfFrames") or 1), 1)
     offsets, lengths = ds.get("ExtendedOffsetTable"), ds.get("ExtendedOffsetTableLengths")
     extended = (offsets, lengths) if offsets and lengths else None
@@ -198,7 +198,7 @@ def _inflated(ds: Dataset, encoded: bytes) -> Array:
 
 
 def _packed_run_lengths(ds: Dataset, encoded: bytes) -> Array:
-    """Return a frame of packed bits in one run-length encoded segment, as dcmqi writes it."""
+    """Decode a 1-bit frame from a single RLE segment, as dcmqi writes it."""
     (first, *more) = _rle_parse_header(encoded[:64])
     if more:
         raise ValueError("packed bits in several segments")

@@ -1,4 +1,4 @@
-"""Find the DICOM objects of a folder or a zip, and read their headers."""
+"""Search for DICOM objects in a folder or zip, and reading of their headers."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from pumit.errors import VolumeError
 from pumit.io.expansion import MAX_DEFLATE_RATIO, SUSPICIOUS_BYTES
 from pumit.io.parser_errors import parser_errors, parsing
 
-# More files than this are a whole disk given by mistake, not a study.
+# More files than this suggest a whole disk given by mistake, not a study.
 MAX_FILES = 50_000
-# A zip may unpack to this much, and above `RATIO_FROM_BYTES` to this many times its size.
+# Limits of a zip's unpacked size: in bytes, and above `RATIO_FROM_BYTES` relative to the zip.
 MAX_UNPACKED_BYTES = 32 << 30
 MAX_ZIP_RATIO = 200
 RATIO_FROM_BYTES = 1 << 30
 
-# Objects with rows and columns that are results on a scan, not a scan.
+# Objects with Rows and Columns that are derived from a scan, not a scan.
 _RESULTS = {
     "1.2.840.10008.5.1.4.1.1.66.4": "segmentation",
     "1.2.840.10008.5.1.4.1.1.66.7": "label map segmentation",
     "1.2.840.10008.5.1.4.1.1.481.2": "radiotherapy dose",
 }
-# Text that stands where an identifier was removed; letters and digits only.
+# Placeholders for removed identifiers; letters and digits only.
 _PLACEHOLDERS = re.compile(
     r"|anon\w*|unknown\w*|unnamed|noname|no(?:patient)?id|none|null|na|nil|test\w*|dummy|default"
     r"|(?:the)?patient(?:id|name)?|subject|case|deidentified|removed|redacted|hidden|empty"
@@ -99,19 +99,19 @@ _TAGS = [
 
 @dataclass(frozen=True, eq=False)
 class DicomFile:
-    """A DICOM object with the part of its header that geometry and choice need."""
+    """A DICOM object with the attributes needed for geometry and series selection."""
 
     path: Path
     header: Dataset
 
     @property
     def series_instance_uid(self) -> str:
-        """The series, or an empty string."""
+        """SeriesInstanceUID, or an empty string."""
         return str(self.header.get("SeriesInstanceUID") or "")
 
     @property
     def patient(self) -> str:
-        """PatientID; empty where none is stated."""
+        """PatientID; empty if missing or a placeholder."""
         return stated(str(self.header.get("PatientID") or ""))
 
     @property
@@ -124,21 +124,21 @@ class DicomFile:
 
     @property
     def kind(self) -> str:
-        """What the object is, for a message."""
+        """Name of the SOP class, for messages."""
         uid = str(self.header.get("SOPClassUID", ""))
         name = pydicom.uid.UID(uid).name if uid else "unknown"
         return _RESULTS.get(uid, name if name != uid else "private object")
 
 
 def stated(text: str) -> str:
-    """Return an identifier as DICOM states it; empty where a placeholder has taken its place."""
+    """Return an identifier without surrounding space; empty if it is only a placeholder."""
     bare = re.sub(r"[\W_]", "", text).casefold()
     return "" if _PLACEHOLDERS.fullmatch(bare) else text.strip()
 
 
 def is_dicom(start: bytes) -> bool:
     """Whether the first 132 bytes look like a DICOM object, with or without a preamble."""
-    # Without one, the first element is of group 2 or 8, little-endian.
+    # Without a preamble, the first element is of group 2 or 8, little-endian.
     return start[128:132] == b"DICM" or start[:2] in (b"\x02\x00", b"\x08\x00")
 
 
@@ -146,11 +146,11 @@ def read_header(path: Path) -> DicomFile:
     """Read the header of one file.
 
     Raises:
-        VolumeError: If the file is no DICOM object or damaged.
+        VolumeError: If the file is damaged or not a DICOM object.
     """
     with parsing("DICOM file"), path.open("rb") as stream:
         check_deflated(stream)
-        # Files without a preamble exist, so what the file holds decides.
+        # `force` accepts files without a preamble; the check below refuses other files.
         header = pydicom.dcmread(
             stream, stop_before_pixels=True, specific_tags=list(_TAGS), force=True
         )
@@ -162,13 +162,13 @@ def read_header(path: Path) -> DicomFile:
 
 
 def check_deflated(stream: BinaryIO) -> None:
-    """Refuse a deflated object that unpacks to far more than it holds; pydicom unpacks all at once.
+    """Refuse a deflated object with an extreme compression ratio; pydicom inflates all at once.
 
     Args:
-        stream: A file, at its beginning; it is there again afterwards.
+        stream: A file at its beginning, rewound on return.
 
     Raises:
-        VolumeError: If it does.
+        VolumeError: If the object unpacks to far more than its size explains.
     """
     size = os.fstat(stream.fileno()).st_size
     if size * MAX_DEFLATE_RATIO >= SUSPICIOUS_BYTES and _is_deflated(stream):
@@ -184,14 +184,14 @@ def check_deflated(stream: BinaryIO) -> None:
 
 
 def _is_deflated(stream: BinaryIO) -> bool:
-    """Whether an object's file header says so; leaves the stream behind that header."""
+    """Whether the file meta information states deflation; leaves the stream at its end."""
     stream.seek(132 if stream.read(132)[128:] == b"DICM" else 0)
     is_deflated = False
     while len(start := stream.read(8)) == 8 and start[:2] == b"\x02\x00":
         element, kind, length = struct.unpack("<H2sH", start[2:])
         if kind in (b"OB", b"OW", b"UN", b"UT", b"SQ"):
             (length,) = struct.unpack("<I", stream.read(4))
-        elif not kind.isalpha():  # without types of values
+        elif not kind.isalpha():  # implicit VR
             (length,) = struct.unpack("<I", start[4:])
         value = stream.read(min(length, 64))
         stream.seek(length - len(value), os.SEEK_CUR)
@@ -202,19 +202,19 @@ def _is_deflated(stream: BinaryIO) -> bool:
 
 
 def _is_directory(header: FileDataset) -> bool:
-    """Whether this is a DICOMDIR, which lists files and is part of no series."""
+    """Whether this is a DICOMDIR, which lists files and belongs to no series."""
     return str(header.file_meta.get("MediaStorageSOPClassUID", "")) == MediaStorageDirectoryStorage
 
 
 def find_dicom(folder: Path, *, seen: Callable[[DicomFile], None] | None = None) -> list[DicomFile]:
-    """List the DICOM objects in a folder and its subfolders, by path; pass over other files.
+    """List the DICOM objects in a folder and its subfolders, sorted by path; skip other files.
 
     Args:
-        folder: Folder to search.
-        seen: Callback for each object, at once.
+        seen: Callback for each object as soon as it is found.
 
     Raises:
-        VolumeError: If the folder cannot be read, or holds far too many files.
+        VolumeError: If the folder cannot be read, a DICOM file is damaged, or there are far too
+            many files.
     """
     found = []
     with parsing("folder"):
@@ -271,10 +271,10 @@ def unpack_dicom_zip(path: Path) -> tempfile.TemporaryDirectory[str]:
     Members get new names, so that no name in the zip can point outside the folder.
 
     Returns:
-        The folder, deleted with the object; subfolders of the zip are kept apart by order only.
+        The flat folder, deleted with the object; files keep the order of the zip.
 
     Raises:
-        VolumeError: If the zip is damaged, encrypted, or unpacks to far more than it holds.
+        VolumeError: If the zip is damaged, encrypted, or unpacks to too much.
     """
     with parsing("zip file"):
         folder = tempfile.TemporaryDirectory(prefix="pumit-")
@@ -291,15 +291,15 @@ def unpack_dicom_zip(path: Path) -> tempfile.TemporaryDirectory[str]:
 
 
 def check_zip(members: list[zipfile.ZipInfo], packed: int, folder: str) -> None:
-    """Refuse what would fill memory or disk.
+    """Refuse a zip that would fill memory or disk.
 
     Args:
         members: Members to unpack.
-        packed: Size of these in the zip, bytes.
+        packed: Their compressed size, bytes.
         folder: Folder to unpack into.
 
     Raises:
-        VolumeError: If it is too much for a scan or for the disk, or encrypted.
+        VolumeError: If they are too large for a scan or for the disk, or encrypted.
     """
     unpacked = sum(m.file_size for m in members)
     is_bomb = unpacked > RATIO_FROM_BYTES and unpacked > MAX_ZIP_RATIO * packed
@@ -328,7 +328,7 @@ def _unpack(archive: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path) -> 
 
 
 def first_value(header: Dataset, keyword: str) -> Any:
-    """Return an attribute's value, or None where it is absent, empty or unreadable."""
+    """Return an attribute's value, or None if it is absent, empty or unreadable."""
     try:
         value = header.get(keyword)
     except parser_errors():

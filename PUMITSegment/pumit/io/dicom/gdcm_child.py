@@ -1,8 +1,8 @@
-"""The process in which GDCM decodes: `python -S gdcm_child.py FOLDER_OF_SIMPLEITK`.
+"""Program that decodes with GDCM: `python -S gdcm_child.py FOLDER_OF_SIMPLEITK`.
 
-A line on standard input is a job, a line on standard output its outcome; see `gdcm_process`. It
-ends with its standard input. It imports as little as it can: a series is read in less time than
-SimpleITK's own classes, or our package, take to load.
+Each line on standard input is a job, each line on standard output a result; see `gdcm_process`. The
+program ends at the end of its input. It imports as little as possible: reading a series takes less
+time than loading SimpleITK's Python classes or this package.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import IO, Any
 
 _KEPT_BYTES = 16 << 20
-# Of SimpleITK's extension, whose names are not promised.
+# Functions needed from SimpleITK's extension module, whose names are not a public API.
 _NAMES = (
     *("new_ImageFileReader", "delete_ImageFileReader", "delete_Image", "_GetMemoryViewFromImage"),
     *("ImageReaderBase_SetImageIO", "ImageFileReader_SetFileName", "ImageFileReader_Execute"),
@@ -28,16 +28,16 @@ _NAMES = (
 
 
 def main() -> None:
-    """Decode file after file until there are no more."""
+    """Decode files until standard input ends."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what libraries print is no answer
+    os.dup2(2, 1)  # keep what libraries print out of the answers
     _forbid_traces()
     itk = _extension(sys.argv[1])
     decode = _decode if itk else _decode_by_classes
     itk = itk or _simpleitk()
-    # Once such a piece was freed, glibc keeps smaller ones for the next slice.
+    # After freeing a block of this size, glibc keeps smaller freed blocks for the next slice.
     bytes(_KEPT_BYTES)
-    # A launcher may be between us and who started us.
+    # The parent may have started a launcher, which has another process ID.
     _say(answers, {"pid": os.getpid()})
     own = _address_space()
     for line in sys.stdin:
@@ -53,7 +53,7 @@ def main() -> None:
 
 
 def _extension(folder: str) -> Any:
-    """SimpleITK without its classes of Python; None where it is not as we know it."""
+    """Load SimpleITK's extension module without its Python classes; None if it lacks `_NAMES`."""
     spec = PathFinder.find_spec("_SimpleITK", [folder])
     if spec is None or spec.loader is None:
         return None
@@ -63,7 +63,7 @@ def _extension(folder: str) -> Any:
 
 
 def _simpleitk() -> Any:
-    """SimpleITK as it is documented."""
+    """Import SimpleITK through its public API."""
     import site
 
     site.main()
@@ -73,9 +73,9 @@ def _simpleitk() -> Any:
 
 
 def _decode(itk: Any, file: str, decoded: str) -> dict[str, Any]:
-    """Decode a file and write its stored values, as the machine holds them."""
+    """Decode a file and write its stored values in native byte order."""
     reader, image = itk.new_ImageFileReader(), None
-    # Without the classes nothing else deletes them.
+    # Without the Python classes, objects must be deleted explicitly.
     try:
         itk.ImageReaderBase_SetImageIO(reader, "GDCMImageIO")
         itk.ImageFileReader_SetFileName(reader, file)
@@ -90,7 +90,7 @@ def _decode(itk: Any, file: str, decoded: str) -> dict[str, Any]:
 
 
 def _decode_by_classes(itk: Any, file: str, decoded: str) -> dict[str, Any]:
-    """Do the same with the classes that `_simpleitk` has."""
+    """Do the same with SimpleITK's Python classes."""
     reader = itk.ImageFileReader()
     reader.SetImageIO("GDCMImageIO")
     reader.SetFileName(file)
@@ -115,7 +115,7 @@ def _say(answers: IO[str], message: dict[str, Any]) -> None:
 
 
 def _forbid_traces() -> None:
-    """Have a fault leave neither a core dump nor a window."""
+    """Disable core dumps and crash dialogs."""
     if sys.platform == "win32":
         import ctypes
 
@@ -127,7 +127,7 @@ def _forbid_traces() -> None:
 
 
 def _address_space() -> int:
-    """Bytes of addresses in use; 0 where the system does not tell, or does not limit them."""
+    """Return the bytes of address space in use; 0 if unknown, as outside Linux."""
     if sys.platform == "win32":
         return 0
     with suppress(OSError, ValueError), open("/proc/self/statm", encoding="ascii") as numbers:
@@ -136,7 +136,7 @@ def _address_space() -> int:
 
 
 def _limit(own: int, job: dict[str, Any]) -> None:
-    """Have the system end or refuse what takes more than the job may; our parent watches, too."""
+    """Set the operating system's CPU time and address space limits for a job."""
     if sys.platform == "win32":
         return
     import resource

@@ -1,8 +1,9 @@
-"""GDCM in its own process, where a file that was made to do harm ends nothing but that.
+"""GDCM decoding in a separate process, so that a malicious file can crash only that process.
 
-GDCM knows lossless JPEG and other encodings that pydicom's decoders do not, and has faults that end
-its process. That process gets limits of memory and processor time: from the system on Linux and
-macOS, and on every system from here, where it is watched. On Windows it ends with us, too.
+GDCM supports lossless JPEG and other encodings that pydicom's decoders do not, but has bugs that
+crash its process. Memory and CPU time of that process are limited: by the operating system on Linux
+and macOS, and on every system by the parent, which monitors it. On Windows a job object also ends
+it with the parent.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from pumit.io.dicom.files import DicomFile
 from pumit.system.interpreter import python_program, start_program
 from pumit.system.job_object import JobObject
 
-# The attributes that decoders need; of others, such as a slope, GDCM would make something.
+# Attributes that decoders need. GDCM would apply others, such as RescaleSlope.
 _IMAGE_PIXEL = (
     "SamplesPerPixel",
     "PhotometricInterpretation",
@@ -49,30 +50,30 @@ _IMAGE_PIXEL = (
     "PixelRepresentation",
 )
 _MULTIFRAME_CAPTURE = {
-    1: UID("1.2.840.10008.5.1.4.1.1.7.2"),  # bytes
-    2: UID("1.2.840.10008.5.1.4.1.1.7.3"),  # words
-    3: UID("1.2.840.10008.5.1.4.1.1.7.4"),  # colours
+    1: UID("1.2.840.10008.5.1.4.1.1.7.2"),  # Grayscale Byte
+    2: UID("1.2.840.10008.5.1.4.1.1.7.3"),  # Grayscale Word
+    3: UID("1.2.840.10008.5.1.4.1.1.7.4"),  # True Color
 }
-# An element of encapsulated pixels in explicit little endian, and what ends it (PS3.5 A.4).
+# Start of encapsulated PixelData in Explicit VR Little Endian, and its delimiter (PS3.5 A.4).
 _PIXEL_DATA = bytes.fromhex("e07f1000") + b"OB\0\0\xff\xff\xff\xff"
 _END = bytes.fromhex("feffdde000000000")
 _THREADS = ("ITK_GLOBAL_DEFAULT_NUMBER_OF_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-# As ITK calls them.
+# ITK's names of pixel types.
 _TYPES = {
     f"{8 * size}-bit {sign} integer": np.dtype(f"{sign[0].replace('s', 'i')}{size}")
     for size in (1, 2, 4)
     for sign in ("signed", "unsigned")
 }
-# What a file may take: the decoder's own and several copies of its pixels; slow computers take a
-# tenth of these seconds.
+# Limits per file: a base amount plus several copies of its pixels. Even slow computers need only a
+# tenth of this time.
 _OWN_BYTES, _COPIES = 256 << 20, 8
 _OWN_SECONDS, _SECONDS_PER_MIB = 5.0, 1.0
-# A process that waits for the system, not for a processor.
+# Wall-clock limits: of the start, and as a multiple of the CPU time limit.
 _START_SECONDS, _PATIENCE = 120.0, 10.0
 _WATCH_SECONDS = 0.02
-# Pixels that may wait, decoded, to be taken.
+# Limit of decoded bytes that wait to be fetched.
 _AHEAD_BYTES = 4 << 20
-# Files whose lines a pipe of 4 KiB holds, so that writing them waits for nothing.
+# Limit of files in flight: a 4 KiB pipe holds their requests, so that writing never blocks.
 _AHEAD_FILES = 12
 
 
@@ -88,12 +89,12 @@ class _Job:
 
 
 class GdcmProcess:
-    """Decodes files in their order, in one process that begins with the first of them.
+    """Decoder of files, in order, in one process that starts with the first file.
 
-    Files can be submitted while those before are decoded.
+    Files can be submitted while earlier ones are being decoded.
 
     Args:
-        command: Command of the process; for tests.
+        command: Command line of the process, for tests; None for the default.
     """
 
     def __init__(self, command: Sequence[str] | None = None) -> None:
@@ -109,11 +110,11 @@ class GdcmProcess:
         self._is_ready = False
 
     def __enter__(self) -> GdcmProcess:
-        """Nothing more: the process begins when it is needed."""
+        """Return self; the process starts when it is needed."""
         return self
 
     def __exit__(self, *error: object) -> None:
-        """End the process, and remove its files."""
+        """End the process and delete its files."""
         if self._process is not None:
             if self._watched is not None and self._watched.pid != self._process.pid:
                 _kill(self._watched)
@@ -121,27 +122,27 @@ class GdcmProcess:
             self._process.wait()
             self._job_object.close()
             assert self._process.stdin is not None
-            with suppress(OSError):  # what it did not read any more
+            with suppress(OSError):  # closing flushes requests that it never read
                 self._process.stdin.close()
         if self._folder is not None:
             self._folder.cleanup()
 
     @property
     def is_full(self) -> bool:
-        """Whether results should be asked for before another file is submitted."""
+        """Whether results should be fetched before another file is submitted."""
         waiting = len(self._jobs)
         size = sum(job.size for job in self._jobs)
         return waiting >= _AHEAD_FILES or (waiting > 1 and size > _AHEAD_BYTES)
 
     def prepare(self, file: DicomFile) -> None:
-        """Begin the process if an image will need it, so that it loads while others are found."""
+        """Start the process if an image will need it, so that it loads during the search."""
         syntax = file.header.file_meta.get("TransferSyntaxUID")
-        with suppress(ValueError):  # a private one, of which nothing is known
+        with suppress(ValueError):  # pydicom knows no properties of a private transfer syntax
             if syntax and syntax.is_compressed and not is_known(syntax) and file.is_image:
                 self.start()
 
     def start(self) -> None:
-        """Begin the process, so that it loads while something else is done.
+        """Start the process without waiting until it is ready.
 
         Raises:
             VolumeError: If it cannot be started.
@@ -152,8 +153,8 @@ class GdcmProcess:
             self._folder = tempfile.TemporaryDirectory(prefix="pumit-", ignore_cleanup_errors=True)
             self._process = start_program(
                 self._command or _command(),
-                # Modules in the folder where we are, perhaps that of the scan, are none of ours.
-                # Each thread reserves addresses, which are limited.
+                # PYTHONSAFEPATH: import no modules from the current folder, which may be the
+                # scan's. One thread: each reserves address space, which is limited.
                 {"PYTHONSAFEPATH": "1", **dict.fromkeys(_THREADS, "1")},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -173,10 +174,10 @@ class GdcmProcess:
         self._watch(self._process.pid)
 
     def submit(self, ds: FileDataset) -> None:
-        """Hand over all frames of a file.
+        """Submit all frames of a file for decoding.
 
-        GDCM gets nothing but the pixels and their format: of a whole header it would apply the
-        first frame's slope to all, invert MONOCHROME1, and pass over tables.
+        GDCM gets only the pixel data and its format. Given the whole header, it would apply the
+        first frame's slope to all frames, invert MONOCHROME1, and ignore lookup tables.
 
         Raises:
             VolumeError: If the process cannot be started.
@@ -208,12 +209,12 @@ class GdcmProcess:
             "bytes": job.bytes,
             "seconds": job.seconds,
         }
-        with suppress(OSError):  # it has ended: `result` says so
+        with suppress(OSError):  # the process has ended; `result` raises
             self._process.stdin.write(json.dumps(request) + "\n")
             self._process.stdin.flush()
 
     def _write(self, ds: FileDataset, file: Path) -> None:
-        """Write the pixels of a file with little else, which is the same for a whole series."""
+        """Write the pixel data with a minimal header, which is cached for the series."""
         bare = _bare(ds)
         key = (bare.SOPClassUID, bare.file_meta.TransferSyntaxUID, *map(bare.get, _IMAGE_PIXEL))
         if key not in self._headers:
@@ -224,20 +225,19 @@ class GdcmProcess:
             target.writelines((self._headers[key], _PIXEL_DATA, ds.PixelData, _END))
 
     def result(self) -> Array:
-        """Return stored values of the first file that was submitted and not asked for yet.
+        """Return the stored values of the first submitted file whose result was not yet fetched.
 
         Returns:
             (F, H, W), or (F, H, W, 3).
 
         Raises:
-            VolumeError: If it cannot be decoded, or only with more memory or time than its pixels
-                can need.
+            VolumeError: If it cannot be decoded within the limits of memory and time.
         """
         memory = max(job.bytes for job in self._jobs)
         job = self._jobs.popleft()
         if not self._is_ready:
             ready = self._answer(_START_SECONDS, _START_SECONDS, sys.maxsize, job)
-            # Slicer's launcher, which we started, decodes nothing itself.
+            # In Slicer the started process is its launcher; monitor the child that decodes.
             self._watch(ready.get("pid", self._watched.pid))
             self._is_ready = True
         answer = self._answer(job.seconds, _PATIENCE * job.seconds, memory, job)
@@ -257,7 +257,7 @@ class GdcmProcess:
     def _answer(
         self, processor_seconds: float, seconds: float, memory: int, job: _Job
     ) -> dict[str, Any]:
-        """Return the next line of the process, which is ended where it takes too much."""
+        """Return the next answer of the process; raise if it exceeds a limit or has ended."""
         begun, used = time.monotonic(), self._used()
         while True:
             try:
@@ -285,7 +285,7 @@ class GdcmProcess:
             self._watched = psutil.Process(pid)
 
     def _used(self) -> tuple[float, int]:
-        """Seconds of processors and bytes of memory that the process has taken."""
+        """Return the CPU seconds and resident bytes of the process."""
         import psutil
 
         try:
@@ -296,15 +296,15 @@ class GdcmProcess:
 
 
 def is_known(syntax: UID) -> bool:
-    """Whether pydicom has a decoder for it."""
+    """Whether pydicom has an available decoder for a transfer syntax."""
     try:
         return bool(get_decoder(syntax).is_available)
-    except NotImplementedError:  # one that it does not even name
+    except NotImplementedError:  # pydicom has no decoder class for it
         return False
 
 
 def cannot_decode(syntax: UID) -> VolumeError:
-    """Get the error of pixels that are damaged, or compressed in a way that nothing here knows."""
+    """Return the error for pixel data that is damaged or of an unsupported transfer syntax."""
     return VolumeError(
         f"DICOM pixels compressed as {syntax.name} cannot be decoded here, or they are damaged; "
         "decompress the series first, for example with gdcmconv --raw."
@@ -330,12 +330,12 @@ def _command() -> list[str]:
     package = find_spec("SimpleITK")
     folders = (package and package.submodule_search_locations) or [""]
     child = Path(__file__).with_name("gdcm_child.py")
-    # Without the packages of the site, to which looking takes longer than the rest of the start.
+    # -S: adding site-packages takes longer than the rest of the start.
     return [python_program(), "-S", os.fspath(child), folders[0]]
 
 
 def _read_lines(pipe: IO[str], take: Any) -> None:
-    """Pass on every line, then an empty one."""
+    """Pass on every line, then an empty one at the end."""
     with pipe:
         for line in pipe:
             take(line)
@@ -343,7 +343,7 @@ def _read_lines(pipe: IO[str], take: Any) -> None:
 
 
 def _bare(ds: FileDataset) -> Dataset:
-    """Return a secondary capture without its pixels, whose values mean nothing but themselves."""
+    """Return the header of a Secondary Capture, in which GDCM transforms no values."""
     bare = Dataset()
     for keyword in _IMAGE_PIXEL:
         if keyword in ds:

@@ -1,4 +1,4 @@
-"""Siemens mosaics: all slices of a volume as tiles of one picture."""
+"""Siemens mosaics: all slices of a volume as tiles of one image."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _MOST_TAGS = 1000
 
 @dataclass(frozen=True)
 class Mosaic:
-    """How the slices of a mosaic follow each other.
+    """Slice arrangement of a mosaic.
 
     Attributes:
-        count: Number of slices; tiles run row by row.
-        normal_lps: Direction from a slice to the next, LPS.
-        gap_mm: Distance of a slice to the next.
+        count: Number of slices; tiles are in row-major order.
+        normal_lps: Direction from one slice to the next, LPS.
+        gap_mm: Distance between adjacent slice centres.
     """
 
     count: int
@@ -35,10 +35,10 @@ class Mosaic:
 
 
 def read_mosaic(path: Path) -> Mosaic:
-    """Read from a file's private header how its tiles follow each other.
+    """Read the slice arrangement of a mosaic from the private header.
 
     Raises:
-        VolumeError: If the file has lost what says it.
+        VolumeError: If the private header is gone or incomplete.
     """
     header = pydicom.dcmread(path, stop_before_pixels=True, force=True)
     private = _private_values(header)
@@ -72,10 +72,10 @@ def _vector(texts: list[str]) -> Floats | None:
 
 
 def _private_values(header: Dataset) -> dict[str, list[str]]:
-    """Values by name of the private image header (CSA); none where it is gone or damaged.
+    """Read the CSA image header as values by name; empty if it is gone or damaged.
 
     Source:
-        The layout as nibabel documents it, https://nipy.org/nibabel/dicom/siemens_csa.html.
+        Layout as documented by nibabel, https://nipy.org/nibabel/dicom/siemens_csa.html.
     """
     try:
         data = bytes(header.private_block(0x0029, _CSA)[0x10].value)

@@ -1,4 +1,4 @@
-"""Stored pixels of DICOM files as intensities: HU, Bq/ml, or what the scanner meant."""
+"""Conversion of DICOM pixel data to intensities in output units: HU, Bq/ml or others."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from pumit.io.parser_errors import parsing
 
 
 def read_pixels(slices: Sequence[DicomSlice], gdcm: GdcmProcess) -> Array:
-    """Read slices of one size, in the order given.
+    """Read slices of one size, in the given order.
 
-    Rescale slope and intercept are applied slice by slice; PET has one pair per slice. Values
-    that stay whole numbers stay integers. Colour becomes RGB. MONOCHROME1 is not inverted:
-    intensities are the file's.
+    RescaleSlope and RescaleIntercept are applied slice by slice; PET has one pair per slice.
+    Integers stay integers if the rescale allows it. Colour becomes RGB. MONOCHROME1 is not
+    inverted.
 
     Returns:
         (D, H, W), or (3, D, H, W) for colour, or (frames, 1, H, W) for a cine.
 
     Raises:
-        VolumeError: If pixels are missing, damaged, or compressed in a way nothing here decodes.
+        VolumeError: If pixel data is missing, damaged, or of an unsupported transfer syntax.
     """
     rows, columns, samples = slices[0].size
     with parsing("DICOM pixel data"):
@@ -60,7 +60,7 @@ def read_pixels(slices: Sequence[DicomSlice], gdcm: GdcmProcess) -> Array:
 
 
 def _check_size(array: Array, slices: Sequence[DicomSlice]) -> None:
-    """Refuse a series that would unpack to far more than its files hold."""
+    """Refuse a series that announces far more pixels than its files can hold."""
     held = sum(path.stat().st_size for path in {s.file.path for s in slices})
     if is_absurd(array.nbytes, held):
         raise VolumeError(
@@ -70,7 +70,7 @@ def _check_size(array: Array, slices: Sequence[DicomSlice]) -> None:
 
 
 def _frame(frames: Array, s: DicomSlice, number: int) -> Array:
-    """Return a slice's pixels: a frame, or of a mosaic one of its tiles."""
+    """Return the pixels of a slice: a frame, or one tile of a mosaic."""
     if number >= len(frames):
         raise _not_as_promised(frames, s)
     if s.tile is None:
@@ -88,7 +88,7 @@ def _not_as_promised(frames: Array, s: DicomSlice) -> VolumeError:
 
 
 def _picture(s: DicomSlice, gdcm: GdcmProcess) -> Array:
-    """Return a single image, whose frames are time where it has several."""
+    """Read a single image; several frames are time points."""
     if s.size[2] > 1 and s.times > 1:
         raise VolumeError(
             f"A colour cine of {s.times} frames cannot be segmented; export one frame."
@@ -111,9 +111,9 @@ def _is_exact(s: DicomSlice) -> bool:
 
 
 def _result_type(slices: Sequence[DicomSlice]) -> np.dtype[Any]:
-    """Smallest type that holds every intensity the headers allow, at most 16 bits.
+    """Return the smallest type for the intensities: integers of at most 16 bits, or float32.
 
-    A CT may announce 16 bits unsigned and use 12: the voxels decide whether 32 are needed.
+    A CT may announce 16 unsigned bits and use 12, so the voxels decide whether int32 is needed.
     """
     if not all(_is_exact(s) for s in slices):
         return np.dtype(np.float32)
@@ -143,10 +143,9 @@ def _rescaled(stored: Array, s: DicomSlice) -> Array:
 
 
 def _decode(paths: Iterable[Path], gdcm: GdcmProcess) -> Iterator[Array]:
-    """All frames of each file: (F, H, W), or (F, H, W, 3) in RGB.
+    """Decode all frames of each file, (F, H, W) or (F, H, W, 3) in RGB, and apply lookup tables.
 
-    Stored values as any decoder gives them, or what a table of the header makes of them.
-    Floating-point frames are intensities already, integers are stored values.
+    Floating-point frames are intensities, integers are stored values.
     """
     objects = (pydicom.dcmread(path, force=True) for path in paths)
     return stored_frames(objects, gdcm, _with_tables)
@@ -157,13 +156,13 @@ def _with_tables(array: Array, ds: FileDataset) -> Array:
         array = _palette(array, ds)
     elif ds.get("ModalityLUTSequence"):
         array = np.asarray(apply_modality_lut(array, ds)).astype(np.float32)
-    ds.pop("PixelData", None)  # no longer needed, and as large as what it was decoded to
+    ds.pop("PixelData", None)  # no longer needed, and may be as large as the decoded array
     return array
 
 
 def _palette(indices: Array, ds: FileDataset) -> Array:
     colours = np.asarray(apply_color_lut(indices, _little_endian_tables(ds)))
-    # Tables of 8 bits may be stored in 16.
+    # Entries of 8-bit tables may be stored in 16 bits.
     bits = int(ds.RedPaletteColorLookupTableDescriptor[2])
     if colours.dtype == np.uint16:
         colours = (colours >> 8 if bits > 8 else colours).astype(np.uint8)
@@ -171,7 +170,7 @@ def _palette(indices: Array, ds: FileDataset) -> Array:
 
 
 def _little_endian_tables(ds: FileDataset) -> Dataset:
-    """Return the object with the words of its tables in the order that pydicom takes them for."""
+    """Swap palette data of a big-endian object to the little-endian order that pydicom expects."""
     if ds.file_meta.TransferSyntaxUID != ExplicitVRBigEndian:
         return ds
     for colour in ("Red", "Green", "Blue", "Alpha"):

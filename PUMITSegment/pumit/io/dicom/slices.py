@@ -1,4 +1,4 @@
-"""One slice of a DICOM series, be it a file or a frame of a multi-frame file."""
+"""Slices of a DICOM series: files, frames of a multi-frame file, or tiles of a mosaic."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pumit.io.expansion import is_absurd
 
 logger = logging.getLogger(__name__)
 
-# What tells two images at one position apart, by the attribute's keyword.
+# Keywords of attributes that distinguish images at one position, in order of preference.
 _DIFFERENCES = (
     "EchoTime",
     "TemporalPositionIdentifier",
@@ -32,7 +32,7 @@ _DIFFERENCES = (
     "AcquisitionNumber",
     "ImageType",
 )
-# The same in the functional groups of a multi-frame object: sequence, keyword.
+# The same for the functional groups of a multi-frame object: sequence and attribute.
 _GROUP_DIFFERENCES = (
     ("MREchoSequence", "EffectiveEchoTime"),
     ("FrameContentSequence", "TemporalPositionIndex"),
@@ -43,7 +43,7 @@ _GROUP_DIFFERENCES = (
     ("CTImageFrameTypeSequence", "FrameType"),
     ("FrameContentSequence", "FrameAcquisitionDateTime"),
 )
-# Position of each frame in what a nuclear medicine object runs over (PS3.3 C.8.4.8), but space.
+# Indexing vectors of a nuclear medicine multi-frame object (PS3.3 C.8.4.8), except spatial ones.
 _FRAME_VECTORS = (
     "EnergyWindowVector",
     "DetectorVector",
@@ -54,7 +54,7 @@ _FRAME_VECTORS = (
     "RotationVector",
     "AngularViewVector",
 )
-# What `FrameIncrementPointer` names where the next frame is the next slice.
+# Attributes in FrameIncrementPointer which mean that the next frame is the next slice.
 _SPACE_POINTERS = {
     0x00180050: "SliceThickness",
     0x00180088: "SpacingBetweenSlices",
@@ -62,11 +62,11 @@ _SPACE_POINTERS = {
     0x00201041: "SliceLocation",
     0x00540080: "SliceVector",
 }
-# Frames of these at one position are slices, if nothing says that they are time.
+# Modalities whose frames at one position are slices, unless the header says that they are time.
 _SLICED = ("CT", "MR", "PT", "NM")
-# A file with more frames or tiles than these as slices is damaged.
+# A file with more slices or tiles than these is damaged.
 _MOST_SLICES, _MOST_TILES = 50_000, 4096
-# Direction cosines are written with few digits; beyond this they are wrong.
+# Direction cosines are written with few digits; a larger error is invalid.
 COSINE_TOLERANCE = 1e-2
 
 
@@ -75,17 +75,16 @@ class DicomSlice:
     """Geometry of a slice, and the scaling of its stored values to intensities.
 
     Attributes:
-        file: The file it is in.
-        frame: Index of the frame in that file, 0 for a single-frame file.
+        frame: Index of the frame in the file, 0 for a single-frame file.
         position_lps: Centre of the first pixel, LPS mm; None for a projection image.
-        axes_lps: 3 x 2, columns: unit vectors of growing column and row index; LPS.
-        pixel_spacing_mm: Distance of rows, distance of columns (H, W order); None if unknown.
-        slope: Rescale slope.
-        intercept: Rescale intercept.
-        differences: Values that may tell this slice from another at the same position.
-        times: Frames from `frame` on that show the slice, one time after another.
-        tile: First row and column, rows and columns within the frame; None for all of it.
-        is_slope_guessed: Whether the header states a slope of 0, which is taken as 1.
+        axes_lps: 3 x 2, columns: unit vectors of increasing column and row index; LPS.
+        pixel_spacing_mm: Distance between rows, between columns (H, W order); None if unknown.
+        slope: RescaleSlope.
+        intercept: RescaleIntercept.
+        differences: Attributes by keyword that may distinguish slices at the same position.
+        times: Number of frames, from `frame` on, that show the slice at successive times.
+        tile: First row, first column, rows and columns within the frame; None for the whole frame.
+        is_slope_guessed: Whether the header states a slope of 0, replaced by 1.
     """
 
     file: DicomFile
@@ -112,21 +111,21 @@ class DicomSlice:
 
     @property
     def normal_lps(self) -> Floats:
-        """Unit vector across the slice, right-handed with its axes."""
+        """Unit normal of the slice, right-handed with its axes."""
         return np.asarray(np.cross(self.axes_lps[:, 0], self.axes_lps[:, 1]))
 
 
 def slices_of(file: DicomFile) -> list[DicomSlice]:
     """List the slices of a file.
 
-    A multi-frame file without functional groups has one position: its frames are slices where it
-    says how far apart they are, and time, which becomes channels, where it says so or has no
-    place (cine, angiography). Frames with functional groups but without a place are images of
-    their own.
+    A multi-frame file without functional groups has one position. Its frames are slices if the
+    header states their spacing. They are time points, read as channels, if the header says so or
+    has no position (cine, angiography). Frames with functional groups but without a position are
+    separate images.
 
     Raises:
-        VolumeError: If positions, orientation or pixel spacing are not numbers, or a file does not
-            say whether its frames are slices or time, or announces more than it can hold.
+        VolumeError: If positions, orientation or pixel spacing are not numbers, a file does not
+            say whether its frames are slices or time, or it announces more than it can hold.
     """
     header = file.header
     frames = first_value(header, "PerFrameFunctionalGroupsSequence")
@@ -144,7 +143,7 @@ def slices_of(file: DicomFile) -> list[DicomSlice]:
 
 
 def frame_count(header: Dataset) -> int:
-    """Return the number of frames as the header says, at least 1."""
+    """Return NumberOfFrames, at least 1."""
     try:
         return max(int(first_value(header, "NumberOfFrames") or 1), 1)
     except (TypeError, ValueError):
@@ -152,7 +151,7 @@ def frame_count(header: Dataset) -> int:
 
 
 def _check_count(file: DicomFile, count: int) -> None:
-    """Refuse more frames than a file can hold, before memory is taken for each."""
+    """Refuse more frames than a file can hold, before memory is allocated for them."""
     header, held = file.header, file.path.stat().st_size
     values = int(header.Rows) * int(header.Columns) * int(header.get("SamplesPerPixel") or 1)
     if count > held or is_absurd(count * values, held):
@@ -167,11 +166,11 @@ def _too_many(count: int) -> VolumeError:
 
 
 def _tiles_of(picture: DicomSlice) -> list[DicomSlice]:
-    """Slices of a Siemens mosaic, whose position is that of a slice of its whole size."""
+    """List the slices of a Siemens mosaic, whose position is that of a slice of its full size."""
     mosaic = read_mosaic(picture.file.path)
     if picture.position_lps is None or picture.pixel_spacing_mm is None:
         raise VolumeError("DICOM PixelSpacing is missing; export the series again.")
-    # 1. The picture is a square of tiles, the last of which may be empty.
+    # 1. The image is a square of tiles, the last of which may be empty.
     rows, columns, _ = picture.size
     across = math.isqrt(mosaic.count - 1) + 1
     if mosaic.count > _MOST_TILES or across > min(rows, columns):
@@ -180,11 +179,11 @@ def _tiles_of(picture: DicomSlice) -> list[DicomSlice]:
             f"{rows} x {columns} pixels can hold: it is damaged; export it again."
         )
     height, width = rows // across, columns // across
-    # 2. The first slice has the centre of the whole picture.
+    # 2. The first slice has the centre of the whole image.
     row_mm, column_mm = picture.pixel_spacing_mm
     shift = np.array([(columns - width) / 2 * column_mm, (rows - height) / 2 * row_mm])
     first = picture.position_lps + picture.axes_lps @ shift
-    # 3. The others follow along the normal, whose exact direction is that of rows and columns.
+    # 3. The others follow along the exact normal of the axes; the private one gives only the sign.
     side = 1.0 if float(mosaic.normal_lps @ picture.normal_lps) > 0 else -1.0
     step = side * mosaic.gap_mm * picture.normal_lps
     return [
@@ -203,7 +202,7 @@ def _differences(header: Dataset) -> dict[str, str]:
 
 
 def _slices_of_frames(file: DicomFile, count: int) -> list[DicomSlice]:
-    """Slices of a multi-frame file without functional groups, which states one position."""
+    """List the slices of a multi-frame file without functional groups."""
     header = file.header
     detectors = first_value(header, "DetectorInformationSequence") or []
     places = [header if first_value(header, "ImagePositionPatient") else d for d in detectors]
@@ -226,12 +225,12 @@ def _slices_of_frames(file: DicomFile, count: int) -> list[DicomSlice]:
         )
     if not is_placed:
         first, gap = _without_place(first, gap)
-    # 1. Each frame's number as a slice, its detector, and what else tells it from others.
+    # 1. Slice number, detector and other indices of each frame.
     vectors = {k: v for k in _FRAME_VECTORS if (v := _vector(header, k, count)) is not None}
     steps = slice_numbers or list(range(1, count + 1))
     detector = vectors.get("DetectorVector", [1] * count)
-    # 2. The first slice of a detector is at its position, the others follow along the normal.
-    #    Nuclear medicine counts against it where the spacing is negative (PS3.3 C.8.4.15).
+    # 2. The first slice of a detector is at the detector's position; the others follow along the
+    #    normal, or in nuclear medicine against it if the spacing is negative (PS3.3 C.8.4.15).
     slices = []
     for index in range(count):
         start = first
@@ -248,7 +247,7 @@ def _slices_of_frames(file: DicomFile, count: int) -> list[DicomSlice]:
 
 
 def _without_place(first: DicomSlice, gap: float) -> tuple[DicomSlice, float]:
-    """Frames that are slices of a volume somewhere: at the origin, along its axes."""
+    """Place slices without a position at the origin; pixels without a size become 1 mm."""
     logger.warning(
         "The DICOM file does not say where its frames are in the patient; they are put at the "
         "origin along the axes of the patient, which they may not be."
@@ -284,7 +283,7 @@ def _vector(header: Dataset, keyword: str, count: int) -> list[int] | None:
 
 
 def _frame_gap(header: Dataset) -> float | None:
-    """Distance of one frame to the next along the normal, mm; None where it is not stated."""
+    """Return the distance between frames along the normal, mm, signed for NM; None if unknown."""
     for keyword in ("SpacingBetweenSlices", "SliceThickness"):
         numbers = _numbers(first_value(header, keyword), 1, keyword)
         if numbers is not None and numbers[0]:
@@ -333,7 +332,7 @@ def _slice(
         position_lps=position if is_placed else None,
         axes_lps=_axes(cosines) if is_placed and cosines is not None else np.eye(3)[:, :2],
         pixel_spacing_mm=_pixel_spacing(measures),
-        # A slope of 0 would make all voxels one; GDCM takes it for one that no one filled in.
+        # A slope of 0 would make all voxels equal; like GDCM, take it as not filled in.
         slope=float(slope or 1.0) or 1.0,
         intercept=0.0 if intercept is None else float(intercept),
         differences=differences,
@@ -373,7 +372,7 @@ def _numbers(value: Any, count: int, keyword: str) -> Floats | None:
 
 
 def _axes(cosines: Floats) -> Floats:
-    """Return unit vectors (columns) of growing column and row index, perpendicular."""
+    """Return orthonormal vectors (columns) of increasing column and row index."""
     along_row, along_column = cosines[:3], cosines[3:]
     gram = [along_row @ along_row, along_column @ along_column, along_row @ along_column]
     if not np.allclose(gram, [1, 1, 0], atol=COSINE_TOLERANCE):

@@ -1,4 +1,4 @@
-"""Slices of a DICOM series in order, with their gaps and tilt examined, as a volume."""
+"""Assembly of a volume from the slices of a DICOM series: order, gaps and gantry tilt."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ from pumit.io.dicom.slices import DicomSlice, frame_count, slices_of
 
 logger = logging.getLogger(__name__)
 
-# Positions may be off the best even grid by this part of a slice spacing: headers round.
+# Positions may deviate from an even grid by this fraction of the spacing, because headers round.
 GAP_JITTER = 0.1
-# Gaps may differ by this factor from the usual one and are then interpolated; a gap beyond it
-# means that slices are missing, or that two acquisitions are mixed.
+# Gaps within this factor of the median are interpolated. A larger difference means that slices are
+# missing, or that two acquisitions are mixed.
 GAP_FACTOR = 1.5
-# This many equal wide gaps at an end of a scan are no slices that were lost.
+# At least this many equal wide gaps at an end of a scan are planned, not missing slices.
 PLANNED_GAPS = 3
-# Slices may be shifted sideways by this part of a pixel.
+# Slices may be shifted in-plane by this fraction of a pixel.
 SHIFT_PIXELS = 0.5
 
 
 def read_stack(stack: Stack, gdcm: GdcmProcess, *, keep_alive: Any = None) -> FileImage:
     """Read a stack of slices as a volume whose slices ascend along their normal.
 
-    The normal is right-handed with rows and columns. Gaps that differ a little are taken as
-    even; gaps that differ by less than `GAP_FACTOR` are interpolated linearly to even ones; a
-    tilted gantry's sheared grid is interpolated onto a perpendicular one. In the two latter
-    cases the volume's source still lists the files as they are, in slice order.
+    The normal is right-handed with rows and columns. Gaps within `GAP_JITTER` of an even grid count
+    as even; gaps within `GAP_FACTOR` of the median are resampled linearly to an even grid. The
+    source lists the original files in slice order, even after resampling. A gantry tilt stays as
+    shear in the steps, which `Volume.from_steps` resamples.
 
     Args:
-        gdcm: The process for pixels that pydicom does not decode.
-        keep_alive: Object that the files exist as long as.
+        gdcm: Process for pixel data that pydicom does not decode.
+        keep_alive: Object on whose lifetime the files depend, such as a temporary folder.
 
     Raises:
         VolumeError: If slices are missing (the message says where), repeated, or shifted
-            sideways, or pixels cannot be read.
+            in-plane, or pixels cannot be read.
     """
     slices = _sorted(stack.slices)
     uid = stack.choice.partition("#")[0]
@@ -84,16 +84,16 @@ def read_stack(stack: Stack, gdcm: GdcmProcess, *, keep_alive: Any = None) -> Fi
 
 
 def placed_frames(files: Sequence[Path]) -> tuple[PlacedFrame, ...]:
-    """Where the frames of an older multi-frame file are; none for any other series.
+    """Return the frame geometry of a multi-frame file without functional groups; else nothing.
 
     Raises:
-        VolumeError: If its header cannot be used.
+        VolumeError: If the header is damaged or unusable.
     """
     return _frames(slices_of(read_header(files[0]))) if len(files) == 1 else ()
 
 
 def _frames(slices: list[DicomSlice]) -> tuple[PlacedFrame, ...]:
-    """Frames of an older multi-frame file, of which only the reader knows where they are."""
+    """Return the computed geometry of frames without functional groups, in file order."""
     header = slices[0].file.header
     if len(slices) == 1 or first_value(header, "PerFrameFunctionalGroupsSequence"):
         return ()
@@ -120,7 +120,7 @@ def _pixel_spacing(slices: list[DicomSlice]) -> tuple[float, float]:
     spacing = slices[0].pixel_spacing_mm
     if spacing is None:
         if len(slices) == 1:
-            # A projection or a photograph need not know its size.
+            # Projections and photographs may lack a pixel spacing.
             return (1.0, 1.0)
         raise VolumeError("DICOM PixelSpacing is missing; export the series again.")
     if any(
@@ -135,12 +135,12 @@ def _pixel_spacing(slices: list[DicomSlice]) -> tuple[float, float]:
 
 
 def _is_planned(gaps: Floats, wide: npt.NDArray[np.int64], thicknesses: Floats) -> bool:
-    """Whether wide gaps are those of thicker slices, or most of a part, so that none is missing."""
-    # 1. Slices of several thicknesses, and every wide gap as wide as a slice beside it is thick.
+    """Whether wide gaps are part of the protocol, so that no slice is missing."""
+    # 1. Slice thickness varies, and every wide gap fits the thickness of a slice beside it.
     if np.isfinite(thicknesses).all() and np.ptp(thicknesses) > 0:
         beside = np.maximum(thicknesses[wide], thicknesses[wide + 1])
         return bool((gaps[wide] <= GAP_FACTOR * beside).all())
-    # 2. At one end of the scan at least three gaps in a row, of one size.
+    # 2. At least `PLANNED_GAPS` gaps of one size in a row, at an end of the scan.
     runs = np.split(wide, np.flatnonzero(np.diff(wide) > 1) + 1)
     at_end = [run for run in runs if run[0] == 0 or run[-1] == len(gaps) - 1]
     return len(runs) == len(at_end) and all(
@@ -150,7 +150,7 @@ def _is_planned(gaps: Floats, wide: npt.NDArray[np.int64], thicknesses: Floats) 
 
 
 def _thicknesses(slices: list[DicomSlice]) -> Floats:
-    """Slice thicknesses in mm; NaN where they are not stated."""
+    """Return SliceThickness in mm; NaN where it is missing."""
     values = [first_value(s.file.header, "SliceThickness") for s in slices]
     try:
         return np.array([np.nan if v is None else float(v) for v in values])
@@ -199,7 +199,7 @@ def _check_shift(offsets: Floats, positions: Floats, pixel_mm: float) -> None:
 
 
 def _evenly_spaced(array: Array, offsets: Floats) -> Array:
-    """Slices at even offsets: as they are within `GAP_JITTER`, else linearly interpolated."""
+    """Interpolate slices linearly to even offsets, unless they are even within `GAP_JITTER`."""
     number = np.arange(len(offsets))
     slope, first = np.polyfit(number, offsets, 1)
     if np.abs(offsets - (first + slope * number)).max() <= GAP_JITTER * slope:
@@ -219,7 +219,7 @@ def _evenly_spaced(array: Array, offsets: Floats) -> Array:
 
 
 def _straightened(step: Floats, normal: Floats, count: int, pixel_mm: float) -> Floats:
-    """Drop a sideways drift that stays within `SHIFT_PIXELS` over the whole stack."""
+    """Drop an in-plane drift that stays within `SHIFT_PIXELS` over the whole stack."""
     along = float(step @ normal)
     drift = float(np.linalg.norm(step - along * normal)) * (count - 1)
     return np.asarray(along * normal) if drift <= SHIFT_PIXELS * pixel_mm else step

@@ -1,1 +1,1 @@
-"""Image files: NIfTI, what ITK reads, pictures; and the grid of voxels."""
+"""Readers of image files: NIfTI, NRRD, MetaImage, PNG and JPEG."""

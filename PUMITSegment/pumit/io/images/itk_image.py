@@ -1,4 +1,4 @@
-"""NRRD and MetaImage files, through ITK."""
+"""Reader of NRRD and MetaImage files, through ITK."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from pumit.io.parser_errors import muted_stderr, parsing
 
 _ITK_READERS = {"NRRD": "NrrdImageIO", "MetaImage": "MetaImageIO"}
 _MOST_AXES = 5
-# A number of axes that is none of 1 to 5: with more, ITK writes beyond its memory.
+# A number of axes other than 1 to 5: with more, ITK writes out of bounds.
 _BAD_AXES = {
     "NRRD": re.compile(rb"(?:^|\r)\s*dimension(?!\s*:\s*[1-5]\s*(?:\r|\n|$))", re.IGNORECASE),
     "MetaImage": re.compile(rb"NDims(?!\s*[=:]\s*[1-5]\s)"),
 }
-# A field of an NRRD that ITK does not understand is copied into 1,024 bytes, whatever its length.
+# ITK copies an unknown NRRD field into a buffer of 1,024 bytes, whatever its length.
 _LONGEST_FIELD = 512
 _FILES = re.compile(rb"\s*(?:data ?file|ElementDataFile)\s*[:=]\s*(.*)", re.IGNORECASE)
 
@@ -54,10 +54,10 @@ def read_itk_image(path: Path, kind: str) -> FileImage:
 
 
 def check_header(path: Path, kind: str) -> None:
-    """Refuse more axes, or longer fields, than ITK has room for; they would end the process.
+    """Refuse more axes or longer fields than ITK can hold, which would crash the process.
 
     Raises:
-        VolumeError: If the header has such.
+        VolumeError: If the header has too many axes, or a field that is too long.
     """
     for line in _header_lines(path, kind):
         if _BAD_AXES[kind].search(line):
@@ -70,8 +70,8 @@ def check_header(path: Path, kind: str) -> None:
 
 
 def _has_long_field(line: bytes) -> bool:
-    """Return whether a line of an NRRD is too long and neither a comment nor a key's value."""
-    fields = takewhile(bool, line.rstrip(b"\r\n").split(b"\r"))  # after an empty one come voxels
+    """Return whether an NRRD line holds an overlong field, not a comment or key/value pair."""
+    fields = takewhile(bool, line.rstrip(b"\r\n").split(b"\r"))  # voxels follow an empty line
     return any(
         len(f) > _LONGEST_FIELD and f[:1] != b"#" and b":=" not in f.partition(b": ")[0]
         for f in fields
@@ -79,7 +79,7 @@ def _has_long_field(line: bytes) -> bool:
 
 
 def _check_size(reader: SimpleITK.ImageFileReader, path: Path, kind: str) -> None:
-    """Compare what a header announces with the bytes that are there; ITK takes memory first."""
+    """Compare the announced size with the file's; ITK would allocate memory before it reads."""
     announced = reader.GetNumberOfComponents()
     for n in reader.GetSize():
         announced *= n
@@ -93,7 +93,7 @@ def _check_size(reader: SimpleITK.ImageFileReader, path: Path, kind: str) -> Non
 
 
 def _held(path: Path, kind: str) -> int:
-    """Bytes of a file, and of all files in the folders that a detached header names."""
+    """Return the bytes of a file, plus all files in folders that a detached header names."""
     names: list[bytes] = []
     is_list = False
     for line in _header_lines(path, kind):
@@ -101,21 +101,21 @@ def _held(path: Path, kind: str) -> int:
             names.append(line.strip())
         elif found := _FILES.match(line):
             is_list = found[1].upper().startswith(b"LIST")
-            names.append(re.sub(rb"(\s+-?\d+)*\s*$", b"", found[1]))  # a pattern's numbers
+            names.append(re.sub(rb"(\s+-?\d+)*\s*$", b"", found[1]))  # without a pattern's range
     parents = {(path.parent / os.fsdecode(name)).parent for name in names if name != b"LOCAL"}
     files = (file for parent in parents if parent.is_dir() for file in parent.iterdir())
     return path.stat().st_size + sum(file.stat().st_size for file in files if file.is_file())
 
 
 def _header_lines(path: Path, kind: str) -> Iterator[bytes]:
-    """Lines of a header, and of a list of files after it."""
+    """Yield the lines of a header, and of a list of data files after it."""
     is_value = False
     with path.open("rb") as stream:
         for line in stream:
             if kind == "NRRD" and line in (b"\n", b"\r\n"):
                 return  # voxels follow
             yield line
-            # MetaIO takes the line after a name without a value for that value.
+            # MetaIO takes the line after a key without a value as that value.
             is_last = line.lstrip().startswith(b"ElementDataFile") and not is_value
             if kind == "MetaImage" and is_last and b"LIST" not in line:
                 return
@@ -123,7 +123,7 @@ def _header_lines(path: Path, kind: str) -> Iterator[bytes]:
 
 
 def _channels_first(array: Array, has_components: bool) -> Array:
-    """Bring ITK's ([T,] [D,] H, W[, C]) to (D, H, W) or (C, D, H, W)."""
+    """Convert ITK's ([T,] [D,] H, W[, C]) to (D, H, W) or (C, D, H, W)."""
     if has_components:
         array = np.moveaxis(array, -1, 0)
     spatial = array.ndim - int(has_components)
@@ -144,7 +144,7 @@ def _channels_first(array: Array, has_components: bool) -> Array:
 
 
 def _steps(image: SimpleITK.Image) -> tuple[Floats, Floats]:
-    """Return steps (columns W, H, D) and origin in LPS mm, of the first three axes."""
+    """Return the steps (columns W, H, D) and origin of the first three axes, LPS mm."""
     size = image.GetDimension()
     direction, spacing, origin = np.eye(3), np.ones(3), np.zeros(3)
     used = min(size, 3)
@@ -152,6 +152,6 @@ def _steps(image: SimpleITK.Image) -> tuple[Floats, Floats]:
     spacing[:used] = image.GetSpacing()[:used]
     origin[:used] = image.GetOrigin()[:used]
     steps = direction * spacing
-    if size == 2:  # a picture, which has no third step
+    if size == 2:  # a 2D image has no third step
         steps[:, 2] = planar_step(steps)
     return steps, origin

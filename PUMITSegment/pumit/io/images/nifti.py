@@ -1,8 +1,8 @@
-"""NIfTI-1 and NIfTI-2 files, compressed or not.
+"""Reader of NIfTI-1 and NIfTI-2 files, compressed or not.
 
-ITK fills what is missing of a truncated file with zeros and replaces a sheared affine by the
-nearest rotation, both without a word. So the voxels are read here, with their length and
-checksum verified, and ITK only says where they are.
+ITK silently fills a truncated file with zeros and replaces a sheared affine by the nearest
+rotation. So the voxels are read here, with length and checksum verified, and ITK only provides the
+geometry.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pumit.file_image import FileImage
 from pumit.geometry import Array, Floats, is_sheared, planar_step
 from pumit.io.parser_errors import muted_stderr, parsing
 
-# NIfTI data types by code; RGB and RGBA are three and four bytes a voxel.
+# NumPy type and samples per voxel by NIfTI data type code.
 _TYPES: dict[int, tuple[str, int]] = {
     2: ("u1", 1),
     4: ("i2", 1),
@@ -42,7 +42,7 @@ _TYPES: dict[int, tuple[str, int]] = {
 }
 # Deflate cannot compress further than this.
 MAX_GZIP_RATIO = 1100
-# Codes 1 (scanner) and 2 (aligned to another scan) both mean this patient's own space.
+# Codes 1 (scanner) and 2 (aligned to another scan) both mean the patient's own space.
 _PATIENT_SPACE = (1, 2)
 _RAS_TO_LPS = np.diag([-1.0, -1.0, 1.0])
 _CHUNK_BYTES = _BLOCK_VALUES = 1 << 20
@@ -56,10 +56,10 @@ class _Stream(Protocol):
 
 @dataclass(frozen=True)
 class _Header:
-    """The fields used, the same for both versions; names as in the standard."""
+    """Header fields in use, of either version; names as in the standard."""
 
     order: str  # "<" or ">"
-    is_pair: bool  # whether voxels are in their own file
+    is_pair: bool  # whether voxels are in a separate .img file
     dim_info: int
     dim: tuple[int, ...]  # 8
     datatype: int
@@ -86,13 +86,13 @@ class _Header:
 
     @property
     def slice_axis(self) -> int | None:
-        """Axis of the array (D, H, W) across the slices as acquired, where the header says so."""
+        """Slice axis of the acquisition, as an axis of the array (D, H, W); None if unknown."""
         code = self.dim_info >> 4 & 3  # 1, 2 or 3 for W, H or D; 0 for unknown
         return 3 - code if code else None
 
 
 def is_nifti(start: bytes) -> bool:
-    """Return whether the first bytes (at least 12) of a decompressed file are a NIfTI header."""
+    """Return whether the first four bytes of a decompressed file are those of a NIfTI header."""
     return start[:4] in (
         struct.pack("<i", 348),
         struct.pack(">i", 348),
@@ -104,10 +104,9 @@ def is_nifti(start: bytes) -> bool:
 def read_nifti(path: Path) -> FileImage:
     """Read a NIfTI file; time points and vector components become channels.
 
-    Intensities are the file's, scaled by its slope and intercept where it has them. Where the
-    sform is sheared and speaks of the patient's own space, it is taken as it is and the scan
-    is interpolated onto a perpendicular grid; otherwise ITK's choice between sform and qform
-    holds. One slice becomes a planar volume.
+    Intensities are scaled by scl_slope and scl_inter, if set. A sheared sform in the patient's own
+    space is used unchanged, so that the scan can be resampled onto a perpendicular grid. Otherwise
+    ITK chooses between sform and qform. A single slice becomes planar.
 
     Raises:
         VolumeError: If the file is damaged, truncated, complex-valued, or has no usable grid.
@@ -120,13 +119,13 @@ def read_nifti(path: Path) -> FileImage:
             with _opened(_voxels_of(path)) as (stream, limit_bytes):
                 array = _read_voxels(stream, header, limit_bytes)
         steps, origin = _geometry(header)
-    if header.dim[0] < 3:  # a picture, whose third step says nothing
+    if header.dim[0] < 3:  # the third step of a 2D image is meaningless
         steps = np.column_stack([steps[:, :2], planar_step(steps)])
     return FileImage(array, steps, origin)
 
 
 def header_file(path: Path) -> Path:
-    """Return the header of a pair (.hdr, .img) whose voxels were given; any other path as it is."""
+    """Return the .hdr file of a given .img file; any other path unchanged."""
     stem, suffix = _split(path, ".img")
     return _first_file(path, stem, ".hdr") or path if suffix else path
 
@@ -143,7 +142,7 @@ def _voxels_of(path: Path) -> Path:
 
 
 def _split(path: Path, suffix: str) -> tuple[str, str]:
-    """Return a name without its suffix, and the suffix; both empty where it has another."""
+    """Return a name without its suffix, and the suffix; both empty for another suffix."""
     name = path.name.lower()
     found = next((s for s in (suffix, f"{suffix}.gz") if name.endswith(s)), "")
     return (path.name[: -len(found)], found) if found else ("", "")
@@ -155,10 +154,10 @@ def _first_file(path: Path, stem: str, suffix: str) -> Path | None:
 
 
 def nifti_slice_axis(path: Path) -> int | None:
-    """Axis of the volume's array (D, H, W) along which a NIfTI file says that slices were taken.
+    """Return the acquisition's slice axis in the array (D, H, W); None if not stated.
 
     Raises:
-        VolumeError: If the file is no NIfTI file, or ends within its header.
+        VolumeError: If the file is not a usable NIfTI file.
     """
     with parsing("NIfTI file"), _opened(path) as (stream, _):
         return _parse(stream.read(544), path).slice_axis
@@ -166,7 +165,7 @@ def nifti_slice_axis(path: Path) -> int | None:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[_Stream, int]]:
-    """Provide the decompressed bytes of a file, and how many there can be at most."""
+    """Open a file for reading decompressed bytes; also yield their largest possible number."""
     size = path.stat().st_size
     with path.open("rb") as raw:
         is_compressed = raw.read(2) == b"\x1f\x8b"
@@ -185,7 +184,8 @@ def _parse(data: bytes, path: Path) -> _Header:
     is_version_1 = struct.unpack_from(order + "i", data)[0] == 348
 
     def take(kind: str, offset_1: int, offset_2: int) -> tuple[float, ...]:
-        # Version 2 holds the same fields, wider, elsewhere; `kind` is count and both types.
+        # Version 2 has the same fields with wider types at other offsets; `kind` is the count and
+        # the type in each version.
         count, type_1, type_2 = kind.split()
         form = count + (type_1 if is_version_1 else type_2)
         return struct.unpack_from(order + form, data, offset_1 if is_version_1 else offset_2)
@@ -193,7 +193,7 @@ def _parse(data: bytes, path: Path) -> _Header:
     if not is_version_1 and len(data) < 540:
         raise VolumeError("The NIfTI file ends within its header; copy or export it again.")
     magic = data[344:347] if is_version_1 else data[4:7]
-    # Some programs call a single file a pair; its name says what it is.
+    # Some programs mark a single file as a pair, so check the file name too.
     is_pair = magic in (b"ni1", b"ni2") and any(_split(path, s)[1] for s in (".hdr", ".img"))
     if magic not in (b"n+1", b"n+2", b"ni1", b"ni2") and len(data) <= 348:
         raise VolumeError(
@@ -261,7 +261,7 @@ def _check(header: _Header) -> None:
 
 
 def _read_voxels(stream: _Stream, header: _Header, limit_bytes: int) -> Array:
-    """Voxels as (D, H, W) or (C, D, H, W), scaled."""
+    """Read scaled voxels as (D, H, W) or (C, D, H, W)."""
     kind, samples = _TYPES[header.datatype]
     w, h, d, time, components = header.shape[:5]
     shape = (components, time, d, h, w, samples)
@@ -276,11 +276,11 @@ def _read_voxels(stream: _Stream, header: _Header, limit_bytes: int) -> Array:
     stream.seek(header.vox_offset)
     values = np.empty(count, dtype=dtype)
     _fill(stream, values.view(np.uint8))
-    # The checksum of a compressed file is compared when its end is reached.
+    # Read to the end of the file, where gzip compares the checksum.
     while stream.read(_CHUNK_BYTES):
         pass
     array = values.astype(dtype.newbyteorder("="), copy=False).reshape(shape)
-    if samples > 1:  # colour: alpha says nothing about the scan
+    if samples > 1:  # drop the alpha of RGBA
         array = np.ascontiguousarray(np.moveaxis(array[0, 0, ..., :3], -1, 0))
     else:
         array = array[..., 0].reshape((components * time, d, h, w))
@@ -310,7 +310,7 @@ def _scaled(array: Array, header: _Header) -> Array:
     if array.dtype == np.float32:
         exact = np.float32
     result = np.empty(array.shape, dtype=exact)
-    # Block by block in double precision, without a second copy of the scan.
+    # Block by block: double precision without a second copy of the scan.
     stored, scaled = array.reshape(-1), result.reshape(-1)
     for start in range(0, len(stored), _BLOCK_VALUES):
         block = slice(start, start + _BLOCK_VALUES)
@@ -322,7 +322,7 @@ def _geometry(header: _Header) -> tuple[Floats, Floats]:
     """Return steps (columns W, H, D) and origin in LPS mm."""
     sform, sform_code = header.sform, header.sform_code
     if sform_code > 0 and not np.isfinite(sform).all():
-        # ITK may compute without end on such numbers, so it never sees them.
+        # ITK may loop forever on non-finite numbers, so replace them.
         if header.qform_code <= 0:
             raise VolumeError("The header's position (sform) is not finite; export the scan again.")
         sform, sform_code = np.zeros_like(sform), 0
@@ -330,7 +330,7 @@ def _geometry(header: _Header) -> tuple[Floats, Floats]:
     if speaks_of_patient and is_sheared(sform[:, :3]):
         lps = _RAS_TO_LPS @ sform * _unit_mm(header.xyzt_units)
         return lps[:, :3], lps[:, 3]
-    # Its own header, in any case version 1, little-endian and of one byte a voxel.
+    # Give ITK a header of its own with the same geometry: version 1, little-endian, uint8.
     spacing = [abs(s) if np.isfinite(s) and s != 0 else 1.0 for s in header.pixdim[1:4]]
     data = bytearray(352)
     struct.pack_into("<i", data, 0, 348)

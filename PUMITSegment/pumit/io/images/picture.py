@@ -1,4 +1,4 @@
-"""PNG and JPEG pictures: one slice, gray or RGB."""
+"""Reader of PNG and JPEG images: one slice, gray or RGB."""
 
 from __future__ import annotations
 
@@ -15,24 +15,23 @@ from pumit.geometry import PLANAR_SLICE_SPACING_MM, Array
 from pumit.io.expansion import MAX_COMPRESSION
 from pumit.io.parser_errors import muted_stderr, parsing
 
-# Position of bit depth and colour type in a PNG's first 32 bytes.
+# Offsets of bit depth and colour type in a PNG.
 _PNG_BIT_DEPTH, _PNG_COLOUR_TYPE = 24, 25
 _EXIF_ORIENTATION = 0x0112
-# Each scan of a progressive JPEG goes over all of its pixels; programs write about ten.
+# Each scan of a progressive JPEG is a pass over all pixels; programs write about ten.
 _SCAN, _MOST_SCANS = b"\xff\xda", 100
 _GRAY_MODES = ("L", "I", "F", "I;16", "I;16B", "I;16L", "I;16N")
 
-# A pixel is 1 mm, as no picture says otherwise; across it there is nothing.
+# Pixels are 1 mm, as pictures state no physical size, and planar.
 PICTURE_STEPS = np.diag([1.0, 1.0, PLANAR_SLICE_SPACING_MM])
 
 
 def read_picture(path: Path) -> FileImage:
     """Read a PNG or JPEG as a planar volume with 1 mm pixels.
 
-    The resolution that such files state is that of a screen or printer, so it is not used.
-    The picture is turned as its EXIF orientation says. Gray stays one channel, 8 or 16 bits;
-    colour and palettes become RGB, shape (3, 1, H, W). Transparent parts are black, as the
-    background of a scan.
+    The stated resolution is for a screen or printer and is ignored. The EXIF orientation is
+    applied. Gray stays one channel, 8 or 16 bits; colour and palettes become RGB, shape
+    (3, 1, H, W). Transparent pixels are blended with black, like the background of a scan.
 
     Raises:
         VolumeError: If the file is damaged, truncated or absurdly large.
@@ -50,25 +49,24 @@ def read_picture(path: Path) -> FileImage:
 
 
 def is_picture(start: bytes) -> bool:
-    """Return whether the first bytes of a file are those of a PNG or JPEG."""
+    """Return whether a file starts like a PNG or JPEG."""
     return start.startswith((b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff"))
 
 
 def read_label_picture(path: Path) -> FileImage:
-    """Read a PNG or JPEG as a label map, planar, one whole number for each pixel.
+    """Read a PNG or JPEG as a planar label map.
 
-    The numbers of a palette are its indices, unless all of its entries are grey; grey pixels are
-    their own, stored as colours or not.
+    Labels are palette indices if the palette has colours, else grey values, even if stored as RGB.
 
     Raises:
-        VolumeError: If the file is damaged, its colours stand for no numbers, or it is a JPEG whose
-            compression changed values.
+        VolumeError: If the file is damaged, holds colours without a palette, or is a JPEG with more
+            than two values, which its compression changed.
     """
     with parsing("picture"), Image.open(path, formats=("PNG", "JPEG")) as image:
         is_jpeg = image.format == "JPEG"
         _check_jpeg(image, path)
         image.load()
-        # The palette decides, not the pixels: files of one set may hold few of its classes.
+        # The palette decides, not the pixels: a file may contain only a few of the classes.
         entries = np.reshape(image.getpalette("RGB") or [], (-1, 3))
         is_index = image.mode == "P" and bool((entries != entries[:, :1]).any())
         indices = np.asarray(ImageOps.exif_transpose(image))[None] if is_index else None
@@ -99,7 +97,7 @@ def _read(path: Path) -> Array:
 
 
 def _check_jpeg(image: Image.Image, path: Path) -> None:
-    """Refuse a JPEG that says far more than it holds, as libjpeg makes up what is missing."""
+    """Refuse a JPEG that announces far more than it can hold; libjpeg fills missing pixels."""
     if image.format != "JPEG":
         return
     size, scans = path.stat().st_size, path.read_bytes().count(_SCAN)
@@ -111,14 +109,14 @@ def _check_jpeg(image: Image.Image, path: Path) -> None:
 
 
 def _is_deep_colour_png(start: bytes) -> bool:
-    # Pillow would cut 16-bit colour, and 16-bit gray with alpha, down to 8 bits.
+    # Pillow would reduce 16-bit colour, and 16-bit gray with alpha, to 8 bits.
     is_png = start.startswith(b"\x89PNG") and len(start) > _PNG_COLOUR_TYPE
     return is_png and start[_PNG_BIT_DEPTH] == 16 and start[_PNG_COLOUR_TYPE] in (2, 4, 6)
 
 
 def _deep_colour(path: Path) -> Array:
     with Image.open(path, formats=("PNG",)) as image:
-        image.load()  # finds damage that libpng passes over, and pictures that are too large
+        image.load()  # finds damage that libpng ignores, and pictures that are too large
         orientation = image.getexif().get(_EXIF_ORIENTATION, 1)
     with muted_stderr():
         reader = SimpleITK.ImageFileReader()
@@ -148,10 +146,10 @@ def _turned(pixels: Array, orientation: int) -> Array:
 
 
 def _pixels(image: Image.Image) -> Array:
-    """(H, W) for gray, (H, W, C) for others; C = 2 or 4 includes alpha."""
+    """Return (H, W) for gray, (H, W, C) for others; C = 2 or 4 includes alpha."""
     if image.mode in _GRAY_MODES:
         pixels = np.asarray(image)
-        # Pillow holds 16-bit gray in 32 bits in some versions.
+        # Some versions of Pillow hold 16-bit gray in 32 bits.
         is_16_bit = pixels.dtype == np.int32 and pixels.min() >= 0 and pixels.max() <= 65535
         dtype = np.dtype(np.uint16) if is_16_bit else pixels.dtype.newbyteorder("=")
         return pixels.astype(dtype)
@@ -163,7 +161,7 @@ def _pixels(image: Image.Image) -> Array:
         has_alpha = image.mode == "PA" or "transparency" in image.info
         pixels = np.asarray(image.convert("RGBA" if has_alpha else "RGB"))
         is_gray = bool((pixels[..., :3] == pixels[..., :1]).all())
-        # A gray palette is a gray picture that was stored small.
+        # An image with only gray palette colours is read as gray.
         return pixels[..., (0, 3)[: pixels.shape[-1] - 2]] if is_gray else pixels
     return np.asarray(image.convert("RGB"))
 

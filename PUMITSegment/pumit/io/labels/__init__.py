@@ -1,1 +1,1 @@
-"""Label maps and objects with labels, read onto the grid of a scan."""
+"""Readers of label maps, DICOM-SEG and RTSTRUCT onto the grid of a scan."""

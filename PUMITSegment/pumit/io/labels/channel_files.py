@@ -1,4 +1,4 @@
-"""One scan whose channels lie in their own files, NAME_0000 and so on as for nnU-Net."""
+"""Reader of multi-channel scans with one file per channel, NAME_0000 and so on as for nnU-Net."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _FIRST = re.compile(r"^(?P<stem>.+)_0000(?P<suffix>\.[^_]+)$")
 
 
 def scan_name(first: Path) -> str | None:
-    """NAME of NAME_0000.nii.gz; None for a file that is not called so."""
+    """Return NAME of NAME_0000.nii.gz; None for another file name."""
     match = _FIRST.match(first.name)
     return match["stem"] if match else None
 
 
 def channel_files(first: Path) -> list[Path]:
-    """NAME_0000 and all that follow it without a gap."""
+    """List NAME_0000 and the files that follow it without a gap."""
     match = _FIRST.match(first.name)
     if match is None:
         return [first]
@@ -36,22 +36,22 @@ def channel_files(first: Path) -> list[Path]:
 
 
 def read_channels(files: Sequence[Path]) -> Volume:
-    """Read files as the channels of one volume, (C, D, H, W); a single one as it is.
+    """Read files as the channels of one volume, (C, D, H, W); a single file unchanged.
 
     Raises:
-        VolumeError: If one cannot be read, or lies on another grid than the first.
+        VolumeError: If a file cannot be read, or is on another grid than the first.
     """
     return joined_channels([path.name for path in files], [Volume.read(path) for path in files])
 
 
 def joined_channels(names: Sequence[str], volumes: Sequence[Volume]) -> Volume:
-    """One volume whose channels are those of several, (C, D, H, W); a single one as it is.
+    """Concatenate the channels of volumes, (C, D, H, W); return a single volume unchanged.
 
     Args:
-        names: Name of each in a message.
+        names: Name of each volume in messages.
 
     Raises:
-        VolumeError: If one lies on another grid than the first.
+        VolumeError: If a volume is on another grid than the first.
     """
     if len(volumes) == 1:
         return volumes[0]
@@ -62,15 +62,13 @@ def joined_channels(names: Sequence[str], volumes: Sequence[Volume]) -> Volume:
 
 
 def require_same_grid(volume: Volume, other: Volume, what: str) -> None:
-    """Check that two volumes have one shape and that their corners meet within half a voxel.
+    """Check that two volumes have the same shape and axes, and coincide within half a voxel.
 
     Args:
-        volume: The first.
-        other: The second.
-        what: Name of the second in a message.
+        what: Name of the second volume in messages.
 
     Raises:
-        VolumeError: If they do not; the message says in what they differ.
+        VolumeError: If they do not; the message says how they differ.
     """
     found = same_grid(other, volume, what)
     if found.order != (0, 1, 2) or any(found.flipped):

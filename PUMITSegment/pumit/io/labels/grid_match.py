@@ -1,4 +1,4 @@
-"""Voxels of one grid at their places on another, where the two correspond one to one."""
+"""Placement of one voxel grid on another whose voxels coincide with its own."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from pumit.volume import Volume
 
 Shape = tuple[int, int, int]
 
-OFF_GRID_VOXELS = 0.5  # how far a corner of one grid may lie from a voxel of the other
-ROUNDING_VOXELS = 0.1  # up to here nothing is said of it
-# What a header's rounding may make of a size or an angle; more is reported.
+OFF_GRID_VOXELS = 0.5  # largest accepted distance of a corner from a voxel of the other grid
+ROUNDING_VOXELS = 0.1  # smaller distances are not reported
+# Relative spacing difference and angle explained by rounding in headers; more is reported.
 SAME_SPACING = 1e-3
 SAME_ANGLE_DEGREES = 0.1
 
 
 @dataclass(frozen=True)
 class Placement:
-    """Position of one grid on another.
+    """Position of one grid, the part, on the grid of an image.
 
     Attributes:
-        order: Axis of the part that runs along each axis of the image.
-        flipped: Whether the part runs against the image's axis.
-        start: Index in the image of the first voxel along each of its axes.
+        order: Axis of the part along each axis of the image.
+        flipped: Whether the part runs in the opposite direction of each image axis.
+        start: Image index of the part's first voxel.
         shape: Shape of the part along the image's axes.
-        error_voxels: Largest distance of a corner from the middle of its voxel, voxels.
+        error_voxels: Largest distance of a corner from its voxel's centre, voxels.
     """
 
     order: Shape
@@ -41,13 +41,13 @@ class Placement:
 
     @property
     def doubt(self) -> str:
-        """Warning about an error that a header's rounding does not explain; empty for none."""
+        """Warning about an offset that rounding in headers does not explain; else empty."""
         if self.error_voxels <= ROUNDING_VOXELS:
             return ""
         return f"lies {self.error_voxels:.2f} voxels off the image's; each takes the nearest"
 
     def along_image(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return the part's array, (..., D, H, W), with the image's axes; a view."""
+        """Return a view of the part's array, (..., D, H, W), along the image's axes."""
         first = array.ndim - 3
         moved = array.transpose((*range(first), *(first + a for a in self.order)))
         steps: Any = (..., *(slice(None, None, -1 if flip else 1) for flip in self.flipped))
@@ -55,21 +55,20 @@ class Placement:
 
 
 def place(part: Volume, image: Volume, what: str) -> Placement:
-    """Find where each voxel of a part lies in an image.
+    """Find the placement of a part on an image's grid.
 
-    The part may run along the image's axes in another order or direction, and may be smaller or
-    larger; each of its voxels must be one of the image's.
+    The part may have other axis orders or directions, and may be smaller or larger than the image,
+    but its voxels must coincide with the image's.
 
     Args:
-        image: Image on whose grid the part lies.
-        what: Name of the part in a message.
+        what: Name of the part in messages.
 
     Raises:
-        VolumeError: If voxels do not correspond; the message says in what the grids differ.
+        VolumeError: If voxels do not coincide; the message says how the grids differ.
     """
     ends = np.vstack([np.zeros(3), np.diag(np.maximum(np.array(part.shape) - 1, 0))])
     found = image.world_to_index(part.index_to_world(ends))
-    steps = found[1:] - found[0]  # of the whole length of each axis of the part
+    steps = found[1:] - found[0]  # along the whole length of each axis of the part
     axes = _paired_axes(steps, part.shape)
     exact = np.zeros((3, 3))
     flips = [False, False, False]
@@ -80,7 +79,7 @@ def place(part: Volume, image: Volume, what: str) -> Placement:
     first = np.rint(found[0])
     corners = np.array(np.meshgrid(*[[0.0, 1.0]] * 3, indexing="ij")).reshape(3, -1).T
     error = (found[0] + corners @ steps) - (first + corners @ exact)
-    if image.is_planar:  # a slice's position along its normal means nothing
+    if image.is_planar:  # the position along the normal is meaningless
         error[:, 0], first[0] = 0.0, 0.0
     if not np.abs(error).max() <= OFF_GRID_VOXELS:
         raise VolumeError(f"{what} {grid_difference(part, image)}.")
@@ -96,7 +95,7 @@ def place(part: Volume, image: Volume, what: str) -> Placement:
 
 
 def _paired_axes(steps: npt.NDArray[np.float64], shape: Shape) -> list[int]:
-    """Return the image's axis that each axis of the part runs along; of one voxel, what remains."""
+    """Return the image axis of each axis of the part; axes of one voxel get the remaining ones."""
     axes = [-1, -1, -1]
     for axis in sorted(range(3), key=lambda a: shape[a] == 1):
         free = [t for t in range(3) if t not in axes]
@@ -113,10 +112,10 @@ def _shape(values: Any) -> Shape:
 
 
 def same_grid(part: Volume, image: Volume, what: str) -> Placement:
-    """Place a grid that must cover the image exactly, whatever the order of its axes.
+    """Place a grid that must cover the image exactly, in any order of axes.
 
     Raises:
-        VolumeError: If it does not; the message says in what the grids differ.
+        VolumeError: If it does not; the message says how the grids differ.
     """
     found = place(part, image, what)
     is_shifted = any(found.start) or found.shape != image.shape
@@ -126,9 +125,9 @@ def same_grid(part: Volume, image: Volume, what: str) -> Placement:
 
 
 def grid_difference(part: Volume, image: Volume) -> str:
-    """In what a grid differs from an image's, by how much, and what to do; a predicate."""
+    """Describe how a grid differs from an image's, as the predicate of an error message."""
     words = []
-    # A slice of a segmentation is compared with a slice of the image.
+    # Compare a planar part with one slice of the image.
     first = 1 if part.is_planar else 0
     if part.shape[first:] != image.shape[first:]:
         words.append(f"{times(part.shape[first:])} voxels in place of {times(image.shape[first:])}")
@@ -158,9 +157,9 @@ def grid_difference(part: Volume, image: Volume) -> str:
 
 
 def overlap_of(placement: Placement, shape: Shape) -> tuple[Any, Any]:
-    """Index of the voxels that a part and an image share: in the image, and in the part.
+    """Return the index of the shared voxels in the image, and in the part.
 
-    The part's is one along the image's axes; both begin with an ellipsis.
+    The latter is along the image's axes; both start with an ellipsis.
     """
     into, out = [], []
     for start, size, limit in zip(placement.start, placement.shape, shape, strict=True):
@@ -174,11 +173,11 @@ def overlap_of(placement: Placement, shape: Shape) -> tuple[Any, Any]:
 def put(
     array: npt.NDArray[Any], placement: Placement, shape: Shape
 ) -> tuple[npt.NDArray[Any], int]:
-    """Put the voxels of a part, (..., D, H, W), onto an image's grid.
+    """Copy the voxels of a part, (..., D, H, W), to an image's grid.
 
     Returns:
-        (..., D, H, W) with 0 where the part has no voxel, a view where it covers the image
-        exactly; and how many of its voxels that are not 0 lie outside of the image.
+        (..., D, H, W) with 0 outside the part, a view if it covers the image exactly; and the
+        number of the part's nonzero voxels outside the image.
     """
     moved = placement.along_image(array)
     if placement.shape == shape and not any(placement.start):

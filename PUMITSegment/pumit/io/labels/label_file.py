@@ -1,4 +1,4 @@
-"""Read a label map with the names of its segments, where the file holds them."""
+"""Reader of label maps, with the names of segments if the file holds them."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from pumit.geometry import Triple
 from pumit.io.parser_errors import muted_stderr, parsing
 from pumit.volume import Volume
 
-# Field of a header, whatever the format, and the length that NIfTI has for it.
+# ITK's metadata key for a note in any format, and the length limit of NIfTI's `descrip`.
 NOTE, NOTE_LENGTH = "ITK_FileNotes", 79
 IN_PROGRESS = "marked as in progress"
-SMALL_NUMBERS = 1 << 16  # label values below it are looked up in a table
+SMALL_NUMBERS = 1 << 16  # smaller label values are counted in a table
 _BLOCK_VALUES = 1 << 20
 
 
@@ -31,12 +31,12 @@ class LabelledSegment:
     """One segment of a label file.
 
     Attributes:
-        layer: The layer, of possibly several, that holds them.
-        name: Its name; empty where the file names none.
-        terminology: Meaning as Slicer's terminology entry; empty where the file does not say.
-        color_rgb: Display colour, each part in 0..1.
-        unreviewed: Why it is no truth, in words, as `unreviewed_sentence` says; else empty.
-        is_in_progress: Whether the person who draws it has not said that it is complete.
+        layer: Index of the layer that holds it.
+        name: Its name; empty if the file states none.
+        terminology: Slicer's terminology entry; empty if not stated.
+        color_rgb: Display colour, each component in 0..1.
+        unreviewed: Why it is not ground truth, as `unreviewed_sentence` words it; else empty.
+        is_in_progress: Whether Slicer's status is "inprogress".
     """
 
     value: int
@@ -53,10 +53,10 @@ class LabelFile:
     """Segments on a grid; they may overlap.
 
     Attributes:
-        volume: The grid; its voxels are the segments' values, one channel for each layer.
-        segments: All that the file names, those without a voxel too; where it names none, one
-            for each value above 0.
-        doubts: Doubtful findings for the user, in words.
+        volume: Label values on the grid, one channel for each layer.
+        segments: All segments named in the file, empty ones included; without names, one for each
+            value above 0.
+        doubts: Warnings for the user.
     """
 
     volume: Volume
@@ -65,7 +65,7 @@ class LabelFile:
 
     @property
     def unreviewed(self) -> str:
-        """Why its labels are no truth, in words; empty where nothing says that they are none."""
+        """Why the labels are not ground truth; empty if no segment says so."""
         return next((s.unreviewed for s in self.segments if s.unreviewed), "")
 
     @property
@@ -74,16 +74,16 @@ class LabelFile:
         return all(segment.name for segment in self.segments)
 
     def mask(self, segment: LabelledSegment) -> npt.NDArray[np.bool_]:
-        """Where a segment is, (D, H, W)."""
+        """Return the mask of a segment, (D, H, W)."""
         layers = self.volume.array.reshape(-1, *self.volume.shape)
         return np.asarray(layers[segment.layer] == segment.value)
 
 
 def read_label_file(path: Path) -> LabelFile:
-    """Read NIfTI, NRRD, MetaImage or PNG label maps, `.seg.nrrd` with its names and layers.
+    """Read a NIfTI, NRRD, MetaImage or PNG label map, or `.seg.nrrd` with names and layers.
 
     Raises:
-        VolumeError: If the file cannot be read, or holds something else than labels.
+        VolumeError: If the file cannot be read, or does not hold labels.
     """
     volume = _read_volume(path)
     array = volume.array
@@ -112,7 +112,7 @@ def read_label_file(path: Path) -> LabelFile:
 
 
 def with_review(file: LabelFile) -> LabelFile:
-    """Labels with the doubt that they are unreviewed or in progress, where that is so."""
+    """Add a doubt if the labels are unreviewed or in progress."""
     doubt = file.unreviewed
     if not doubt and any(segment.is_in_progress for segment in file.segments):
         doubt = IN_PROGRESS
@@ -120,32 +120,32 @@ def with_review(file: LabelFile) -> LabelFile:
 
 
 def unreviewed_sentence(kind: str, model: str, status: str) -> str:
-    """Why a segment is no truth to train or validate on, in words; empty where it may be one.
+    """Say why a segment is not ground truth for training or validation; empty if it may be.
 
     Args:
-        kind: How it was made, in DICOM's words: AUTOMATIC, SEMIAUTOMATIC or MANUAL; may be empty.
-        model: Name of the model that made it; may be empty.
-        status: Slicer's status of a segment: inprogress, flagged or completed; may be empty.
+        kind: SegmentAlgorithmType: AUTOMATIC, SEMIAUTOMATIC, MANUAL, or empty.
+        model: SegmentAlgorithmName; may be empty.
+        status: Slicer's segment status: inprogress, flagged, completed, or empty.
     """
     if status == "completed":
         return ""
-    # A person who draws, with a model's help or without, says so by the kind. What is merely in
-    # progress may be theirs: Slicer's Segment Editor marks all that it changes so.
+    # Manual work, with or without a model's help, has its own kinds. "inprogress" does not count:
+    # Slicer's Segment Editor sets it on every segment that it changes.
     if kind == "AUTOMATIC" or (model and kind not in ("SEMIAUTOMATIC", "MANUAL")):
         return f"made by {model or 'a model'}, not reviewed"
     return "marked for review, not reviewed" if status == "flagged" else ""
 
 
 def made_by_sentence(path: Path) -> str:
-    """Say that a model made a label file, by its note or manifest; else empty.
+    """Say that a model made a label file, according to its note or manifest; else empty.
 
-    A file that was changed since has other voxels, or another hash, and counts as reviewed.
+    A file that was changed afterwards has another checksum and counts as reviewed.
     """
     return _noted_sentence(path) or _manifest_sentence(path)
 
 
 def note_of(labels: npt.NDArray[Any], kind: str, name: str) -> str:
-    """Return a note for the header of a label map that a model made."""
+    """Return the header note of a label map made by a model."""
     return f"PUMIT {kind} {_checksum(labels)} {name}"[:NOTE_LENGTH]
 
 
@@ -166,7 +166,7 @@ def _noted_sentence(path: Path) -> str:
         if program != "PUMIT":
             return ""
         labels = SimpleITK.GetArrayFromImage(reader.Execute())
-    except RuntimeError:  # a folder, or damaged: reading it says so
+    except RuntimeError:  # a folder, or damaged: reading the labels reports it
         return ""
     return unreviewed_sentence(kind, name, "") if _checksum(labels) == checksum else ""
 
@@ -181,7 +181,7 @@ def _manifest_sentence(path: Path) -> str:
         model, expected = content["model"], content["result"]["sha256"]
         kind, name = str(model["kind"]), str(model["name"])
     except (OSError, ValueError, KeyError, TypeError):
-        return ""  # of another program
+        return ""  # not our manifest
     with path.open("rb") as file:
         is_same = hashlib.file_digest(file, "sha256").hexdigest() == expected
     return unreviewed_sentence(kind, name, "") if is_same else ""
@@ -201,7 +201,7 @@ def _read_volume(path: Path) -> Volume:
 
 
 def distinct_values(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """As `np.unique`, at a fraction of its time for the small numbers that label maps hold."""
+    """Do the same as `np.unique`, but much faster for the small integers of label maps."""
     if array.dtype.kind in "iu" and array.size:
         low, high = int(array.min()), int(array.max())
         if low >= 0 and high < SMALL_NUMBERS:
@@ -210,9 +210,9 @@ def distinct_values(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def count_values(array: npt.NDArray[Any], highest: int) -> npt.NDArray[np.int64]:
-    """How often each whole number from 0 to the highest one occurs in an array (..., H, W)."""
+    """Count the occurrences of each integer from 0 to `highest`."""
     counts = np.zeros(highest + 1, dtype=np.int64)
-    # In blocks: NumPy counts in 64 bits, eight times the memory of a label map.
+    # In blocks: bincount converts to 64 bits, eight times the memory of a label map.
     values = array.reshape(-1)
     for start in range(0, len(values), _BLOCK_VALUES):
         counts += np.bincount(values[start : start + _BLOCK_VALUES], minlength=highest + 1)
@@ -220,14 +220,14 @@ def count_values(array: npt.NDArray[Any], highest: int) -> npt.NDArray[np.int64]
 
 
 def named_segments(path: Path) -> tuple[LabelledSegment, ...]:
-    """Segments that the header of an NRRD file names, in order; none where it is no `.seg.nrrd`.
+    """List the segments in the header of a `.seg.nrrd` file, in order; empty for another NRRD.
 
     Raises:
         VolumeError: If the header cannot be read, or a segment has no usable value or layer.
     """
     header = _header(path)
     numbers = sorted(int(m[1]) for k in header if (m := re.fullmatch(r"Segment(\d{1,6})_ID", k)))
-    # Slicer before 4.11 wrote one component of ones for each segment, and neither key.
+    # Slicer before 4.11 wrote one 0/1 component per segment, without these two keys.
     is_old = not any(f"Segment{i}_Layer" in header for i in numbers)
     found = []
     for order, i in enumerate(numbers):

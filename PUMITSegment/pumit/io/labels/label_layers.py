@@ -1,4 +1,4 @@
-"""Segments that may overlap, in as few label maps as they need."""
+"""Overlapping segments in as few label maps as possible."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from pumit.errors import VolumeError
 from pumit.io.labels.grid_match import Shape
 from pumit.system.machine import free_bytes
 
-_FEW_LAYERS = 4  # as many as take no time to ask for
+_FEW_LAYERS = 4  # added without a memory check
 Labels = npt.NDArray[np.uint8] | npt.NDArray[np.uint16]
 
 
 class LabelLayers:
-    """Label maps (D, H, W) of one grid that are filled segment by segment.
+    """Label maps (D, H, W) on one grid, filled segment by segment.
 
     Args:
         shape: Shape of the grid.
-        highest: Largest value that is put in.
+        highest: Largest label value; decides between uint8 and uint16.
     """
 
     def __init__(self, shape: Shape, highest: int) -> None:
@@ -30,11 +30,11 @@ class LabelLayers:
         self._layers: list[Labels] = []
 
     def add(self, value: int, mask: npt.NDArray[np.bool_], start: int = 0) -> int:
-        """Put a segment into the first layer where it overlaps nothing.
+        """Add a segment to the first layer where it overlaps no other; return the layer's index.
 
         Args:
-            value: Value of the label, from 1 on.
-            mask: (d, H, W), the slices from `start` on.
+            value: Label value, from 1.
+            mask: (d, H, W), slices from `start` on.
 
         Raises:
             VolumeError: If so many segments overlap that the layers do not fit in memory.
@@ -49,7 +49,7 @@ class LabelLayers:
         return number
 
     def _check_memory(self) -> None:
-        """Refuse another layer where joining all of them would need more than is free."""
+        """Refuse another layer if stacking all of them would need more memory than is free."""
         count = len(self._layers) + 1
         size = math.prod(self.shape) * np.dtype(self._dtype).itemsize
         if count > _FEW_LAYERS and (count + 1) * size > free_bytes():
@@ -59,11 +59,11 @@ class LabelLayers:
             )
 
     def fill(self, labels: npt.NDArray[Any]) -> None:
-        """Put a whole label map (D, H, W) onto its own layer."""
+        """Add a whole label map (D, H, W) as a new layer."""
         self._layers.append(labels.astype(self._dtype))
 
     def array(self) -> npt.NDArray[Any]:
-        """(D, H, W), or (L, D, H, W) where there is more than one layer."""
+        """Return (D, H, W), or (L, D, H, W) for several layers."""
         if not self._layers:
             return np.zeros(self.shape, dtype=self._dtype)
         return self._layers[0] if len(self._layers) == 1 else np.stack(self._layers)

@@ -1,4 +1,4 @@
-"""DICOM-SEG and RTSTRUCT objects: found in a file, folder or zip, with the scan they refer to."""
+"""Search for DICOM-SEG and RTSTRUCT objects in a file, folder or zip, and their references."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ KINDS: dict[str, Literal["DICOM-SEG", "RTSTRUCT"]] = {
 
 @dataclass(frozen=True)
 class LabelObject:
-    """A DICOM object that holds segments.
+    """Header of a DICOM-SEG or RTSTRUCT.
 
     Attributes:
-        path: File, or the zip that holds it.
+        path: The file, or the zip that holds it.
         instance: SOPInstanceUID.
-        series: SeriesInstanceUID of the scan it was drawn on; empty where it does not say.
-        frame_of_reference: Its coordinate system; empty where it does not say.
+        series: SeriesInstanceUID of the source scan; empty if not stated.
+        frame_of_reference: FrameOfReferenceUID; empty if not stated.
         patient: PatientID; never shown.
-        instances: SOPInstanceUIDs that it refers to.
-        written: Date and time of its content, as the object says; orders objects of one scan.
-        concatenation: Identifier that the parts of one object share; empty where it is whole.
-        number: Number of this part, from 1 on; 0 where the object does not say.
-        count: Number of parts; 0 where the object does not say.
-        others: The other parts, in their order.
+        instances: SOPInstanceUIDs that it references.
+        written: Dates and times as one text, to sort the objects of one scan.
+        concatenation: ConcatenationUID; empty if the object is not part of a concatenation.
+        number: InConcatenationNumber, from 1; 0 if not stated.
+        count: InConcatenationTotalNumber; 0 if not stated.
+        others: The other parts of the concatenation, in order.
     """
 
     path: Path
@@ -69,7 +69,7 @@ class LabelObject:
 
 
 def label_object(path: Path) -> LabelObject | None:
-    """Return the DICOM-SEG or RTSTRUCT of a file, folder or zip; None where none is.
+    """Return the DICOM-SEG or RTSTRUCT of a file, folder or zip; None if there is none.
 
     Raises:
         VolumeError: If it is damaged, or a folder or zip holds several.
@@ -95,7 +95,7 @@ def label_object(path: Path) -> LabelObject | None:
 
 
 def _readable(path: Path) -> LabelObject | None:
-    """Return the segmentation of a file beside another one, which may be anything."""
+    """Return the label object in a file of any kind; None if it has none or cannot be read."""
     try:
         with parsing("file"), path.open("rb") as stream:
             if not is_dicom(stream.read(132)):
@@ -112,7 +112,7 @@ def _objects_of_folder(folder: Path) -> list[LabelObject]:
 
 
 def joined(objects: Iterable[LabelObject]) -> list[LabelObject]:
-    """Objects whose parts of a concatenation (PS3.3 C.7.6.16.2.2.4) are one, the first of them."""
+    """Merge the parts of each concatenation (PS3.3 C.7.6.16.2.2.4) into its first part."""
     found: dict[str, list[LabelObject]] = {}
     for item in objects:
         found.setdefault(item.concatenation or item.instance or str(item.path), []).append(item)
@@ -121,7 +121,7 @@ def joined(objects: Iterable[LabelObject]) -> list[LabelObject]:
         if not items[0].concatenation:
             result += items
             continue
-        # A copy of a part counts once; what says nothing of its order is kept, and refused later.
+        # Drop duplicates of a part. Parts without a number are kept here and refused later.
         parts = {item.instance or str(item.path): item for item in reversed(items)}
         first, *others = sorted(parts.values(), key=lambda item: item.number)
         instances = frozenset().union(*(item.instances for item in parts.values()))
@@ -133,10 +133,10 @@ def require_all_parts(found: LabelObject) -> str:
     """Check that no part of a concatenation is missing.
 
     Returns:
-        A doubt, where the parts do not say how many they are; else nothing.
+        A warning for the user if the number of parts is not stated; else empty.
 
     Raises:
-        VolumeError: If one is, or their order is not known.
+        VolumeError: If a part is missing, or their order is unknown.
     """
     if not found.concatenation:
         return ""
@@ -163,9 +163,9 @@ def require_all_parts(found: LabelObject) -> str:
     )
 
 
-@lru_cache(maxsize=16)  # a case asks what its zip holds before and after it reads the scan
+@lru_cache(maxsize=16)  # each zip is searched before and after its scan is read
 def _objects_of_zip(path: Path, modified: int, size: int) -> tuple[LabelObject, ...]:
-    """Return the objects in a zip, read once as long as it stays as it is."""
+    """List the label objects in a zip, cached until the file changes."""
     with parsing("DICOM zip"), unpack_dicom_zip(path) as folder:
         found = (read_label_object(file) for file in _label_files(Path(folder)))
         return tuple(joined(item for item in found if item is not None))
@@ -185,10 +185,7 @@ def _only(found: list[LabelObject], series: str) -> LabelObject | None:
 
 
 def read_label_object(path: Path) -> LabelObject | None:
-    """Return the header of a DICOM-SEG or RTSTRUCT, without voxels or contours.
-
-    Returns:
-        None where the file is another DICOM object.
+    """Read the header of a DICOM-SEG or RTSTRUCT; None for another DICOM object.
 
     Raises:
         VolumeError: If it is damaged.
@@ -265,7 +262,7 @@ def _struct_references(header: Dataset) -> tuple[str, frozenset[str], str]:
 
 @contextmanager
 def open_label_object(found: LabelObject) -> Iterator[list[Path]]:
-    """Provide the object's files, of a concatenation several; those of a zip are temporary."""
+    """Yield the files of an object or concatenation; those from a zip are temporary."""
     parts = (found, *found.others)
     with parsing("DICOM file"), found.path.open("rb") as stream:
         is_zip = stream.read(4) in (b"PK\x03\x04", b"PK\x05\x06")

@@ -1,4 +1,4 @@
-"""Labels from wherever they are kept, on the grid of their scan; and the scans themselves."""
+"""Reading of scans, and of their labels from any supported source onto the scan's grid."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ def read_scan(files: Sequence[Path], label: Path | None = None) -> Volume:
 
     Args:
         files: Each may name a part: `folder#SeriesInstanceUID`, `scene.mrb#NodeName`.
-        label: Its labels; where a folder holds several series, they tell which is meant.
+        label: Its labels, whose referenced series is chosen if a folder holds several.
 
     Raises:
-        VolumeError: If one cannot be read, or lies on another grid than the first.
+        VolumeError: If one cannot be read, or is on another grid than the first.
     """
     _refuse_other_transforms(files if label is None else [*files, label])
     return joined_channels([path.name for path in files], [_read_one(p, label) for p in files])
 
 
 def _refuse_other_transforms(paths: Sequence[Path]) -> None:
-    """Refuse transforms: what a scene moves is stored where it was before."""
+    """Refuse nodes under different transforms, which their stored geometry does not include."""
     split = [split_part(path) for path in paths]
     transforms = {
         find_node(file, part).transform if part and is_bundle(file) else "" for file, part in split
@@ -81,13 +81,13 @@ def read_labels(path: Path, image: Volume) -> LabelFile:
     """Read a label map, `.seg.nrrd`, DICOM-SEG, RTSTRUCT or a node of a Slicer bundle.
 
     Args:
-        path: The file; a folder or zip that holds one DICOM-SEG or RTSTRUCT; `scene.mrb#Name`.
-        image: The scan, on whose grid the labels are brought. No label is interpolated: each of
-            its voxels must be one of the scan's. A plain label map covers the scan, a file with
-            named segments may be cropped.
+        path: A file; a folder or zip with one DICOM-SEG or RTSTRUCT; or `scene.mrb#Name`.
+        image: The scan whose grid the labels get. Labels are not interpolated: their voxels must
+            coincide with the scan's. A plain label map must cover the scan; a file with named
+            segments may be cropped.
 
     Raises:
-        VolumeError: If it cannot be read, or lies on another grid than the scan.
+        VolumeError: If it cannot be read, or is on another grid than the scan.
     """
     file, part = split_part(path)
     if is_bundle(file):
@@ -103,10 +103,10 @@ def read_labels(path: Path, image: Volume) -> LabelFile:
 
 
 def read_all_labels(paths: Sequence[Path], image: Volume) -> LabelFile:
-    """Read files with different segments of one scan as one; see `read_labels`.
+    """Read several label files of one scan as one; see `read_labels`.
 
     Raises:
-        VolumeError: If one cannot be read, or one of several names no segments.
+        VolumeError: If one cannot be read, or one of several has no segment names.
     """
     files = [read_labels(path, image) for path in paths]
     if len(files) == 1:
@@ -127,7 +127,7 @@ def _read_object(found: LabelObject, image: Volume) -> LabelFile:
     source = image.source
     doubts = []
     if found.series and source and found.series != source.series_instance_uid:
-        # Registered scans of one frame of reference may share a segmentation; its grid decides.
+        # Scans with one frame of reference may share a segmentation, so this is only a doubt.
         doubts.append(f"{found.kind}: {OTHER_SERIES}")
     if incomplete := require_all_parts(found):
         doubts.append(incomplete)
@@ -144,10 +144,10 @@ def _read_object(found: LabelObject, image: Volume) -> LabelFile:
 
 
 def on_grid(labels: LabelFile, image: Volume) -> LabelFile:
-    """Bring a label map onto the grid of a scan, or of another label map; see `read_labels`.
+    """Move labels to the grid of a scan or of another label map; see `read_labels`.
 
     Raises:
-        VolumeError: If it lies on another grid.
+        VolumeError: If voxels do not coincide, or a plain label map does not cover the scan.
     """
     what = "the segmentation" if labels.is_named else "the label map"
     find = place if labels.is_named else same_grid
@@ -163,14 +163,14 @@ def on_grid(labels: LabelFile, image: Volume) -> LabelFile:
 
 
 def on_common_grid(labels: LabelFile, other: LabelFile) -> tuple[LabelFile, LabelFile]:
-    """Bring two label files onto one grid; a file with named segments may be cropped to them.
+    """Move two label files to one grid; a file with named segments may be cropped to them.
 
     Args:
-        labels: Labels that are moved.
-        other: Labels on whose grid they are brought, which becomes larger where they reach beyond.
+        labels: Labels to move.
+        other: Labels whose grid is used, extended to cover `labels` if its segments are named.
 
     Raises:
-        VolumeError: If voxels do not correspond.
+        VolumeError: If voxels do not coincide.
     """
     if other.is_named:
         placement = place(labels.volume, other.volume, "the segmentation")
@@ -183,7 +183,7 @@ def on_common_grid(labels: LabelFile, other: LabelFile) -> tuple[LabelFile, Labe
 def _extended(
     labels: LabelFile, low: npt.NDArray[np.int64], high: npt.NDArray[np.int64]
 ) -> LabelFile:
-    """Labels with background around them, from one index (d, h, w) to before another."""
+    """Pad labels with background to the index range from `low` to below `high`, (d, h, w)."""
     volume = labels.volume
     more = [(int(-a), int(b - n)) for a, b, n in zip(low, high, volume.shape, strict=True)]
     if not any(map(any, more)):
@@ -196,9 +196,9 @@ def _extended(
 
 
 def unreviewed_of(paths: Sequence[Path]) -> str:
-    """Why labels are no truth to train or validate on, in words; reads headers, and no voxels.
+    """Say why labels are not ground truth for training or validation.
 
-    Empty where nothing says so, or a file cannot be read: reading it tells that.
+    Empty if nothing says so, or if a file cannot be read, which reading the labels reports.
     """
     for path in paths:
         file, part = split_part(path)
@@ -220,9 +220,7 @@ def unreviewed_of(paths: Sequence[Path]) -> str:
 
 
 def announced_segments(path: Path) -> tuple[LabelledSegment, ...]:
-    """Segments that a label file names in its header, which is read without voxels.
-
-    Of a label map, which names none, one for each of its values.
+    """List the segments named in a label file's header; without names, one per label value.
 
     Raises:
         VolumeError: If it cannot be read.

@@ -1,4 +1,4 @@
-"""Closed contours in planes of an image's voxels, such as those of an RTSTRUCT, filled."""
+"""Filling of closed contours parallel to an image's voxel planes, such as those of an RTSTRUCT."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ import numpy.typing as npt
 from pumit.errors import VolumeError
 from pumit.geometry import Floats
 
-# A contour may leave its plane, and a plane a slice's centre, by this part of a slice: rounding.
+# Tolerances for rounding, in slices: a contour from its plane, a plane from a slice's centre.
 OFF_PLANE = 0.1
 ON_SLICE = 0.1
-# A contour of which this part is inside another one is a hole of it; both are drawn by hand.
+# A contour with at least this fraction inside another is its hole: manual drawing is inexact.
 WITHIN = 0.9
-# Contours of one plane that are compared; programs that write more of them draw none that cross.
+# Most contours of a plane to check for crossings; programs that write more draw none that cross.
 MOST_COMPARED = 500
-# Pairs of one plane whose boxes meet; those of a drawing are few.
+# Most pairs of a plane with meeting bounding boxes; manual contours have few.
 MOST_PAIRS = 2000
-_MOST_SIDES = 4096  # compared with all rows at once
+_MOST_SIDES = 4096  # sides of a polygon compared with all rows at once
 
 
 @dataclass(frozen=True)
 class _Plane:
-    """Contours of one plane: where it lies along its axis, and their corners in it."""
+    """Contours of one plane: its normal axis, its position on that axis, and corners within it."""
 
     axis: int
     at: float
@@ -39,36 +39,36 @@ def fill_contours(
 ) -> tuple[npt.NDArray[np.bool_], list[str]]:
     """Fill a region's closed contours.
 
-    A voxel is inside where its centre is inside an odd number of contours, so that a contour
-    within another is a hole. Contours that cross each other, as of a region in two drawings, are
-    joined, and that is reported. Where contours do not lie on slices, or regularly leave slices
-    out, each slice takes the nearest contour, and that is reported.
+    Contours are filled by the even-odd rule at voxel centres, so that a contour within another is a
+    hole. Contours that cross each other, as when a region was drawn twice, are joined. If contours
+    are not on slices, or skip slices regularly, each slice takes the nearest contour. The last two
+    are reported.
 
     Args:
-        contours: Corners, each (N, 3), index (d, h, w); a contour lies in one plane of voxels.
+        contours: Corners, each (N, 3), index (d, h, w); each contour in one voxel plane.
         shape: (D, H, W) of the image.
-        is_xor: Whether the file says that contours that cross exclude each other.
+        is_xor: Whether crossing contours are combined by exclusive or, not joined.
 
     Returns:
-        The mask, (D, H, W), and what a user should know of how it was filled.
+        The mask, (D, H, W), and warnings for the user.
 
     Raises:
-        VolumeError: If a contour is oblique to the image, or planes run in several directions.
+        VolumeError: If a contour is oblique to the image, or planes have several directions.
     """
     mask = np.zeros(tuple(shape), dtype=bool)
     planes = _planes(contours, shape, name)
     if not planes:
         return mask, []
-    # 1. Each plane's place among the slices.
+    # 1. Position of each plane, in slices.
     axis = planes[0].axis
     slices = np.moveaxis(mask, axis, 0)
     places = np.array([plane.at for plane in planes])
-    # 2. Do the planes lie on slices, and on every slice?
+    # 2. Are the planes on slices, and on every slice?
     off = np.abs(places - np.rint(places)).max()
     gaps = np.diff(places)
     usual = float(np.median(gaps)) if len(gaps) else 1.0
     is_sparse = len(gaps) > 1 and usual >= 1.5 and bool((np.abs(gaps / usual - 1) < 0.1).all())
-    # 3. The plane of each slice: its own, or else the nearest within half their usual distance.
+    # 3. Assign each slice its own plane, or the nearest within half the usual distance.
     is_exact = off <= ON_SLICE and not is_sparse
     if is_exact:
         at = np.rint(places).astype(int)
@@ -77,7 +77,7 @@ def fill_contours(
         reach = max(usual, 1.0) / 2 + 1e-6
         near = {k: int(np.abs(places - k).argmin()) for k in range(len(slices))}
         used = {k: i for k, i in near.items() if abs(places[i] - k) <= reach}
-    # 4. One picture at a time: a file may have any number of planes that no slice takes.
+    # 4. Fill only planes in use: a file may have any number of others.
     crossing = unknown = 0
     for i in sorted(set(used.values())):
         picture, crosses, is_capped = _filled(planes[i], slices.shape[1:], is_xor)
@@ -114,16 +114,16 @@ def fill_contours(
 
 
 def _planes(contours: Iterable[Floats], shape: Sequence[int], name: str) -> list[_Plane]:
-    """Return a region's planes in order along their axis."""
+    """Group contours by plane, sorted along the axis."""
     is_planar = shape[0] == 1
     grouped: dict[tuple[int, float], dict[bytes, Floats]] = defaultdict(dict)
     for points in contours:
         axis = _axis(points, is_planar, name)
         across = points[:, [a for a in range(3) if a != axis]]
-        # A planar image's only slice takes contours wherever they lie along its normal.
+        # The only slice of a planar image takes contours at any position along its normal.
         at = 0.0 if is_planar and axis == 0 else round(float(points[:, axis].mean()), 2)
         at = float(round(at)) if abs(at - round(at)) <= ON_SLICE else at
-        # Some programs write a contour twice; filled twice by even-odd it would be nothing.
+        # Some programs write a contour twice, which the even-odd rule would cancel.
         grouped[axis, at][_outline(across)] = across
     axes = {axis for axis, _ in grouped}
     if len(axes) > 1:
@@ -135,7 +135,7 @@ def _planes(contours: Iterable[Floats], shape: Sequence[int], name: str) -> list
 
 
 def _outline(corners: Floats) -> bytes:
-    """Get the same for a contour from whichever corner and in whichever direction it is drawn."""
+    """Return a key of a contour that is independent of its first corner and direction."""
     rounded = np.round(corners, 3) + 0.0
     keep = (rounded != np.roll(rounded, 1, axis=0)).any(axis=1)
     rounded = rounded[keep] if keep.any() else rounded[:1]
@@ -146,7 +146,7 @@ def _outline(corners: Floats) -> bytes:
 
 
 def _axis(points: Floats, is_planar: bool, name: str) -> int:
-    """Return the image's axis that a contour's plane is across."""
+    """Return the image axis normal to a contour's plane."""
     extent = np.ptp(points, axis=0)
     if is_planar:
         extent[0] = 0.0
@@ -162,11 +162,11 @@ def _axis(points: Floats, is_planar: bool, name: str) -> int:
 def _filled(
     plane: _Plane, shape: tuple[int, ...], is_xor: bool
 ) -> tuple[npt.NDArray[np.bool_], bool, bool]:
-    """Pixels inside a plane's contours, whether some cross and are joined, or too many meet."""
+    """Fill a plane; return its pixels, whether contours were joined, and whether too many meet."""
     picture = _picture(plane.polygons, shape)
     if is_xor or not 1 < len(plane.polygons) <= MOST_COMPARED:
         return picture, False, False
-    # 1. Pairs that share pixels without one being within the other; each in its own box.
+    # 1. Find pairs that share pixels, neither within the other, in their bounding boxes.
     polygons = plane.polygons
     low = np.array([np.floor(p.min(axis=0)) for p in polygons]).clip(0, shape).astype(int)
     high = np.array([np.floor(p.max(axis=0)) + 1 for p in polygons]).clip(low, shape).astype(int)
@@ -188,7 +188,7 @@ def _filled(
             crossing |= {i, j}
     if not crossing:
         return picture, False, False
-    # 2. These are one outline together, and the others are holes or islands as before.
+    # 2. Join these; the others remain holes or islands.
     joined = np.zeros(shape, dtype=bool)
     for i in crossing:
         joined[tuple(map(slice, low[i], high[i]))] |= each[i]
@@ -197,10 +197,10 @@ def _filled(
 
 
 def _picture(polygons: Sequence[Floats], shape: tuple[int, ...]) -> npt.NDArray[np.bool_]:
-    """Pixels whose centres lie inside an odd number of contours.
+    """Fill polygons by the even-odd rule at pixel centres.
 
-    A pixel is inside where a ray from it along its row meets an odd number of sides. All rows and
-    sides at once, which is a hundred times as fast as `skimage.draw` for contours of some length.
+    A pixel is inside if a ray from it along its row crosses an odd number of sides. All rows and
+    sides at once, a hundred times as fast as `skimage.draw` for long contours.
     """
     rows, columns = shape
     meets = np.zeros((rows, columns + 1), dtype=np.int32)
@@ -218,10 +218,10 @@ def _picture(polygons: Sequence[Floats], shape: tuple[int, ...]) -> npt.NDArray[
 def _add_meets(
     meets: npt.NDArray[np.int32], row: npt.NDArray[Any], start: Floats, end: Floats
 ) -> None:
-    """Count where sides are met by the rays of rows, (rows, 1)."""
+    """Count the crossings of sides with the rays of rows, (rows, 1)."""
     at, side = np.nonzero((start[:, 0] > row) != (end[:, 0] > row))
     height = row[at, 0]
     slope = (end - start)[side]
     place = start[side, 1] + slope[:, 1] * (height - start[side, 0]) / slope[:, 0]
-    # As many pixels of the row as this lie before the place where the side is met.
+    # This many pixels of the row are before the crossing.
     np.add.at(meets, (height, np.ceil(place).clip(0, meets.shape[1] - 1).astype(int)), 1)

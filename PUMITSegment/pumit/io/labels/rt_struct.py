@@ -1,4 +1,4 @@
-"""Regions of an RT structure set, filled on the slices of the scan that they were drawn on."""
+"""Reader of RT Structure Sets, whose contours are filled on the grid of the source scan."""
 
 from __future__ import annotations
 
@@ -32,21 +32,16 @@ _FILLED = {"CLOSED_PLANAR", _XOR}
 
 
 def read_rt_struct(path: Path, image: Volume) -> LabelFile:
-    """Read an RTSTRUCT and fill its contours.
-
-    A voxel is inside where its centre is inside an odd number of a region's contours, so that a
-    contour within another is a hole; contours that cross each other are joined, and that is a
-    doubt. Where contours do not lie on the image's slices, or regularly
-    leave slices out, each slice takes the nearest contour, and that is a doubt.
+    """Read an RTSTRUCT and fill its contours; see `fill_contours` for the rules.
 
     Args:
-        image: The scan; contours lie in planes of its voxels.
+        image: The scan; contours must be parallel to its voxel planes.
 
     Returns:
-        Regions on the image's grid, overlapping ones on several layers; their values count from 1.
+        ROIs on the image's grid, overlapping ones in several layers; label values count from 1.
 
     Raises:
-        VolumeError: If it cannot be read, a contour is oblique to the image, or all lie outside.
+        VolumeError: If it cannot be read, a contour is oblique to the image, or all are outside.
     """
     with parsing("RTSTRUCT"):
         struct = pydicom.dcmread(path)
@@ -54,7 +49,7 @@ def read_rt_struct(path: Path, image: Volume) -> LabelFile:
         segments = regions_of(struct)
         if not segments:
             raise VolumeError("The RTSTRUCT names no region of interest; export it again.")
-        # 1. Each region: contours (N, 3) in mm -> voxel indices -> mask (D, H, W) -> a layer.
+        # 1. Each ROI: contours (N, 3) in mm -> voxel indices -> mask (D, H, W) -> a layer.
         layers = LabelLayers(image.shape, len(segments))
         doubts: list[str] = []
         found = []
@@ -64,7 +59,7 @@ def read_rt_struct(path: Path, image: Volume) -> LabelFile:
             if ignored:
                 text = f"has {ignored} points or open lines, which enclose nothing"
                 doubts.append(f"RTSTRUCT: {segment.name} {text}")
-            if not closed:  # without a mask of the whole image
+            if not closed:  # needs no mask
                 found.append(segment)
                 continue
             points = [image.world_to_index(each) for each in closed]
@@ -87,7 +82,7 @@ def read_rt_struct(path: Path, image: Volume) -> LabelFile:
 
 
 def regions_of(struct: Dataset) -> dict[int, LabelledSegment]:
-    """Segments by region number from the header; their layers are not known yet."""
+    """Return the ROIs by ROINumber, as segments with layer 0."""
     colors = {
         int(first_value(item, "ReferencedROINumber") or 0): color_of(item, "ROIDisplayColor")
         for item in first_value(struct, "ROIContourSequence") or []
@@ -109,7 +104,7 @@ def regions_of(struct: Dataset) -> dict[int, LabelledSegment]:
 
 
 def _contours(struct: Dataset) -> dict[int, list[Dataset]]:
-    """Contours of each region, of which an object may list several items."""
+    """Collect the contours of each ROI, which may have several items in ROIContourSequence."""
     found: dict[int, list[Dataset]] = defaultdict(list)
     for item in first_value(struct, "ROIContourSequence") or []:
         number = int(first_value(item, "ReferencedROINumber") or 0)
@@ -118,9 +113,9 @@ def _contours(struct: Dataset) -> dict[int, list[Dataset]]:
 
 
 def _closed(items: list[Dataset], name: str) -> tuple[list[Floats], bool, int]:
-    """Return a region's closed contours, each (N, 3) LPS mm, and how many items are none.
+    """Return an ROI's closed contours, each (N, 3) LPS mm, and the number of ignored items.
 
-    Also whether all are said to be combined by exclusive or.
+    In between, whether all contours are of type CLOSEDPLANAR_XOR.
     """
     found, kinds, ignored = [], set(), 0
     for item in items:
@@ -137,7 +132,7 @@ def _closed(items: list[Dataset], name: str) -> tuple[list[Floats], bool, int]:
 
 
 def _numbers(item: Dataset) -> Floats:
-    """Get a contour's coordinates in a row; read from the text, as pydicom's numbers take long."""
+    """Parse ContourData to a flat array; from raw text, as pydicom's conversion is slow."""
     element = item.get_item("ContourData")
     if isinstance(element, RawDataElement) and isinstance(element.value, bytes):
         return np.array([float(v) for v in element.value.split(b"\\") if v.strip(b" \0")])

@@ -1,4 +1,4 @@
-"""Segments of a DICOM Segmentation, on the grid of the scan that they were drawn on."""
+"""Reader of DICOM Segmentation objects onto the grid of the source scan."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from pumit.io.parser_errors import parsing
 from pumit.volume import Volume
 
 WHAT = "the DICOM-SEG"
-HALF = 0.5  # of a fraction; from here on a voxel is the segment's
+HALF = 0.5  # smallest fraction that counts as inside a segment
 LONGEST_NAME = 64
 
 
@@ -45,19 +45,19 @@ class _Frame:
 
 
 def read_dicom_seg(paths: Sequence[Path], image: Volume) -> LabelFile:
-    """Read a DICOM-SEG: BINARY, FRACTIONAL (from one half on) or LABELMAP.
+    """Read a DICOM-SEG: BINARY, FRACTIONAL (thresholded at one half) or LABELMAP.
 
     Args:
-        paths: The object; of a concatenation all parts in their order.
-        image: The scan; each pixel of each frame must be one of its voxels. Frames on a picture
-            without a place must refer to it.
+        paths: The object; for a concatenation all parts in order.
+        image: The scan. Each frame must lie on its voxel grid. Frames without a position must
+            refer to it, and it must be planar.
 
     Returns:
-        Segments on the image's grid, overlapping ones on several layers; their values are their
-        segment numbers.
+        Segments on the image's grid, overlapping ones in several layers; label values are segment
+        numbers.
 
     Raises:
-        VolumeError: If it cannot be read, or lies on another grid than the image.
+        VolumeError: If it cannot be read, or is on another grid than the image.
     """
     with parsing("DICOM-SEG"):
         parts = [pydicom.dcmread(path) for path in paths]
@@ -89,12 +89,12 @@ def read_dicom_seg(paths: Sequence[Path], image: Volume) -> LabelFile:
 
 
 def segments_of(seg: Dataset) -> list[LabelledSegment]:
-    """Segments as the header describes them; their layers are not known yet."""
+    """List the segments described in SegmentSequence, all with layer 0."""
     found = []
     for item in first_value(seg, "SegmentSequence") or []:
         value = int(item.SegmentNumber)
         if not 0 < value <= np.iinfo(np.uint16).max:
-            if value == 0:  # the background of a label map
+            if value == 0:  # the background of a LABELMAP
                 continue
             raise VolumeError(f"The DICOM-SEG has a segment number {value}; export it again.")
         name = " ".join(str(first_value(item, "SegmentLabel") or "").split())
@@ -134,10 +134,10 @@ def _frames(file: DicomFile, seg: Dataset, part: int, image: Volume) -> list[_Fr
 
 
 def _is_on_picture(group: Dataset, where: DicomSlice, image: Volume) -> bool:
-    """Return whether a frame without a place is on a picture that has none; another frame's is not.
+    """Return whether a frame without a position belongs to the image, not to another source frame.
 
     Raises:
-        VolumeError: If the image is a volume, or another picture.
+        VolumeError: If the image is a volume, or not the source image.
     """
     if not image.is_planar:
         raise VolumeError("The DICOM-SEG has a frame without a place; export it again.")
@@ -168,7 +168,7 @@ def _whole(image: Volume) -> Placement:
 
 
 def _plane(where: DicomSlice) -> Volume:
-    """Return a frame's grid, one slice without voxels."""
+    """Return the grid of a frame as an empty planar volume."""
     rows, columns, _ = where.size
     assert where.position_lps is not None
     assert where.pixel_spacing_mm is not None
@@ -180,7 +180,7 @@ def _plane(where: DicomSlice) -> Volume:
 
 
 def _pixels(parts: Sequence[FileDataset], frames: list[_Frame]) -> Iterator[npt.NDArray[Any]]:
-    """Pixels of frames, (Rows, Columns), in their order, one at a time."""
+    """Decode frames, (Rows, Columns), in order, one at a time."""
     decoded = []
     for number, part in enumerate(parts):
         _check_length(part)
@@ -190,7 +190,7 @@ def _pixels(parts: Sequence[FileDataset], frames: list[_Frame]) -> Iterator[npt.
 
 
 def _check_length(seg: Dataset) -> None:
-    """Refuse a truncated object before its frames are divided among segments."""
+    """Refuse an object with missing or truncated pixel data."""
     if "PixelData" not in seg:
         raise VolumeError("The DICOM-SEG has no pixel data; export it again.")
     syntax = seg.file_meta.TransferSyntaxUID
@@ -208,8 +208,8 @@ def _add_segments(
     layers: LabelLayers,
     segments: list[LabelledSegment],
 ) -> tuple[list[LabelledSegment], list[str], int]:
-    """Put each segment onto a layer; returns them, names without a frame, voxels outside."""
-    # 1. Frames by their segment.
+    """Add segments to layers; return them, names without a frame, and voxels outside the image."""
+    # 1. Group frames by segment.
     least = 1.0
     if kind == "FRACTIONAL":
         least = HALF * float(first_value(parts[0], "MaximumFractionalValue") or 255)
@@ -222,11 +222,11 @@ def _add_segments(
             f"The DICOM-SEG has frames of a segment {min(unknown)} that it does not describe; "
             "export it again."
         )
-    # 2. Pixels are decoded one frame at a time, in the order of the segments.
+    # 2. Decode one frame at a time, in the order of segments.
     ordered = [frame for s in segments for frame in by_segment[s.value]]
     pixels = _pixels(parts, ordered)
     placed, missing, lost = [], [], 0
-    # 3. The slices between its first and last frame, bool (d, H, W), on the first free layer.
+    # 3. Put the slices between a segment's first and last frame, (d, H, W), into a layer.
     for segment in segments:
         own = by_segment[segment.value]
         if not own:
@@ -251,7 +251,7 @@ def _merge(
     placement: Placement,
     shape: tuple[int, int, int],
 ) -> int:
-    """Add a frame's pixels to the slices of a mask; returns how many lie outside of the image."""
+    """Add a frame to the slices of a mask; return its number of pixels outside the image."""
     into, out = overlap_of(placement, shape)
     inside = placement.along_image(on[None])[out]
     depth = slice(into[1].start - first, into[1].stop - first)
@@ -262,7 +262,7 @@ def _merge(
 def _add_label_maps(
     parts: Sequence[FileDataset], frames: list[_Frame], layers: LabelLayers, known: list[int]
 ) -> int:
-    """Put frames of segment numbers onto one layer; returns voxels outside of the image."""
+    """Add LABELMAP frames to one layer; return the number of voxels outside the image."""
     labels = np.zeros(layers.shape, dtype=np.uint16)
     lost = 0
     for frame, values in zip(frames, _pixels(parts, frames), strict=True):
