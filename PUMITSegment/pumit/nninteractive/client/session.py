@@ -251,7 +251,7 @@ class NNInteractiveSession(RecoverableSession):
     def _predict_in_thread(
         self, prompts: Sequence[Prompt], pending: _PendingPrediction, answers: AnswerCache
     ) -> npt.NDArray[np.bool_]:
-        """Predict, on a thread of its own that a cancelled prediction leaves behind."""
+        """Predict, on a separate thread that a cancelled prediction leaves behind."""
 
         def answer() -> npt.NDArray[np.bool_]:
             assert self._object is not None

@@ -81,7 +81,7 @@ class SessionEvictor:
 
     @contextmanager
     def using(self, lease: Lease, *, wakes: bool = True) -> Iterator[None]:
-        """Use a session in the `with` block; it is not suspended meanwhile.
+        """Use a session in the `with` block; until its end it is not suspended.
 
         Raises:
             BusyError: If there is no memory to wake it.
