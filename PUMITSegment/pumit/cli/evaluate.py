@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pumit.evaluation.segmentation_metrics import ComparedRow, Mean
     from pumit.inference.interactive.segmenter import Segmenter
 
-# For millimetres and Dice alike; further digits are rounding noise.
+# For millimetres and Dice; further digits are rounding noise.
 DECIMALS = 5
 
 
