@@ -4,8 +4,8 @@
 
 The wheel is built only from the tracked files of the last commit, with the commit's time: the same
 commit and setuptools version give the same bytes. The SBOM lists the packages of this environment
-that users install, with versions and licences, the libraries bundled in SimpleITK, and each model
-with its licence and checksum.
+that users install, with versions and licences, and the libraries bundled in SimpleITK. It also
+lists each model with its licence and checksum.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 `kinds.py build FOLDER --shared ../shared` makes cases of every kind; `kinds.py score FOLDER
 --model M -o ROWS.json` clicks on them; `kinds.py table A.json B.json ...` prints several side by
 side; `kinds.py worst FOLDER ROWS.json -o PICTURES` draws the worst target of each kind. A kind is a
-data set of real scans, or structures of label maps that were not in the training of `default`,
-rendered without any code of the generator of training scans.
+data set of real scans, or structures of label maps that were not in the training of `default`.
+Their renderer shares no code with the generator of training scans.
 """
 
 from __future__ import annotations

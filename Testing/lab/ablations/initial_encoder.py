@@ -3,9 +3,10 @@
     python Testing/lab/ablations/initial_encoder.py --data HIPPOCAMPUS --out rows.jsonl
 
 Measures Dice on eight held-out hippocampus scans, after training on 20 % and 100 % of the labels of
-sixteen, with five seeds and ten minutes of two threads per training. `pumit_encoder_small` starts
-from scratch and from `initial: default`; the shipped small network, in a second file, starts from
-scratch. This takes some seven hours; run again with the same --out, it makes only what is missing.
+sixteen. There are five seeds; each training takes ten minutes of two threads. The network
+`pumit_encoder_small` starts from scratch and from `initial: default`; the shipped small network, in
+a second file, starts from scratch. This takes some seven hours; run again with the same --out, it
+makes only what is missing.
 
 Source:
     PUMIT, table 4.

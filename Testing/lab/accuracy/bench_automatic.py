@@ -1,8 +1,8 @@
 """Automatic segmentation on small data sets: PUMIT's network, a U-Net and Swin UNETR.
 
 Every network is trained from scratch by `pumit train` on the same cases, patches, augmentation,
-losses and seeds, for the same CPU time of one thread (so other load matters little), and evaluated
-on held-out cases with the final weights.
+losses and seeds. Trainings take the same CPU time of one thread, so other load matters little. The
+final weights are evaluated on held-out cases.
 
     python Testing/lab/accuracy/bench_automatic.py --set hippocampus --data FOLDER --out \
         rows.jsonl

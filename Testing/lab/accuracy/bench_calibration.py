@@ -3,7 +3,7 @@
     python Testing/lab/accuracy/bench_calibration.py CASE... [--measure CASE...] -o diagram.png
 
 Run by hand. Fits the weights of `models/overlap.yaml` to the masks after 1 to 5 clicks of the
-simulated user, chooses the thresholds of the quality words (`calibration_fit.py`), and prints the
+simulated user. Chooses the thresholds of the quality words (`calibration_fit.py`), and prints the
 entry of the file. Reports the Dice of the masks with each word: by cross-validation of weights and
 thresholds over kinds of scans, and on the `--measure` cases, which are never fitted. A case is a
 folder with `image.nii.gz` and `label.nii.gz`; its kind is its parent folder (`kinds.py build`). A

@@ -3,7 +3,7 @@
 Every method is pre-trained for the same CPU time of one thread on the same unlabelled images: the
 sixteen hippocampus training scans and eighteen scans of other anatomy and modality. It is then
 fine-tuned on three of the sixteen scans (20 %) and on all, both from the pre-training and from
-scratch, with the same patches, augmentation, losses, rates and seeds. Evaluation uses the final
+scratch. Patches, augmentation, losses, rates and seeds are the same. Evaluation uses the final
 weights, on eight scans that neither stage sees and that select nothing.
 
     python Testing/lab/accuracy/bench_pretraining.py --data FOLDER --out runs/pretraining

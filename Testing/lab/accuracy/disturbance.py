@@ -1,7 +1,7 @@
 """Perturbations of a scan and its prompts that a person would hardly notice.
 
 The simulated user sees the original scan. The model gets the perturbed one, and its mask is mapped
-back, so the first click is at the same position in every variant and only the prediction changes.
+back. The first click is at the same position in every variant; only the prediction changes.
 Only a resampled scan is also shown to the user; then the target is resampled too.
 """
 

@@ -1,7 +1,7 @@
 """Gain of masked pre-training with few labels: fine-tuning compared with training from scratch.
 
 Trains the small segmentation network on 20 %, 60 % and 100 % of sixteen hippocampus scans, with
-five seeds each, from a pre-trained ViT and from scratch, on the same scans and crops. Dice is
+five seeds each. It starts from a pre-trained ViT and from scratch, on the same crops. Dice is
 measured on eight held-out scans, with the final weights of trainings of equal length. Learning rate
 and length were chosen from scratch on another split of the same 24 scans; two of its test scans are
 among these eight.

@@ -3,8 +3,8 @@
 Run by hand: `python Testing/lab/accuracy/robustness.py CASES [--preset quick] [-o
 rows.json]`. The simulated user of `pumit evaluate` works on labelled cases, unchanged and under
 each perturbation of `disturbance.py`. Prints a table of Dice from a box and after 1, 3 and 5
-clicks, and of the loss on the same targets, with 95 % bootstrap intervals over targets; mean losses
-above 0.05 are bold. With `-o` an interrupted run resumes.
+clicks, and of the loss on the same targets. Intervals are 95 % bootstrap intervals over targets;
+mean losses above 0.05 are bold. With `-o` an interrupted run resumes.
 
 A resampled scan is compared with the resampled label, so part of its loss is due to the grid.
 """

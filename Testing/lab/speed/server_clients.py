@@ -102,13 +102,13 @@ class User(Protocol):
         """Draw a stroke and wait for the answer."""
 
     def undo(self) -> None:
-        """Take the last prompt back."""
+        """Undo the last prompt."""
 
     def reset(self) -> None:
-        """Begin again on the same scan."""
+        """Reset all prompts."""
 
     def leave(self, *, politely: bool) -> None:
-        """Give the session back, or vanish."""
+        """Release the session, or vanish."""
 
 
 class OwnUser:
@@ -145,15 +145,15 @@ class OwnUser:
         return self._session.predict()
 
     def undo(self) -> None:
-        """Take the last prompt back."""
+        """Undo the last prompt."""
         self._session.undo()
 
     def reset(self) -> None:
-        """Begin again on the same scan."""
+        """Reset all prompts."""
         self._session.reset()
 
     def leave(self, *, politely: bool) -> None:
-        """Give the session back, or vanish."""
+        """Release the session, or vanish."""
         if politely:
             self._session.close()
         else:
@@ -199,15 +199,15 @@ class PublishedUser:
         return self._mask()
 
     def undo(self) -> None:
-        """Take the last prompt back."""
+        """Undo the last prompt."""
         self._session.undo()
 
     def reset(self) -> None:
-        """Begin again on the same scan."""
+        """Reset all prompts."""
         self._session.reset_interactions()
 
     def leave(self, *, politely: bool) -> None:
-        """Give the session back, or vanish."""
+        """Release the session, or vanish."""
         if not politely:
             self._session._lease_token = None  # so that `close` cannot release the lease
         self._session.close()

@@ -1,8 +1,8 @@
 """A connection with time limits against slow clients.
 
 uvicorn closes a connection that stays silent after an answer. It has no time limit for a first
-request, for the end of the headers, for a body that it has already refused, or for a client that
-does not read its answer. Each of these would hold a connection, or the memory of an answer.
+request or the end of its headers, nor for a refused body or an unread answer. Each of these would
+hold a connection, or the memory of an answer.
 """
 
 from __future__ import annotations

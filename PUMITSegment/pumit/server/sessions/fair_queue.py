@@ -1,7 +1,7 @@
 """Round-robin job queue: one thread that computes for all sessions in turn.
 
 A model on one device runs one job at a time. Each session has its own queue, and the thread takes
-one job from each in rotation, so a busy client delays others by at most one job each. Jobs of a
+one job from each in rotation: a busy client delays others by at most one job each. Jobs of a
 session run in order, but a newer request cancels an older prediction of the same segment: it is
 dropped while it waits and stopped while it runs.
 
