@@ -1,7 +1,4 @@
-"""`pumit pretrain`: self-supervised pre-training.
-
-Progress is plain text on a terminal and JSON lines in a pipe.
-"""
+"""`pumit pretrain`: pre-train without labels; progress is text on a terminal, else JSON lines."""
 
 from __future__ import annotations
 

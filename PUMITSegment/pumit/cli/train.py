@@ -1,7 +1,4 @@
-"""`pumit train`: train on labelled scans.
-
-Progress is plain text on a terminal and JSON lines in a pipe.
-"""
+"""`pumit train`: train on labelled scans; progress is text on a terminal, else JSON lines."""
 
 from __future__ import annotations
 
