@@ -1,9 +1,9 @@
-"""Ask every host that the pages link to whether its page is there.
+"""Check the external links of all pages.
 
-    python3 scripts/check_links.py --list    # only the list; needs no network
-    python3 scripts/check_links.py           # asks each once; exit status 1 where a page is gone
+    python3 scripts/check_links.py --list    # only list them; needs no network
+    python3 scripts/check_links.py           # requests each once; exit status 1 for a dead link
 
-Needs nothing but Python. Pages of this repository are not fetched; tests look for their files.
+Needs only Python. Pages of this repository are not fetched; tests check that their files exist.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "pages"))
 
 from outside import OURS, links
 
-# A host that answers with these has the page, or refuses programs.
+# With these status codes the page exists, or the host refuses programs.
 _NOT_GONE = {401, 403, 405, 406, 418, 429, 503}
 
 
 def state_of(address: str, *, timeout_s: float = 20.0) -> str:
-    """Return what the host says: "there", "would not say" or why it is gone."""
+    """Request a page and return "there", "would not say" or "gone: " with the reason."""
     asking = urllib.request.Request(address, headers={"User-Agent": "PUMIT link check"})
     try:
         with urllib.request.urlopen(asking, timeout=timeout_s):
@@ -35,7 +35,7 @@ def state_of(address: str, *, timeout_s: float = 20.0) -> str:
 
 
 def main() -> int:
-    """Print each address with its state; returns the exit status."""
+    """Print each address with its state; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--list", action="store_true", help="ask nobody, print the addresses")
     args = parser.parse_args()

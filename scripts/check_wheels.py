@@ -1,13 +1,13 @@
-"""Ask pip whether everything that users install has a wheel for Slicer's Python on four systems.
+"""Check that all of users' dependencies have wheels for Slicer's Python on four systems.
 
-The dependencies, and what these need in turn, until nothing new is named. pip's own resolver
-chooses only among wheels (`pip install --dry-run`); nothing is installed. Writes its answer
-between the marks of docs/explanation/systems.md. Needs the network, and `packaging`.
+pip resolves the direct and transitive dependencies from wheels only (`pip install --dry-run`), and
+installs nothing. The table is written between the marks in docs/explanation/systems.md. Needs the
+network and `packaging`.
 
-Each round asks without dependencies, and the next one for those that the chosen wheels name: pip
-reads markers such as `sys_platform` for the system that it runs on, so that on Linux it would ask
-for Linux's packages everywhere. PyTorch is left out, since pip would fetch whole builds of it,
-nor are NVIDIA's libraries that it asks for on Linux.
+Each round resolves without dependencies; the next adds those that the chosen wheels name. pip
+itself evaluates markers such as `sys_platform` for the system it runs on, so on Linux it would
+request Linux packages for every system. PyTorch and its NVIDIA libraries are left out, since pip
+would download whole builds.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "explanation" / "systems.md"
 PYTHON = "3.12"
 MACOS = ("11_0", "12_0", "13_0", "14_0")
-# Tags of wheels that a system takes, and what markers see there.
+# Platform tags of each system's wheels, and the values of environment markers.
 SYSTEMS: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
     "Linux x86-64": (
         ("manylinux2014_x86_64", "manylinux_2_27_x86_64", "manylinux_2_28_x86_64"),
@@ -52,13 +52,13 @@ SYSTEMS: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
         {"sys_platform": "darwin", "platform_system": "Darwin", "platform_machine": "x86_64"},
     ),
 }
-# Optional parts of the package that users do not install, or that only one GPU needs.
+# Extras that users do not install, or that need a particular GPU.
 LEFT_OUT_EXTRAS = ("test", "fuzz", "docs", "slicer-test", "mamba")
 LEFT_OUT = "torch"
 
 
 def dependencies() -> list[str]:
-    """Return what the core needs, and what each optional part that users install adds."""
+    """Return the requirements of the package and of the extras that users install."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
     users = [r for name in extras if name not in LEFT_OUT_EXTRAS for r in extras[name]]
@@ -66,10 +66,10 @@ def dependencies() -> list[str]:
 
 
 def chosen(system: str) -> dict[str, str]:
-    """Name: version of every wheel that is installed on a system.
+    """Return name and version of every wheel that would be installed on a system.
 
     Raises:
-        SystemExit: If something has no wheel there.
+        SystemExit: If a requirement has no wheel there.
     """
     platforms, machine = SYSTEMS[system]
     markers = {
@@ -84,7 +84,7 @@ def chosen(system: str) -> dict[str, str]:
     pending = [Requirement(line) for line in dependencies()]
     found: dict[str, dict[str, Any]] = {}
     while pending:
-        # 1. New requirements, with everybody's bounds on them.
+        # 1. Add new requirements; collect all version bounds of each package.
         for each in pending:
             name = canonicalize_name(each.name)
             if name != LEFT_OUT and not name.startswith("nvidia-"):
@@ -92,9 +92,9 @@ def chosen(system: str) -> dict[str, str]:
         requirements = [
             f"{name}{bound}" for name, bounds in specifiers.items() for bound in sorted(bounds)
         ]
-        # 2. Wheels for all of it, which agree with the bounds.
+        # 2. Resolve wheels within the bounds.
         last, found = found, _report(requirements, platforms)
-        # 3. What the wheels that were not seen before need there.
+        # 3. Collect the requirements of new or changed wheels.
         pending = [
             requirement
             for name, wheel in found.items()
@@ -134,7 +134,7 @@ def _report(requirements: list[str], platforms: tuple[str, ...]) -> dict[str, di
 
 
 def main() -> int:
-    """Write the table; returns the exit status."""
+    """Write the table; return the exit status."""
     found = {system: chosen(system) for system in SYSTEMS}
     direct = {canonicalize_name(Requirement(line).name) for line in dependencies()}
     lines = [f"| package | {' | '.join(found)} |", "|---" * (len(found) + 1) + "|"]

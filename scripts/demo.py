@@ -1,6 +1,6 @@
-"""From a fresh clone to a segmented scan: sets everything up, then runs `pumit demo`.
+"""Set up the environment in a fresh clone, then run `pumit demo`.
 
-Arguments are passed on: `python3 scripts/demo.py --help`.
+Arguments are passed to `pumit demo`: `python3 scripts/demo.py --help`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from environment import prepare, python, variables
 
 
 def main() -> int:
-    """Run the demonstration; returns its exit status."""
+    """Run the demonstration and return its exit status."""
     prepare("demo")
     command = [str(python()), "-m", "pumit", "demo", *sys.argv[1:]]
     return subprocess.run(command, env=variables(), check=False).returncode

@@ -1,7 +1,7 @@
-"""Build the documentation site into `site/`, from a fresh clone, without a network but pip's.
+"""Build the documentation site into `site/`, from a fresh clone; only pip uses the network.
 
-Strict: a link that leads nowhere, a page that no menu names or a reference that does not resolve
-ends the build. Arguments are passed on to `mkdocs build`, such as `-d FOLDER`.
+The build is strict: it fails on a broken link, a page in no menu or an unresolved reference.
+Arguments are passed to `mkdocs build`, such as `-d FOLDER`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from environment import ROOT, prepare, python, variables
 
 
 def main() -> int:
-    """Build; returns 0 where every link led somewhere."""
+    """Build the site and return the exit status, 0 for success."""
     prepare("docs")
-    # The theme's note on its own successor.
+    # Silences the theme's notice about MkDocs 2.
     environment = {**variables(), "NO_MKDOCS_2_WARNING": "1"}
     command = [str(python()), "-m", "mkdocs", "build", "--strict", *sys.argv[1:]]
     return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode

@@ -1,10 +1,10 @@
-"""Write what ARCHITECTURE.md shows of the code: which part uses which, and the table of packages.
+"""Write the dependency diagram and the table of packages in ARCHITECTURE.md.
 
     python3 scripts/draw_architecture.py
 
-The picture comes from the imports, the table from the packages' first lines; a test compares both
-with the code. What everything may use (volumes, prompts, errors, the system) is left out of the
-picture, and so are arrows that follow from two others.
+The diagram is made from imports, the table from the first line of each package's docstring; a test
+compares both with the code. The diagram omits base modules that everything may use (volumes,
+prompts, errors, the system) and arrows implied by others.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PACKAGES = {
 }
 BASE = {"errors", "file_image", "geometry", "volume", "prompts", "segmentation", "system"}
 BASE |= {"pumit", "__main__"}
-# Parts whose packages lie above and below other parts.
+# Parts split into their packages, which are above and below other parts.
 SPLIT = {"nninteractive", "server"}
 WIDTH, HEIGHT, GAP_X, GAP_Y, MARGIN = 158, 34, 14, 44, 12
 
@@ -34,7 +34,7 @@ Arrows = dict[str, set[str]]
 
 
 def part_of(module: str) -> str:
-    """`io` of pumit.io.images.grid, `PUMITTrainLib` of all of it."""
+    """Return the part of a module: `io` for pumit.io.images.grid, `PUMITTrainLib` for all of it."""
     names = module.split(".")
     if names[0] != "pumit" or len(names) == 1:
         return names[0]
@@ -44,7 +44,7 @@ def part_of(module: str) -> str:
 
 
 def arrows_of_imports() -> Arrows:
-    """Part to the parts that it imports anywhere."""
+    """Map each part to the parts that it imports anywhere."""
     arrows: Arrows = {}
     for package, folder in PACKAGES.items():
         for file in sorted(folder.rglob("*.py")):
@@ -65,7 +65,7 @@ def arrows_of_imports() -> Arrows:
 
 
 def reduced(arrows: Arrows) -> Arrows:
-    """Return the arrows without those that follow from a longer way."""
+    """Return the transitive reduction: the arrows without those implied by a longer path."""
 
     def reach(start: str) -> set[str]:
         found: set[str] = set()
@@ -84,7 +84,7 @@ def reduced(arrows: Arrows) -> Arrows:
 
 
 def layers_of(arrows: Arrows) -> list[list[str]]:
-    """Parts by how far they are above what uses nothing, from the top down."""
+    """Return the parts in layers from the top down, by their longest path to the bottom."""
     depth: dict[str, int] = {}
 
     def rank(part: str) -> int:
@@ -93,13 +93,13 @@ def layers_of(arrows: Arrows) -> list[list[str]]:
         return depth[part]
 
     parts = sorted(set(arrows) | {b for uses in arrows.values() for b in uses})
-    TopologicalSorter(arrows).prepare()  # raises where there is a circle
+    TopologicalSorter(arrows).prepare()  # raises on a cycle
     for part in parts:
         rank(part)
     layers: list[list[str]] = [[] for _ in range(max(depth.values()) + 1)]
     for part in parts:
         layers[max(depth.values()) - depth[part]].append(part)
-    # Each part as far left as the mean of those that use it, so that fewer arrows cross.
+    # Order each layer by the mean position of the users of each part: fewer arrows cross.
     place = {part: float(i) for i, part in enumerate(layers[0])}
     for layer in layers[1:]:
         above = {
@@ -153,7 +153,7 @@ def drawn() -> str:
 
 
 def table() -> str:
-    """Return the packages with the first line of each, as Markdown."""
+    """Return the table of packages with the first line of each docstring, as Markdown."""
     rows = ["| package | modules | what it holds |", "|---|---|---|"]
     for package, folder in PACKAGES.items():
         for init in sorted(folder.rglob("__init__.py"), key=lambda path: path.parent.parts):
@@ -165,7 +165,7 @@ def table() -> str:
 
 
 def page() -> str:
-    """ARCHITECTURE.md with the table as the code is now."""
+    """Return ARCHITECTURE.md with an updated table."""
     before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
     return before + BEGIN + table() + END + rest.partition(END)[2]
 

@@ -1,6 +1,6 @@
-"""Draw the pictures of the page in a browser: `python scripts/draw_browser.py`.
+"""Make the screenshots of the browser page: `python scripts/draw_browser.py`.
 
-A real Chromium clicks in the page of `pumit view`, on the generated scan that it shows.
+Chromium clicks in the page of `pumit view`, on the generated scan.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WIDE, NARROW = {"width": 1000, "height": 640}, {"width": 390, "height": 844}
 
 
 def enter(page: Page, url: str, code: str) -> None:
-    """Open the page, and give it the access code."""
+    """Open the page and enter the access code."""
     page.goto(url)
     page.locator("#code").fill(code)
     page.locator("#door button").click()
@@ -32,7 +32,7 @@ def enter(page: Page, url: str, code: str) -> None:
 
 
 def show(page: Page, organ: str) -> tuple[float, float]:
-    """Move the planes to the middle of an organ; returns where it is in the axial one."""
+    """Move the planes to an organ's centre; return its position on the page, in the axial view."""
     phantom = torso_phantom()
     ijk = phantom.volume.world_to_index(phantom.centre_lps(organ))[::-1].tolist()
     place: Any = page.evaluate(
@@ -51,7 +51,7 @@ def show(page: Page, organ: str) -> tuple[float, float]:
 
 
 def click(page: Page, organ: str) -> None:
-    """Click in the middle of an organ, and wait for its mask."""
+    """Click in the centre of an organ and wait for its mask."""
     page.mouse.click(*show(page, organ))
     page.locator("#status", has_text=re.compile("mL")).wait_for(timeout=120_000)
     page.wait_for_timeout(300)
@@ -64,7 +64,7 @@ def rename(page: Page, name: str) -> None:
 
 
 def film(page: Page) -> list[Image.Image]:
-    """Segment three organs, one click each, and look at them in 3D."""
+    """Segment three organs with one click each, show them in 3D, and return the frames."""
     frames: list[Image.Image] = []
 
     def frame() -> None:
@@ -86,7 +86,7 @@ def film(page: Page) -> list[Image.Image]:
 
 
 def main() -> None:
-    """Draw both pictures and the film."""
+    """Make both screenshots and the animation."""
     OUT.mkdir(exist_ok=True)
     command = [sys.executable, "-m", "pumit", "view", "--no-browser"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:

@@ -1,12 +1,11 @@
-"""Draw moving pictures of prompts and their answers: `python scripts/draw_prompts.py THIGH TORSO`.
+"""Make animations of prompts and their masks: `python scripts/draw_prompts.py THIGH TORSO`.
 
 THIGH is the scan STS_001 of the TCIA collection Soft-tissue-Sarcoma (Vallières et al. 2015,
 CC BY 3.0), TORSO the CT in the tests of TotalSegmentator (Wasserthal et al., Apache-2.0); pictures
-of both may be shown. Every answer is the default model's, to the prompt that the picture shows, on
-one axial slice and one coronal one of a volume that is segmented whole; what is found by its name
-is abdomen-ct's, to whose licence one has to agree before (`pumit models accept abdomen-ct`). The
-default weights were trained with both scans, among others. Names after the scans draw those films
-alone.
+of both may be shown. Each mask is the default model's 3D answer to the prompt shown, on one axial
+and one coronal slice. The search by name uses abdomen-ct, whose licence must be accepted first
+(`pumit models accept abdomen-ct`). The training data of the default weights included both scans.
+Further arguments name the only animations to make.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ from pumit.volume import Volume
 OUT = Path(__file__).resolve().parent.parent / "Resources" / "prompts"
 LOW_HU, HIGH_HU = -125.0, 225.0
 SEGMENT, INSIDE, OUTSIDE = "#2ec4b6", "#ffd166", "#ef476f"
-# LPS mm, as a user of the tutorial clicks: in the tumour, and where the first answer goes too far.
+# Clicks of the tutorial, LPS mm: in the tumour, and where the first mask is too large.
 TUMOUR = (69.3, 9.8, -796.3)
 TOO_FAR = (43.0, 57.6, -793.0)
 SHOWN = (69.3, 9.8, -793.0)
 LOWER, UPPER = (12.0, -50.0, -838.0), (131.0, 64.0, -735.0)
-# A rough mask with its radii (D, H, W), and a place outside of the tumour that it covers.
+# Centre and radii (D, H, W) of a rough mask, and a point in it outside the tumour.
 ROUGH, ROUGH_MM, TOO_MUCH = (90.0, 12.0, -791.0), (42.0, 38.0, 42.0), (126.0, 8.0, -793.0)
-# Where the other scan shows liver, spleen and both kidneys.
+# A point whose slices show liver, spleen and both kidneys in the other scan.
 KIDNEY = (60.0, -130.0, 360.0)
 MILLISECONDS = 1400
 
@@ -44,7 +43,7 @@ Draw = Callable[[Axes, bool], None]
 
 
 class Film:
-    """Frames of one scan, seen from below and from the front."""
+    """Frames of one scan, in axial and coronal view."""
 
     def __init__(self, volume: Volume) -> None:
         self.volume = volume
@@ -55,10 +54,10 @@ class Film:
         """Add a frame.
 
         Args:
-            text: The line below.
-            at: Point on the slices, LPS mm.
+            text: Caption.
+            at: Point on both slices, LPS mm.
             mask: The segment, (D, H, W), or None.
-            draw: Function that draws the prompts, of the axes and whether it is the axial view.
+            draw: Functions that draw prompts; called with the axes and whether the view is axial.
         """
         depth, row, _ = np.rint(self.volume.world_to_index([at])[0]).astype(int)
         figure, axes = plt.subplots(1, 2, figsize=(7.2, 3.9), dpi=80, facecolor="black")
@@ -80,7 +79,7 @@ class Film:
         plt.close(figure)
 
     def save(self, name: str) -> None:
-        """Write the frames as a GIF with one palette, so that nothing flickers."""
+        """Write the frames as a GIF with one palette, to avoid flicker."""
         OUT.mkdir(parents=True, exist_ok=True)
         sheet = Image.new("RGB", (self.frames[0].width, self.frames[0].height * len(self.frames)))
         for number, frame in enumerate(self.frames):
@@ -93,11 +92,11 @@ class Film:
         print(f"{file.name}: {len(small)} frames, {file.stat().st_size / 1024:.0f} KiB")
 
     def column_row(self, points: npt.ArrayLike) -> npt.NDArray[np.float64]:
-        """Positions, LPS mm (N, 3), on the axial view: (N, 2)."""
+        """Convert positions, LPS mm (N, 3), to columns and rows of the axial view, (N, 2)."""
         return np.asarray(self.volume.world_to_index(points))[:, [2, 1]]
 
     def marker(self, point: Lps, color: str) -> Draw:
-        """Return a point, on the axial view."""
+        """Return a function that draws a point on the axial view."""
         ((column, row),) = self.column_row([point])
 
         def draw(ax: Axes, is_axial: bool) -> None:
@@ -107,7 +106,7 @@ class Film:
         return draw
 
     def line(self, points: list[Lps], color: str) -> Draw:
-        """Return a line through points, on the axial view."""
+        """Return a function that draws a line through points on the axial view."""
         line = self.column_row(points)
 
         def draw(ax: Axes, is_axial: bool) -> None:
@@ -118,7 +117,7 @@ class Film:
 
 
 def upright(volume: Volume) -> Volume:
-    """Return a scan along the axes of LPS whose rows and columns go to the back and to the left."""
+    """Flip an axis-aligned scan so that all its axes run along +L, +P and +S."""
     signs = np.diag(volume.direction)[[2, 1, 0]]
     first = np.where(signs < 0, np.array(volume.shape) - 1, 0)
     return Volume(
@@ -129,7 +128,7 @@ def upright(volume: Volume) -> Volume:
 
 
 def rectangle(lower: Lps, upper: Lps) -> list[Lps]:
-    """Return the outline of a box on the slice that is shown."""
+    """Return the outline of a box on the shown slice."""
     corners = [
         (lower[0], lower[1]),
         (upper[0], lower[1]),
@@ -149,7 +148,7 @@ def circle(center: Lps, radius_mm: float) -> list[Lps]:
 
 
 def click(film: Film, session: pumit.InteractiveSession) -> None:
-    """Draw a click, and one on what does not belong."""
+    """Draw a positive click and a negative one."""
     film.frame("A scan of a thigh with a tumour", SHOWN, None, [])
     inside = film.marker(TUMOUR, INSIDE)
     film.frame("One click in the tumour ...", SHOWN, None, [inside])
@@ -190,7 +189,7 @@ def scribble(film: Film, session: pumit.InteractiveSession) -> None:
 
 
 def lasso(film: Film, session: pumit.InteractiveSession) -> None:
-    """Draw a lasso around the tumour, by the points that stand for it."""
+    """Draw a lasso around the tumour, predicted from its point prompts."""
     volume = film.volume
     middle_lps = (60.0, 8.0, TUMOUR[2])
     outline = circle(middle_lps, 44.0)
@@ -208,7 +207,7 @@ def lasso(film: Film, session: pumit.InteractiveSession) -> None:
 
 
 def mask(film: Film, session: pumit.InteractiveSession) -> None:
-    """Draw a rough mask, as the Segment Editor gives it, and a click that corrects it."""
+    """Draw a rough mask prior and a click that corrects it."""
     volume = film.volume
     center = volume.world_to_index([ROUGH])[0]
     steps_mm = [
@@ -227,7 +226,7 @@ def mask(film: Film, session: pumit.InteractiveSession) -> None:
 
 
 def find(film: Film, _session: pumit.InteractiveSession) -> None:
-    """Two organs, each found by its name."""
+    """Draw two organs found by name."""
     film.frame("A CT of the abdomen, and nobody clicks", KIDNEY, None, [])
     for structure in ("left kidney", "liver"):
         found = pumit.find_structure(film.volume, structure, model="abdomen-ct", device="cpu")
@@ -238,7 +237,7 @@ FILMS = {each.__name__: each for each in (click, box, flat_box, scribble, lasso,
 
 
 def main() -> int:
-    """Draw the films; returns the exit status."""
+    """Make the animations and return the exit status."""
     thigh, torso = (upright(Volume.read(path)) for path in sys.argv[1:3])
     session = pumit.InteractiveSession(pumit.load_segmenter("default", device="cpu"))
     session.set_volume(thigh)

@@ -1,4 +1,4 @@
-"""Draw the thumbnails of the module's sample data, both from the generated scan."""
+"""Draw both thumbnails of the module's sample data, from the generated scan."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ sys.path.insert(0, str(ROOT / "PUMITSegment"))
 from pumit.segmentation import Mask  # noqa: E402
 from PUMITSlicerLib.generated_scan import SPACING_MM, generatedScan  # noqa: E402
 
-# Slicer shows them a little wider than high.
+# Slicer's thumbnails are a little wider than high.
 SIZE = (192, 128)
 LOW_HU, HIGH_HU = -160.0, 240.0
 COLORS = {
@@ -31,7 +31,7 @@ COLORS = {
 def slice_picture(
     plane: np.ndarray, masks: dict[str, Mask], spacing_mm: tuple[float, float]
 ) -> Image.Image:
-    """Return a slice, (rows, columns), with masks tinted over it, cut to the thumbnail's shape."""
+    """Draw masks over a slice, (rows, columns), cropped to the thumbnail's shape."""
     grey = np.clip((plane - LOW_HU) / (HIGH_HU - LOW_HU), 0, 1) * 255
     rgb = np.repeat(grey[..., None], 3, axis=-1)
     for name, mask in masks.items():
@@ -56,7 +56,7 @@ def main() -> None:
     every = slice_picture(plane, shown, SPACING_MM[1:])
     every.save(ICONS / "PUMITGeneratedAbdomen.png", optimize=True)
     coronal = int(np.argmax(scan.masks["liver"].sum(axis=(0, 2))))
-    # Head up.
+    # Superior at the top.
     plane = scan.volume.array[::-1, coronal]
     liver = {"liver": scan.masks["liver"][::-1, coronal]}
     only = slice_picture(plane, liver, (SPACING_MM[0], SPACING_MM[2]))

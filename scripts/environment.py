@@ -1,7 +1,7 @@
-"""A virtual environment of the project's own, made when it is missing or out of date.
+"""The project's virtual environment, made when it is missing or out of date.
 
-Runs with whichever Python 3 a machine has, finds one that is new enough, and installs the
-versions of `.ci/constraints.txt` next to the clone in `.venv`.
+Runs with any Python 3, finds one that is new enough, and installs the versions of
+`.ci/constraints.txt` into `.venv` in the clone.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ from typing import Literal
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 CONSTRAINTS = ROOT / ".ci" / "constraints.txt"
-# The first that runs is taken: 3.11 is the version that everything has wheels for.
+# The first that runs is used; all packages have wheels for 3.11.
 PYTHONS = ("python3.11", "python3.12", "python3.13", sys.executable, "python")
-# Optional parts of the package by what the environment is for. Clicking and reading docstrings
-# need no torch.
+# Extras of the package by purpose. The demonstration and the documentation need no torch.
 EXTRAS = {"demo": "", "docs": "[docs]", "tests": "[train,test,docs,slicer-test,fuzz]"}
-# A distribution may leave out the parts that make environments; the pinned versions need 3.11.
+# Some distributions lack venv and ensurepip; the pinned versions need Python 3.11.
 _IS_USABLE = "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))"
 
 
@@ -32,11 +31,11 @@ def python() -> Path:
 
 
 def variables() -> dict[str, str]:
-    """Environment variables under which the environment's own programs are found first."""
+    """Return the variables under which the virtual environment's programs are found first."""
     path = str(python().parent) + os.pathsep + os.environ.get("PATH", os.defpath)
     found = {**os.environ, "PATH": path, "VIRTUAL_ENV": str(VENV)}
     found.setdefault("PIP_DISABLE_PIP_VERSION_CHECK", "1")
-    # Where another Python's libraries or home are set, they are not this one's.
+    # These may point to another Python's libraries.
     found.pop("PYTHONHOME", None)
     found.pop("PYTHONPATH", None)
     return found
@@ -46,10 +45,10 @@ def prepare(purpose: Literal["demo", "docs", "tests"]) -> None:
     """Make the environment and install the project into it, editable.
 
     Args:
-        purpose: Purpose of the environment; that of the tests suffices for the others.
+        purpose: Selects the extras; an environment for `tests` also serves the others.
 
     Raises:
-        SystemExit: With one line that says what to do, where it cannot be made.
+        SystemExit: If it cannot be made, with one line that says what to do.
     """
     fingerprint = _fingerprint()
     stamps = [VENV / f"{name}.stamp" for name in (purpose, "tests")]
@@ -62,11 +61,11 @@ def prepare(purpose: Literal["demo", "docs", "tests"]) -> None:
         shutil.rmtree(VENV, ignore_errors=True)
         _call([base, "-m", "venv", str(VENV)], "The virtual environment could not be made.")
     _say("Installing the packages (several minutes the first time)")
-    # First and by its exact version, so that nothing else's wish decides which build is fetched.
+    # torch first, at its pinned version, so that no other requirement selects its build.
     if purpose == "tests" and not _pip(_pinned("torch")):
         raise SystemExit("torch could not be installed; pip says why above.")
     if not _pip("-e", f"{ROOT}{EXTRAS[purpose]}"):
-        # Slicer as a wheel exists for fewer machines than the rest.
+        # slicer-core has wheels for fewer platforms than the rest.
         if purpose != "tests" or not _pip("-e", f"{ROOT}[train,test,docs]"):
             raise SystemExit("The packages could not be installed; pip says why above.")
         _say("Without slicer-core: the tests that need it will be skipped")
@@ -85,7 +84,7 @@ def _fingerprint() -> str:
 
 
 def _pinned(name: str) -> str:
-    """Return the one line of the constraints that names a package."""
+    """Return the line of the constraints that pins a package."""
     lines = CONSTRAINTS.read_text().splitlines()
     return next(line for line in lines if line.startswith(f"{name}=="))
 
@@ -110,9 +109,9 @@ def _runs(executable: str) -> bool:
 
 
 def _pip(*arguments: str) -> bool:
-    # A person at a terminal sees the progress of large downloads; a log does not need it.
+    # Progress of large downloads is for a terminal, not for a log.
     quiet = [] if sys.stdout.isatty() else ["--quiet"]
-    # Most of what is installed is never imported; what is, compiles itself once.
+    # Most installed modules are never imported; the others are compiled at their first import.
     options = [*quiet, "--no-compile", "-c", str(CONSTRAINTS)]
     command = [str(python()), "-m", "pip", "install", *options, *arguments]
     return subprocess.run(command, env=variables(), check=False).returncode == 0

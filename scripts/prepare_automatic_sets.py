@@ -1,12 +1,12 @@
-"""Make the training sets of the automatic models that ship, from public scans that were cropped.
+"""Make the training sets of the shipped automatic models, from cropped public scans.
 
     python scripts/prepare_automatic_sets.py --data TRAIN --set heart-mr -o SETS/heart-mr
     pumit train heart_mr --data SETS/heart-mr -o runs/heart-mr
 
-TRAIN holds `index.json` and a folder of image and label for each case. The public copies of hearts
-and abdomens end close to the organs, and CT has eight bits, while a user's scan has neither: each
-case is written as it is, and again inside larger surroundings; CT also in approximate Hounsfield
-units. What lies in the surroundings is background.
+TRAIN holds `index.json` and a folder with image and label for each case. The public hearts and
+abdomens are cropped close to the organs, and the CTs have 8 bits, unlike a user's scans. Each case
+is therefore written unchanged and again inside larger surroundings, CT also in approximate
+Hounsfield units. The surroundings are labelled as background.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ SETS = {
     "abdomen-mr": "chaos_mr",
     "hippocampus-mr": "hippocampus",
 }
-LIVER = 6  # in the CT's labels
+LIVER = 6  # label value in the CT set
 HEART_SPACING_MM = 1.5
-# How much darker and brighter the MR copies make organs: the values of their labels, lowest and
-# highest factor. Iron, as of transfusions, lies in liver and spleen and darkens both.
+# Intensity augmentation of organs in MR: label values, lowest and highest factor. Iron overload,
+# as after transfusions, darkens liver and spleen.
 Ranges = tuple[tuple[tuple[int, ...], float, float], ...]
 OTHER: Ranges = (((1,), 0.3, 1.6), ((2, 3), 0.6, 1.3), ((4,), 0.5, 1.4))
 IRON: Ranges = (((1,), 0.25, 0.7), ((2, 3), 0.7, 1.3), ((4,), 0.2, 0.6))
@@ -42,13 +42,13 @@ IRON: Ranges = (((1,), 0.25, 0.7), ((2, 3), 0.7, 1.3), ((4,), 0.2, 0.6))
 
 @dataclass(frozen=True)
 class Copy:
-    """One case as it is written.
+    """One variant of a case.
 
     Attributes:
-        suffix: Suffix of its name.
+        suffix: Suffix of the case's name.
         image: Intensities, (D, H, W).
         labels: (D, H, W).
-        padding: Voxels that were added before and after, along each axis.
+        padding: Voxels added before and after, along each axis.
     """
 
     suffix: str
@@ -58,7 +58,7 @@ class Copy:
 
 
 def padding_to(shape: tuple[int, ...], size: int, random: np.random.Generator) -> Padding:
-    """In-plane padding to at least `size` voxels, the case somewhere in the middle third."""
+    """Return in-plane padding to `size` voxels or more; each side gets at least a third of it."""
     sides = []
     for n in shape[1:]:
         missing = max(0, size - n)
@@ -68,11 +68,11 @@ def padding_to(shape: tuple[int, ...], size: int, random: np.random.Generator) -
 
 
 class HeartCopies:
-    """Hearts among the tissue of other MR scans, which a coil sees less of the farther it lies.
+    """Copies of heart scans inside the tissue of other MR scans.
 
     Args:
         scans: Image files of other MR scans.
-        random: Random generator of sizes, places and contrasts.
+        random: Generator for sizes, positions and contrasts.
     """
 
     def __init__(self, scans: list[Path], random: np.random.Generator) -> None:
@@ -88,7 +88,7 @@ class HeartCopies:
             self._tissue.append(np.clip((array - low) / (high - low), 0, 1.3))
 
     def __call__(self, image: Array, labels: Array) -> Iterator[Copy]:
-        """Two copies with larger surroundings."""
+        """Yield two copies with larger surroundings."""
         for suffix in ("b", "c"):
             padding = padding_to(image.shape, int(self._random.integers(190, 260)), self._random)
             low, high = np.percentile(image, [1, 99])
@@ -101,7 +101,7 @@ class HeartCopies:
             yield Copy(suffix, mixed, np.pad(labels, padding), padding)
 
     def _around(self, shape: tuple[int, ...]) -> Array:
-        """Tissue of another scan, about 0 to 1, of a random part, size and contrast."""
+        """Return tissue of another scan, about 0 to 1: a random crop, scale and contrast."""
         random = self._random
         tissue = self._tissue[random.integers(len(self._tissue))]
         zoom = random.uniform(0.8, 1.3)
@@ -119,7 +119,7 @@ class HeartCopies:
 
 
 def mr_copies(image: Array, labels: Array, random: np.random.Generator) -> Iterator[Copy]:
-    """Yield a body inside air with little noise."""
+    """Yield a copy padded with air of little noise, and copies with other contrasts."""
     padding = padding_to(image.shape, int(random.integers(240, 270)), random)
     padded = np.pad(image, padding)
     outside = np.pad(np.zeros(image.shape, dtype=bool), padding, constant_values=True)
@@ -133,18 +133,18 @@ def mr_copies(image: Array, labels: Array, random: np.random.Generator) -> Itera
 def other_contrasts(
     image: Array, labels: Array, ranges: Ranges, random: np.random.Generator
 ) -> Array:
-    """Return an abdomen in MR whose organs have other grey levels, as iron and fat give them."""
+    """Return an abdominal MR with other grey levels of organs, as with iron or fat."""
     found, brightest = image.copy(), np.percentile(image, 99)
-    # 1. Organs darker or brighter, softly at their border; both kidneys alike.
+    # 1. Darken or brighten organs, with soft borders; both kidneys by the same factor.
     for values, low, high in ranges:
         factor = np.exp(random.uniform(np.log(low), np.log(high)))
         inside = np.isin(labels, values).astype(np.float32)
         found *= 1 + (factor - 1) * ndimage.gaussian_filter(inside, (0, 1, 1))
-    # 2. Another curve of grey levels, which rises as the first did.
+    # 2. A random monotonic curve of grey levels.
     knots = np.array([0.2, 0.4, 0.6, 0.8])
     curve = 0.5 * knots + 0.5 * np.sort(random.uniform(0, 1, 4))
     grey = np.interp(found / brightest, [0, *knots, 1, 1.5], [0, *curve, 1, 1.5])
-    # 3. The field of the coil, and noise.
+    # 3. A bias field and noise.
     coarse = random.normal(0, 1, (2, 3, 3))
     field = ndimage.zoom(
         coarse, [n / m for n, m in zip(image.shape, coarse.shape, strict=True)], order=1
@@ -154,10 +154,10 @@ def other_contrasts(
 
 
 def ct_copies(image: Array, labels: Array, random: np.random.Generator) -> Iterator[Copy]:
-    """Yield a body inside air: in the eight bits of the public copies, and in Hounsfield units.
+    """Yield two copies padded with air: in 8 bits as published, and in Hounsfield units.
 
-    The window of the eight bits differs from case to case; no file states it. It is taken to begin
-    at fat's lower end and to give the liver what it has in the portal venous phase.
+    The intensity window of the 8 bits varies between cases and is not stated. It is assumed to
+    begin at the lower end of fat and to give the liver its value in the portal venous phase.
     """
     padding = padding_to(image.shape, int(random.integers(257, 300)), random)
     yield Copy("b", np.pad(image, padding), np.pad(labels, padding), padding)
@@ -166,7 +166,7 @@ def ct_copies(image: Array, labels: Array, random: np.random.Generator) -> Itera
     low = -125 - random.uniform(0, 40)
     width = (random.uniform(90, 125) - low) * 255 / np.median(image[labels == LIVER])
     units = low + padded / 255 * width
-    # Below the window lies air: outside of the body -1000 HU, in lungs and bowel somewhat more.
+    # Below the window is air: -1000 HU outside the body, somewhat more in lungs and bowel.
     air = padded == 0
     pieces, count = ndimage.label(air)
     is_outside = np.zeros(count + 1, dtype=bool)
@@ -176,7 +176,7 @@ def ct_copies(image: Array, labels: Array, random: np.random.Generator) -> Itera
     outside = is_outside[pieces]
     units[air] = random.normal(-830, 70, int(air.sum()))
     units[outside] = random.normal(-995, 12, int(outside.sum()))
-    # Above it lies bone.
+    # Above the window is bone.
     bone = padded >= 250
     units[bone] += np.abs(random.normal(0, 250, int(bone.sum())))
     units = ndimage.gaussian_filter(units, (0, 0.5, 0.5)) + random.normal(0, 8, units.shape)
@@ -184,7 +184,7 @@ def ct_copies(image: Array, labels: Array, random: np.random.Generator) -> Itera
 
 
 def write(copy: Copy, image: SimpleITK.Image, name: str, output: Path) -> None:
-    """Write a copy where the scan's own voxels keep their place in the world."""
+    """Write a copy; the scan's own voxels keep their world positions."""
     corner = [-copy.padding[axis][0] for axis in (2, 1, 0)]
     contents = {"images": np.round(copy.image).astype(np.int16), "labels": copy.labels}
     for kind, array in contents.items():
@@ -220,7 +220,7 @@ def main() -> None:
         write(Copy("a", array, labels, ((0, 0),) * 3), image, name, args.output)
         if hearts is not None:
             copies = hearts(array, labels)
-        elif args.set == "hippocampus-mr":  # a crop is what it is for
+        elif args.set == "hippocampus-mr":  # this model is meant for crops
             copies = iter(())
         else:
             copies = {"abdomen-ct": ct_copies, "abdomen-mr": mr_copies}[args.set](

@@ -1,4 +1,4 @@
-"""Store the weights of a checkpoint that is to ship in 8 bits each.
+"""Quantise the weights of a checkpoint to 8 bits, for shipping.
 
 usage: quantise_weights.py SOURCE TARGET
 """

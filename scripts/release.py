@@ -1,11 +1,11 @@
-"""Build what a release offers: the wheel, its list of parts (CycloneDX), and checksums.
+"""Build the files of a release: the wheel, its SBOM (CycloneDX) and checksums.
 
     python scripts/release.py dist
 
-The wheel is built from nothing but the tracked files of the last commit, with its time, so that all
-get the same bytes from the same commit and version of setuptools. The list of parts (SBOM) names
-the packages of this environment that users install, with versions and licences, what SimpleITK
-holds inside, and each model with its licence and checksum.
+The wheel is built only from the tracked files of the last commit, with the commit's time: the same
+commit and setuptools version give the same bytes. The SBOM lists the packages of this environment
+that users install, with versions and licences, and the libraries bundled in SimpleITK. It also
+lists each model with its licence and checksum.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
-# Optional parts of the package that users install.
+# Extras that users install.
 EXTRAS = ("", "train", "server", "dask", "sam")
 _BUILD = "import sys; from setuptools import build_meta as b; print(b.build_wheel(sys.argv[1]))"
-# What a package holds inside without naming it in its metadata, with its licence.
+# Libraries bundled in a package but missing from its metadata, with their licences.
 INSIDE = {"simpleitk": (("ITK", "Apache-2.0"), ("GDCM", "BSD-3-Clause"))}
 MODELS = "pumit/models"
 
 
 def commit_time(repository: Path) -> int:
-    """Seconds of the last commit; SOURCE_DATE_EPOCH where that is set."""
+    """Return SOURCE_DATE_EPOCH, or by default the last commit's time, seconds since 1970."""
     given = os.environ.get("SOURCE_DATE_EPOCH")
     return int(given or _git(repository, "log", "-1", "--format=%ct"))
 
 
 def build_wheel(repository: Path, folder: Path) -> Path:
-    """Build the wheel of the last commit; the same bytes wherever and whenever.
+    """Build the wheel of the last commit, reproducibly.
 
     Raises:
         SystemExit: If it cannot be built.
@@ -57,7 +57,7 @@ def build_wheel(repository: Path, folder: Path) -> Path:
         with tarfile.open(fileobj=io.BytesIO(_git(repository, "archive", "HEAD"))) as tar:
             tar.extractall(place, filter="data")
         for path in Path(place).rglob("*"):
-            # Whatever the umask was; the wheel keeps modes.
+            # The wheel stores file modes: make them independent of the umask.
             path.chmod(0o755 if path.is_dir() else 0o644)
         environment = {**os.environ, "SOURCE_DATE_EPOCH": str(commit_time(repository))}
         run = subprocess.run(
@@ -75,11 +75,10 @@ def build_wheel(repository: Path, folder: Path) -> Path:
 
 
 def bill_of_materials(wheel: Path, seconds: int) -> dict[str, Any]:
-    """List the parts of a wheel and of what is installed with it, as CycloneDX 1.6.
+    """Make the SBOM of a wheel and its installed dependencies, as CycloneDX 1.6.
 
     Args:
-        wheel: The wheel.
-        seconds: Time to state.
+        seconds: Timestamp, seconds since 1970.
     """
     with zipfile.ZipFile(wheel) as archive:
         (name,) = [n for n in archive.namelist() if n.endswith(".dist-info/METADATA")]
@@ -111,7 +110,7 @@ def bill_of_materials(wheel: Path, seconds: int) -> dict[str, Any]:
 
 
 def _installed(metadata: Message) -> tuple[list[dict[str, Any]], dict[str, list[str]]]:
-    """Get packages of this environment that the wheel asks for, and what each of them asks for."""
+    """Return the installed packages that the wheel requires, and the requirements of each."""
     packages: dict[str, dict[str, Any]] = {}
     links: dict[str, list[str]] = {}
     pending: list[tuple[str, Message, tuple[str, ...]]] = [("", metadata, EXTRAS)]
@@ -127,7 +126,7 @@ def _installed(metadata: Message) -> tuple[list[dict[str, Any]], dict[str, list[
             try:
                 found = distribution(name).metadata
             except PackageNotFoundError:
-                continue  # of another system, or not installed here
+                continue  # for another platform, or not installed here
             if name not in packages:
                 packages[name] = _package(found)
                 wanted = ("", *requirement.extras)
@@ -188,7 +187,7 @@ def _model(row: dict[str, str], content: bytes) -> dict[str, Any]:
 
 
 def spdx_of(licence: str) -> str:
-    """Return a licence of the model index as SPDX writes it."""
+    """Return the SPDX identifier of a licence in the model index."""
     return re.sub(r"^CC (\S+) ", r"CC-\1-", licence)
 
 
@@ -202,7 +201,7 @@ def _git(repository: Path, *arguments: str) -> bytes:
 
 
 def main() -> int:
-    """Write wheel, SBOM and checksums into a folder; returns the exit status."""
+    """Write wheel, SBOM and checksums into a folder; return the exit status."""
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "dist")
     folder.mkdir(parents=True, exist_ok=True)
     wheel = build_wheel(ROOT, folder)

@@ -1,9 +1,9 @@
-"""Write the large PNG pictures of the repository with few colours, so that a clone stays small.
+"""Reduce the repository's large PNG pictures to few colours, so that a clone stays small.
 
     python scripts/shrink_pictures.py [PICTURE ...]
 
-A picture above 100 KiB gets 128 colours; it is left as it is where that saves little. With
-`pip install pyoxipng` every picture is packed better, too, without loss.
+A picture above 100 KiB is reduced to 128 colours, unless that saves little. With `pip install
+pyoxipng` every picture is also recompressed without loss.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from PIL import Image
 ROOT = Path(__file__).resolve().parents[1]
 LARGE = 100 << 10
 COLOURS = 128
-# A screenshot of few colours keeps each within this; others get the colours that fit best.
+# Largest error of a colour with the maximum-coverage palette; above it, median cut is used.
 CLOSE = 6
 WORTH = 0.95
 
 
 def few_colours(picture: Image.Image) -> Image.Image:
-    """Return the picture with a palette, without patterns of dots."""
+    """Return the picture with a palette, without dithering."""
     none = Image.Dither.NONE
     spread = picture.quantize(COLOURS, method=Image.Quantize.MAXCOVERAGE, dither=none)
     far = np.abs(np.asarray(spread.convert("RGB"), int) - np.asarray(picture, int)).max()
@@ -35,7 +35,7 @@ def few_colours(picture: Image.Image) -> Image.Image:
 
 
 def packed(data: bytes) -> bytes:
-    """Return the same picture in fewer bytes, without loss, where the tool for it is installed."""
+    """Recompress a picture without loss; unchanged if oxipng is not installed."""
     try:
         import oxipng  # type: ignore[import-not-found]
     except ImportError:
@@ -44,7 +44,7 @@ def packed(data: bytes) -> bytes:
 
 
 def shrink(path: Path) -> None:
-    """Write a picture again where that saves something, and tell."""
+    """Rewrite a picture if that saves more than 5 %, and print the sizes."""
     before = path.stat().st_size
     data = path.read_bytes()
     with Image.open(path) as opened:
@@ -60,7 +60,7 @@ def shrink(path: Path) -> None:
 
 
 def main() -> int:
-    """Shrink the pictures that are named, or all that are tracked."""
+    """Shrink the given pictures, or all tracked ones."""
     given = [Path(text).resolve() for text in sys.argv[1:]]
     listed = subprocess.run(
         ["git", "ls-files", "*.png"], cwd=ROOT, capture_output=True, text=True, check=True

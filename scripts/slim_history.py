@@ -1,11 +1,11 @@
-"""A copy of the repository whose history lacks the weights and pictures that others replaced.
+"""Copy the repository without replaced weights and pictures in its history.
 
     pip install git-filter-repo
     python3 scripts/slim_history.py ../slim
 
-Slicer's Extensions Index clones whole histories and takes 100 MB at most. In the copy every commit
-stays, with another name where something was taken out of it or of one before; the pages that name
-commits name them anew. The repository itself stays as it is.
+Slicer's Extensions Index clones whole histories and accepts at most 100 MB. The copy keeps every
+commit; the hash of a commit changes if a file was removed from it or from an ancestor, and pages
+that name commits are updated. The repository itself is not changed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-# What does not shrink by differences: each version weighs as much as the first.
+# Binary files, which git's delta compression does not shrink.
 REPLACED = (".safetensors", ".png", ".gif")
 PAGES = (".md", ".yaml", ".cff")
 MESSAGE = "DOC: Name commits as they are called in the slim history"
@@ -31,23 +31,23 @@ def slim(source: Path, target: Path) -> int:
         target: A folder that does not exist yet.
 
     Returns:
-        Bytes of the copy, its `.git` with it.
+        Size of the copy with its `.git`, bytes.
     """
-    # 1. Its own clone: nothing is shared with the repository.
+    # 1. Clone without shared objects.
     _git("clone", "--quiet", "--no-local", "--single-branch", str(source), str(target))
-    # 2. What the newest commit no longer has.
+    # 2. List the blobs that the newest commit no longer has.
     kept = set(_git("ls-tree", "-r", "--format=%(objectname)", "HEAD", folder=target).split())
     lines = _git("rev-list", "--objects", "HEAD", folder=target).splitlines()
     names = dict(line.split(" ", 1) for line in lines if " " in line)
     gone = [blob for blob, name in names.items() if name.endswith(REPLACED) and blob not in kept]
     listed = target / ".git" / "replaced.txt"
     listed.write_text("".join(f"{blob}\n" for blob in gone))
-    # 3. Without it.
+    # 3. Remove them from the history.
     command = [sys.executable, "-m", "git_filter_repo", "--quiet", "--force"]
     command += ["--prune-empty", "never"]
     command += ["--strip-blobs-with-ids", str(listed)]
     subprocess.run(command, cwd=target, check=True)
-    # 4. Pages that name commits.
+    # 4. Update the pages that name commits.
     folder = target / ".git" / "filter-repo"
     pairs = [line.split() for line in (folder / "commit-map").read_text().splitlines()[1:]]
     if _rename(target, dict(pairs)):
@@ -56,7 +56,7 @@ def slim(source: Path, target: Path) -> int:
 
 
 def _rename(target: Path, commits: dict[str, str]) -> bool:
-    """Write the new names of commits into all pages; returns whether anything changed."""
+    """Replace commit hashes in all pages; return whether anything changed."""
     short = {old[:7]: new for old, new in commits.items()}
     is_changed = False
     for file in _git("ls-files", folder=target).splitlines():
@@ -83,7 +83,7 @@ def _git(*arguments: str, folder: Path = ROOT) -> str:
 
 
 def main() -> int:
-    """Make the copy and say what it weighs; returns the exit status."""
+    """Make the copy, print its size and return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path, help="where the copy is made")
     args = parser.parse_args()

@@ -1,8 +1,7 @@
-"""From a fresh clone to passed tests: sets everything up, then ruff, mypy and pytest.
+"""Set up the environment in a fresh clone, then run ruff, mypy and pytest.
 
-`--fast` leaves out the tests that are marked as slow. Other arguments are passed on to pytest, such
-as `-k dicom`. Files of tests are shared out among as many processes as there are cores, four at
-most; `-n 0` runs them one after another.
+`--fast` leaves out the tests marked as slow. Other arguments are passed to pytest, such as
+`-k dicom`. Test files are distributed over one process per core, at most four; `-n 0` uses one.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ MOST_PROCESSES = 4
 
 
 def main() -> int:
-    """Run every check and every test; returns 0 where all passed."""
+    """Run all checks and tests; return 0 if all passed."""
     prepare("tests")
     failed = [" ".join(check) for check in CHECKS if _run(*check) != 0]
-    # Last, so that its closing line is the last one printed.
+    # pytest last, so that its summary is the last line.
     status = _run("pytest", *pytest_arguments(sys.argv[1:]))
     if failed:
         print(f"Failed besides: {', '.join(failed)} (their reasons stand above the tests).")
@@ -33,7 +32,7 @@ def main() -> int:
 
 
 def pytest_arguments(given: list[str]) -> list[str]:
-    """Return what pytest is called with.
+    """Return the arguments of pytest.
 
     Args:
         given: Arguments of this script.
@@ -42,8 +41,8 @@ def pytest_arguments(given: list[str]) -> list[str]:
     if "--fast" in given:
         rest = ["-m", "not slow", *rest]
     if not any(argument.startswith(("-n", "--numprocesses", "--pdb")) for argument in rest):
-        # A file stays in one process, which starts Slicer's scene, workers and models once for it;
-        # the longest come first, by Testing/conftest.py.
+        # Each file runs in one process, which sets up Slicer's scene, workers and models once.
+        # Testing/conftest.py puts the longest files first.
         processes = str(min(os.cpu_count() or 1, MOST_PROCESSES))
         rest = ["-n", processes, "--dist", "loadfile", "--no-loadscope-reorder", *rest]
     return rest
@@ -52,9 +51,9 @@ def pytest_arguments(given: list[str]) -> list[str]:
 def _run(module: str, *arguments: str) -> int:
     print(f"-- {module} {' '.join(arguments)}".rstrip(), flush=True)
     command = [str(python()), "-m", module, *arguments]
-    # Processes at the same time, each with threads for all cores, would wait for one another.
+    # Parallel processes with threads for all cores would slow one another down.
     environment = {"OMP_NUM_THREADS": "1", **variables()}
-    # Some hundred programs that tests start would compile the core again, each for itself.
+    # Otherwise each of some hundred programs started by tests would compile the package again.
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
 

@@ -2,10 +2,10 @@
 
     python scripts/test_in_slicer.py PATH_TO_SLICER [--install clicks|training]
 
-Slicer starts once per module, from this checkout, and ends by itself. `--install` first installs
-what clicking on a CPU, or training too, needs into that Slicer's Python, so that nothing is
-skipped. On Linux without a display, `xvfb-run` is used where it is installed. The exit status is 0
-where everything passed.
+Slicer starts once per module, from this checkout, and exits by itself. `--install` first installs
+the requirements of clicks on a CPU, or also of training, into Slicer's Python, so that nothing is
+skipped. On Linux without a display, `xvfb-run` is used if installed. The exit status is 0 if
+everything passed.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 MODULES = ("PUMITSegment", "PUMITTrain")
-# Where an installation keeps its program.
+# Paths of the program within an installation.
 _PROGRAMS = ("Slicer", "Slicer.exe", "Contents/MacOS/Slicer", "Slicer.app/Contents/MacOS/Slicer")
-# What a self-test logs where nothing is installed that computes.
+# Logged by a self-test if the packages for computation are missing.
 SKIPPED = "Skipped the computation"
 _TEST = "import slicer.testing; slicer.testing.runUnitTest([{folder!r}], {module!r})"
 _INSTALL = """
@@ -40,7 +40,7 @@ sys.exit(0)
 
 
 def find_program(place: Path) -> Path | None:
-    """Find Slicer's program: the path itself, or within an installation's folder."""
+    """Find Slicer's program: the path itself, or one within an installation folder."""
     if place.is_file():
         return place
     return next((place / name for name in _PROGRAMS if (place / name).is_file()), None)
@@ -55,7 +55,7 @@ def command(program: Path, code: str, *, is_headless: bool) -> list[str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the self-tests; return 0 where all passed."""
+    """Run the self-tests; return 0 if all passed."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("slicer", type=Path, help="Slicer's program, or the folder it is in")
     parser.add_argument(
@@ -78,7 +78,7 @@ def main(arguments: list[str] | None = None) -> int:
     steps = {"installation": code} if args.install else {}
     for module in MODULES:
         steps[module] = _TEST.format(folder=str(ROOT / module), module=module)
-    # Without these a self-test skips what computes.
+    # Without these a self-test skips its computation.
     needed = {"PUMITSegment": ("clicks", "training"), "PUMITTrain": ("training",)}
     failed = []
     for name, code in steps.items():
@@ -95,7 +95,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _run(line: list[str], minutes: float) -> str:
-    """Run a command with its output shown; return what went wrong, or an empty string."""
+    """Run a command and print its output; return the problem, or an empty string."""
     try:
         done = subprocess.run(
             line,

@@ -1,6 +1,6 @@
-"""Write the pages of `docs/reference` that are made from the program.
+"""Write the generated pages of `docs/reference`.
 
-`python scripts/write_reference.py`, in the environment of the tests.
+Run `python scripts/write_reference.py` in the test environment.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ sys.path.insert(0, str(ROOT / "scripts" / "pages"))
 
 
 def pages() -> dict[Path, str]:
-    """File: Markdown, of each page."""
+    """Return the file and Markdown of each page."""
     import command_line
     import python_calls
 

@@ -1,20 +1,19 @@
-"""Clicks that campaigns take: with learning, in several orders, and without.
+"""Number of clicks in campaigns: with active learning in several orders, and without a model.
 
-A simulated annotator starts from four labelled scans and labels all others of a set, one after the
-other, as the campaign gives them out. Each scan begins with the prediction, if there is one. While
-its Dice, mean of the classes, is below the goal, the annotator clicks in the largest error of the
-worst class. A class whose prediction is worse than useless, Dice below 0.5, is reset first, which
-counts as a click: it is quicker drawn from nothing. After 20 clicks a scan counts 20 and its true
-label is accepted, as if painted by hand. Between scans the campaign trains as
-`pumit campaign train --predict` does.
+A simulated annotator starts from four labelled scans and labels the others of a set in the order of
+the campaign. Each scan starts from the prediction, if there is one. While its Dice, averaged over
+classes, is below the goal, the annotator clicks in the largest error of the worst class. A class
+whose prediction has Dice below 0.5 is reset first, which counts as a click, since drawing from
+scratch is quicker. After 20 clicks the scan counts 20 clicks and its ground truth is accepted, as
+if painted by hand. Between scans the campaign trains like `pumit campaign train --predict`.
 
     OMP_NUM_THREADS=1 nice python Testing/lab/campaign.py ../shared --out rows.jsonl --work WORK
 
-The same command continues where it was ended. `--table` prints what there is so far. `nothing` is
-every scan of a set by clicks of `default` on nothing, by which the others are compared; `speed` is
-the time of a first click before and during a training. Only `default` clicks first, and no
-installed automatic model predicts. Seconds of a training are those of each core that
-OMP_NUM_THREADS allows: give twice as many for one core as for two.
+An interrupted run resumes with the same command. `--table` prints the rows so far. The order
+`nothing` is the baseline: every scan by clicks of `default` from scratch. `speed` times a first
+click before and during a training. Click models start as `default`, and no installed automatic
+model predicts. `--seconds` is the time on the cores that OMP_NUM_THREADS allows: give twice as many
+seconds for one core as for two.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from typing import Any
 import numpy as np
 
 MOST_CLICKS = 20
-USELESS = 0.5  # Dice of a prediction below which a person resets the segment
+USELESS = 0.5  # Dice of a prediction below which the annotator resets the segment
 FIRST = 4
 SPEED_SCANS = 5
 Write = Callable[[dict[str, Any]], None]
@@ -46,10 +45,10 @@ class Cases:
     """A set of scans.
 
     Attributes:
-        images: Pattern of its images below the shared folder; labels are beside them.
-        classes: Class to its value in the labels.
-        goal: Dice that a scan has to reach, mean of the classes.
-        every: Step through the cases, to have about as many as the goal was set for.
+        images: Pattern of its images below the shared folder.
+        classes: Label value of each class.
+        goal: Dice that a scan has to reach, averaged over classes.
+        every: Step through the sorted cases, to limit their number.
     """
 
     images: str
@@ -58,7 +57,7 @@ class Cases:
     every: int = 1
 
     def find(self, shared: Path, most: int | None) -> dict[str, tuple[Path, Path]]:
-        """Name to image and label; one scan a patient."""
+        """Return image and label file by case name."""
         found = {}
         for image in sorted(shared.glob(self.images))[:: self.every][:most]:
             is_case = image.name == "image.nii.gz"
@@ -92,7 +91,7 @@ class Bench:
     Args:
         name: Name of the set.
         args: Command line.
-        write: Function that keeps a row.
+        write: Callback that stores a row.
     """
 
     def __init__(self, name: str, args: argparse.Namespace, write: Write) -> None:
@@ -104,7 +103,7 @@ class Bench:
         self._loaded: tuple[Any, Any] = (None, None)
 
     def segmenter(self, model: Path | None = None) -> Any:
-        """The clicks' model; the one that was used last is kept."""
+        """Load a click model; the last one is cached."""
         from pumit.inference.interactive.segmenter import load_segmenter
 
         key = model or "default"
@@ -113,7 +112,7 @@ class Bench:
         return self._loaded[1]
 
     def truth(self, name: str) -> tuple[Any, dict[str, Any]]:
-        """A scan, and its masks by class."""
+        """Read a scan and its ground truth masks by class."""
         import SimpleITK
         from pumit.volume import Volume
 
@@ -122,7 +121,7 @@ class Bench:
         return Volume.read(image), {c: values == v for c, v in self.set.classes.items()}
 
     def campaign(self, order: str, seed: int) -> Any:
-        """The campaign of a run: made, or as it was left."""
+        """Resume the campaign of a run, or create it."""
         from pumit.campaign import Campaign, CampaignSettings
         from pumit.export.labelmap import write_labels
 
@@ -154,18 +153,18 @@ class Bench:
             name="bench",
             settings=settings,
         )
-        # Patients for validation and the random order follow from it.
+        # The salt determines the validation patients and the random order.
         made._change(lambda content: {**content, "salt": f"seed {seed}"})
         return made
 
     def nothing(self, done: set[str]) -> None:
-        """Every scan by clicks on nothing; the order does not matter to them."""
+        """Label every remaining scan by clicks from scratch."""
         for name in self.cases.keys() - done:
             volume, truth = self.truth(name)
             self.write({"case": name, **self._annotate(self.segmenter(), volume, truth, {})[0]})
 
     def run(self, order: str, seed: int) -> None:
-        """Label the set once, or what is left of it."""
+        """Label the remaining scans of the set."""
         from pumit.campaign.accepting import PERSON
         from pumit.campaign.labels import masks_of_files, segmentation_of
 
@@ -200,10 +199,10 @@ class Bench:
             campaign.accept(scan, accepted, clicks=row["clicks"])
 
     def speed(self) -> None:
-        """Time a first click before and while a training runs in the background."""
+        """Time a first click before and during a background training."""
         campaign = self.campaign("random", 0)
         names = sorted(s.name for s in campaign.scans())[:SPEED_SCANS]
-        self._first_click(names[0])  # what is loaded once
+        self._first_click(names[0])  # warm up
         before = [self._first_click(name) for name in names]
         campaign.change_settings(training_seconds=600.0)
         process = subprocess.Popen(_command(campaign), stdout=subprocess.DEVNULL)
@@ -244,7 +243,7 @@ class Bench:
         *,
         most: int = MOST_CLICKS,
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Click until the goal: figures of the scan, and the masks that are accepted."""
+        """Click until the goal; return the scan's result row and the accepted masks."""
         from pumit.evaluation.metrics import dice
         from pumit.evaluation.simulated_user import deepest
         from pumit.inference.automatic.components import largest_component
@@ -300,7 +299,7 @@ def _last_round(campaign: Any) -> dict[str, Any]:
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """Rows so far; a last line that was not finished is none."""
+    """Read the rows so far, without an incomplete last line."""
     rows = []
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
         try:
@@ -311,7 +310,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def table(path: Path) -> None:
-    """Print clicks, Dice and time by set, order and seed; a run that is not over says so."""
+    """Print clicks, Dice and time by set, order and seed; incomplete runs are marked."""
     rows = read_rows(path)
     alone: dict[str, dict[str, int]] = {}
     runs: dict[tuple[str, str, int], list[dict[str, Any]]] = {}
@@ -359,7 +358,7 @@ def table(path: Path) -> None:
 
 
 def main() -> None:
-    """Run what the command line names."""
+    """Run the missing benchmarks and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("shared", type=Path, help="folder with data/ and train/")
     parser.add_argument("--sets", nargs="+", choices=SETS, default=list(SETS))

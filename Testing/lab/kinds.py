@@ -1,10 +1,10 @@
-"""Score clicks and boxes by kind: one row a kind, and the plain mean over kinds decides.
+"""Score clicks and boxes by kind of scan; models are compared by the unweighted mean over kinds.
 
 `kinds.py build FOLDER --shared ../shared` makes cases of every kind; `kinds.py score FOLDER
 --model M -o ROWS.json` clicks on them; `kinds.py table A.json B.json ...` prints several side by
-side; `kinds.py worst FOLDER ROWS.json -o PICTURES` draws the worst answer of each kind. A kind is a
-data set of real scans, or structures of label maps that `default` did not learn from, drawn by a
-renderer that shares no code with the generator of training scans.
+side; `kinds.py worst FOLDER ROWS.json -o PICTURES` draws the worst target of each kind. A kind is a
+data set of real scans, or structures of label maps that were not in the training of `default`.
+Their renderer shares no code with the generator of training scans.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pumit.volume import Volume
 from scipy import ndimage
 
 CASES, TARGETS, CLICKS = 4, 3, 5
-# Kind: pattern of cases below `shared`, and whether weights of `default` learn from its data set.
+# Kind: pattern of cases below `shared`, and whether `default` is trained on the data set.
 REAL: dict[str, tuple[str, bool]] = {
     "sarcoma PET": (r"(data|train)/cases/pet_sts", True),
     "sarcoma CT": (r"(data|train)/cases/ct_sts", True),
@@ -44,7 +44,7 @@ REAL: dict[str, tuple[str, bool]] = {
     "abdomen CT": (r"train/cases/ct_btcv", False),
     "abdomen MR": (r"train/cases/mr_chaos", False),
 }
-# Kind: pattern of label maps, of the research tier alone.
+# Kind: pattern of label maps; only the research tier is trained on these.
 DRAWN: dict[str, str] = {
     "vertebrae, drawn": r"spine_verse",
     "kidney tumours, drawn": r"kidney_kits19",
@@ -60,11 +60,11 @@ DRAWN: dict[str, str] = {
 
 
 def build(folder: Path, shared: Path) -> None:
-    """Make `folder/<kind>/<case>/{image,label}.nii.gz` of every kind.
+    """Make `folder/<kind>/<case>/{image,label}.nii.gz` for every kind.
 
     Args:
         folder: Folder to make.
-        shared: Folder of `data` and `train`.
+        shared: Folder with `data` and `train`.
     """
     found = sorted(p.parent for p in shared.glob("*/cases/*/label.nii.gz"))
     for kind, (pattern, _) in REAL.items():
@@ -86,14 +86,14 @@ def build(folder: Path, shared: Path) -> None:
 
 
 def _draw(path: Path, folder: Path, rng: np.random.Generator) -> None:
-    """Render a piece of a label map as a scan with thick or thin slices."""
+    """Render a crop of a label map as a scan with thick or thin slices."""
     volume = Volume.read(path)
     labels = volume.array.reshape(volume.shape).astype(np.int32)
     spacing = np.asarray(volume.spacing_mm)
     values, sizes = np.unique(labels[labels > 0], return_counts=True)
     usable = values[sizes * spacing.prod() > 500]
     while True:
-        # 1. A piece around a structure, two to four times as wide, 96 voxels in-plane.
+        # 1. A crop around a structure, 1.6 to 4 times as wide, 96 voxels in-plane.
         window = ndimage.find_objects((labels == rng.choice(usable)).astype(np.uint8))[0]
         extent = np.array([(s.stop - s.start) for s in window]) * spacing
         middle = np.array([(s.stop + s.start - 1) / 2 for s in window])
@@ -111,7 +111,7 @@ def _draw(path: Path, folder: Path, rng: np.random.Generator) -> None:
         shown, counts = np.unique(piece[piece > 0], return_counts=True)
         if len(counts) and counts.max() >= 1000:
             break
-    # 2. A grey for every structure, tissue around them, texture, blur and noise.
+    # 2. A grey level per structure, tissue around them, texture, blur and noise.
     greys = dict(zip(shown.tolist(), rng.uniform(0.25, 1.0, len(shown)), strict=True))
     around = ndimage.gaussian_filter(rng.standard_normal(shape), [8 / ratio, 8, 8])
     image = rng.uniform(0.1, 0.6) + 0.12 * (around > 0) + 0.03 * around / around.std()
@@ -121,7 +121,7 @@ def _draw(path: Path, folder: Path, rng: np.random.Generator) -> None:
     image += rng.uniform(0, 0.06) * texture / texture.std()
     image = ndimage.gaussian_filter(image, [0.0, *2 * [rng.uniform(0.3, 1.0)]])
     image += rng.uniform(0.01, 0.08) * rng.standard_normal(shape)
-    # 3. As files, with numbers from 1 on.
+    # 3. Write files, with labels numbered from 1.
     table = np.zeros(int(shown.max()) + 1, np.uint16)
     table[shown] = np.arange(1, len(shown) + 1)
     folder.mkdir(parents=True, exist_ok=True)
@@ -138,7 +138,7 @@ def _write(path: Path, array: npt.NDArray[np.int16], spacing: npt.NDArray[np.flo
 
 
 def score(folder: Path, model: str, only: str) -> Iterator[dict[str, Any]]:
-    """Yield rows of every case of every kind, with the kind's name."""
+    """Yield the rows of all cases, with their kind."""
     segmenter = load_segmenter(model, device="cpu")
     for kind in sorted(p for p in folder.iterdir() if p.is_dir() and only in p.name):
         for case in sorted(kind.iterdir()):
@@ -147,7 +147,7 @@ def score(folder: Path, model: str, only: str) -> Iterator[dict[str, Any]]:
 
 
 def columns(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
-    """Return mean scores by kind: every case of a kind has equal weight."""
+    """Return mean scores by kind, with equal weight per case."""
     kinds: dict[str, dict[str, list[list[float]]]] = {}
     for row in rows:
         cases = kinds.setdefault(row["kind"], {})
@@ -165,7 +165,7 @@ def columns(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
 def print_table(files: list[Path]) -> None:
     """Print box, first, third and fifth click of several score files side by side.
 
-    Where all files have them, the same of human-like prompts follow behind a stroke.
+    If all files have them, the scores of human-like prompts follow after a slash.
     """
     tables = [columns(json.loads(f.read_text())) for f in files]
     shared = sorted(set.intersection(*map(set, tables)))
@@ -196,9 +196,9 @@ def print_table(files: list[Path]) -> None:
 
 
 def draw_worst(folder: Path, rows: list[dict[str, Any]], model: str, pictures: Path) -> None:
-    """Draw the target of each kind that has the lowest Dice after five clicks.
+    """Draw the target of each kind with the lowest Dice after five clicks.
 
-    Who may see such a picture is the scan's licence to say.
+    The scan's licence determines who may see the picture.
     """
     from pumit.inference.interactive.session import InteractiveSession
     from pumit.report.worst_targets import draw_worst_targets

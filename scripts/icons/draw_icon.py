@@ -1,4 +1,4 @@
-"""Draw the extension's icon: a scan in three slices, a click, and the segment it selects."""
+"""Draw the extension's icon: three slices of a scan, a click and its segment."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TARGETS = (
     ROOT / "PUMITSegment" / "Resources" / "Icons" / "PUMITSegment.png",
 )
 SIZE = 128
-# Drawn larger and reduced, for smooth edges.
+# Supersampling factor, for smooth edges.
 SCALE = 8
 
 
@@ -24,7 +24,7 @@ def draw() -> Image.Image:
     def box(left: float, top: float, right: float, bottom: float) -> tuple[float, ...]:
         return (left * SCALE, top * SCALE, right * SCALE, bottom * SCALE)
 
-    # Slices behind the one in front, each a step up and to the right.
+    # Back slices first, each a step further up and right.
     for step, grey in ((2, 90), (1, 60), (0, 28)):
         dx, dy = 14 * step, -14 * step
         pen.rounded_rectangle(
@@ -36,7 +36,7 @@ def draw() -> Image.Image:
         )
     pen.ellipse(box(15, 48, 85, 110), fill=(118, 126, 140, 255))
     pen.ellipse(box(52, 58, 78, 92), fill=(160, 168, 180, 255))
-    # The selected organ, and the click in it.
+    # The segment and the click in it.
     pen.ellipse(box(24, 60, 56, 98), fill=(46, 190, 110, 255), outline=(190, 255, 215, 255))
     pen.ellipse(box(33, 72, 47, 86), fill=(255, 255, 255, 255))
     pen.ellipse(box(36.5, 75.5, 43.5, 82.5), fill=(220, 60, 60, 255))

@@ -1,4 +1,4 @@
-"""Draw the icons of the panel's buttons: kinds of prompts, polarity, and history."""
+"""Draw the icons of the panel's buttons: kinds of prompts, polarity and history."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from PIL import Image, ImageDraw
 
 FOLDER = Path(__file__).resolve().parents[2] / "PUMITSegment" / "Resources" / "Icons"
 SIZE = 48
-# Drawn larger and reduced, for smooth edges.
+# Supersampling factor, for smooth edges.
 SCALE = 8
-# Seen on light and on dark panels.
+# Visible on light and on dark panels.
 GREEN = (38, 166, 91, 255)
 RED = (214, 69, 65, 255)
 BLUE = (58, 134, 219, 255)
@@ -22,11 +22,7 @@ Points = list[tuple[float, float]]
 
 
 class Pen:
-    """Draws on a square of 48 units.
-
-    Args:
-        image: Image to draw on.
-    """
+    """Draws on a square of 48 units."""
 
     def __init__(self, image: Image.Image) -> None:
         self._draw = ImageDraw.Draw(image)
@@ -49,7 +45,7 @@ class Pen:
 
 
 def arc(x: float, y: float, radius: float, start: float, end: float) -> Points:
-    """Points on a circle, angles in degrees, clockwise from the right."""
+    """Return points on a circle, angles in degrees, clockwise from the right."""
     steps = [math.radians(start + (end - start) * i / 40) for i in range(41)]
     return [(x + radius * math.cos(a), y + radius * math.sin(a)) for a in steps]
 

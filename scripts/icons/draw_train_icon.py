@@ -1,4 +1,4 @@
-"""Draw the icon of PUMITTrain: scans with their segment, and the curve that training follows."""
+"""Draw the icon of PUMITTrain: scans with a segment, and a training curve."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from PIL import Image, ImageDraw
 ROOT = Path(__file__).resolve().parents[2]
 TARGET = ROOT / "PUMITTrain" / "Resources" / "Icons" / "PUMITTrain.png"
 SIZE = 128
-# Drawn larger and reduced, for smooth edges.
+# Supersampling factor, for smooth edges.
 SCALE = 8
-# Of the curve: (x, y) in the icon's pixels, rising as a Dice does.
+# Points (x, y) of the curve in pixels, rising like a Dice score.
 CURVE = ((12, 108), (24, 88), (36, 74), (50, 66), (66, 62), (84, 60))
 
 
@@ -23,7 +23,7 @@ def draw() -> Image.Image:
     def box(left: float, top: float, right: float, bottom: float) -> tuple[float, ...]:
         return (left * SCALE, top * SCALE, right * SCALE, bottom * SCALE)
 
-    # Cases behind the one in front, each a step up and to the right.
+    # Back cases first, each a step further up and right.
     for step, grey in ((2, 90), (1, 60), (0, 28)):
         dx, dy = 14 * step, -14 * step
         pen.rounded_rectangle(

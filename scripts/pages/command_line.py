@@ -1,4 +1,4 @@
-"""The page on the command line, from the parsers themselves."""
+"""The reference page of the command line, from the argument parsers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ line with the reason, exits with status 2 and leaves no half-written file; after
 
 
 def page() -> str:
-    """Markdown of every command with its arguments."""
+    """Return the Markdown of every command with its arguments."""
     parts = [_INTRODUCTION]
     for name, (module, help_line) in COMMANDS.items():
         parser = argparse.ArgumentParser(prog=f"pumit {name}", add_help=False)
@@ -29,7 +29,7 @@ def page() -> str:
 
 
 def _described(parser: argparse.ArgumentParser) -> Iterator[str]:
-    # argparse breaks long lines by the terminal's width; a page has its own.
+    # argparse wraps lines to the terminal's width; unwrap them for the page.
     usage = re.sub(r"\s+", " ", parser.format_usage()).removeprefix("usage: ").strip()
     yield f"```text\n{usage}\n```\n"
     rows = []
@@ -65,6 +65,6 @@ def _help(action: argparse.Action) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text in which Markdown changes nothing."""
+    """Escape Markdown in a text."""
     text = re.sub(r"\s+", " ", text)
     return re.sub(r"([|<*_\[\]])", r"\\\1", text)

@@ -1,6 +1,6 @@
-"""What the site holds beyond `docs/`: pages made from the program, and files from elsewhere.
+"""MkDocs hook that adds generated pages and files from outside `docs/` to the site.
 
-MkDocs calls the functions `on_...`. Nothing that is made here is committed, so nothing of it can be
+MkDocs calls the functions `on_...`. The pages generated here are not committed, so they cannot be
 out of date.
 """
 
@@ -18,7 +18,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parents[2]
-# Pages that lie where people and hosts of repositories look for them: their place on the site.
+# Pages kept where people and repository hosts look for them: their path on the site.
 ELSEWHERE = {
     "CONTRIBUTING.md": "contributing.md",
     "CODE_OF_CONDUCT.md": "code_of_conduct.md",
@@ -32,7 +32,7 @@ _GLOSSARY = "## Glossary\n"
 
 
 def sources() -> dict[str, str]:
-    """Path in the repository: path on the site, of pages and pictures that are not made."""
+    """Map the repository paths of pages and pictures, without generated ones, to site paths."""
     docs = (ROOT / "docs").rglob("*")
     found = {
         f"docs/{path}": path for path in (_name(f, ROOT / "docs") for f in docs if f.is_file())
@@ -47,7 +47,7 @@ def sources() -> dict[str, str]:
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """List the packages below Python, which no one writes down twice."""
+    """Add the packages to the menu entry `Python`."""
     (reference,) = [part["Reference"] for part in config.nav or [] if "Reference" in part]
     (python,) = [part["Python"] for part in reference if "Python" in part]
     packages = python_api.packages(ROOT / "PUMITSegment" / "pumit")
@@ -56,7 +56,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add what does not lie below `docs/`."""
+    """Add generated pages and files from outside `docs/`."""
     for source, page in sources().items():
         if not source.startswith("docs/"):
             files.append(File.generated(config, page, abs_src_path=str(ROOT / source)))
@@ -76,7 +76,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Lead links to where their targets are on the site."""
+    """Rewrite links to the site's paths."""
     pages = sources()
     source = next((s for s, p in pages.items() if p == page.file.src_uri), None)
     if source is None:

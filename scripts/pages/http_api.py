@@ -1,4 +1,4 @@
-"""The page on the HTTP API, from the description that the server itself gives."""
+"""The reference page of the HTTP API, from the server's OpenAPI description."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ promises: [versions](versions.md).
 
 
 def description() -> dict[str, Any]:
-    """Return the OpenAPI description of a server."""
-    # The engine is opened when a server starts, which this one does not.
+    """Return the server's OpenAPI description."""
+    # The engine is used only when a server starts, which this one does not.
     app = create_app(cast(SegmenterEngine, None), token="described, not served")
     return app.openapi()
 
 
 def as_json() -> str:
-    """Return the description as a file."""
+    """Return the description as JSON text."""
     return json.dumps(description(), indent=1) + "\n"
 
 
 def page() -> str:
-    """Markdown of every endpoint."""
+    """Return the Markdown of all endpoints and types."""
     specification = description()
     parts = [_INTRODUCTION]
     for path, methods in specification["paths"].items():

@@ -1,4 +1,4 @@
-"""Links of a page, written for the repository, as they are on the site."""
+"""Conversion of links between files of the repository to links of the site."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _OUTSIDE = re.compile(r"[a-z]+:|#|/")
 def rewritten(
     text: str, source: str, *, pages: Mapping[str, str], root: Path, repository: str
 ) -> str:
-    """Return a page's text with links that hold on the site.
+    """Return a page's text with its links rewritten for the site.
 
     Args:
-        text: Markdown whose links are relative to `source`, as the repository's host shows them.
+        text: Markdown whose links are relative to `source`.
         source: Path of the page in the repository, with forward slashes.
-        pages: Path in the repository: path on the site, of pages and pictures.
-        root: The repository.
-        repository: Address of the repository; what is not on the site is linked there.
+        pages: Repository path to site path, of pages and pictures.
+        root: Folder of the repository.
+        repository: URL of the repository, for links to files that are not on the site.
 
     Returns:
-        The text; a link that leads nowhere is left as it is, so that the strict build names it.
+        The text; broken links are unchanged, so that the strict build reports them.
     """
     here = pages[source]
 

@@ -1,4 +1,4 @@
-"""Links to other hosts, on every page and in every file about the project."""
+"""External links on all pages and in the project's metadata files."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 OURS = "https://github.com/pumit/SlicerPUMIT"
-# Files about the project that hosts and catalogues read, in addition to all pages.
+# Metadata files that hosts and catalogues read, in addition to all pages.
 _FILES = ("CITATION.cff", "PUMIT.json", "mkdocs.yml", "pyproject.toml", "CMakeLists.txt")
 _FOLDERS = ("PUMITSegment", "PUMITTrain", "Testing", "deploy", "docs", "scripts")
 _LINK = re.compile(r"https?://[^\s<>\"'`\])}|]+")
 
 
 def links() -> dict[str, list[str]]:
-    """Address: the files where it stands.
+    """Map each external URL to the files that contain it.
 
-    Addresses that stand for any server, such as `https://gpu.example.org` or this machine's own,
-    are left out.
+    Placeholders such as `https://gpu.example.org` and addresses of this machine are left out.
     """
     found: dict[str, list[str]] = {}
     for file in sorted([*_pages(ROOT), *(ROOT / name for name in _FILES)]):
@@ -31,7 +30,7 @@ def links() -> dict[str, list[str]]:
 
 
 def page() -> str:
-    """Return the list, for the site."""
+    """Return the list as a page for the site."""
     lines = ["# Links to other hosts", ""]
     lines += ["All of them, with the files where they stand. `python3 scripts/check_links.py` asks"]
     lines += ["each host whether its page is there; nothing on this site loads from them.", ""]
@@ -41,7 +40,7 @@ def page() -> str:
 
 
 def _pages(folder: Path) -> Iterator[Path]:
-    """Markdown files of the project, without what commands leave in the folder."""
+    """Find the project's Markdown files, but not those that commands leave in the folder."""
     yield from folder.glob("*.md")
     for name in _FOLDERS:
         yield from (folder / name).rglob("*.md")

@@ -1,4 +1,4 @@
-"""The pages on the Python API: one a package, filled from the docstrings when the site is built."""
+"""The reference pages of the Python API: one per package, filled from docstrings at build time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ begin with an underscore may change at any time; what else is promised: [version
 
 
 def packages(core: Path) -> dict[str, list[str]]:
-    """Return the names of the modules of every package of the core.
+    """Return the module names of every package.
 
     Args:
         core: The folder `pumit`.
@@ -44,7 +44,7 @@ def packages(core: Path) -> dict[str, list[str]]:
 
 
 def pages(core: Path) -> dict[str, str]:
-    """File name: Markdown, of the page of each package and of their index."""
+    """Return file name and Markdown of each package's page and of the index."""
     made = {}
     rows = ["| package | what it holds |", "|---|---|"]
     for package, modules in packages(core).items():

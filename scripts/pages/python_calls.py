@@ -1,4 +1,4 @@
-"""The page on what `import pumit` offers, from signatures and docstrings."""
+"""The reference page of the names in `import pumit`, from signatures and docstrings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _INTRODUCTION = """# Python, in short
 Written from the program itself (`python scripts/write_reference.py`): what `import pumit` offers.
 Examples: [from Python](../how-to/python.md). The site (`python3 scripts/docs.py`) has all packages.
 """
-# The jobs of one call, then what several answers on one scan need.
+# First the one-call functions, then the classes for several predictions on one scan.
 _ORDER = (
     "segment",
     "predict",
@@ -27,7 +27,7 @@ _ORDER = (
 
 
 def page() -> str:
-    """Markdown of the public names; of classes also their methods, by one line each."""
+    """Return the Markdown of the public names; classes also list their methods, one line each."""
     parts = [_INTRODUCTION]
     for name in _ORDER:
         found = getattr(pumit, name)
@@ -43,7 +43,7 @@ def _call(name: str, found: Callable[..., object]) -> str:
     rows = []
     for argument in signature.parameters.values():
         is_first_named = argument.kind is argument.KEYWORD_ONLY and "*" not in rows
-        # Annotations are texts; without their quotes.
+        # Annotations are strings: remove the quotes.
         rows += ["*"] * is_first_named + [re.sub(r": '([^']*)'", r": \1", str(argument))]
     end = signature.return_annotation
     lines = "".join(f"    {row},\n" for row in rows)

@@ -1,4 +1,4 @@
-"""The page on every key of every recipe, from the types that recipes are read into."""
+"""The reference page of all recipe keys, from the recipe models."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The `pumit` command line: arguments in, one line on standard error where something is wrong."""
+"""The `pumit` command line."""

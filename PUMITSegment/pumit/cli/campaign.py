@@ -1,4 +1,4 @@
-"""`pumit campaign`: from a folder of scans to a folder of labels, step by step."""
+"""`pumit campaign`: label a folder of scans step by step."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run `pumit campaign`; a training that is stopped ends with status 0."""
+    """Run `pumit campaign`; a training that is stopped exits with status 0."""
     if args.action == "train":
         from pumit.cli.shared.training_options import until_stopped
 
@@ -268,7 +268,7 @@ def _train(args: argparse.Namespace) -> None:
     campaign = Campaign.open(args.folder)
     if not args.foreground:
         work_in_background()
-    # Progress of the training itself are lines of JSON, as of `pumit train`.
+    # The training itself reports progress as JSON lines, like `pumit train`.
     one = train_round(campaign, device=args.device)
     if args.json:
         print(json.dumps({"round": dict(vars(one))}), flush=True)

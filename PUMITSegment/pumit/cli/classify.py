@@ -1,4 +1,4 @@
-"""`pumit predict` with a classifier: what whole scans show, as a table."""
+"""`pumit predict` with a classifier: class probabilities of whole scans, as a table."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ TABLE_SUFFIXES = (".csv", ".json")
 
 
 def classify_images(args: argparse.Namespace, images: list[Path]) -> int:
-    """Classify scans; prints a line for each, and writes a table where an output file is given.
+    """Classify scans, print one line per scan and write a table if an output file is given.
 
     Raises:
-        ExportError: If the output is no table, or cannot be written.
-        VolumeError: If a scan cannot be used; of several the others are reported all the same.
+        ExportError: If the output is not a .csv or .json file, or cannot be written.
+        VolumeError: If a scan cannot be used; the other scans are still reported.
     """
     from pumit.inference.automatic.classifier import load_classifier
     from pumit.volume import Volume
@@ -47,7 +47,7 @@ def classify_images(args: argparse.Namespace, images: list[Path]) -> int:
             except VolumeError as error:
                 if len(images) == 1:
                     raise
-                # Of many scans, one that cannot be used must not cost the others.
+                # One bad scan must not lose the results of the others.
                 row["error"] = str(error)
             rows.append(row)
     if args.output is not None:
@@ -64,13 +64,13 @@ def classify_images(args: argparse.Namespace, images: list[Path]) -> int:
 
 
 def _in_words(probabilities: dict[str, float]) -> str:
-    """All classes, the most probable first."""
+    """List all classes, the most probable first."""
     ranked = sorted(probabilities.items(), key=lambda pair: -pair[1])
     return ", ".join(f"{name} ({p:.1%})" for name, p in ranked)
 
 
 def _write(rows: list[dict[str, Any]], classes: tuple[str, ...], target: Path) -> None:
-    """One row per image; a column per class where it is a .csv."""
+    """Write one row per image; a .csv has one column per class."""
     from pumit.system.atomic import atomic_path
 
     with atomic_path(target) as temporary:

@@ -1,4 +1,4 @@
-"""`pumit compare`: train networks alike on one data set, and show what comes out on one page."""
+"""`pumit compare`: train networks under equal conditions and show the results on one page."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run `pumit compare`; started again, it continues. A failed training makes the status 2."""
+    """Run `pumit compare`, or resume it; the exit status is 2 if a training failed."""
     since = time.time()  # torch takes seconds to load
     choose_json(args)
     path, is_shipped = find_recipe(args.config, "compare")

@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run `pumit data`; problems are its answer, not its failure."""
+    """Run `pumit data`; problems found in the data do not change the exit status."""
     from pumit.cli.shared.progress import progress_bar
     from pumit.training.data.labelled_set import find_cases
     from pumit.training.data.survey import DataSurvey
@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _data(source: Path) -> tuple[dict[str, Any], Path]:
-    """Keys of `data`, and where relative paths begin."""
+    """Return the recipe's `data` keys and the folder that relative paths start from."""
     from pumit.io.slicer_bundle import is_bundle
 
     is_zip = source.suffix.lower() == ".zip"
@@ -91,7 +91,7 @@ def _data(source: Path) -> tuple[dict[str, Any], Path]:
 
 
 def _print(reports: list[CaseReport], summary: SetReport) -> None:
-    """Print a table for people: a line a case, what is wrong with it below."""
+    """Print a table: one line per case, with its problems below."""
     width = min(max((len(r.case) for r in reports), default=4), 40)
     print(f"{'case':<{width}}  {'voxels':<15}  {'spacing mm':<20}  ch  classes")
     for report in reports:

@@ -1,4 +1,4 @@
-"""`pumit demo`: the whole way on a generated scan, with nothing to fetch."""
+"""`pumit demo`: segment a generated scan, from clicks to export, without a download."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def remove_earlier_scan(series: Path) -> None:
-    """Remove the scan that an earlier demonstration left, and nothing else.
+    """Remove the scan of an earlier demonstration.
 
     Raises:
-        ExportError: If something else lies there.
+        ExportError: If the folder holds anything else.
     """
     import shutil
 
@@ -55,7 +55,7 @@ def remove_earlier_scan(series: Path) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run `pumit demo`: one click per organ, four organs."""
+    """Run `pumit demo`: one click in each of four organs."""
     import numpy as np
 
     from pumit.cli.segment import algorithm_of
@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
             scores[name] = round(dice(mask, phantom.masks[name]), 3)
             if mask.any():
                 segments.append(concept_for(name).segment(name, mask))
-        # Organs do not overlap: where two answers do, the smaller one has the voxel.
+        # Organs do not overlap: a voxel in two masks goes to the smaller one.
         segments.sort(key=lambda segment: -int(segment.mask.sum()))
         for i, segment in enumerate(segments):
             taken = np.logical_or.reduce(

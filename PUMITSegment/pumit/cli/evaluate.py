@@ -1,4 +1,4 @@
-"""`pumit evaluate`: click as a user would on labelled cases, or compare predictions with labels."""
+"""`pumit evaluate`: simulate a user's clicks on labelled cases, or score predictions."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from pumit.evaluation.segmentation_metrics import ComparedRow, Mean
     from pumit.inference.interactive.segmenter import Segmenter
 
-# Of millimetres and of Dice; what is behind it is rounding.
+# For millimetres and Dice; further digits are rounding noise.
 DECIMALS = 5
 
 
 def _count(text: str) -> int:
-    """Parse a number of at least one."""
+    """Parse a whole number of at least 1."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"needs a number from 1 on, got {text!r}")
     return int(text)
@@ -142,7 +142,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _click(args: argparse.Namespace) -> int:
-    """Click on labelled cases."""
+    """Score a simulated user's clicks on labelled cases."""
     from pumit.cli.segment import check_target
     from pumit.cli.shared.progress import progress_bar
     from pumit.evaluation.click_scores import means, means_of_groups, size_class, worst
@@ -187,7 +187,7 @@ def _click(args: argparse.Namespace) -> int:
                     if args.json:
                         print(json.dumps(row), flush=True)
             except VolumeError as error:
-                # Of many cases, one that cannot be read must not cost the others.
+                # One unreadable case must not lose the results of the others.
                 failed[folder.name] = str(error)
     first = next((f"{case}: {why}" for case, why in failed.items()), "")
     if not rows and failed:
@@ -218,7 +218,7 @@ def _click(args: argparse.Namespace) -> int:
 def _draw_worst(
     segmenter: Segmenter, cases: Path, rows: list[Row], args: argparse.Namespace
 ) -> None:
-    """Draw the worst targets as answered from a box and after clicks."""
+    """Draw the worst targets, as segmented from a box and after clicks."""
     from pumit.cli.shared.progress import progress_bar
     from pumit.inference.interactive.session import InteractiveSession
     from pumit.report.worst_targets import draw_worst_targets
@@ -281,7 +281,7 @@ def _compare(args: argparse.Namespace) -> int:
                             label=each.label,
                         )
             except VolumeError as error:
-                # Of many cases, one that cannot be compared must not cost the others.
+                # One bad case must not lose the results of the others.
                 failed[pair.case] = str(error)
     first = next((f"{case}: {why}" for case, why in failed.items()), "none has a class.")
     if not rows:
@@ -329,7 +329,7 @@ def _write_comparison(
     summary: dict[str, dict[str, Mean]],
     failed: dict[str, str],
 ) -> None:
-    """Write only rows as CSV, with empty fields for what there is not, or everything as JSON."""
+    """Write the rows as CSV, with empty fields for missing values, or everything as JSON."""
     from pumit.system.atomic import atomic_path
 
     plain = [_rounded(asdict(row)) for row in rows]
@@ -356,14 +356,14 @@ def _print_table(summary: dict[str, dict[str, Mean]]) -> None:
 
 
 def _place_text(place: LargeDifference) -> str:
-    """Return a place in words."""
+    """Describe a place in one line."""
     ras = ", ".join(f"{part:.1f}" for part in place.position_ras)
     what = "too little" if place.is_missing else "too much"
     return f"{place.case}: {what} {place.label} at {ras} (RAS mm), {place.depth_mm:.1f} mm deep"
 
 
 def _cell(mean: Mean) -> str:
-    """Mean and its interval; `-3` behind it: three cases have no such distance."""
+    """Format a mean and its interval; a trailing `-3` means that three cases have no value."""
     if mean.mean is None:
         return "-"
     interval = "" if mean.low is None else f" [{mean.low:.3f}, {mean.high:.3f}]"

@@ -1,4 +1,4 @@
-"""`pumit segment --find`: a structure by its name, from the model that has it as a class."""
+"""`pumit segment --find`: segment structures by name with automatic models."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def add_find_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what finds a structure by its name."""
+    """Declare `--find` and its options."""
     parser.add_argument(
         "--find",
         metavar="NAME",
@@ -47,13 +47,13 @@ def add_find_arguments(parser: argparse.ArgumentParser) -> None:
 def find_in(
     volume: Volume, args: argparse.Namespace, step: Steps, structure: str = ""
 ) -> FoundStructure:
-    """Find the structure that `--find` names; prints model and remarks on standard error first.
+    """Find the structure that `--find` names; print the model and remarks on standard error.
 
     Args:
-        structure: One of several that `--find` names; all of it where empty.
+        structure: One of several structures in `--find`; empty for all of `--find`.
 
     Raises:
-        PromptError: If the model sees none.
+        PromptError: If the model does not find it.
     """
     from pumit.errors import OtherModality, UnfamiliarScan, UnknownModality
     from pumit.models.consent import require_consent
@@ -91,7 +91,7 @@ def find_in(
 
 
 def meaning_of(found: FoundStructure) -> SegmentTerminology:
-    """Return codes of what was found; of both sides together that of the pair."""
+    """Return the terminology of the result; both sides together get the code of the pair."""
     from pumit.export.classes import class_terminology
     from pumit.structures.names import requested_structure
 
@@ -102,7 +102,7 @@ def meaning_of(found: FoundStructure) -> SegmentTerminology:
 
 
 def of_one_model(args: argparse.Namespace) -> list[str]:
-    """Group the names of `--find` by the model that knows them, which then runs once."""
+    """Group the names of `--find` by model, so that each model runs once."""
     from pumit.models.card import installed_models
     from pumit.structures.names import parts_of, requested_structure
     from pumit.structures.search import candidates_for
@@ -119,7 +119,7 @@ def of_one_model(args: argparse.Namespace) -> list[str]:
 
 
 def find_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation, dict[str, Any]]:
-    """Read and find, without prompts; returns the segmentation and figures about it."""
+    """Read the scan and find the structures; return the segmentation and facts about it."""
     import numpy as np
 
     from pumit.export.classes import segments_of

@@ -1,4 +1,4 @@
-"""`pumit follow-up`: the lesions of one scan in a later scan of the same patient."""
+"""`pumit follow-up`: find the lesions of one scan in a later scan of the same patient."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 class _Scans:
-    """Both scans and the lesions of the first."""
+    """Both scans and the lesions of the earlier one."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         from pumit.io.labels.label_source import read_labels
@@ -128,7 +128,7 @@ class _Scans:
 
 
 def _named(labels: LabelFile) -> list[tuple[str, Any]]:
-    """Segments with names, of which no two are the same."""
+    """Return (name, mask) of each segment, with unique names."""
     found: list[tuple[str, Any]] = []
     for segment in labels.segments:
         name = segment.name or f"Lesion {segment.value}"
@@ -147,7 +147,7 @@ def _are_two_patients(first: Volume, second: Volume) -> bool:
 
 
 def _registered(args: argparse.Namespace, step: Steps) -> tuple[_Scans, Registration]:
-    """Read and register the scans, and write what shows it."""
+    """Read and register the scans, and write the registration's files."""
     from pumit.followup.files import read_transform, write_registration
     from pumit.followup.registration import measured, register
     from pumit.system.atomic import make_folder
@@ -174,7 +174,7 @@ def _registered(args: argparse.Namespace, step: Steps) -> tuple[_Scans, Registra
 def _followed(
     args: argparse.Namespace, scans: _Scans, registration: Registration, step: Steps
 ) -> tuple[FollowUp, dict[str, Any] | None]:
-    """Lesions of both dates, and the model that answered."""
+    """Return the lesions of both dates and the model used; None if no model ran."""
     from pumit.followup.follow_up import compare_dates, follow_up
     from pumit.io.labels.label_source import read_labels
     from pumit.io.markups import read_markups
@@ -224,7 +224,7 @@ def _write(
     write_facts(result, args.output / FACTS, model=model)
     target = args.output / SEGMENTATION
     if model is None or not result.segments:
-        target.unlink(missing_ok=True)  # of an earlier run
+        target.unlink(missing_ok=True)  # left by an earlier run
         return
     known = {s.name: s for s in scans.labels.segments if s.name}
     labels = [

@@ -1,4 +1,4 @@
-"""`pumit info`: size, place, orientation and modality of a scan, and a place to click."""
+"""`pumit info`: size, position, orientation and modality of a scan, and a place to click."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def facts_of(volume: Volume) -> dict[str, Any]:
-    """Facts of a scan as JSON values; numbers of voxels in the order columns, rows, slices."""
+    """Return facts about a scan as JSON values; axes in the order columns, rows, slices."""
     from pumit.structures.find import modality_of_scan
 
     middle = [(n - 1) // 2 for n in volume.shape]

@@ -1,4 +1,4 @@
-"""Entry point of `pumit`: one subcommand a module, one line where something is wrong."""
+"""Entry point of `pumit`: one module per subcommand, one line per error."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from pumit.system.threads import wait_asleep
 
 logger = logging.getLogger(__name__)
 
-# name: (module with `add_arguments` and `run`, one line of help). Modules are imported only when
-# their command is requested.
+# name: (module with `add_arguments` and `run`, one line of help). A module is imported only when
+# its command is requested.
 COMMANDS = {
     "demo": ("pumit.cli.demo", "segment a generated scan: mask, DICOM-SEG and picture"),
     "sample": ("pumit.cli.sample", "make generated scans to try the commands with"),
@@ -53,7 +53,7 @@ COMMANDS = {
 
 
 class Help(argparse.HelpFormatter):
-    """Help that names a default wherever there is one."""
+    """Help formatter that shows every default."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         text, default = action.help or "", action.default
@@ -64,7 +64,7 @@ class Help(argparse.HelpFormatter):
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose complaint is one line, and whose help names defaults."""
+    """Parser that reports errors in one line and shows defaults in its help."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **{"formatter_class": Help, **kwargs})
@@ -74,7 +74,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 class _Completion(argparse.Action):
-    """Print the script of a shell."""
+    """Print the completion script of a shell."""
 
     def __call__(self, parser: argparse.ArgumentParser, *args: Any, **kwargs: Any) -> None:
         try:
@@ -86,7 +86,7 @@ class _Completion(argparse.Action):
 
 
 def parser_of(*chosen: str) -> argparse.ArgumentParser:
-    """Make the parser, with the arguments of these commands; others are only named."""
+    """Make the parser, with the arguments of the chosen commands; others are only listed."""
     parser = _Parser(prog="pumit", description="Promptable segmentation of any medical scan.")
     parser.add_argument("--version", action="version", version=f"pumit {__version__}")
     parser.add_argument(
@@ -103,14 +103,14 @@ def parser_of(*chosen: str) -> argparse.ArgumentParser:
         )
         if name in chosen:
             import_module(module).add_arguments(sub)
-            # Behind the command too; what was said before it stays where it is not repeated.
+            # Also accepted after the command; `SUPPRESS` keeps the value given before it.
             for place in (sub, *_actions_of(sub)):
                 _add_talk(place, default=argparse.SUPPRESS)
     return parser
 
 
 def _actions_of(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
-    """Parsers of a command's actions, such as those of `pumit runs`."""
+    """Return the parsers of a command's actions, such as those of `pumit runs`."""
     return [
         part
         for action in parser._actions
@@ -120,7 +120,7 @@ def _actions_of(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser
 
 
 def _add_talk(parser: argparse.ArgumentParser, *, default: Any) -> None:
-    """Declare how much a command says."""
+    """Declare `--verbose` and `--quiet`."""
     parser.add_argument(
         "--verbose", action="store_true", default=default, help="log what happens, on stderr"
     )
@@ -132,7 +132,7 @@ def _add_talk(parser: argparse.ArgumentParser, *, default: Any) -> None:
 def join_negative_values(arguments: Sequence[str]) -> list[str]:
     """Write `--point -10,20,30` as `--point=-10,20,30`.
 
-    Half of all positions begin with a minus, which argparse takes for an option.
+    argparse takes a value that begins with a minus for an option.
     """
     joined: list[str] = []
     for argument in arguments:
@@ -148,8 +148,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command.
 
     Returns:
-        0; 2 with one line on standard error where the user can repair something; 1 with one
-        line where the fault is ours, its traceback logged with `--verbose`.
+        The command's exit status, usually 0. An error prints one line on standard error: 2 for
+        what the user can repair, 1 for a bug (traceback with `--verbose`), 130 after Ctrl+C, 141
+        for a closed pipe.
     """
     wait_asleep()  # before a command imports torch
     share_heaps()
@@ -163,7 +164,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         level=logging.INFO if args.verbose else level,
         format="%(levelname)s %(name)s: %(message)s",
     )
-    # Files with odd headers make libraries talk; a user needs one line, not theirs.
+    # These libraries warn at length about odd file headers; the user gets our one line instead.
     logging.getLogger("pydicom").setLevel(logging.ERROR)
     logging.getLogger("highdicom").setLevel(logging.ERROR)
     try:
@@ -176,7 +177,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         rest = "." if args.command == "serve" else "; nothing half-written remains."
         return _report(args.command, f"stopped{rest}", 130)
     except BrokenPipeError:
-        # Python flushes once more at exit, into a pipe that no one reads.
+        # Python flushes stdout again at exit, which would fail on the closed pipe.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except Exception as error:
@@ -194,7 +195,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _report(command: str, what: str, status: int) -> int:
-    """Print one line on standard error; returns the exit status."""
+    """Print one line on standard error and return the exit status."""
     print(f"pumit {command}: {' '.join(what.split())}", file=sys.stderr)
     return status
 

@@ -1,4 +1,4 @@
-"""`pumit models`: what models there are, whether they are whole, and how they are handed on."""
+"""`pumit models`: list, verify, add, export and remove models."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _structures(args: argparse.Namespace) -> int:
-    """List every structure that the installed models find by its name."""
+    """List every structure that the installed models can find by name."""
     from pumit.models.card import installed_models
     from pumit.structures.search import known_structures
 
@@ -101,7 +101,7 @@ def _structures(args: argparse.Namespace) -> int:
 
 
 def _list_rows(args: argparse.Namespace) -> list[dict[str, Any]]:
-    """List, verify or fetch."""
+    """List, verify or fetch models; return one row per model."""
     from pumit.cli.shared.progress import progress_bar
     from pumit.models.index import fetch_model, list_models, verify_model
 
@@ -132,7 +132,7 @@ def _state(entry: ModelEntry) -> str:
 
 
 def _add(args: argparse.Namespace) -> dict[str, Any]:
-    """Enter a checkpoint, or the best of a run; of a run that was stopped too, or still runs."""
+    """Add a checkpoint or a run's best model; the run may be stopped or still running."""
     from pumit.models.checkpoint import save_checkpoint
     from pumit.models.foreign import foreign_model
     from pumit.models.user_index import CARD, register
@@ -156,7 +156,7 @@ def _add(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _join(args: argparse.Namespace) -> dict[str, Any]:
-    """Enter the mean of several automatic models as one."""
+    """Add an ensemble: the mean of several automatic models, as one model."""
     from pumit.models.ensemble import join_models
     from pumit.models.index import find_model
     from pumit.models.user_index import register

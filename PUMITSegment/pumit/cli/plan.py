@@ -1,4 +1,4 @@
-"""`pumit plan`: what a training would do and take on this machine, before it starts."""
+"""`pumit plan`: plan a training for this machine, with an estimate of time and memory."""
 
 from __future__ import annotations
 

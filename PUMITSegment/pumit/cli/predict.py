@@ -1,4 +1,4 @@
-"""`pumit predict`: scans segmented or classified by a model without prompts."""
+"""`pumit predict`: segment or classify scans without prompts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pumit.prompts import BoxPrompt
 from pumit.system.watch import Watch
 from pumit.system.wording import listed
 
-MOST_NAMES = 20  # in a line of the result
+MOST_NAMES = 20  # shown per scan
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -107,11 +107,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def tasks_of(args: argparse.Namespace, settings: BatchSettings) -> list[ScanTask]:
-    """Each scan and the file for its result.
+    """Return one task per scan, with the file for its result.
 
     Raises:
         ExportError: If a result cannot be written, or two would have the same name.
-        VolumeError: If files of channels are requested and there are none.
+        VolumeError: If channel files are requested and there are none.
     """
     from pumit.export.write import SUFFIXES, check_suffix
 
@@ -155,7 +155,7 @@ def _first_channels(scans: list[Scan]) -> list[Scan]:
 
 
 def kind_of_model(model: str) -> str:
-    """Return what the model does, by its recipe only."""
+    """Return the model's kind, read from its recipe; the weights are not loaded."""
     from pumit.models.card import kind_of
     from pumit.models.checkpoint import read_recipe
     from pumit.models.index import find_model
@@ -164,10 +164,10 @@ def kind_of_model(model: str) -> str:
 
 
 def settings_of(args: argparse.Namespace) -> BatchSettings:
-    """Return the settings for every scan; the model's licence is agreed to.
+    """Return the settings for all scans; ask for consent to the model's licence if needed.
 
     Raises:
-        PumitError: If no model is named, or none knows the structure.
+        PumitError: If no model is named, its licence is not accepted, or none knows the structure.
     """
     from pumit.models.card import installed_models
     from pumit.models.consent import require_consent
@@ -202,10 +202,10 @@ def settings_of(args: argparse.Namespace) -> BatchSettings:
 
 
 def runner_of(args: argparse.Namespace, step: Steps) -> Runner:
-    """Return the runner of the scans: this process, several, or a cluster.
+    """Return the runner: this process, several processes, or a Dask cluster.
 
     Raises:
-        PumitError: If both are requested, or one cannot be used.
+        PumitError: If both `--processes` and `--dask` are given, or a value is invalid.
     """
     if args.processes < 1:
         raise PumitError(f"--processes must be 1 or more, got {args.processes}.")
@@ -291,7 +291,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _row(outcome: Outcome, task: ScanTask, label: str, folder: Path) -> dict[str, Any]:
-    """Return the row of a scan's outcome; `file` is its result below the output folder."""
+    """Return the JSON row of an outcome; `file` is the result's path in the output folder."""
     row: dict[str, Any] = {"image": label}
     if outcome.state in ("failed", "stopped"):
         row["error"] = outcome.error
@@ -304,7 +304,7 @@ def _row(outcome: Outcome, task: ScanTask, label: str, folder: Path) -> dict[str
 
 
 def _labels(tasks: Sequence[ScanTask]) -> dict[str, str]:
-    """Return each scan's name in a line: its file, or its name in a tree or in a list."""
+    """Return the label to print for each scan: its file name, or its name in a tree or list."""
     files = Counter(task.scan.path.name for task in tasks)
 
     def label(scan: Scan) -> str:
@@ -316,7 +316,7 @@ def _labels(tasks: Sequence[ScanTask]) -> dict[str, str]:
 
 
 def _absolute(task: ScanTask) -> ScanTask:
-    """Return the same with paths that mean the same in every process."""
+    """Return the task with absolute paths, which hold in every process."""
     scan = replace(task.scan, path=task.scan.path.absolute())
     return replace(task, scan=scan, target=task.target.resolve())
 

@@ -1,4 +1,4 @@
-"""`pumit pretrain`: learn without labels; sentences at a terminal, JSON lines where it is piped."""
+"""`pumit pretrain`: pre-train without labels; progress is text on a terminal, else JSON lines."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pumit.cli.shared.training_options import (
 from pumit.errors import PumitError
 from pumit.runs import remember_run
 
-# What is learnt from scans where no recipe is named: a tokenizer, then an encoder.
+# The recipes used if none is named: `ENCODER` trains a tokenizer, then an encoder.
 ENCODER, FINE_TUNING = "vit", "segmentation"
 
 
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run `pumit pretrain`; started again, it resumes."""
+    """Run `pumit pretrain`, or resume it."""
     since = time.time()  # torch takes seconds to load
     choose_json(args)
     if args.real_folder is not None and not args.real_folder.is_dir():

@@ -1,4 +1,4 @@
-"""`pumit reconstruct`: what a tokenizer keeps of a scan."""
+"""`pumit reconstruct`: encode and decode a scan with a tokenizer, and show the error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`pumit runs`: list trainings, see how one is, and pause, resume, stop or finish it."""
+"""`pumit runs`: list trainings, show the status of one, and pause, resume, stop or finish it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pumit.runs import (
 )
 
 LAST_LINES = 5
-# Longer than a step or a case of a validation usually takes.
+# Longer than a training step or one validation case usually takes.
 WAIT_SECONDS = SILENCE_SECONDS
 POLL_SECONDS = 0.25
 
@@ -66,10 +66,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def find_run(text: str) -> Path:
-    """Return the folder of a run: a path, or the name of one in the folder of runs.
+    """Return the folder of a run.
+
+    Args:
+        text: Path of the folder, its name in the folder of runs, or the run's model name.
 
     Raises:
-        PumitError: If there is none.
+        PumitError: If there is no such run, or several have this name.
     """
     for folder in (Path(text), runs_folder() / text):
         if (folder / STATUS).is_file():
@@ -84,7 +87,7 @@ def find_run(text: str) -> Path:
 
 
 def describe(status: RunStatus) -> str:
-    """How a run is, in a line."""
+    """Describe the state of a run in one line."""
     if status.is_interrupted:
         saved = "start it again to go on where it was saved"
         return f"interrupted at step {status.step} of {status.steps}; {saved}."
@@ -99,10 +102,10 @@ def _status_of(folder: Path) -> RunStatus:
 
 
 def known_runs() -> list[tuple[Path, RunStatus]]:
-    """List runs of the folder of runs, of `./runs`, and those trained elsewhere, latest first."""
+    """List the runs in the folder of runs, in `./runs` and elsewhere, the latest first."""
     found = list_runs()
     known = {folder.resolve() for folder, _ in found}
-    # `-o runs/mine` is what the documentation says.
+    # The documentation's examples use `-o runs/mine`.
     for folder, status in (*list_runs(Path("runs")), *runs_in(remembered_runs())):
         if folder.resolve() not in known:
             known.add(folder.resolve())
@@ -111,7 +114,7 @@ def known_runs() -> list[tuple[Path, RunStatus]]:
 
 
 def _shown(folder: Path) -> str:
-    """Return how `pumit runs` names a run: by its name in the folder of runs, else by its path."""
+    """Return the name of a run to print: its name in the folder of runs, else its path."""
     if folder.parent == runs_folder():
         return folder.name
     here = Path.cwd()
@@ -143,7 +146,7 @@ def _show(folder: Path, status: RunStatus) -> None:
 
 
 def _after(folder: Path, action: str, before: RunStatus) -> RunStatus:
-    """Return the status once the run has reacted, or as it is when waiting took too long."""
+    """Return the status once the run has reacted, or the current status after a timeout."""
     ended = {"stop": ("stopped", "finished"), "finish": ("finished",)}
     expected = {"pause": ("paused",), **ended}.get(action, ())
     until = time.monotonic() + WAIT_SECONDS

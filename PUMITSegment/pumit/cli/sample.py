@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _write_two_dates(folder: Path) -> None:
-    """Write scans and lesions of two dates; those of the second are to compare with."""
+    """Write scans and lesions of two dates; the later lesions serve as ground truth."""
     from pumit.export.seg_nrrd import write_seg_nrrd
     from pumit.export.volume_file import write_volume_file
     from pumit.segmentation import Algorithm, Segment, Segmentation
@@ -84,7 +84,7 @@ def _write_two_dates(folder: Path) -> None:
 
 
 def _write_labelled(folder: Path, number: int) -> None:
-    """Write one case as nnU-Net has it, with every other voxel: it should be learnt in minutes."""
+    """Write one case in nnU-Net's layout, at half the in-plane resolution for a fast training."""
     import numpy as np
 
     from pumit.export.volume_file import write_volume_file

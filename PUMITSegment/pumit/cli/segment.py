@@ -1,4 +1,4 @@
-"""`pumit segment`: prompts in, a segmentation file out."""
+"""`pumit segment`: segment a scan from prompts and write the result to a file."""
 
 from __future__ import annotations
 
@@ -119,15 +119,15 @@ def parse_numbers(text: str, count: int, what: str) -> list[float]:
 
 
 def ras_to_lps(ras: list[float]) -> tuple[float, float, float]:
-    """Slicer's right-anterior-superior to the core's left-posterior-superior, mm, and back."""
+    """Convert between Slicer's RAS and the library's LPS, mm; the conversion is its own inverse."""
     return (-ras[0], -ras[1], ras[2])
 
 
 def position_of(text: str, option: str, frame: Frame) -> tuple[list[float], Frame]:
-    """Parse a position; two numbers are column and row of a picture.
+    """Parse a position; two numbers are the column and row of a picture.
 
     Raises:
-        PromptError: If it is no position.
+        PromptError: If the text is not a position.
     """
     if text.count(",") == 1:
         return [*parse_numbers(text, 2, option), 0.0], "IJK"
@@ -135,14 +135,14 @@ def position_of(text: str, option: str, frame: Frame) -> tuple[list[float], Fram
 
 
 def prompts_from(args: argparse.Namespace, volume: Volume | None = None) -> list[Prompt]:
-    """Prompts in the order box, file, points, negative points.
+    """Return the prompts in the order box, file, points, voxels, negative points.
 
     Args:
-        volume: The scan that they are for; None before it is read, to check what was typed.
+        volume: The scan; None to check the syntax before the scan is read.
 
     Raises:
-        PromptError: If there are none, one cannot be parsed, or a point lies outside of the scan;
-            the message says where the scan is, in the frame of the point.
+        PromptError: If there are no prompts, one cannot be parsed, or a point is outside the
+            scan. The message gives the scan's extent in the frame of the point.
     """
     from pumit.volume import Volume
 
@@ -175,10 +175,10 @@ def prompts_from(args: argparse.Namespace, volume: Volume | None = None) -> list
 
 
 def check_target(path: Path) -> None:
-    """Find out before any long work whether a file can be written.
+    """Check that a file can be written, before any long work.
 
     Raises:
-        ExportError: If its folder is missing or read-only, or it is a folder itself.
+        ExportError: If its folder is missing or read-only, or the path is a folder.
     """
     folder = path.resolve().parent
     if path.is_dir():
@@ -192,7 +192,7 @@ def check_target(path: Path) -> None:
 
 
 def segment_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation, dict[str, Any]]:
-    """Read, prompt and predict; returns the segmentation and figures about it."""
+    """Read the scan, predict from the prompts, and return the segmentation and facts about it."""
     from pumit.export.terminology import SegmentTerminology, concept_for
     from pumit.export.write import check_suffix
     from pumit.segmentation import Segmentation
@@ -208,21 +208,21 @@ def segment_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation, 
             raise PromptError("A structure that is found has one answer; leave out --answer.")
         return find_image(args, step)
     if not args.image.exists():
-        Volume.read(args.image)  # says so at once
+        Volume.read(args.image)  # raises the error before the model is loaded
     step("Loading the model", 0.05)
-    # Torch loads here, after what the user may have to repair first.
+    # torch is slow to import: check the user's input first.
     from pumit.inference.interactive.segmenter import load_segmenter
     from pumit.models.consent import require_consent
 
     require_consent(args.model)
-    # Before the scan: compiled graphs are read on another core while it is, and modules are loaded.
+    # Load the model first: its compiled graphs are read on another core while the scan is read.
     segmenter = load_segmenter(args.model, device=args.device, size=args.size)
     step("Reading the scan", 0.2)
     try:
         volume = Volume.read(args.image, series=args.series)
         prompts = prompts_from(args, volume)
     except PumitError:
-        segmenter.engine.rest()  # the end waits for no graph
+        segmenter.engine.rest()  # do not wait for the graphs at exit
         raise
     from pumit.inference.interactive.session import InteractiveSession
 
@@ -269,16 +269,16 @@ def segment_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation, 
 
 
 def places_of(session: InteractiveSession) -> list[dict[str, Any]]:
-    """Where to check an answer, the most uncertain region first, as JSON values.
+    """Return the places to check in the mask as JSON values, the most uncertain first.
 
-    Positions are right-anterior-superior, mm, as those of the prompts.
+    Positions are RAS, mm.
     """
     return [
         {
-            # Adding zero makes -0.0 plain.
+            # Adding 0.0 turns -0.0 into 0.0.
             "point_ras": [round(v, 2) + 0.0 for v in ras_to_lps(list(place.point_lps))],
             "error_share": round(place.error_share, 3),
-            "doubt": round(place.error_share, 3),  # its earlier name
+            "doubt": round(place.error_share, 3),  # earlier name of `error_share`
             "expected_error_ml": (
                 None if place.expected_error_ml is None else round(place.expected_error_ml, 3)
             ),
@@ -288,7 +288,7 @@ def places_of(session: InteractiveSession) -> list[dict[str, Any]]:
 
 
 def algorithm_of(segmenter: Segmenter) -> Any:
-    """How results of a model are signed."""
+    """Return the algorithm that results of a model are attributed to."""
     from pumit.segmentation import Algorithm
 
     return Algorithm(f"PUMIT {segmenter.name}", segmenter.version, "SEMIAUTOMATIC")
@@ -297,9 +297,9 @@ def algorithm_of(segmenter: Segmenter) -> Any:
 def write_companions(
     args: argparse.Namespace, segmentation: Segmentation, facts: dict[str, Any]
 ) -> None:
-    """Write statistics and manifest beside the result, where they are requested."""
+    """Write the statistics and manifest next to the result, if requested."""
     companions = companions_of(args)
-    # A name and a path may be a patient's.
+    # Names and paths are left out: they may identify a patient.
     options = {key: getattr(args, key) for key in ("point", "negative", "box", "find")}
     if args.prompts:
         from pumit.system.checksum import file_sha256

@@ -1,4 +1,4 @@
-"""`pumit train`: train on labelled scans; sentences at a terminal, JSON lines where it is piped."""
+"""`pumit train`: train on labelled scans; progress is text on a terminal, else JSON lines."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run `pumit train`; started again, it resumes."""
+    """Run `pumit train`, or resume it."""
     since = time.time()  # torch takes seconds to load
     choose_json(args)
     path, is_shipped = find_recipe(args.config, "train")

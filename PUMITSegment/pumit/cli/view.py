@@ -1,4 +1,4 @@
-"""`pumit view`: a scan in a page of the browser, served on this machine."""
+"""`pumit view`: show a scan in the browser, served from this machine."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ def run(args: argparse.Namespace) -> int:
         model=args.model,
         device=args.device,
         keeps_graphs=True,
-        # Left open overnight, the page still answers: browsers let hidden tabs sleep.
+        # Browsers suspend hidden tabs: a page left open overnight must keep its session.
         limits=Limits(idle_timeout_s=_WEEK_S, liveness_timeout_s=_WEEK_S, sleep_after_s=_WEEK_S),
     )
     with tempfile.TemporaryDirectory(prefix="pumit-view-") as folder:
-        private = Path(folder)  # for this user's eyes, and gone at the end
+        private = Path(folder)  # readable by this user only, removed at the end
         if args.image is None:
             scan = generated_scan(private / "scan")
         else:
@@ -75,14 +75,14 @@ def run(args: argparse.Namespace) -> int:
             if not args.no_browser and has_browser():
                 webbrowser.open(write_handover(private / "open.html", url, token).as_uri())
 
-        # Ctrl+C is how it ends.
+        # Ctrl+C is the usual way to end it.
         with contextlib.suppress(KeyboardInterrupt):
             serve(settings, announce=announce, scan=scan)
     return 0
 
 
 def generated_scan(folder: Path) -> Volume:
-    """Write the scan of `pumit sample scan` into a new folder, and read it as DICOM."""
+    """Write the scan of `pumit sample scan` into a new folder and read it back as DICOM."""
     from pumit.export.dicom_series import write_dicom_series
     from pumit.training.synthesis.phantom import torso_phantom
     from pumit.volume import Volume
@@ -93,10 +93,10 @@ def generated_scan(folder: Path) -> Volume:
 
 
 def write_handover(path: Path, url: str, token: str) -> Path:
-    """Write a page that sends the token to the server's page by a form, in no address.
+    """Write a page that posts the token to the server as a form, to keep it out of the URL.
 
-    Arguments of a browser are shown to every user of the machine, and addresses stay in its
-    history; this file can be read by its user only.
+    A browser's arguments are visible to all users of the machine, and its history keeps URLs.
+    This file is readable by its user only.
     """
     text = _HANDOVER.format(url=html.escape(url), token=html.escape(token))
     path.touch(mode=0o600)
@@ -105,7 +105,7 @@ def write_handover(path: Path, url: str, token: str) -> Path:
 
 
 def has_browser() -> bool:
-    """Return whether a browser would have a screen to open on."""
+    """Return whether there is a display for a browser."""
     return not sys.platform.startswith("linux") or bool(
         os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     )

@@ -1,1 +1,1 @@
-"""The published protocol of nnInteractive, from both sides."""
+"""Client and server for the published nnInteractive protocol."""

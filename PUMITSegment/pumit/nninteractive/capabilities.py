@@ -8,12 +8,12 @@ from pumit.errors import CheckpointError
 from pumit.models.index import list_models
 from pumit.wire.protocol import NNINTERACTIVE_VERSION
 
-# The protocol's own word for a licence that no one knows.
+# The protocol's placeholder for an unknown licence.
 _NO_LICENCE = "!!MISSING!!"
 
 
 def nninteractive_capabilities(model: str) -> dict[str, Any]:
-    """All fields that the protocol's client reads.
+    """Return all fields that the protocol's client reads.
 
     Args:
         model: Name of the promptable model, whose licence is reported.
@@ -37,7 +37,7 @@ def nninteractive_capabilities(model: str) -> dict[str, Any]:
         "num_interaction_channels": 7,
         "supports_initial_label": True,
         "supports_zero_shot_label_refinement": True,
-        # A stroke counts by its middle line.
+        # The server uses only the centre line of a stroke.
         "preferred_scribble_thickness": [2, 2, 2],
         "interaction_decay": None,
         "patch_size": None,
@@ -51,6 +51,6 @@ def nninteractive_capabilities(model: str) -> dict[str, Any]:
 def _licence(model: str) -> str:
     try:
         found = [entry.licence for entry in list_models() if entry.name == model]
-    except CheckpointError:  # a damaged index must not keep anybody from clicking
+    except CheckpointError:  # clicks must work with a damaged model index
         found = []
     return found[0] if found and found[0] else _NO_LICENCE

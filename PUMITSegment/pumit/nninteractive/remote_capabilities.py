@@ -8,11 +8,11 @@ from typing import Any
 
 from pumit.errors import ServiceError
 
-# Under `kind` of `Client.capabilities`.
+# Value of `kind` in `Client.capabilities`.
 NNINTERACTIVE = "nninteractive"
-# The protocol with leases came with 2; of another one no one knows what it will mean.
+# Leases came with version 2; other major versions are not supported.
 _MAJOR_VERSION = "2"
-# What the server writes where its model's folder tells no licence.
+# The server's value if its model's folder states no licence.
 _NO_LICENSE = "!!MISSING!!"
 _LONGEST = 200
 
@@ -22,10 +22,10 @@ class RemoteCapabilities:
     """Capabilities of one nnInteractive server.
 
     Attributes:
-        license: Licence of its model in the server's words; None where it tells none.
-        interactions: Those of `points`, `bbox2d`, `bbox3d`, `scribble`, `lasso` that it takes.
-        takes_mask: Whether a mask to start from can be given.
-        scribble_thickness: Thickness of drawn scribbles, voxels along (D, H, W).
+        license: Licence of the model as the server states it; None if not stated.
+        interactions: Supported ones of `points`, `bbox2d`, `bbox3d`, `scribble`, `lasso`.
+        takes_mask: Whether an initial mask is supported.
+        scribble_thickness: Thickness of scribbles, voxels along (D, H, W).
         can_undo: Whether its last interaction can be undone.
     """
 
@@ -37,7 +37,7 @@ class RemoteCapabilities:
     can_undo: bool
 
     def capabilities(self) -> dict[str, Any]:
-        """As `Client.capabilities` tells it."""
+        """Return the dictionary for `Client.capabilities`."""
         return {
             "kind": NNINTERACTIVE,
             "version": self.version,
@@ -50,14 +50,13 @@ class RemoteCapabilities:
 
 
 def read_remote_capabilities(answer: Mapping[str, Any], url: str) -> RemoteCapabilities:
-    """Read the answer of `/capabilities`.
+    """Parse the answer of `/capabilities`.
 
     Args:
-        answer: The answer of `/capabilities`.
-        url: Address of the server, for the sentence.
+        url: Address of the server, for error messages.
 
     Raises:
-        ServiceError: If it is no nnInteractive server, or one of another version.
+        ServiceError: If the server is not nnInteractive, or has another major version.
     """
     supported, version = (
         answer.get("supported_interactions"),
@@ -83,19 +82,19 @@ def read_remote_capabilities(answer: Mapping[str, Any], url: str) -> RemoteCapab
         frozenset(str(name) for name, is_taken in supported.items() if is_taken),
         bool(answer.get("supports_initial_label", True)),
         _thickness(answer.get("preferred_scribble_thickness")),
-        # Earlier servers do not tell it, and have no undo.
+        # Earlier servers omit the key and have no undo.
         bool(answer.get("supports_undo", False)),
     )
 
 
 def one_line(text: str) -> str:
-    """Text of another program, shortened to a line of a message."""
+    """Shorten another program's text to one line for a message."""
     words = " ".join(text.split())
     return words if len(words) <= _LONGEST else f"{words[: _LONGEST - 3]}..."
 
 
 def _thickness(answer: object) -> tuple[int, int, int]:
-    """One number or three; a server that tells neither gets the thinnest scribble."""
+    """Parse one number or three; the default is the thinnest scribble."""
     try:
         given = [answer] * 3 if isinstance(answer, (int, float)) else list(answer)  # type: ignore[call-overload]
         d, h, w = (max(1, round(float(value))) for value in given)

@@ -1,1 +1,1 @@
-"""The HTTP server: for one user on loopback, and for many of a department."""
+"""The HTTP server, for one user on loopback or many users of a department."""

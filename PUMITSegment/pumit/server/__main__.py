@@ -14,14 +14,14 @@ from pumit.system.threads import wait_asleep
 
 
 def main(arguments: list[str] | None = None, *, engine: SegmenterEngine | None = None) -> int:
-    """Serve; prints one JSON line for the parent when ready, or the reason why not.
+    """Serve; print one JSON line for the parent process when ready, or on an error.
 
     Args:
-        arguments: Options of `pumit serve`; those of the process where None.
-        engine: The model; loaded as the options say where None.
+        arguments: Options of `pumit serve`; None for the process's own.
+        engine: The loaded model; None to load it from the options.
 
     Returns:
-        Exit status: 2 for what the user can repair.
+        Exit status: 2 for an error that the user can repair.
     """
     wait_asleep()  # before the model imports torch
     share_heaps()

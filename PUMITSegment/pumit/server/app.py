@@ -1,4 +1,4 @@
-"""The HTTP application: routes, the guard before them, and one sentence for every refusal."""
+"""The HTTP application: routes, middleware and error responses."""
 
 from __future__ import annotations
 
@@ -78,11 +78,11 @@ def create_app(
     """Build the application around a loaded model.
 
     Args:
-        allowed_hosts: Host names a request may be meant for; None for any.
-        instance: Name before each lease token, by which a proxy knows this server.
-        metrics_token: A second token that opens `/metrics` and nothing else.
-        scan: A scan that every session may open without sending it, as `pumit view` has.
-        itksnap: Whether ITK-SNAP's routes are there, without a token: on this machine only.
+        allowed_hosts: Accepted host names of requests; None for any.
+        instance: Prefix of each lease token, by which a proxy identifies this server.
+        metrics_token: A second token that opens only `/metrics`.
+        scan: A scan that every session may open without an upload, as in `pumit view`.
+        itksnap: Whether to add ITK-SNAP's routes, which need no token; on loopback only.
 
     Raises:
         PumitError: If the token is empty.
@@ -139,13 +139,13 @@ def create_app(
         path_tokens={operations_routes.PATH_METRICS: metrics_token},
         viewer=ItksnapPaths() if itksnap else None,
     )
-    # Outermost: what the guard refuses is counted too.
+    # Outermost, to count refused requests too.
     app.add_middleware(TrafficLayer, traffic=operations.traffic)
     return app
 
 
 async def _sweep(state: ServerState) -> None:
-    """Free abandoned sessions and let idle ones sleep, even while no one asks for anything."""
+    """Free abandoned sessions and suspend idle ones, even without requests."""
     limits = state.limits
     timeout_s = min(limits.idle_timeout_s, limits.liveness_timeout_s, limits.sleep_after_s)
     while True:
@@ -153,10 +153,10 @@ async def _sweep(state: ServerState) -> None:
         try:
             state.leases.sweep()
             state.rest_when_idle()
-            # In a thread: it takes some milliseconds.
+            # In a thread: it takes a few milliseconds.
             await asyncio.get_running_loop().run_in_executor(None, give_back_memory)
         except Exception as error:
-            # Tried again at the next turn: nothing else frees what is abandoned.
+            # Keep sweeping: nothing else frees abandoned sessions.
             logger.error("a sweep failed: %s", type(error).__name__)
 
 
@@ -182,7 +182,7 @@ async def _answer_http(request: Request, error: Exception) -> JSONResponse:
 
 
 async def _answer_invalid(request: Request, error: Exception) -> JSONResponse:
-    """Say which field is wrong, without repeating what was in it."""
+    """Name the invalid field, without repeating its value."""
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     field = ".".join(str(part) for part in first["loc"])

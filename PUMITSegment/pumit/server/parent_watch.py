@@ -1,8 +1,8 @@
-"""Ends this process, and what it started, as soon as the program that started it has gone.
+"""Watchdog that ends this process and its children when the parent process has gone.
 
-A worker has nothing to save, so it does not linger: a killed viewer leaves no process behind.
-Two signs are watched, because a launcher may stand between the two programs: the pipe on standard
-input closes, or the parent's process id is free.
+A worker has nothing to save, so a killed viewer leaves no process behind. Two signs are watched,
+because a launcher may run between the two programs: the pipe on standard input closes, or the
+parent's process has ended.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _POLL_S = 0.5
 
 
 def end_process_tree() -> None:
-    """End this process and, where it leads a process group, everything in that group."""
+    """End this process and, if it leads a process group, that group."""
     if sys.platform != "win32" and os.getpgrp() == os.getpid():
         os.killpg(os.getpid(), signal.SIGKILL)
     os._exit(1)
@@ -29,11 +29,11 @@ def end_process_tree() -> None:
 def watch_parent(
     parent_pid: int, *, stdin_fd: int = 0, on_gone: Callable[[], None] = end_process_tree
 ) -> None:
-    """Watch the parent from threads, and return at once.
+    """Watch the parent from two threads; returns at once.
 
     Args:
-        stdin_fd: Pipe whose other end the parent holds and never writes to.
-        on_gone: Callback when the parent has gone, on a thread.
+        stdin_fd: Pipe whose other end the parent keeps open.
+        on_gone: Callback when the parent has gone; called on a watching thread, maybe on both.
     """
 
     def read_until_closed() -> None:
@@ -46,12 +46,12 @@ def watch_parent(
 
     def poll() -> None:
         try:
-            # Known by its start as well: its number may be given to another process.
+            # psutil also compares the start time: the id may be reused by another process.
             parent = psutil.Process(parent_pid)
             while parent.is_running():
                 time.sleep(_POLL_S)
         except psutil.NoSuchProcess:
-            pass  # it had ended before
+            pass  # it had already ended
         on_gone()
 
     threading.Thread(target=read_until_closed, name="pumit-parent-pipe", daemon=True).start()

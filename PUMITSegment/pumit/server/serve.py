@@ -1,4 +1,4 @@
-"""`pumit serve`: where the server listens, with which token and certificate."""
+"""`pumit serve`: settings, tokens and start of the server."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from pumit.wire.protocol import API_VERSION, PARENT_VARIABLE, TOKEN_VARIABLE
 
 _MIN_TOKEN_LENGTH = 16
 _SHUTDOWN_S = 2
-# What a proxy can tell apart at the beginning of a lease token, before the first dot.
+# The part of a lease token before the first dot, by which a proxy routes.
 _INSTANCE_NAME = re.compile(r"[A-Za-z0-9-]{0,32}")
 
 Announce = Callable[[dict[str, object]], None]
@@ -46,18 +46,18 @@ class ServeSettings:
         token: Bearer token; at least 16 characters.
         host: Address to bind; loopback unless there is a certificate.
         port: 0 for a free one.
-        uds: Socket file to bind instead, for a proxy on this machine that does the TLS.
+        uds: Socket file to bind instead, for a proxy on this machine that terminates TLS.
         model: A name from the model index, or a checkpoint file.
         device: `auto`, `cpu`, `cuda`, ...
-        allowed_hosts: Further host names that requests may be meant for.
-        instance: Name before each lease token; letters, digits and `-`.
-        metrics_token: A second token that opens `/metrics` and nothing else.
-        drain_s: Asked to end, let open sessions continue for so long; 0 to end at once.
-        itksnap: Whether ITK-SNAP's routes are there, which need no token; on loopback only.
-        keeps_graphs: Whether what is compiled is kept in the user's folder: by a user's own worker.
+        allowed_hosts: Further accepted host names of requests.
+        instance: Prefix of each lease token; letters, digits and `-`.
+        metrics_token: A second token that opens only `/metrics`.
+        drain_s: Seconds that open sessions may continue after SIGTERM; 0 to end at once.
+        keeps_graphs: Whether compiled graphs are cached in the user's folder, as by a local worker.
+        itksnap: Whether to add ITK-SNAP's routes, which need no token; on loopback only.
 
     Raises:
-        PumitError: If the combination would be unsafe, or cannot be used.
+        PumitError: If the combination is unsafe or invalid.
     """
 
     token: str = field(repr=False)
@@ -124,7 +124,7 @@ class ServeSettings:
                 "--keyfile: the proxy before it has address and certificate."
             )
         if not self.token:
-            # Through the proxy others reach it: the operator chooses the token.
+            # Others reach it through the proxy: the operator must choose the token.
             raise PumitError(
                 f"Behind a proxy (--uds) give a token: ${TOKEN_VARIABLE} or --token-file."
             )
@@ -140,13 +140,13 @@ def serve(
     """Load the model, listen, and serve until a signal ends the process.
 
     Args:
-        engine: The model; loaded as the settings say where None.
+        engine: The loaded model; None to load it from the settings.
         announce: Callback once clients can connect, with `event`, `url`, `port`, `pid` and
-            `api_version`; behind a proxy `url` is `unix:` with the socket file, `port` 0.
-        scan: A scan that every session may open without sending it.
+            `api_version`; with a socket file `url` is `unix:` and its path, and `port` is 0.
+        scan: A scan that every session may open without an upload.
 
     Raises:
-        PumitError: If the model cannot be loaded, or the address is taken.
+        PumitError: If the model cannot be loaded, or the address is in use.
     """
     notice = ServiceNotice.from_environment()
     engine = engine or SegmenterEngine(
@@ -177,7 +177,7 @@ def serve(
         }
         config = uvicorn.Config(
             app,
-            # Requests leave no trace: their paths and headers are no one's business.
+            # No access log: paths and headers are private.
             access_log=False,
             log_config=None,
             server_header=False,
@@ -288,22 +288,22 @@ def run(args: argparse.Namespace, *, engine: SegmenterEngine | None = None) -> i
     """Run `pumit serve` with the options of `add_arguments`.
 
     Args:
-        engine: The model; loaded as the options say where None.
+        engine: The loaded model; None to load it from the options.
 
     Raises:
-        PumitError: What the user can repair.
+        PumitError: An error that the user can repair.
     """
     leave_no_files()
     parent = os.environ.pop(PARENT_VARIABLE, "")
     if parent.isdigit():
         watch_parent(int(parent))
-    else:  # a viewer that starts a worker has its user's consent
+    else:  # a viewer has its user's consent before it starts a worker
         require_consent(args.model)
     token, is_new = _find_token(args.token_file)
     is_alone = is_loopback(args.host) and args.uds is None
     array_bytes = args.max_array_mib * MIB
     settings = ServeSettings(
-        # Outside this machine a token must be chosen by the operator.
+        # Beyond loopback the operator must choose the token.
         token=token if is_alone or not is_new else "",
         host=args.host,
         port=args.port or (ITKSNAP_PORT if args.itksnap else 0),
@@ -352,7 +352,7 @@ def run(args: argparse.Namespace, *, engine: SegmenterEngine | None = None) -> i
 
 
 def leave_no_files() -> None:
-    """Write nothing while serving: no image of a crashed process, no code that is compiled late."""
+    """Disable core dumps and .pyc files, so that serving writes nothing to disk."""
     sys.dont_write_bytecode = True
     if sys.platform != "win32":
         import resource
@@ -361,8 +361,8 @@ def leave_no_files() -> None:
 
 
 def _find_token(file: Path | None) -> tuple[str, bool]:
-    """Return the token, and whether it was made up here."""
-    # Removed, so that no process started from here inherits it.
+    """Return the token, and whether it was generated here."""
+    # Removed, so that child processes do not inherit it.
     given = os.environ.pop(TOKEN_VARIABLE, "")
     if file is not None:
         given = _read_token(file, "--token-file")
@@ -394,8 +394,8 @@ def _check_token(token: str, what: str) -> None:
 
 
 def _allowed_hosts(settings: ServeSettings) -> Collection[str] | None:
-    # Behind a proxy the names are the proxy's, and no page in a browser reaches a socket file.
-    # Outside this machine its names are many; token and certificate stand before it.
+    # Behind a proxy the host names are the proxy's, and no web page reaches a socket file.
+    # Beyond loopback a machine has many names; token and certificate protect it.
     if (settings.uds or not settings.is_loopback) and not settings.allowed_hosts:
         return None
     names = {name.lower() for name in settings.allowed_hosts} | {settings.host.lower()}

@@ -1,12 +1,12 @@
-"""Measure each half of BA-SAM in the click network: the scale of long sequences, and the bias.
+"""Ablation of BA-SAM in the promptable network: length scaling and attention bias.
 
     python Testing/lab/ablations/ablate_ba_sam.py KINDS --kind "heart MR" --fields 64,128,160
 
-KINDS holds kind/case/{image,label}.nii.gz. Of each case up to three structures get a click at their
-innermost place; mean Dice by field size with the weights as they ship, without the scale (lambda
-is 1), without the bias, and without both. `--every N` takes each N-th slice, which makes the
-degree of anisotropy higher, and adds a variant whose lambda is 1 at the tokens that a training
-field of that degree has.
+KINDS holds kind/case/{image,label}.nii.gz. Up to three structures of each case get a click at their
+innermost voxel. Reports mean Dice by field size for the shipped weights, without scaling (lambda is
+1), without the bias, and without both. `--every N` takes every N-th slice, for a higher degree of
+anisotropy. `--own-tokens N` adds a variant whose lambda is 1 at N tokens, such as those of a
+training field of that degree.
 
 Source:
     Song et al., BA-SAM, CVPR 2024, table 4.
@@ -36,7 +36,7 @@ TRAIN_FIELD = 48
 
 @contextmanager
 def variant(network: Any, scale: Callable[[int, int], float], has_bias: bool) -> Iterator[None]:
-    """Let the network compute with another scale, and with or without its bias."""
+    """Run the network with another length scale, and with or without its bias."""
     slopes = [p for name, p in network.named_parameters() if name.endswith(".slope")]
     kept = [p.detach().clone() for p in slopes]
     ba_attention.length_scale = scale
@@ -53,7 +53,7 @@ def variant(network: Any, scale: Callable[[int, int], float], has_bias: bool) ->
 
 
 def thinned(volume: Volume, every: int) -> Volume:
-    """Each n-th slice of a scan whose slices come first; of 0 the middle one."""
+    """Return every n-th slice along axis 0; 0 gives only the middle slice."""
     d, h, w = volume.spacing_mm
     if every == 0:
         return Volume(volume.array[len(volume.array) // 2][None], (PLANAR_SLICE_SPACING_MM, h, w))
@@ -61,7 +61,7 @@ def thinned(volume: Volume, every: int) -> Volume:
 
 
 def main() -> None:
-    """Print the means as they come, and a line of Markdown for each field at the end."""
+    """Print running means, and one Markdown row per field size."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("kinds", type=Path)
     parser.add_argument("--kind", required=True)

@@ -1,14 +1,14 @@
-"""What each idea in the promptable network brings: small ones from scratch, one idea less each.
+"""Ablation of the promptable network: small networks trained from scratch, each without one part.
 
     export PYTHONPATH=PUMITSegment
     python Testing/lab/ablations/ablate_promptable.py train OUT --data CASES
     python Testing/lab/ablations/ablate_promptable.py measure OUT --data CASES
     python Testing/lab/ablations/ablate_promptable.py table OUT
 
-By hand, on one core; `CASES` is a folder of `<case>/{image,label}.nii.gz`. Every row sees the same
-batches in the same order, drawn once. Rows take turns of some steps, so that all are as far at any
-time; a run that was ended continues where it was. The learning rate has no decay, so every turn's
-averaged weights are an end point, and rows compare at equal steps as at equal time.
+Run by hand on one core; `CASES` is a folder of `<case>/{image,label}.nii.gz`. All rows see the same
+batches in the same order, drawn once. Rows train in turns of some steps, so that all stay at equal
+steps; an interrupted run resumes. The learning rate does not decay: the averaged weights of every
+turn are an end point, and rows can be compared at equal steps or equal time.
 """
 
 from __future__ import annotations
@@ -44,13 +44,12 @@ from pumit.training.promptable.task import DEGREE_SHARES, DEGREES, FieldBatch, P
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-MOST_ANSWERS = 3  # to one target in training; more clicks than that only in the measurement
+MOST_ANSWERS = 3  # most prompt rounds per target in training; evaluation has more clicks
 PER_KIND, PER_CASE = 32, 8
 LARGER_SIZES = (40, 64)  # 5/4 and 2 times the training size, in whole tokens
 LARGER_PER_KIND, LARGER_PER_CASE = 8, 3
 
-# Whole patients on either side: the scans of one sarcoma patient, and those of the one spine,
-# stay together.
+# Split by patient: the scans of each sarcoma patient, and of the spine, stay together.
 TRAINED_CASES = [
     "ct_sts001",
     "mr_sts001_t1",
@@ -74,10 +73,10 @@ LEFT_OUT_CASES = [
 
 
 class DrawnOnce(PromptableTask):
-    """A task whose batches are drawn for the first row and kept for the others.
+    """A task whose batches are drawn for the first row and reused for the others.
 
     Attributes:
-        drawing_seconds: CPU time that went into drawing.
+        drawing_seconds: CPU time spent on drawing.
     """
 
     def __init__(self, network: PromptableNetwork, kept: dict[int, FieldBatch], **settings: Any):
@@ -96,16 +95,16 @@ class DrawnOnce(PromptableTask):
         return dataclasses.replace(batch, rng=copy.deepcopy(batch.rng), rounds=rounds)
 
     def forward(self, batch: FieldBatch) -> dict[str, Tensor]:
-        # In float32: bfloat16 weight gradients of 3^3 convolutions over the two slices that plain
-        # convolution has at 1/4 are garbage on the CPU (torch 2.13), and its steps are skipped.
+        # float32, because on the CPU (torch 2.13) bfloat16 weight gradients of 3^3 convolutions are
+        # garbage over two slices, the depth of plain convolution at 1/4: its steps are skipped.
         with torch.autocast("cpu", enabled=False):
             return super().forward(batch)
 
 
 class Results:
-    """What is known of a row, in a file that is written after every turn and measurement.
+    """Results of a row, in a file that is written after every turn and measurement.
 
-    `turns` and `larger` are keyed by steps, and `larger` by field size below that.
+    `turns` and `larger` are keyed by steps; `larger` is then keyed by field size.
     """
 
     def __init__(self, folder: Path, row: Row) -> None:
@@ -161,7 +160,7 @@ def train_turn(row: Row, results: Results, task: DrawnOnce, steps: int) -> None:
 
 
 def train_all(args: argparse.Namespace) -> None:
-    """All rows, in turns."""
+    """Train all rows, in turns."""
     began = time.monotonic()
     scans = None
     if args.data is not None:
@@ -201,14 +200,14 @@ def validation_fields(
 
 
 def load(row: Row, results: Results, steps: int) -> PromptableNetwork:
-    """A row's network with its averaged weights."""
+    """Load a row's network with its averaged weights."""
     network = build(row)
     network.load_state_dict(load_file(str(results.weights(steps))))
     return network.eval()
 
 
 def measure_all(args: argparse.Namespace) -> None:
-    """The last turn that all rows have done, larger fields, then the earlier of the size curve."""
+    """Measure the last turn that all rows have finished, larger fields, then the size curve."""
     known = {row: Results(args.output, row) for row in ROWS}
     untrained = [row.key for row, results in known.items() if not results.turns]
     print(f"rows without a turn yet: {', '.join(untrained) or 'none'}", flush=True)

@@ -1,9 +1,10 @@
-"""Answers of the click network with its negative slopes of BA-SAM set to zero, and with no bias.
+"""Dice of the promptable network with negative BA-SAM slopes set to zero, and without the bias.
 
     python Testing/lab/ablations/ablate_slopes.py CASES [--model default]
 
-CASES holds folders with image.nii.gz and label.nii.gz. Of each case up to three structures get a
-click at their innermost place, and a second one in the largest error; Dice of both, by model.
+CASES holds folders with image.nii.gz and label.nii.gz. Up to three structures of each case get a
+click at their innermost voxel, and a second one at the innermost voxel of the error. Reports Dice
+after both clicks, by model.
 """
 
 from __future__ import annotations
@@ -25,18 +26,18 @@ FEWEST_VOXELS = 200
 
 
 def innermost(mask: Mask) -> tuple[int, ...]:
-    """The voxel of a mask that is farthest from its border."""
+    """Return the voxel of a mask that is farthest from its border."""
     depth = ndimage.distance_transform_edt(np.pad(mask, 1))[1:-1, 1:-1, 1:-1]
     return tuple(int(i) for i in np.unravel_index(int(depth.argmax()), mask.shape))
 
 
 def dice(a: Mask, b: Mask) -> float:
-    """Overlap of two masks."""
+    """Return the Dice coefficient of two masks."""
     return 2 * float((a & b).sum()) / max(float(a.sum() + b.sum()), 1.0)
 
 
 def variants(model: str, folder: Path) -> dict[str, Path]:
-    """Checkpoints of a model as it is, without negative slopes, and without any."""
+    """Write checkpoints without negative slopes and without any; return them with the original."""
     path = find_model(model)
     made = {"as it is": path}
     for name, change in (("negative slopes 0", 0.0), ("no bias", -1.0)):

@@ -1,9 +1,8 @@
-"""Fields that nothing was trained on, and the Dice of a simulated user's answers on them.
+"""Validation fields, and Dice for a simulated user's prompts on them.
 
-Three kinds of generated fields (isotropic, thick slices, 2D) and fields of real scans whose
-patients were left out of the training. The user is that of the training, made deterministic: the
-first click at the deepest point of the target, each next one at the deepest point of the largest
-error, or one tight box.
+The fields are generated (isotropic, thick slices, 2D) or from real scans of patients left out of
+the training. The user is that of the training, made deterministic: the first click at the deepest
+point of the target, each further click at the deepest point of the largest error, or one tight box.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ from torch import Tensor
 
 CLICKS = 5
 SMALLEST = 8  # voxels of a target
-SEED = 900_001  # far from any that a training uses
-# Degrees of anisotropy of the fields of each kind.
+SEED = 900_001  # far from any seed of a training
+# Degrees of anisotropy by kind.
 KINDS = {"isotropic": (0,), "thick slices": (1, 2, 3, 4), "2D": (5,)}
 
 
@@ -57,7 +56,7 @@ class ValidationField:
 
 
 def generated_fields(size: int, per_kind: int) -> list[ValidationField]:
-    """Fields of the training's generator, `per_kind` of each kind, with another seed."""
+    """Draw `per_kind` fields of each kind from the training's generator, with another seed."""
     fields = []
     for kind, degrees in KINDS.items():
         for i in range(per_kind):
@@ -82,15 +81,15 @@ def generated_fields(size: int, per_kind: int) -> list[ValidationField]:
 def real_fields(
     folder: Path, cases: list[str], size: int, per_case: int, *, base_size: int
 ) -> list[ValidationField]:
-    """Fields around labelled structures, planned as for a box, of several sizes.
+    """Cut fields around labelled structures, planned as for a box.
 
     Args:
         folder: Folder of cases.
-        cases: Which of them.
+        cases: Names of the cases to use.
         size: In-plane voxels of a field.
         per_case: Fields per case.
-        base_size: In-plane voxels that the places are drawn for; at another `size` the same
-            places are shown at other voxels.
+        base_size: Field size for which the positions are drawn; another `size` shows the same
+            positions at another resolution.
     """
     fields = []
     for case in cases:
@@ -121,12 +120,12 @@ def _plane(da0: int) -> str:
 def _cut(
     scan: RealScan, value: int, size: int, base_size: int, fill: float, place: float
 ) -> tuple[Tensor, Tensor, float, int] | None:
-    """Image, target, ratio and degree of a field that the structure fills so much of."""
+    """Return image, target, ratio and degree of a field that the structure fills by `fill`."""
     voxels, extent_mm = scan.places[value]
     planner = FieldPlanner(scan.image.array.shape, scan.image.spacing_mm, size)
     centre = (voxels.mean(0) + voxels[int(place * len(voxels))]) / 2
     field = planner.field(centre, extent_mm / (fill * base_size) * base_size / size)
-    if field.da0 >= 5:  # a slice alone
+    if field.da0 >= 5:  # a single slice
         return None
     image, inside = scan.image.sample(field)
     target = scan.labels.sample_nearest(field) == value
@@ -140,7 +139,7 @@ def _cut(
 def measure(
     network: PromptableNetwork, fields: list[ValidationField], batch_size: int = 8
 ) -> dict[str, list[float]]:
-    """Dice after each click and from a box, per field: `[1 click, ..., 5 clicks, box]`."""
+    """Return Dice per field: `[1 click, ..., 5 clicks, box]`."""
     network.eval()
     groups: dict[tuple[int, ...], list[ValidationField]] = {}
     for field in fields:
@@ -155,14 +154,14 @@ def measure(
 
 
 def _answers(network: PromptableNetwork, fields: list[ValidationField]) -> Tensor:
-    """Dice of a batch of fields of one shape, (B, CLICKS + 1)."""
+    """Return Dice of a batch of fields of one shape, (B, CLICKS + 1)."""
     rng = np.random.default_rng(0)
     ratio = torch.tensor([f.ratio for f in fields])
     targets = torch.stack([f.target for f in fields])
     embedding = network.embed(torch.stack([f.image for f in fields]), Anisotropy(fields[0].da0))
 
     def shown(states: list[PromptState]) -> Tensor:
-        """Logits that a user would see, (B, D, H, W)."""
+        """Return the logits that a user would see, (B, D, H, W)."""
         prompts = prompt_batch(states, ratio, targets.shape[1:])
         logits, iou = network.decode(embedding, prompts)
         ambiguous = torch.tensor([s.is_ambiguous for s in states])
@@ -170,7 +169,7 @@ def _answers(network: PromptableNetwork, fields: list[ValidationField]) -> Tenso
         return logits[torch.arange(len(logits)), chosen]
 
     columns = []
-    # Always the deepest point, where the training draws one at times.
+    # Always click at the deepest point; the training sometimes draws a random one.
     with mock.patch.object(clicks, "click_in", partial(clicks.click_in, deepest=1.0)):
         states = [
             PromptState([(*clicks.click_in(f.target.numpy(), f.ratio, rng), True)]) for f in fields

@@ -1,4 +1,4 @@
-"""The rows of the ablation: the network, and the same with one idea less each."""
+"""The rows of the ablation: the full network and variants without one part each."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ SEED = 1
 
 
 class PlainConvolution(PromptableNetwork):
-    """Plain 3D convolution: every field counts as isotropic, whatever its slices.
+    """Plain 3D convolution: every field is treated as isotropic, whatever its spacing.
 
-    Depth is padded at its end, by replication, to the eight slices that three halvings need.
+    Depth is padded at its end, by replication, to a multiple of eight for three downsamplings.
     """
 
     def embed(self, image: Tensor, anisotropy: Anisotropy) -> ImageEmbedding:
@@ -53,7 +53,7 @@ def _padded(x: Tensor) -> Tensor:
 
 
 class WithoutScaleAndBias(PromptableNetwork):
-    """Plain attention: BA-SAM's scaling factor and bias are left out."""
+    """Plain attention, without BA-SAM's scaling factor and bias."""
 
     def __init__(self, **sizes: Any) -> None:
         super().__init__(**sizes)
@@ -63,7 +63,7 @@ class WithoutScaleAndBias(PromptableNetwork):
 
 
 class WithoutLikeness(PromptableNetwork):
-    """The maps of likeness to clicked or boxed intensities are zero."""
+    """Zero maps for the similarity to clicked or boxed intensities."""
 
     def __init__(self, **sizes: Any) -> None:
         super().__init__(**sizes)
@@ -75,7 +75,10 @@ class WithoutLikeness(PromptableNetwork):
 
 
 class BlindEncoder(PromptEncoder):
-    """Leads with near, far and the likenesses of positive clicks, then those of negative ones."""
+    """Prompt encoder with zero likeness maps.
+
+    The maps are ordered near, far and likenesses of positive clicks, then those of negative ones.
+    """
 
     def dense(self, prompts: PromptBatch, embedding: ImageEmbedding) -> Tensor:
         maps = super().dense(prompts, embedding)
@@ -88,7 +91,7 @@ class BlindEncoder(PromptEncoder):
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """One network of the table: what is changed against the first."""
+    """One network of the table, and its differences from the first."""
 
     key: str
     title: str
@@ -112,7 +115,7 @@ ROWS = [
 
 
 def build(row: Row) -> PromptableNetwork:
-    """The row's network; where the sizes are alike, so are the initial weights."""
+    """Build the row's network; networks of equal sizes have equal initial weights."""
     torch.manual_seed(row.seed)
     return row.network_class(**{**BASE, **row.sizes})
 
@@ -128,7 +131,7 @@ MUON = trainer.optimizer_for
 
 
 def fields_seen(steps: int, batch: int) -> int:
-    """Fields of that many steps: as the loop draws degrees, and the task counts by degree."""
+    """Count the fields of `steps` steps, with the degrees that the training loop draws."""
     shares, count = torch.tensor(DEGREE_SHARES), 0
     for step in range(steps):
         shared = torch.Generator().manual_seed(SEED * 1_000_003 + step)

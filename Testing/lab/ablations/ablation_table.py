@@ -1,9 +1,9 @@
-"""Tables and the size curve of the ablation, from the results that `ablate_promptable.py` left.
+"""Tables and size curve of the ablation, from the results of `ablate_promptable.py`.
 
-Intervals are 95 %, from a bootstrap over validation fields; differences to the first row are
-paired by field. They hold for these weights on other fields of the kind, not for another training;
-so a difference is bold only where it leaves out zero, with one sign, against both trainings of the
-whole network: the first row and the one with other initial weights.
+Intervals are 95 % bootstrap intervals over validation fields; differences to the first row are
+paired by field. They describe these weights on other fields of the kind, not another training.
+A difference is therefore bold only if its interval excludes zero, with the same sign, against both
+trainings of the full network: the first row and the one with other initial weights.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ GROUPS = {
 
 
 def of_group(scores: Scores, group: str) -> npt.NDArray[np.float64]:
-    """Dice of the fields of a group, (fields, CLICKS + 1)."""
+    """Return Dice of the fields of a group, (fields, CLICKS + 1)."""
     rows = [row for name, row in scores.items() if name.split("/")[0] in GROUPS[group]]
     return np.array(rows).reshape(-1, CLICKS + 1)
 
 
 def interval(values: npt.NDArray[np.float64]) -> tuple[float, float, float]:
-    """Mean over fields and its 95 % bootstrap interval."""
+    """Return the mean over fields and its 95 % bootstrap interval."""
     rng = np.random.default_rng(0)
     picks = rng.integers(len(values), size=(RESAMPLES, len(values)))
     low, high = np.percentile(values[picks].mean(1), (2.5, 97.5))
@@ -51,13 +51,13 @@ def cell(values: npt.NDArray[np.float64]) -> str:
 
 
 def sign(values: npt.NDArray[np.float64]) -> int:
-    """1 or -1 where the interval leaves out zero, else 0."""
+    """Return 1 or -1 if the interval excludes zero, else 0."""
     _, low, high = interval(values)
     return int(low > 0) - int(high < 0)
 
 
 def difference(*values: npt.NDArray[np.float64]) -> str:
-    """Signed difference to the first reference, bold where it holds against every one."""
+    """Format the difference to the first reference, bold if it holds against every one."""
     mean, low, high = interval(values[0])
     text = f"{mean:+.2f} ({low:+.2f} to {high:+.2f})"
     return f"**{text}**" if abs(sum(map(sign, values))) == len(values) else text
@@ -70,7 +70,7 @@ def table(head: list[str], rows: list[list[str]]) -> None:
 
 
 def last_measured(known: dict[str, dict]) -> str:
-    """The most steps that every row has scores at."""
+    """Return the largest number of steps for which every row has scores."""
     turns = [
         {int(k) for k, turn in content["turns"].items() if "scores" in turn}
         for content in known.values()
@@ -111,7 +111,7 @@ def print_cost(known: dict[str, dict], steps: str) -> None:
 
 
 def print_larger(known: dict[str, dict], steps: str) -> None:
-    """With BA-SAM's terms less without, at growing fields."""
+    """Print scores with and without BA-SAM, by field size."""
     with_terms, without = (
         known.get(key, {}).get("larger", {}).get(steps, {}) for key in ("all", "no_ba")
     )
@@ -130,7 +130,7 @@ def print_larger(known: dict[str, dict], steps: str) -> None:
 
 
 def curve(content: dict) -> list[tuple[int, float, float]]:
-    """Steps, CPU seconds and Dice (mean of five answers and the box, all fields) per turn."""
+    """Return steps, CPU seconds and Dice (mean over all fields and prompts) per turn."""
     points = []
     for steps, turn in sorted(content["turns"].items(), key=lambda item: int(item[0])):
         if "scores" in turn:
@@ -140,7 +140,7 @@ def curve(content: dict) -> list[tuple[int, float, float]]:
 
 
 def print_sizes(known: dict[str, dict], picture: Path | None) -> None:
-    """Dice of the three widths, per turn."""
+    """Print Dice of the three widths per turn, and draw the curve."""
     keys = [key for key in ("half", "all", "twice") if key in known]
     rows = []
     for key in keys:
@@ -169,7 +169,7 @@ def print_sizes(known: dict[str, dict], picture: Path | None) -> None:
 
 
 def print_speed(repeats: int = 7) -> None:
-    """Milliseconds per field (embedding and six answers), adaptive and plain, in turns."""
+    """Print milliseconds per field (embedding and six predictions), adaptive and plain."""
     networks = {row.key: build(row).eval() for row in ROWS if row.key in ("all", "plain")}
     names = {0: "isotropic", 1: "degree 1", 2: "degree 2", 3: "degree 3", 4: "degree 4", 5: "2D"}
     rows = []
@@ -195,7 +195,7 @@ def print_speed(repeats: int = 7) -> None:
 
 
 def print_tables(args: argparse.Namespace) -> None:
-    """Everything as Markdown."""
+    """Print all tables as Markdown."""
     paths = {row.key: args.output / row.key / "result.json" for row in ROWS}
     known = {key: json.loads(path.read_text()) for key, path in paths.items() if path.exists()}
     known = {

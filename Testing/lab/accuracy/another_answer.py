@@ -1,8 +1,8 @@
-"""What another answer brings: the best of the first answers to one prompt, beside the shown one.
+"""Gain of alternative masks: Dice of the shown mask and of the best of the first two to four.
 
 `another_answer.py CASES PATTERN... [--model M] [--targets N]` prompts the largest targets of each
-case once, by each gesture, and prints the Dice of the shown answer and of the better one of the
-first two, three and four, as means over cases; and the time of a choice over that of the answer.
+case once with each gesture. It prints mean Dice over cases, and the time of choosing another mask
+relative to that of the first.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Row = tuple[str, list[float], list[float]]  # gesture, Dice of each answer, seco
 
 
 def rows_of(segmenter: Segmenter, folder: Path, targets: int) -> Iterator[Row]:
-    """Dice and seconds of each answer to each gesture, for each target of a case."""
+    """Yield Dice and seconds of each mask, for each target and gesture of a case."""
     volume, labels = read_case(folder)
     session = InteractiveSession(segmenter)
     session.set_volume(volume)

@@ -1,23 +1,23 @@
-"""Automatic segmentation of a lab's own scans: PUMIT's network, a U-Net and Swin UNETR.
+"""Automatic segmentation on small data sets: PUMIT's network, a U-Net and Swin UNETR.
 
-Every network is trained by `pumit train` from scratch on the same cases, patches, variations,
-losses and seeds, for the same processor time of one thread (so it matters little what else the
-machine does), and measured on cases that are never trained with. The weights at the end count.
+Every network is trained from scratch by `pumit train` on the same cases, patches, augmentation,
+losses and seeds. Trainings take the same CPU time of one thread, so other load matters little. The
+final weights are evaluated on held-out cases.
 
     python Testing/lab/accuracy/bench_automatic.py --set hippocampus --data FOLDER --out \
         rows.jsonl
     python Testing/lab/accuracy/bench_automatic.py --set acdc --data CASES --out rows.jsonl
     python Testing/lab/accuracy/bench_automatic.py --table rows.jsonl
 
-hippocampus  16 scans train, 8 (each third by name) test, two classes
-acdc         4 patients train, 2 (each third) test, two frames each, three classes; the seed turns
-             the choice of the patients
+hippocampus  16 training scans, 8 test scans (every third by name), two classes
+acdc         4 training patients, 2 test patients (every third), two frames each, three classes; the
+             seed rotates the test patients
 
-Patch, widths and rates of PUMIT's network and of the U-Net were chosen by short trainings on ten of
-the sixteen hippocampus scans, measured on the other six (rates 0.002 and 0.004; of the U-Net 0.0005
-too). Swin UNETR's rate is the better of two on the test scans with seed 0 (0.0005: Dice 0.73); its
-width is MONAI's default, 24. Started again with the same --out it makes only what is missing;
---rate tries another rate.
+Patch, widths and learning rates of PUMIT's network and of the U-Net were chosen by short trainings
+on ten of the sixteen hippocampus scans, evaluated on the other six (rates 0.002 and 0.004; for the
+U-Net also 0.0005). Swin UNETR's rate is the better of two on the test scans with seed 0 (0.0005:
+Dice 0.73); its width is MONAI's default, 24. Run again with the same --out, it makes only what is
+missing; --rate overrides the learning rate.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ PLANS: dict[str, dict[str, Any]] = {
     "hippocampus": {"patch_size": [32, 64, 32], "batch_size": 2},
     "acdc": {"step_voxels": 1 << 18},  # the patch is planned: networks have different strides
 }
-FOREVER = 1_000_000  # steps; the budget ends it
+FOREVER = 1_000_000  # steps; the time budget ends the training
 
 
 def cases_of(kind: str, data: Path, seed: int) -> dict[str, Any]:
-    """The recipe's `data`: cases, classes, and which of them train and test."""
+    """Return the recipe's `data`: cases, classes and the held-out cases."""
     if kind == "hippocampus":
         names = sorted(p.name.removesuffix(".nii.gz") for p in (data / "images").iterdir())
         classes = {"anterior": 1, "posterior": 2}
@@ -66,7 +66,7 @@ def cases_of(kind: str, data: Path, seed: int) -> dict[str, Any]:
 
 
 def train(job: dict[str, Any]) -> dict[str, Any]:
-    """Train once and measure; returns the job with Dice of each class."""
+    """Train and evaluate once; return a result row with Dice of each class."""
     import yaml
     from pumit.training.train import finetune
 
@@ -121,7 +121,7 @@ def train(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Markdown: mean Dice over seeds and its deviation, for each set, budget and network."""
+    """Return Markdown: mean and deviation of Dice over seeds, by set, budget and network."""
     import numpy as np
 
     lines = ["| set | processor time | network | seeds | steps | Dice | least | HD95, mm |"]
@@ -147,7 +147,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def main() -> int:
-    """Run what is missing, this many trainings at a time."""
+    """Run the missing trainings, `--processes` at a time."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--set", choices=tuple(PLANS), default="hippocampus")
     parser.add_argument("--data", type=Path, help="hippocampus with images/ and labels/, or cases/")

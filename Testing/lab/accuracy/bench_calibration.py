@@ -1,16 +1,14 @@
-"""How far the Dice that is expected of answers to clicks is right, and the weights that say it.
+"""Calibration of the expected Dice of click predictions, and fit of its weights.
 
-Run by hand, on cases that no word may be measured on later, and then on others:
+    python Testing/lab/accuracy/bench_calibration.py CASE... [--measure CASE...] -o diagram.png
 
-    python Testing/lab/accuracy/bench_calibration.py CASE... -o diagram.png
-
-fits the weights of `models/overlap.yaml` to the answers after 1 to 5 clicks of the simulated user
-on the first cases, chooses the bounds of the words (`calibration_fit.py`), and prints what belongs
-there; tells by cross-validation over kinds of scans, of weights and bounds alike, and of the cases
-to measure, which are never fitted, what each word is said of. A case is a folder with
-`image.nii.gz` and `label.nii.gz`; its kind is the folder that holds it (`kinds.py build`). A second
-session of each target clicks as people do. `--answers FILE` keeps the answers, so that a second run
-asks only what is new, and `fit_words.py` needs no model. Nothing here is a test.
+Run by hand. Fits the weights of `models/overlap.yaml` to the masks after 1 to 5 clicks of the
+simulated user. Chooses the thresholds of the quality words (`calibration_fit.py`), and prints the
+entry of the file. Reports the Dice of the masks with each word: by cross-validation of weights and
+thresholds over kinds of scans, and on the `--measure` cases, which are never fitted. A case is a
+folder with `image.nii.gz` and `label.nii.gz`; its kind is its parent folder (`kinds.py build`). A
+second session of each target clicks as people do. `--answers FILE` caches the predictions, so that
+another run computes only new ones and `fit_words.py` needs no model.
 """
 
 from __future__ import annotations
@@ -47,7 +45,7 @@ def answers(segmenter: Segmenter, case: Path) -> list[Row]:
     session.set_volume(volume)
     rows = []
     for label in targets_of(labels, TARGETS):
-        for rng in (None, np.random.default_rng(label)):  # in the middle of errors; as people do
+        for rng in (None, np.random.default_rng(label)):  # centre of errors; then human-like
             session.reset()
             for mask, _ in simulate_clicks(session, labels == label, CLICKS, rng):
                 evidence = session.evidence(session.prompts())
@@ -62,7 +60,7 @@ def name_of(case: Path) -> str:
 
 
 def kept(path: Path | None, segmenter: Segmenter, cases: list[Path]) -> list[Row]:
-    """The answers to some cases, from the file where it has them of these weights."""
+    """Return the predictions on some cases, cached in a file by weights."""
     rows: dict[str, list[Row]] = {}
     if path and path.is_file():
         rows = read_answers(path).get(segmenter.sha256, {})
@@ -79,7 +77,7 @@ def kept(path: Path | None, segmenter: Segmenter, cases: list[Path]) -> list[Row
 
 
 def draw(said: Floats, true: Floats, limits: dict[str, float], path: Path) -> None:
-    """The reliability diagram: each answer, and means in tenths of what was expected."""
+    """Draw the reliability diagram: each prediction, and means in bins of expected Dice."""
     figure = Figure(figsize=(4.6, 4.4), dpi=110)
     FigureCanvasAgg(figure)
     axes = figure.subplots()

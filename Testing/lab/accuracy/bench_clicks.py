@@ -1,14 +1,14 @@
-"""What `pumit train clicks` gains on a lab's structures, and what it costs on all others.
+"""Gain of `pumit train clicks` on the trained structures, and its cost on other anatomy.
 
-Fine-tunes the default promptable model on 16 hippocampus scans, and on 8 ACDC scans of 4 patients,
-and clicks with the simulated user before and after: on 8 and 4 scans of other patients, and on
-cases of other anatomy that neither training has seen.
+Fine-tunes the default promptable model on 16 hippocampus scans and on 8 ACDC scans of 4 patients.
+Scores the simulated user's clicks before and after, on 8 and 4 scans of other patients and on other
+anatomy that neither training has seen.
 
     python Testing/lab/accuracy/bench_clicks.py --data FOLDER -o runs/clicks [--only \
         hippocampus]
 
-FOLDER holds `hippocampus/{images,labels}` and `cases/<case>/{image,label}.nii.gz`. Each part is
-kept in the output folder and not done again. Nothing here is a test.
+FOLDER holds `hippocampus/{images,labels}` and `cases/<case>/{image,label}.nii.gz`. Results are
+cached in the output folder.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from pumit.training.train import finetune
 from pumit.volume import Volume
 
 TARGETS = 3
-TEST_EVERY = 3  # of the sorted hippocampus scans each third is held out: 8 of 24
+TEST_EVERY = 3  # every third of the sorted hippocampus scans is held out: 8 of 24
 ACDC_TEST_PATIENTS = ("patient041", "patient051")
-# What neither the default model nor a training here has seen.
+# Seen neither by the default model nor by the trainings here.
 OTHERS = ("ct_btcv", "ct_chaos", "mr_chaos")
 SHOWN = (1, 2, 3, 5)
 Case = tuple[str, Volume, npt.NDArray[Any]]
@@ -50,7 +50,7 @@ def acdc_names(data: Path) -> list[str]:
 
 
 def recipe_for(task: str, data: Path) -> dict[str, Any]:
-    """The data of a training; the test scans are not in it."""
+    """Return the recipe's `data`, without the test scans."""
     if task == "hippocampus":
         names = hippocampus_names(data)
         trained = [name for i, name in enumerate(names) if i % TEST_EVERY]
@@ -78,7 +78,7 @@ def recipe_for(task: str, data: Path) -> dict[str, Any]:
 
 
 def tested(task: str, data: Path) -> Iterator[Case]:
-    """Scans that are clicked on: of a training's test patients, or `others`."""
+    """Yield the test scans of a training, or those of `others`."""
     folder = data / "cases"
     if task == "hippocampus":
         for name in hippocampus_names(data)[::TEST_EVERY]:
@@ -94,7 +94,7 @@ def tested(task: str, data: Path) -> Iterator[Case]:
 
 
 def clicks_on(segmenter: Segmenter, cases: Iterator[Case], clicks: int) -> list[dict[str, Any]]:
-    """Dice after each click, for the largest structures of each case."""
+    """Return Dice after each click, for the largest structures of each case."""
     rows = []
     session = InteractiveSession(segmenter)
     for name, volume, labels in cases:
@@ -107,7 +107,7 @@ def clicks_on(segmenter: Segmenter, cases: Iterator[Case], clicks: int) -> list[
 
 
 def kept(path: Path, work: Any) -> Any:
-    """What a file holds, or what work gives, then kept in the file."""
+    """Return the content of a file, or run `work` and store its result there."""
     if not path.is_file():
         found = work()
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -116,7 +116,7 @@ def kept(path: Path, work: Any) -> Any:
 
 
 def train(task: str, args: argparse.Namespace) -> dict[str, float]:
-    """Fine-tune; returns seconds on the clock and of the processor, all in."""
+    """Fine-tune; return the total wall-clock and CPU seconds."""
     folder = Path(__file__).parents[3] / "PUMITSegment" / "pumit" / "training" / "recipes"
     recipe = yaml.safe_load((folder / "clicks.yaml").read_text())
     schedule = {**recipe["schedule"], **yaml.safe_load(args.schedule)}
@@ -132,7 +132,7 @@ def train(task: str, args: argparse.Namespace) -> dict[str, float]:
 
 
 def means(rows: list[dict[str, Any]]) -> npt.NDArray[np.float64]:
-    """Mean Dice after each click, every case weighing the same."""
+    """Return mean Dice after each click, with equal weight per case."""
     by_case: dict[str, list[list[float]]] = {}
     for row in rows:
         by_case.setdefault(row["case"], []).append(row["clicks"])

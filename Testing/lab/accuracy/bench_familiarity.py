@@ -1,16 +1,13 @@
-"""How well a tokenizer's score of familiarity tells images that it knows from odd ones.
-
-Run by hand:
+"""Evaluation of a tokenizer's familiarity score: known images against odd ones.
 
     python Testing/lab/accuracy/bench_familiarity.py --model TOKENIZER --cases FOLDER \
         --fit OUT
 
-fits the scale on generated scans, on those cases of FOLDER that the tokenizer's recipe says it was
-trained on, and on odd images, tells its errors by cross-validation over the scans and with each odd
-kind left out, and writes the checkpoint with it. Without `--fit` the checkpoint's own scale is
-measured. `--measure KIND=PATTERN` adds real images, by a pattern below the folder above FOLDER,
-that nothing is ever fitted to. `--rows FILE` keeps what was measured, or takes it from there.
-Nothing here is a test.
+Run by hand. Fits the scale on generated scans, on the cases of FOLDER that the tokenizer was
+trained on according to its recipe, and on odd images. Reports errors by cross-validation over scans
+and with each odd kind left out, and writes the checkpoint with the scale. Without `--fit` the
+checkpoint's own scale is evaluated. `--measure KIND=PATTERN` adds real images that are never
+fitted; the pattern is relative to FOLDER's parent. `--rows FILE` caches the measurements.
 """
 
 from __future__ import annotations
@@ -45,11 +42,11 @@ from pumit.system.checksum import file_sha256
 
 
 def measure(tokenizer: Tokenizer, samples: Iterable[Sample]) -> Iterator[Row]:
-    """Figures of images, progress on standard error."""
+    """Measure images; progress goes to standard error."""
     started = time.monotonic()
     for i, sample in enumerate(samples):
         answer = tokenizer.reconstruct(sample.volume)
-        kept = ("token_rarity_nats", "token_mix_nats")  # fitted again from the shares
+        kept = ("token_rarity_nats", "token_mix_nats")  # recomputed from the shares at each fit
         figures = {k: v for k, v in answer.measured.items() if k not in kept}
         yield Row(
             sample.role, sample.kind, sample.source, figures, answer.use.shares, answer.psnr_db
@@ -73,7 +70,7 @@ def samples_of(args: argparse.Namespace, cases: list[str]) -> Iterator[Sample]:
 
 
 def trained_cases(recipe: dict[str, Any], folder: Path | None) -> list[str]:
-    """The cases of a folder that the recipe says the tokenizer was trained on."""
+    """Return the cases of a folder on which the tokenizer was trained, by its recipe."""
     training = recipe.get("training", {})
     shown = training.get("real_images") or training.get("real_cases") or []
     if folder is None:
@@ -93,10 +90,10 @@ def read_rows(path: Path) -> list[Row]:
 
 
 def report(rows: list[Row], shown: Floats, left_out: dict[str, Floats]) -> None:
-    """Print a line for each kind, and the whole.
+    """Print a line per kind, and totals.
 
-    `left out` is the AUC of a scale that was fitted without the kind; `< own` the share of images
-    that score lower than the very scan they were made of.
+    `left out` is the AUC of a scale fitted without the kind; `< own` is the fraction of images that
+    score lower than the scan they were made from.
     """
     known = shown[[row.role == "known" for row in rows]]
     print(f"{'':<14}{'kind':<28}{'n':>4}{'10 %':>6}{'median':>8}{'90 %':>6}{'>= 50':>7}{'AUC':>7}"
@@ -139,7 +136,7 @@ def report(rows: list[Row], shown: Floats, left_out: dict[str, Floats]) -> None:
 
 
 def draw(rows: list[Row], shown: Floats, path: Path) -> None:
-    """Write a PNG: a row of dots for each kind, one dot for each image."""
+    """Draw a PNG with a row of dots per kind, one dot per image."""
     order = {"known": 0, "measured": 1, "odd": 2, "measured odd": 3}
     colors = dict(zip(order, ("#15803d", "#1d4ed8", "#c2410c", "#f59e0b"), strict=True))
     kinds = sorted({(row.role, row.kind) for row in rows}, key=lambda k: (order[k[0]], k))[::-1]

@@ -1,19 +1,18 @@
-"""Does pre-training pay? Three methods, each with its own network, on 20 % and all of the labels.
+"""Gain of pre-training: three methods with their networks, on 20 % and 100 % of the labels.
 
-Every method is pre-trained for the same processor time of one thread on the same unlabelled images
-(the sixteen hippocampus scans that will be trained with, without their labels, and eighteen scans
-of other anatomy and modality), then fine-tuned on three of those sixteen scans (20 %) and on all,
-once from the pre-training and once from scratch, with the same patches, variations, losses, rates
-and seeds, and measured on eight scans that neither stage ever sees. Nothing is chosen by them: the
-weights at the end count.
+Every method is pre-trained for the same CPU time of one thread on the same unlabelled images: the
+sixteen hippocampus training scans and eighteen scans of other anatomy and modality. It is then
+fine-tuned on three of the sixteen scans (20 %) and on all, both from the pre-training and from
+scratch. Patches, augmentation, losses, rates and seeds are the same. Evaluation uses the final
+weights, on eight scans that neither stage sees and that select nothing.
 
     python Testing/lab/accuracy/bench_pretraining.py --data FOLDER --out runs/pretraining
     python Testing/lab/accuracy/bench_pretraining.py --data FOLDER --out runs/pretraining \
         --table
 
-FOLDER holds `cases/`, `hippocampus/` and `unlabelled/`. Started again it makes only what is
-missing. The trainings with all labels from scratch are those of
-`pumit compare compare_hippocampus`, whose `runs` and `recipes` may be copied into `runs/all`.
+FOLDER holds `cases/`, `hippocampus/` and `unlabelled/`. Run again, it makes only what is missing.
+The trainings from scratch with all labels are those of `pumit compare compare_hippocampus`, whose
+`runs` and `recipes` may be copied into `runs/all`.
 """
 
 from __future__ import annotations
@@ -37,9 +36,9 @@ OTHERS = (
     *("pet_sts001", "pet_sts003"),
 )
 COMPARISON = recipe_folder() / "compare_hippocampus.yaml"
-# Share of the labels and processor time of a fine-tuning, of the comparison where None.
+# Share of the labels and CPU seconds of a fine-tuning; None for the comparison's own.
 SHARES: dict[str, tuple[float | None, float | None]] = {"20%": (0.2, 120), "all": (None, None)}
-# What is the same in all pre-trainings; 32 x 64 x 64 voxels are 32 cells of 16 voxels.
+# Common to all pre-trainings; 32 x 64 x 64 voxels are 32 cells of 16^3 voxels.
 COMMON: dict[str, Any] = {
     "version": "0",
     "seed": 1,
@@ -50,7 +49,7 @@ COMMON: dict[str, Any] = {
     "degrees": {0: 1.0},
     "real_share": 1.0,
 }
-# By the name of the network in the comparison, whose rate fine-tuning takes.
+# By the network's name in the comparison, whose learning rate fine-tuning uses.
 METHODS: dict[str, dict[str, Any]] = {
     "PUMIT": {
         "network": "pumit_vit_small_mim",
@@ -71,7 +70,7 @@ METHODS: dict[str, dict[str, Any]] = {
 
 
 def pretrain(name: str, *, data: Path, folder: Path, seconds: float) -> Path:
-    """Pre-train a method where that is not done; returns its checkpoint."""
+    """Pre-train a method if not done yet; return its checkpoint."""
     method = METHODS[name]
     seen = yaml.safe_load(COMPARISON.read_text())["data"]["training"]
     recipe = {
@@ -88,7 +87,7 @@ def pretrain(name: str, *, data: Path, folder: Path, seconds: float) -> Path:
             "clock": "processor",
             "seconds": seconds,
             "decay_seconds": seconds / 2,
-            "steps": 1_000_000,  # the budget ends it
+            "steps": 1_000_000,  # the time budget ends the training
             "decay": 1,
             "warm_up": 50,
             "log_every": 50,
@@ -132,7 +131,7 @@ def fine_tune(
 
 
 def table(folder: Path) -> str:
-    """Markdown: mean Dice over the seeds, and the gain of the same seeds."""
+    """Return Markdown: mean Dice over seeds, and the gain of each seed."""
     lines = [
         "| labels | network | seeds | from scratch | pre-trained | gain of each seed |",
         "|---|---|---|---|---|---|",
@@ -159,7 +158,7 @@ def table(folder: Path) -> str:
 
 
 def mean_dice(row: dict[str, Any]) -> float:
-    """Mean over the classes of the mean over the cases."""
+    """Return the mean over classes of the mean over cases."""
     classes: dict[str, list[float]] = {}
     for case in row["cases"]:
         classes.setdefault(case["label"], []).append(case["dice"])
@@ -167,7 +166,7 @@ def mean_dice(row: dict[str, Any]) -> float:
 
 
 def main() -> int:
-    """Pre-train, fine-tune and print the table; only what is missing is made."""
+    """Run missing pre-trainings and fine-tunings, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, default=Path("runs/pretraining"))

@@ -1,16 +1,15 @@
-"""What clicks make of an automatic answer, against the same clicks from nothing.
+"""Corrective clicks on an automatic segmentation, compared with clicks from scratch.
 
-For each structure of each case that the automatic model knows: Dice of its answer, and of the
-answer with 1 and with 3 corrective clicks by the simulated user; and Dice of as many clicks that
-start from nothing. A click is placed in the largest error of what is shown, so the two users click
-at different places, each where theirs is wrong.
+For each case and structure of the automatic model: Dice of its mask, of the mask after 1 and 3
+corrective clicks by the simulated user, and of the same number of clicks from scratch. Each click
+is placed in the largest error of the current mask, so the two users click at different places.
 
     python Testing/lab/accuracy/bench_refine.py --model heart-mr --data CASES --cases \
         'mr_acdc_*' --out refine.jsonl
     python Testing/lab/accuracy/bench_refine.py --table refine.jsonl
 
-CASES holds `<case>/{image,label}.nii.gz` whose label values are those of the model's classes.
-Started again with the same --out it makes only what is missing. Nothing here is a test.
+CASES holds `<case>/{image,label}.nii.gz` with the label values of the model's classes. Run again
+with the same --out, it makes only what is missing.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ SHOWN = (1, 3)
 def corrected(
     session: InteractiveSession, start: Mask | None, target: Mask, clicks: int
 ) -> list[float]:
-    """Dice before any click where there is something, and after each."""
+    """Return Dice after each click, and first before any click if there is a start mask."""
     session.reset()
     shown = np.zeros_like(target) if start is None else start
     scores = [] if start is None else [dice(shown, target)]
@@ -65,7 +64,7 @@ def corrected(
 def rows_of(
     case: Path, automatic: AutomaticSegmenter, segmenter: Segmenter, values: Sequence[int]
 ) -> Iterator[dict[str, Any]]:
-    """A row for each structure of a case."""
+    """Yield a row for each structure of a case."""
     volume, labels = read_case(case)
     answer = automatic.segment(volume, overlap=0.5)
     session = InteractiveSession(segmenter)
@@ -86,14 +85,14 @@ def rows_of(
 
 
 def values_of(model: str) -> list[int]:
-    """The value of each class in the label maps that the model learnt from."""
+    """Return the value of each class in the model's training label maps."""
     recipe, _ = read_recipe(find_model(model))
     count = len(classes_of(recipe))
     return [int(row.get("value", i + 1)) for i, row in enumerate(recipe["classes"][:count])]
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
-    """Markdown: for each model and structure the means, every case weighing the same."""
+    """Return Markdown: means by model and structure."""
     head = ["model", "structure", "cases", "automatic"]
     head += [f"automatic + {n}" for n in SHOWN] + [f"{n} from nothing" for n in SHOWN]
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
@@ -111,7 +110,7 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def main() -> int:
-    """Measure what is missing, and print the table."""
+    """Measure missing cases, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", help="an automatic model: name, or checkpoint")
     parser.add_argument("--clicks-by", default="default", help="the promptable model (%(default)s)")

@@ -1,13 +1,12 @@
-"""What the visual tokenizer keeps of scans, by modality, and how evenly it uses its tokens.
+"""Reconstruction quality of the visual tokenizer by modality, and evenness of its token use.
 
     python Testing/lab/accuracy/bench_tokenizer.py --data FOLDER [--model M] [--out \
         rows.jsonl]
 
-prints PSNR (on the scale 0..1 that the tokenizer sees), SSIM and the token figures of each group of
-images below FOLDER: those that were never trained with, then those that were, then generated scans.
-A plain enlargement of 16 x 16 x 16 (or fewer slices) block means, which is what a tokenizer has to
-beat, is printed too. PUMIT reports a mean KL divergence of 2.791 nats of its token distributions
-from the uniform one. Nothing here is a test.
+Prints PSNR (on the tokenizer's intensity scale 0..1), SSIM and token statistics of each group of
+images below FOLDER: held-out groups, training groups, then generated scans. The baseline is an
+upsampling of block means over 16 x 16 x 16 voxels (fewer slices if thick). The PUMIT paper reports
+a mean KL divergence of 2.791 nats between its token distributions and the uniform one.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ GENERATED = 24
 
 
 def generated() -> Iterator[Volume]:
-    """Generated scans of all degrees of anisotropy."""
+    """Yield generated scans of all degrees of anisotropy."""
     generator = torch.Generator().manual_seed(12345)
     for i in range(GENERATED):
         scene = draw_scene(i % 6, GENERATED_SIZE, generator)
@@ -58,14 +57,14 @@ def generated() -> Iterator[Volume]:
 
 
 def images(folder: Path, pattern: str) -> Iterator[Volume]:
-    """Images below a folder; label files lie next to some."""
+    """Yield the images below a folder, without the label files next to them."""
     for path in sorted(folder.glob(pattern)):
         if not path.stem.endswith(("_label", "_segmentation")):
             yield Volume.read(path)
 
 
 def block_psnr(volume: Volume, tokenizer: Tokenizer) -> float:
-    """PSNR, dB, of the image's means over a token's cell, enlarged again."""
+    """Return PSNR, dB, of the image's means over token cells, upsampled."""
     order = depth_first(volume.spacing_mm, volume.shape)
     source = grey(volume, 0).transpose(order)
     scaling = tokenizer.plan.normalization.scaling(source)
@@ -79,7 +78,7 @@ def block_psnr(volume: Volume, tokenizer: Tokenizer) -> float:
 
 
 def measure(volume: Volume, tokenizer: Tokenizer) -> dict[str, Any]:
-    """Figures of one image."""
+    """Measure one image."""
     answer = tokenizer.reconstruct(volume)
     return {
         "psnr": answer.psnr_db,
@@ -93,7 +92,7 @@ def measure(volume: Volume, tokenizer: Tokenizer) -> dict[str, Any]:
 
 
 def line(name: str, rows: list[dict[str, Any]]) -> str:
-    """A row of the table: means over images."""
+    """Return a row of the table: means over images."""
 
     def mean(key: str) -> str:
         found = [r[key] for r in rows if r[key] is not None]
@@ -106,7 +105,7 @@ def line(name: str, rows: list[dict[str, Any]]) -> str:
 
 
 def balance(rows: list[dict[str, Any]]) -> str:
-    """How evenly the tokens are used over images, each image counting equally."""
+    """Describe how evenly the tokens are used, with equal weight per image."""
     shares = np.mean([r["shares"] for r in rows], axis=0)
     k = len(shares)
     kl = math.log(k) + float((shares * np.log(np.maximum(shares, 1e-300))).sum())

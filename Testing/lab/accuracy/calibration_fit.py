@@ -1,11 +1,11 @@
-"""Weights and bounds by which an answer gets its word, fitted to answers whose Dice is known.
+"""Fit of the weights and thresholds that map a prediction to a quality word.
 
-Each word promises a Dice (`PROMISES`), and of the answers that get it only this many may have less.
-So its bound is not chosen by eye: it is the lowest one above which so few answers have less, by
-weights fitted to other kinds of scans, and with one mistake more than was found, which the next
-answer may be. That is the correction of Angelopoulos et al., Conformal Risk Control, ICLR 2024, for
-the answers that get the word. "Good" takes at least 33 answers without a mistake, 66 with one among
-them, of several scans; where there are fewer, nothing is called good.
+Each word promises a Dice, and a largest share of predictions with that word that may have less
+(`PROMISES`). Its threshold is the lowest one that keeps this promise, with expected Dice by weights
+fitted to other kinds of scans. One error more than was found is counted, for the next prediction:
+the correction of Angelopoulos et al., Conformal Risk Control, ICLR 2024, applied to the predictions
+with the word. "Good" needs at least 33 predictions without an error, or 66 with one, of several
+scans; with fewer, nothing is called good.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from pumit.models.overlap import Evidence
 from scipy.optimize import minimize
 
 FOLDS = 6
-# The Dice that a word promises, and the most answers of that word that may have less, best first.
+# Promised Dice of each word, and the largest share of its predictions below that; best word first.
 PROMISES = {"good": (0.75, 0.03), "check": (0.6, 0.15), "carefully": (0.4, 0.25)}
 GOOD_DICE, MOST_FALSE = PROMISES["good"]
-# The least Dice to expect of a word: bad answers are rare, and would hide at the low end of a word
+# Lowest threshold of each word: otherwise rare bad predictions would hide at the low end of a word
 # that many fair ones get.
 FLOORS = {"good": 0.75, "check": 0.7, "carefully": 0.5}
-LEAST_SCANS = 5  # that the answers of a word are of
-LEAST_KINDS = 4  # that tell how the words do on a kind that nothing was fitted to
-NEVER = 1.01  # a bound that no answer reaches
+LEAST_SCANS = 5  # scans that the predictions of a word must come from
+LEAST_KINDS = 4  # for cross-validation over kinds of scans instead of scans
+NEVER = 1.01  # a threshold that no prediction reaches
 RIDGE = 0.002
 Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Row:
-    """One answer: its scan, what is known of it, and its Dice."""
+    """One prediction: its scan, evidence and Dice."""
 
     scan: str
     evidence: Evidence
@@ -49,17 +49,17 @@ def kind_of(scan: str) -> str:
 
 
 def features(rows: list[Row]) -> Floats:
-    """What is known of each answer, (N, features)."""
+    """Return the features of each prediction, (N, features)."""
     return np.array([list(row.evidence.features().values()) for row in rows])
 
 
 def truth(rows: list[Row]) -> Floats:
-    """The Dice of each answer, (N,)."""
+    """Return the Dice of each prediction, (N,)."""
     return np.array([row.dice for row in rows])
 
 
 def fitted(rows: list[Row]) -> Floats:
-    """Weights of a logistic curve through the Dice, with a ridge; every scan weighs the same."""
+    """Fit a ridge-regularised logistic regression of Dice, with equal weight per scan."""
     x, y = features(rows), truth(rows).clip(0.01, 0.99)
     counts = Counter(row.scan for row in rows)
     weight = np.array([1 / counts[row.scan] / len(counts) for row in rows])
@@ -74,12 +74,12 @@ def fitted(rows: list[Row]) -> Floats:
 
 
 def expected(x: Floats, w: Floats) -> Floats:
-    """The Dice to expect of answers with these features, (N,)."""
+    """Return the expected Dice for these features, (N,)."""
     return np.asarray(1 / (1 + np.exp(-(x @ w)))).clip(1e-6, 1 - 1e-6)
 
 
 def by_other_scans(rows: list[Row]) -> Floats:
-    """The Dice to expect of each answer by weights fitted to other scans, (N,)."""
+    """Return the expected Dice of each prediction by cross-validation, (N,)."""
     out = np.zeros(len(rows))
     for others, own in _folds(rows):
         out[own] = expected(features(rows)[own], fitted(others))
@@ -87,20 +87,20 @@ def by_other_scans(rows: list[Row]) -> Floats:
 
 
 def good_bound(rows: list[Row], said: Floats) -> float:
-    """The lowest expected Dice from which on "good" may be said; see `bounds`."""
+    """Return the threshold of "good"; see `bounds`."""
     return bounds(rows, said)["good"]
 
 
 def bounds(rows: list[Row], said: Floats) -> dict[str, float]:
-    """The lowest expected Dice from which on each word may be said, best word first.
+    """Return the lowest expected Dice of each word, best word first.
 
     Args:
-        rows: Answers whose Dice is known.
-        said: The Dice that was expected of each by weights fitted to other scans, (N,).
+        rows: Predictions with known Dice.
+        said: Their expected Dice by cross-validation, (N,).
 
     Returns:
-        Bounds in hundredths; of "good" `NEVER`, of another word that of the better one, where no
-        bound keeps what the word promises.
+        Thresholds, rounded to 0.01. If none keeps a word's promise: `NEVER` for "good", else the
+        threshold of the next better word.
     """
     scans, true = np.array([row.scan for row in rows]), truth(rows)
     found: dict[str, float] = {}
@@ -118,7 +118,7 @@ def bounds(rows: list[Row], said: Floats) -> dict[str, float]:
 
 
 def words_by_other_scans(rows: list[Row]) -> list[str]:
-    """The word of each answer by weights and bounds that are both of other scans, (N,)."""
+    """Return the word of each prediction, with weights and thresholds of other folds, (N,)."""
     out = np.full(len(rows), "unreliable", dtype=object)
     for others, own in _folds(rows):
         limits = bounds(others, by_other_scans(others))
@@ -131,7 +131,10 @@ def words_by_other_scans(rows: list[Row]) -> list[str]:
 
 
 def _folds(rows: list[Row]) -> list[tuple[list[Row], npt.NDArray[np.bool_]]]:
-    """For each fold the rows of other kinds of scans, or other scans, and which are its own."""
+    """Return for each fold the training rows and the mask of held-out rows.
+
+    Folds are split by kind of scan, or by scan with fewer than `LEAST_KINDS` kinds.
+    """
     of = kind_of if len({kind_of(row.scan) for row in rows}) >= LEAST_KINDS else str
     scans = sorted({of(row.scan) for row in rows})
     folds = []

@@ -1,12 +1,11 @@
-"""How far generated hearts are like labelled ones: shapes, slices, greys at the borders.
+"""Comparison of generated and labelled hearts: shapes, slices and grey levels at borders.
 
     export PYTHONPATH=PUMITSegment
     python Testing/lab/accuracy/compare_hearts.py CASES...
 
 `CASES` are folders with `image.nii.gz` and `label.nii.gz`: 1 right ventricle, 2 wall, 3 left
-ventricle, in short-axis slices. Prints quartiles of both. A grey is 0 as the wall and 1 as the
-middle of the left ventricle; millimetres are those of the files. The table shows where the
-generator's ranges are off.
+ventricle, in short-axis slices. Prints quartiles of both, to show where the generator's ranges are
+off. Grey levels are scaled to 0 in the wall and 1 in the middle of the left ventricle.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ from scipy import ndimage
 Mask = npt.NDArray[np.bool_]
 SEEDS = 200
 DEPTH, SIZE, RATIO = 16, 96, 6.0  # slices, in-plane voxels, slice spacing over in-plane spacing
-SPACINGS_MM = (0.9, 2.4)  # in-plane, of the generated hearts that are compared
-LEAST = 30  # voxels of a structure in a slice
+SPACINGS_MM = (0.9, 2.4)  # in-plane range of generated hearts to compare
+LEAST = 30  # fewest voxels of a structure in a slice
 
 
 @dataclass
@@ -47,7 +46,7 @@ class Heart:
 
 
 def labelled(folder: Path) -> Heart:
-    """A labelled scan."""
+    """Read a labelled scan."""
     image = SimpleITK.ReadImage(str(folder / "image.nii.gz"))
     labels = SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(str(folder / "label.nii.gz")))
     right, wall, left = (labels == value for value in (1, 2, 3))
@@ -56,7 +55,7 @@ def labelled(folder: Path) -> Heart:
 
 
 def generated() -> Iterator[Heart]:
-    """Generated hearts in the greys of cine MR that the field shows whole."""
+    """Yield generated hearts with cine MR contrast that are completely in the field."""
     for seed in range(SEEDS):
         grid = Grid(DEPTH, SIZE, RATIO, 1, torch.Generator().manual_seed(seed))
         layout = Layout(torch.zeros(grid.shape, dtype=torch.long))
@@ -65,7 +64,7 @@ def generated() -> Iterator[Heart]:
             mock.patch.object(drawn, "_paint_ventricles", wraps=drawn._paint_ventricles) as paint,
         ):
             drawn.short_axis(grid, layout, grid.coordinates())
-        mm = 1 / paint.call_args.args[0].mm  # of a voxel
+        mm = 1 / paint.call_args.args[0].mm  # voxel size
         image = acquire(grid, textured(grid, layout), is_natural=layout.is_natural).numpy()
         masks = {
             name: any_of(layout.labels, [i for i, of in layout.names.items() if of == name]).numpy()
@@ -79,7 +78,7 @@ def generated() -> Iterator[Heart]:
 
 
 def in_slices(heart: Heart, found: dict[str, list[float]]) -> None:
-    """Measure each slice that shows the left ventricle, but for the first and the last."""
+    """Measure each slice that shows the left ventricle, except the first and last."""
     shown = [z for z in range(len(heart.left)) if heart.left[z].sum() > LEAST]
     for z in shown[1:-1]:
         image, right, wall, left = (
@@ -88,7 +87,7 @@ def in_slices(heart: Heart, found: dict[str, list[float]]) -> None:
         core = ndimage.binary_erosion(left, iterations=3)
         if wall.sum() < LEAST or not core.any():
             continue
-        # 1. Greys between those of the wall and of blood; distances from the borders, in voxels.
+        # 1. Grey levels relative to wall and blood, by distance from the borders in voxels.
         dark, bright = np.median(image[wall]), np.median(image[core])
         grey = (image - dark) / (bright - dark)
         whole = ndimage.binary_fill_holes(wall | left)
@@ -106,7 +105,7 @@ def in_slices(heart: Heart, found: dict[str, list[float]]) -> None:
                 at = (abs(distance - voxels) < 0.5) & part
                 if (name == "outside of the wall") == (voxels > 0) and at.sum() > 3:
                     found[f"grey, {name}, {abs(voxels)} voxels off"].append(np.median(grey[at]))
-        # 2. The right ventricle, next to the left one.
+        # 2. The right ventricle relative to the left one.
         if right.sum() > LEAST:
             found["right over left area"].append(right.sum() / left.sum())
             deepest = ndimage.distance_transform_edt(right).max()
@@ -134,13 +133,13 @@ def through_slices(heart: Heart, found: dict[str, list[float]]) -> None:
 
 
 def _signed(mask: Mask) -> npt.NDArray[np.float64]:
-    """Distance from the border of a mask (h, w), in voxels: negative inside."""
+    """Return the signed distance from the border of a mask (h, w), voxels; negative inside."""
     outside, inside = (ndimage.distance_transform_edt(m) for m in (~mask, mask))
     return np.asarray(outside - inside)
 
 
 def main() -> None:
-    """Compare."""
+    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("cases", nargs="+", type=Path)
     hearts = {"labelled": map(labelled, parser.parse_args().cases), "generated": generated()}

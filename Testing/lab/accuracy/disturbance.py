@@ -1,8 +1,8 @@
-"""Disturbances of a scan and of its prompts that a person would hardly notice.
+"""Perturbations of a scan and its prompts that a person would hardly notice.
 
-The simulated user still looks at the scan as it was; the model gets it disturbed, and its
-answers are brought back. So the first click is the same place in every variant, and what changes is
-the model's answer. Resampling alone is seen by the user, too: then the target is resampled as well.
+The simulated user sees the original scan. The model gets the perturbed one, and its mask is mapped
+back. The first click is at the same position in every variant; only the prediction changes.
+Only a resampled scan is also shown to the user; then the target is resampled too.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from scipy import ndimage
 Mask = npt.NDArray[np.bool_]
 Random = np.random.Generator
 
-# Noise as a share of the spread of grey values about the target (5th to 95th percentile).
+# Noise relative to the range of grey values around the target (5th to 95th percentile).
 NOISE_SHARE = 0.1
-# In fewer slices than these a person, too, no longer sees the same.
+# With fewer slices of the target a person would not see the same either.
 MIN_SLICES = 3
-# A crop that keeps this of each axis keeps half of the volume.
+# Fraction of each axis that keeps half of the volume.
 HALF_PER_AXIS = 0.5 ** (1 / 3)
 _CORNERS = tuple(product((0, 1), repeat=3))
 
 
 @dataclass(frozen=True)
 class DisturbedScan:
-    """A disturbed scan for the model, with the scan that the user sees.
+    """A perturbed scan for the model, with the scan that the user sees.
 
     Attributes:
-        given: The scan as the model gets it.
-        seen: The scan on whose grid the user works and answers are compared.
-        target: The true mask on the grid of `seen`.
-        back: Brings a mask from the grid of `given` to that of `seen`.
+        given: The scan that the model gets.
+        seen: The scan on whose grid the user works and masks are compared.
+        target: Ground truth on the grid of `seen`.
+        back: Maps a mask from the grid of `given` to that of `seen`.
     """
 
     given: Volume
@@ -53,11 +53,11 @@ class DisturbedScan:
 
 @dataclass(frozen=True)
 class Disturbance:
-    """One way to disturb.
+    """One kind of perturbation.
 
     Attributes:
-        scene_of: Makes the scene of a scan and a target; None where it would change nothing.
-        jitter_mm: Largest distance that clicks and faces of boxes are moved, mm.
+        scene_of: Perturbs a scan with a target; returns None if it does not apply.
+        jitter_mm: Largest displacement of clicks and box faces, mm.
     """
 
     name: str
@@ -66,10 +66,10 @@ class Disturbance:
 
 
 class DisturbedSession:
-    """A session that disturbs scan and prompts on their way to the model.
+    """A session that perturbs scan and prompts before they reach the model.
 
     Args:
-        jitter_mm: Largest distance that prompts are moved, mm.
+        jitter_mm: Largest displacement of prompts, mm.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class DisturbedSession:
 
     @property
     def volume(self) -> Volume:
-        """The scan as the user sees it."""
+        """The scan that the user sees."""
         return self._scene.seen
 
     def reset(self) -> None:
@@ -89,19 +89,19 @@ class DisturbedSession:
         self._session.reset()
 
     def add_point(self, point_lps: Triple, *, positive: bool = True) -> None:
-        """Click there or near it, still inside the target or still outside."""
+        """Click at or near a point, on the same side of the target's border."""
         side = self._scene.target == positive
         place = moved_within(self.volume, side, point_lps, self._jitter_mm, self._rng)
         self._session.add_point(place, positive=positive)
 
     def add_prompt(self, prompt: Prompt) -> None:
-        """Draw a box, each face of it moved."""
+        """Draw a box, with each face moved."""
         if isinstance(prompt, BoxPrompt) and self._jitter_mm > 0:
             prompt = self._jittered(prompt)
         self._session.add_prompt(prompt)
 
     def predict(self) -> Mask:
-        """The answer, on the grid that the user sees."""
+        """Return the mask on the user's grid."""
         return self._scene.back(self._session.predict())
 
     def _jittered(self, box: BoxPrompt) -> BoxPrompt:
@@ -116,18 +116,18 @@ class DisturbedSession:
 
 
 def unchanged(volume: Volume, target: Mask, _: Random) -> DisturbedScan:
-    """Disturb nothing."""
+    """Change nothing."""
     return DisturbedScan(volume, volume, target, np.asarray)
 
 
 def rescaled(volume: Volume, target: Mask, _: Random) -> DisturbedScan:
-    """Other units of intensity."""
+    """Rescale intensities linearly."""
     array = volume.array.astype(np.float32) * 3.7 - 200
     return DisturbedScan(replace(volume, array=array), volume, target, np.asarray)
 
 
 def with_gamma(gamma: float) -> Callable[[Volume, Mask, Random], DisturbedScan]:
-    """Another contrast curve, monotonic; below the 0.5th percentile it is mirrored."""
+    """Apply a monotonic gamma curve, odd about the 0.5th percentile."""
 
     def scene_of(volume: Volume, target: Mask, _: Random) -> DisturbedScan:
         low, high = np.percentile(volume.array, (0.5, 99.5))
@@ -139,7 +139,7 @@ def with_gamma(gamma: float) -> Callable[[Volume, Mask, Random], DisturbedScan]:
 
 
 def noisy(volume: Volume, target: Mask, rng: Random) -> DisturbedScan:
-    """Gaussian noise, small against the contrasts about the target."""
+    """Add Gaussian noise that is small compared with the contrast around the target."""
     window = ndimage.find_objects(target.astype(np.uint8))[0]
     around = tuple(slice(max(s.start - 10, 0), s.stop + 10) for s in window)
     low, high = np.percentile(volume.array[around], (5, 95))
@@ -149,13 +149,13 @@ def noisy(volume: Volume, target: Mask, rng: Random) -> DisturbedScan:
 
 
 def flipped(axis: int) -> Callable[[Volume, Mask, Random], DisturbedScan]:
-    """The array runs the other way along an axis; every voxel stays where it is in the world."""
+    """Flip the array along an axis; all voxels keep their world positions."""
 
     def scene_of(volume: Volume, target: Mask, _: Random) -> DisturbedScan:
         corner = np.zeros(3)
         corner[axis] = volume.shape[axis] - 1
         sign = np.ones(3)
-        sign[2 - axis] = -1  # columns of a direction are the W, H, D axes
+        sign[2 - axis] = -1  # the direction's columns are the W, H, D axes
         given = replace(
             volume,
             array=np.flip(volume.array, axis),
@@ -169,7 +169,7 @@ def flipped(axis: int) -> Callable[[Volume, Mask, Random], DisturbedScan]:
 
 
 def permuted(order: tuple[int, int, int]) -> Callable[[Volume, Mask, Random], DisturbedScan]:
-    """The array's axes in another order; every voxel stays where it is in the world."""
+    """Permute the array's axes; all voxels keep their world positions."""
 
     def scene_of(volume: Volume, target: Mask, _: Random) -> DisturbedScan:
         d, h, w = (volume.spacing_mm[a] for a in order)
@@ -186,7 +186,7 @@ def permuted(order: tuple[int, int, int]) -> Callable[[Volume, Mask, Random], Di
 
 
 def cropped(volume: Volume, target: Mask, _: Random) -> DisturbedScan:
-    """Half of the volume, around the target; never less than the target and a rim."""
+    """Crop to half of the volume around the target, but not closer than 2 voxels to it."""
     box = ndimage.find_objects(target.astype(np.uint8))[0]
     window = []
     for size, part in zip(volume.shape, box, strict=True):
@@ -207,9 +207,9 @@ def cropped(volume: Volume, target: Mask, _: Random) -> DisturbedScan:
 
 
 def with_slices(slice_mm: float) -> Callable[[Volume, Mask, Random], DisturbedScan | None]:
-    """Slices as thick as given, averaged from thinner ones; the user sees them, too.
+    """Average slices to a larger thickness, for the user too.
 
-    Nothing where the slices are about as thick already, and where fewer than `MIN_SLICES` would
+    Does not apply if the slices are already about as thick, or if fewer than `MIN_SLICES` would
     show the target.
     """
 
@@ -241,7 +241,10 @@ def with_slices(slice_mm: float) -> Callable[[Volume, Mask, Random], DisturbedSc
 
 
 def _overlaps(size: int, step: float) -> npt.NDArray[np.float32]:
-    """Shares of each of `size` thin slices in slices of `step` of them, (thick, thin)."""
+    """Return the weights of `size` thin slices in slices of `step` times the thickness.
+
+    The shape is (thick, thin).
+    """
     count = max(int(size / step + 1e-6), 1)
     edges = np.arange(count + 1) * step
     thin = np.arange(size)

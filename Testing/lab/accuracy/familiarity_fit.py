@@ -1,4 +1,4 @@
-"""Fits the scale of `pumit.inference.tokenizer.familiarity` to measured images."""
+"""Fit of the scale of `pumit.inference.tokenizer.familiarity` to measured images."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pumit.inference.tokenizer.familiarity import SAYINGS, FamiliarityScale, dis
 from pumit.inference.tokenizer.token_use import TokenUse
 from scipy.optimize import minimize
 
-# Weights of figures that hardly help become zero.
+# L1 penalty; weights of figures that hardly help become zero.
 SPARSITY = 0.01
 FOLDS = 6
-# The outer percentiles lie at least so far from the median: less is chance, where the known images
-# are few or all alike.
+# Least distance of the outer percentiles from the median: with few or similar known images a
+# smaller one is chance.
 LEAST_SPREAD = {"colour": 0.05, "axis_order": 0.4, "slice_step": 0.5, "row_step": 0.3}
 Floats = npt.NDArray[np.float64]
 
@@ -25,13 +25,12 @@ Floats = npt.NDArray[np.float64]
 class Row:
     """One measured image.
 
+    `role`, `kind` and `source` are those of `familiarity_images.Sample`.
+
     Attributes:
-        role: See `familiarity_images.Sample`.
-        kind: Likewise.
-        source: Likewise.
-        figures: By name, those of the usual token use left out.
-        shares: Of the tokens.
-        psnr_db: Of the reconstruction.
+        figures: Values by name, without those that depend on the usual token use.
+        shares: Frequencies of the tokens.
+        psnr_db: PSNR of the reconstruction.
     """
 
     role: str
@@ -43,10 +42,7 @@ class Row:
 
 
 def reference_of(rows: Sequence[Row], names: Sequence[str] = tuple(SAYINGS)) -> dict[str, Any]:
-    """Fit: what a recipe's `reference` holds.
-
-    Every kind of known images weighs the same, and every kind of odd ones.
-    """
+    """Fit the content of a recipe's `reference`, with equal weight per kind of images."""
     known = [row for row in rows if row.role == "known"]
     usual = usual_shares(known)
     figures = [all_figures(row, usual) for row in rows if row.role in ("known", "odd")]
@@ -86,14 +82,14 @@ def reference_of(rows: Sequence[Row], names: Sequence[str] = tuple(SAYINGS)) -> 
 
 
 def scores(reference: dict[str, Any], rows: Sequence[Row]) -> Floats:
-    """Scores of images by a fitted scale, %."""
+    """Return the scores of images by a fitted scale, %."""
     scale = FamiliarityScale.from_reference(reference, len(rows[0].shares))
     assert scale is not None
     return np.array([scale.rate(all_figures(row, scale.usual_shares)).score for row in rows])
 
 
 def cross_validated(rows: Sequence[Row], names: Sequence[str] = tuple(SAYINGS)) -> Floats:
-    """Scores of images by scales that were fitted without any image of the same source."""
+    """Return scores by scales that were fitted without images of the same source."""
     sources = sorted({row.source for row in rows})
     out = np.zeros(len(rows))
     for fold in range(FOLDS):
@@ -105,33 +101,33 @@ def cross_validated(rows: Sequence[Row], names: Sequence[str] = tuple(SAYINGS)) 
 
 
 def without_kind(rows: Sequence[Row], kind: str, names: Sequence[str] = tuple(SAYINGS)) -> Floats:
-    """Scores of one odd kind by a scale that was fitted without it."""
+    """Return the scores of one odd kind by a scale that was fitted without it."""
     reference = reference_of([row for row in rows if row.kind != kind], names)
     return scores(reference, [row for row in rows if row.kind == kind])
 
 
 def area_under_curve(known: Floats, odd: Floats) -> float:
-    """How often a known image scores higher than an odd one; equal scores count half."""
+    """Return how often a known image scores higher than an odd one; equal scores count half."""
     higher, alike = known[:, None] > odd, known[:, None] == odd
     return float(higher.mean() + alike.mean() / 2)
 
 
 def usual_shares(known: Sequence[Row]) -> Floats:
-    """Mean shares of the known images, each kind weighing the same."""
+    """Return the mean token frequencies of the known images, with equal weight per kind."""
     kinds = sorted({row.kind for row in known})
     means = [np.mean([row.shares for row in known if row.kind == kind], axis=0) for kind in kinds]
     return np.asarray(np.mean(means, axis=0))
 
 
 def all_figures(row: Row, usual: Floats) -> dict[str, float]:
-    """The figures of an image, those of the usual token use too."""
+    """Return the figures of an image, with those that depend on the usual token use."""
     rarity = float(-(row.shares * np.log(floored(usual))).sum())
     mix = rarity - TokenUse(row.shares, 0.0).entropy
     return {**row.figures, "token_rarity_nats": rarity, "token_mix_nats": mix}
 
 
 def _weights(rows: Sequence[Row]) -> Floats:
-    """Of images: each kind of a role the same, known and odd one half each."""
+    """Return weights of images: one half per role, equal for the kinds of a role."""
     count = {}
     for row in rows:
         count[row.role, row.kind] = count.get((row.role, row.kind), 0) + 1
@@ -140,7 +136,7 @@ def _weights(rows: Sequence[Row]) -> Floats:
 
 
 def _logistic(x: Floats, is_known: npt.NDArray[np.bool_], weight: Floats) -> tuple[float, Floats]:
-    """Bias and costs, none negative, of a logistic regression with an L1 penalty."""
+    """Fit an L1-penalised logistic regression; return bias and non-negative costs."""
     sign = np.where(is_known, 1.0, -1.0)
 
     def loss(parameters: Floats) -> tuple[float, Floats]:

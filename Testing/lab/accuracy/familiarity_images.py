@@ -1,7 +1,7 @@
-"""Images that a tokenizer should know, odd ones, and real ones that nothing is fitted to.
+"""Images for the familiarity score: known ones, odd ones, and real ones for evaluation only.
 
-Odd ones are made of noise, of the photographs that come with scikit-image, and of real scans whose
-axes, slices, spacing or intensities are wrong.
+Odd images are noise, the photographs of scikit-image, and real scans with wrong axes, slice order,
+spacing or intensities.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ class Sample:
     """One image.
 
     Attributes:
-        role: Known and odd ones are fitted to, the others never.
+        role: `known` and `odd` images are used for fitting, the others are not.
         kind: Name of its kind.
-        source: What it was made from: folds of cross-validation keep its images together.
+        source: Origin of the image; cross-validation keeps images of one source in one fold.
         volume: The image.
     """
 
@@ -61,7 +61,7 @@ class Sample:
 
 
 def generated(count: int, seed: int) -> Iterator[Sample]:
-    """Generated scans of all degrees of anisotropy."""
+    """Yield generated scans of degrees of anisotropy 0 to 3 and 5."""
     for i in range(count):
         generator = torch.Generator().manual_seed(seed + i)
         da0 = (0, 1, 2, 3, 5, 2)[i % 6]
@@ -72,7 +72,7 @@ def generated(count: int, seed: int) -> Iterator[Sample]:
 
 
 def real(folder: Path, cases: list[str], rng: np.random.Generator) -> Iterator[Sample]:
-    """Real scans that the tokenizer may know: middle parts and single slices, and odd ones."""
+    """Yield central crops and slices of real scans as known images, and odd images from them."""
     for case in cases:
         array, spacing = depth_first_image(folder / case / "image.nii.gz")
         part = middle(array)
@@ -91,7 +91,7 @@ def real(folder: Path, cases: list[str], rng: np.random.Generator) -> Iterator[S
 def spoilt(
     role: Role, source: str, array: npt.NDArray[Any], spacing: Spacing, rng: np.random.Generator
 ) -> Iterator[Sample]:
-    """What goes wrong on the way from a scanner: axes, order of slices, spacing, intensities."""
+    """Yield images with typical import errors: axes, slice order, spacing, intensities."""
     is_thick = spacing[0] > 1.6 * spacing[1]
     axes = "axes swapped, thick slices" if is_thick else "axes swapped, isotropic"
     yield Sample(role, axes, source, Volume(array.swapaxes(0, 1), spacing))
@@ -103,7 +103,7 @@ def spoilt(
 
 
 def synthetic(rng: np.random.Generator) -> Iterator[Sample]:
-    """Noise of several kinds, checkerboards, and images of next to nothing."""
+    """Yield noise of several kinds, checkerboards and nearly empty images."""
     grids: list[tuple[tuple[int, int, int], Spacing]] = [
         ((48, 96, 96), (1.0, 1.0, 1.0)),
         ((12, 128, 128), (6.0, 1.0, 1.0)),
@@ -129,7 +129,7 @@ def synthetic(rng: np.random.Generator) -> Iterator[Sample]:
 
 
 def photographs() -> Iterator[Sample]:
-    """Photographs and drawings that come with scikit-image."""
+    """Yield the photographs and drawings of scikit-image."""
     folder = Path(skimage.__file__).parent / "data"
     for kind, names in (("photograph", PHOTOGRAPHS), ("text, drawing", DRAWINGS)):
         for name in names:
@@ -144,7 +144,7 @@ def photographs() -> Iterator[Sample]:
 def measured(
     folder: Path, groups: dict[str, list[Path]], rng: np.random.Generator
 ) -> Iterator[Sample]:
-    """Real images that nothing is fitted to, and odd ones made of the volumes."""
+    """Yield real images for evaluation only, and odd ones made from the volumes."""
     for kind, paths in groups.items():
         for path in paths:
             volume = Volume.read(path)
@@ -159,7 +159,7 @@ def measured(
 
 
 def depth_first_image(path: Path) -> tuple[npt.NDArray[Any], Spacing]:
-    """The first channel of an image, its coarsest axis first, and the spacing."""
+    """Read the first channel of an image, with its coarsest axis first, and the spacing."""
     volume = Volume.read(path)
     array = volume.array if volume.array.ndim == 3 else volume.array[0]
     order = depth_first(volume.spacing_mm, volume.shape)
@@ -168,7 +168,7 @@ def depth_first_image(path: Path) -> tuple[npt.NDArray[Any], Spacing]:
 
 
 def middle(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The middle of an image, at most `SIZE` voxels wide and `SLICES` deep."""
+    """Crop the centre of an image, at most `SIZE` voxels wide and `SLICES` deep."""
     most = (SLICES, SIZE, SIZE)
     d, h, w = (max(0, (n - m) // 2) for n, m in zip(array.shape, most, strict=True))
     return array[d : d + SLICES, h : h + SIZE, w : w + SIZE]

@@ -1,14 +1,13 @@
-"""The words of answers to clicks, fitted to a file of answers whose Dice is known.
-
-Run by hand, on the file that `bench_calibration.py --answers` keeps:
+"""Fit of the quality words to a file of predictions with known Dice.
 
     python Testing/lab/accuracy/fit_words.py ANSWERS.jsonl [--weights SHA256] [--measure KIND...]
 
-prints what belongs into `models/overlap.yaml` for these weights, and of each word how often it is
-said of answers by weights and bounds of other kinds of scans, the Dice of those, and how many have
-less than the word promises. Kinds to measure (`ct_btcv`) are never fitted. Each line of the file is
+Run by hand, on the file of `bench_calibration.py --answers`. Prints the entry of
+`models/overlap.yaml` for these weights. By cross-validation over kinds of scans it reports for each
+word the number of predictions, their Dice, and how many are below the word's promise. `--measure`
+names kinds (`ct_btcv`) that are never fitted. Each line of the file is
 {"weights": SHA-256, "scan": name, "answers": [[evidence, Dice], ...]}, where evidence has the names
-of `pumit.models.overlap.Evidence`. Nothing here is a test.
+of `pumit.models.overlap.Evidence`.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ LAST = "unreliable"
 
 
 def read_answers(path: Path) -> dict[str, dict[str, list[Row]]]:
-    """The answers of a file, by weights and scan."""
+    """Read the predictions of a file, by weights and scan."""
     found: dict[str, dict[str, list[Row]]] = {}
     for line in path.read_text(encoding="utf-8").splitlines():
         record = json.loads(line)
@@ -47,12 +46,12 @@ def read_answers(path: Path) -> dict[str, dict[str, list[Row]]]:
 
 
 def words(said: Floats, limits: dict[str, float]) -> list[str]:
-    """The word of each expected Dice."""
+    """Return the word of each expected Dice."""
     return [next((word for word, bound in limits.items() if s >= bound), LAST) for s in said]
 
 
 def print_entry(sha256: str, rows: list[Row]) -> tuple[Floats, dict[str, float]]:
-    """Print the entry of `overlap.yaml`; returns its weights and bounds."""
+    """Print the entry of `overlap.yaml`; return its weights and thresholds."""
     weights, limits = fitted(rows), bounds(rows, by_other_scans(rows))
     print(f"{sha256}:\n  weights:")
     for name, value in zip(rows[0].evidence.features(), weights, strict=True):
@@ -64,7 +63,7 @@ def print_entry(sha256: str, rows: list[Row]) -> tuple[Floats, dict[str, float]]
 
 
 def report(title: str, said: Floats, true: Floats, word_of: list[str]) -> None:
-    """Print how far the expected Dice is right, and what each word is said of."""
+    """Print the calibration error of the expected Dice, and the Dice of each word."""
     parts = np.array_split(np.argsort(said), 8)
     ece = sum(len(part) * abs(said[part].mean() - true[part].mean()) for part in parts) / len(said)
     print(f"{title}: {len(said)} answers, r {np.corrcoef(said, true)[0, 1]:.2f}, ECE {ece:.3f}")

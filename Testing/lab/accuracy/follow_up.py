@@ -1,4 +1,4 @@
-"""Follow-ups on generated scans of two dates: registration error, volume error, changes told right.
+"""Follow-up on generated scans of two dates: registration error, volume error, correct changes.
 
 python Testing/lab/accuracy/follow_up.py [SEEDS]
 """
@@ -25,7 +25,7 @@ EXPECTED = {
 
 
 def main(count: int) -> None:
-    """Print a row for each torso, and the means."""
+    """Print a row per torso, and the means."""
     segmenter = load_segmenter("default")
     errors, told, volumes, right, right_masks, scores = [], [], [], 0, 0, []
     for seed in range(count):

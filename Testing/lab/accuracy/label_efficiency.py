@@ -1,17 +1,16 @@
-"""What masked pre-training gains where labels are few: fine-tuned from it, and from scratch.
+"""Gain of masked pre-training with few labels: fine-tuning compared with training from scratch.
 
 Trains the small segmentation network on 20 %, 60 % and 100 % of sixteen hippocampus scans, with
-five seeds each, once begun with a pre-trained ViT and once from scratch, on the same scans with the
-same crops, and measures Dice on eight scans that are never trained with. Every training has the
-same length, and its last weights count. Rate and length were chosen from scratch, on another split
-of the same 24 scans, two of whose test scans are among these eight.
+five seeds each. It starts from a pre-trained ViT and from scratch, on the same crops. Dice is
+measured on eight held-out scans, with the final weights of trainings of equal length. Learning rate
+and length were chosen from scratch on another split of the same 24 scans; two of its test scans are
+among these eight.
 
     python Testing/lab/accuracy/label_efficiency.py --data HIPPOCAMPUS --initial VIT --out \
         rows.jsonl
 
-`Testing/lab/ablations/initial_encoder.py` runs it for the encoder of the click network. Started
-again with the same --out it makes only what is missing. `--table rows.jsonl` prints the table of
-what is there.
+`Testing/lab/ablations/initial_encoder.py` runs it for the promptable network's encoder. Run again
+with the same --out, it makes only what is missing. `--table rows.jsonl` only prints the table.
 
 Source:
     PUMIT, table 4: on BTCV, Dice 70.98 to 77.84 with 20 % of the labels, 84.86 to 87.31 with all.
@@ -31,7 +30,7 @@ from typing import Any
 
 SHARES = (0.2, 0.6, 1.0)
 SEEDS = 5
-TEST_EVERY = 3  # of the sorted names each third is held out: 8 of 24
+TEST_EVERY = 3  # every third of the sorted names is held out: 8 of 24
 STEPS = 400
 RECIPE: dict[str, Any] = {
     "task": "segmentation",
@@ -53,7 +52,7 @@ RECIPE: dict[str, Any] = {
 
 
 def jobs(shares: tuple[float, ...], seeds: int, starts: list[str]) -> list[dict[str, Any]]:
-    """All trainings, so ordered that an early stop leaves whole seeds."""
+    """Return all trainings, seed by seed, so that an early stop leaves complete seeds."""
     return [
         {"seed": seed, "share": share, "start": start}
         for seed in range(seeds)
@@ -63,7 +62,7 @@ def jobs(shares: tuple[float, ...], seeds: int, starts: list[str]) -> list[dict[
 
 
 def train(job: dict[str, Any]) -> dict[str, Any]:
-    """Train once and measure; returns the job with Dice per class and seconds of the CPU."""
+    """Train and evaluate once; return a row with Dice per class and CPU seconds."""
     import yaml
     from pumit.training.train import finetune
 
@@ -108,7 +107,7 @@ def train(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Markdown: mean Dice and deviation over the seeds, and the gain of the same seeds."""
+    """Return Markdown: mean and deviation of Dice over seeds, and the paired gain."""
     import numpy as np
 
     by = {(r["share"], r["start"], r["seed"]): r["mean"] for r in rows}
@@ -137,7 +136,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def main() -> int:
-    """Run what is missing, two trainings at a time."""
+    """Run the missing trainings, `--processes` at a time."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, help="folder with images/ and labels/")
     parser.add_argument("--initial", required=True, help="pre-trained ViT: name or file")

@@ -1,9 +1,8 @@
-"""A picture of the scans that the promptable model learns from where no open scan shows the like.
+"""Draw generated training scans of the promptable model, of kinds without open data.
 
     python Testing/lab/accuracy/picture_generated_scans.py -o Resources/generated_scans.png
 
-Slices of generated trunks and of generated hearts in their chest, each beside itself with the
-outlines of its targets.
+Shows slices of generated trunks and hearts, without and with the outlines of their targets.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ def show(axes: Axes, scene: Scene, *, has_outlines: bool) -> None:
 
 
 def draw(path: Path, *, rows: int, seed: int) -> None:
-    """Write the picture: this many rows of two scenes of each kind."""
+    """Write the picture, with `rows` rows of two scenes per kind."""
     figure = Figure(figsize=(2.2 * 4, 2.2 * rows * len(KINDS) + 0.3), dpi=75, facecolor=BACKGROUND)
     FigureCanvasAgg(figure)
     axes = figure.subplots(rows * len(KINDS), 4, squeeze=False)

@@ -1,10 +1,10 @@
-"""A picture of what MambaMIM makes of hidden cells: generated scans, what it sees, what it answers.
+"""Draw MambaMIM's reconstruction of masked cells: scan, visible cells and reconstruction.
 
     python Testing/lab/accuracy/picture_mamba_mim.py CHECKPOINT -o mamba_mim.png
 
-Each row is the middle slice of a generated scan that was not trained with: the scan, its visible
-cells, and these with the hidden ones filled in. The network answers in each cell's own mean and
-contrast; both are given back to it, as in the papers' figures of masked auto-encoders.
+Each row is the middle slice of a generated scan that was not in the training. The network predicts
+cells normalised by their own mean and deviation; the true values of both are restored, as in the
+figures of masked auto-encoder papers.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from pumit.training.recipes.pretraining import MAMBA_MASK_RATIO
 from torch import Tensor
 
 TITLES = ("Scan", "What the network sees", "Hidden cells filled in")
-HIDDEN = 0.08  # a grey that is neither air nor the page
+HIDDEN = 0.08  # a grey different from air and from the background
 
 
 def image_of(cells: Tensor, grid: tuple[int, int, int], size: torch.Size) -> Tensor:
-    """The image (B, C, D, H, W) of `size` whose cells these are; see `cells_of`."""
+    """Assemble cells into the image (B, C, D, H, W) of `size`; inverse of `cells_of`."""
     batch, channels, *voxels = size
     split = [n // g for n, g in zip(voxels, grid, strict=True)]
     parts = cells.reshape(batch, *grid, channels, *split)
@@ -39,7 +39,7 @@ def image_of(cells: Tensor, grid: tuple[int, int, int], size: torch.Size) -> Ten
 
 @torch.no_grad()
 def rows(network: MambaMim, count: int, seed: int) -> list[tuple[Tensor, Tensor, Tensor]]:
-    """Scan, visible cells and answer of each image, (D, H, W) in [0, 1]."""
+    """Return scan, visible cells and reconstruction of each image, (D, H, W) in [0, 1]."""
     generator = torch.Generator().manual_seed(seed)
     source = ImageSource(Crop(32, 64), images=None, real_share=0, batch_size=count)
     image = source.draw(0, generator, generator).image[:, : network.in_channels]

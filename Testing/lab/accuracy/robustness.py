@@ -1,13 +1,12 @@
-"""How much Dice is lost where a person would see the same thing.
+"""Robustness: loss of Dice under perturbations that a person would hardly notice.
 
 Run by hand: `python Testing/lab/accuracy/robustness.py CASES [--preset quick] [-o
-rows.json]`. The simulated user of `pumit evaluate` works on labelled cases as they are and under
-each of the disturbances of `disturbance.py`. Prints a table: Dice from a box and
-after 1, 3 and 5 clicks, and what is lost against the same targets as they are, with 95 % bootstrap
-intervals over targets; losses above 0.05 are marked. With `-o`, what is measured already is not
-measured again, so a run may be stopped and continued.
+rows.json]`. The simulated user of `pumit evaluate` works on labelled cases, unchanged and under
+each perturbation of `disturbance.py`. Prints a table of Dice from a box and after 1, 3 and 5
+clicks, and of the loss on the same targets. Intervals are 95 % bootstrap intervals over targets;
+mean losses above 0.05 are bold. With `-o` an interrupted run resumes.
 
-A resampled scan is compared with the resampled label: part of its loss is the grid's.
+A resampled scan is compared with the resampled label, so part of its loss is due to the grid.
 """
 
 from __future__ import annotations
@@ -43,9 +42,10 @@ Row = dict[str, Any]
 
 
 def quick(cases: list[Path]) -> dict[Path, int]:
-    """Cases of a quick run and which of their targets: up to three of a group, ten in all.
+    """Choose cases for a quick run, with the rank of a target: up to three per group, ten in all.
 
-    They lie apart in the list, and each gives another target: not all the largest organ.
+    Cases of a group are spread over the list and have different ranks, so that not all targets are
+    the largest organ.
     """
     groups: dict[str, list[Path]] = {}
     for case in cases:
@@ -61,7 +61,7 @@ def quick(cases: list[Path]) -> dict[Path, int]:
 def scores(
     segmenter: Segmenter, disturbance: Disturbance, volume: Volume, target: np.ndarray, seed: int
 ) -> list[float] | None:
-    """Dice for each of `MEASURES`; None where the disturbance changes nothing."""
+    """Return Dice for each of `MEASURES`; None if the perturbation does not apply."""
     rng = np.random.default_rng(seed)
     scene = disturbance.scene_of(volume, target, rng)
     if scene is None:
@@ -76,7 +76,7 @@ def scores(
 def measured(
     segmenter: Segmenter, case: Path, label_range: slice, known: set[tuple[str, int, str]]
 ) -> Iterator[Row]:
-    """Rows of one case under every disturbance that is not known yet."""
+    """Yield the missing rows of one case, under every perturbation."""
     volume, labels = read_case(case)
     volume = replace(volume, array=grey(volume, 0), source=None)
     found = targets_of(labels, 100)
@@ -98,14 +98,14 @@ def measured(
 
 
 def interval(losses: np.ndarray) -> tuple[float, float]:
-    """95 % bootstrap interval of a mean over targets."""
+    """Return the 95 % bootstrap interval of the mean over targets."""
     rng = np.random.default_rng(0)
     means = losses[rng.integers(0, len(losses), (RESAMPLES, len(losses)))].mean(1)
     return float(np.percentile(means, 2.5)), float(np.percentile(means, 97.5))
 
 
 def table(rows: list[Row]) -> str:
-    """Markdown: a line per disturbance; bold where more than `LIMIT` is lost on average."""
+    """Return Markdown: a row per perturbation; mean losses above `LIMIT` are bold."""
     by_name: dict[str, dict[tuple[str, int], list[float]]] = {}
     for row in rows:
         if row["dice"] is not None:

@@ -1,4 +1,4 @@
-"""The curve of score against training time, from what `pumit evaluate -o` wrote.
+"""Plot of scores over training time, from the results of `pumit evaluate -o`.
 
 Run by hand: `python Testing/lab/accuracy/score_curve.py points.csv -o curve.png`.
 points.csv has a line for each evaluated checkpoint, in the order of training:
@@ -6,9 +6,9 @@ points.csv has a line for each evaluated checkpoint, in the order of training:
     label,core_hours,checkpoint,rows
     0.1,3.5,old/default.safetensors,rows_01.json
 
-`core_hours` are hours of training so far times the cores that they had; `checkpoint` may be empty
-(then its number of parameters is not shown) and paths count from the CSV file. Writes the picture
-and, next to it, the table as markdown. Every case weighs the same in a mean.
+`core_hours` are hours of training so far times the number of cores. `checkpoint` may be empty; then
+its number of parameters is not shown. Paths are relative to the CSV file. Writes the picture and,
+next to it, the table as Markdown. Means have equal weight per case.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NAMES = {"box": "from a box", "dice@1": "1 click", "dice@3": "3 clicks", "dice@5
 
 @dataclass(frozen=True)
 class Point:
-    """One checkpoint: its training so far, and its means over all cases and by group."""
+    """One checkpoint: training time, and means over all cases and by group."""
 
     label: str
     core_hours: float
@@ -65,7 +65,7 @@ def read_points(path: Path) -> list[Point]:
 
 
 def table(points: list[Point]) -> str:
-    """Markdown: a line per checkpoint for all cases, and one for each of its groups."""
+    """Return Markdown: a row per checkpoint for all cases, and one for each group."""
     heads = ["weights", "core hours", "parameters", "cases", *NAMES.values()]
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for point in points:
@@ -79,7 +79,7 @@ def table(points: list[Point]) -> str:
 
 
 def draw(points: list[Point], path: Path) -> None:
-    """All cases on the left, Dice after five clicks by group on the right."""
+    """Plot all cases on the left, and Dice after five clicks by group on the right."""
     figure = Figure(figsize=(11, 4.2), dpi=130)
     FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2, sharey=True)

@@ -1,9 +1,9 @@
-"""Coverage-guided fuzzing of whatever reads files or bytes of strangers, with atheris.
+"""Coverage-guided fuzzing of all readers of untrusted files and bytes, with atheris.
 
-`python Testing/lab/fuzz/fuzz_files.py --seconds 600` shares the time out among all targets and
-prints what was found, with its bytes; it ends with status 1 where anything was. Each input must
-give a result or a `PumitError` of one line, within `SLOW_S` seconds. All seconds are the
-processor's, so that a busy machine changes nothing. Needs `pip install -e ".[fuzz]"`.
+`python Testing/lab/fuzz/fuzz_files.py --seconds 600` divides the time among all targets and prints
+each finding with its bytes; the exit status is 1 if there is any. Each input must give a result or
+a `PumitError` of one line, within `SLOW_S` seconds. All times are CPU seconds, so that other load
+changes nothing. Needs `pip install -e ".[fuzz]"`.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ TARGETS = (
     *("seg", "rtstruct", "labels", "wire"),
 )
 TOGETHER = "together"
-# By the name; all other files are told apart by their content.
+# Formats recognised by the file name; all others are recognised by content.
 SUFFIXES = {"labels": ".seg.nrrd"}
 
 
 @dataclass
 class Outcome:
-    """What fuzzing one target found."""
+    """Result of fuzzing one target."""
 
     seconds: float = 0.0
     runs: int = 0
@@ -56,7 +56,7 @@ class Outcome:
 
 
 def reader(target: str, seeds: Path, scratch: Path) -> Callable[[bytes], None]:
-    """The function under test, of an input's bytes."""
+    """Return the function under test, which takes an input's bytes."""
     from fuzz_seeds import scan_for_labels
     from pumit.io.dicom.gdcm_process import GdcmProcess, cannot_decode
     from pumit.io.labels.label_source import read_labels
@@ -66,7 +66,7 @@ def reader(target: str, seeds: Path, scratch: Path) -> Callable[[bytes], None]:
     def declined(self: GdcmProcess, ds) -> None:
         raise cannot_decode(ds.file_meta.TransferSyntaxUID)
 
-    # Starting a process for each input would leave no time; what happens in it ends nothing here.
+    # A process per input would take all the time; a crash in it could not end this process anyway.
     GdcmProcess.submit = declined  # type: ignore[method-assign]
     GdcmProcess.start = lambda self: None  # type: ignore[method-assign]
     file = scratch / f"input{SUFFIXES.get(target, '.bin')}"
@@ -95,7 +95,7 @@ def reader(target: str, seeds: Path, scratch: Path) -> Callable[[bytes], None]:
 
 
 def any_reader(folder: Path) -> Callable[[bytes], None]:
-    """All functions under test in one; the first byte of the input chooses."""
+    """Combine all functions under test; the first byte of the input selects one."""
     readers = [reader(target, folder / "seeds", folder) for target in TARGETS]
 
     def read(data: bytes) -> None:
@@ -106,7 +106,7 @@ def any_reader(folder: Path) -> Callable[[bytes], None]:
 
 
 def decode_frame(data: bytes) -> None:
-    """Decode a compressed frame as pydicom would, with a header of the size that it states."""
+    """Decode a compressed frame in a DICOM header with the size that the frame declares."""
     from compressed_frames import compressed
     from fuzz_seeds import PIXELS
     from generated_scans import dicom_slice
@@ -135,9 +135,9 @@ def decode_frame(data: bytes) -> None:
 
 
 def fuzz(target: str, folder: Path, seconds: float, runs: int, seed: int) -> None:
-    """Fuzz one target in this process; what it finds is written into the folder."""
+    """Fuzz one target in this process, and write findings into the folder."""
     import atheris
-    import blosc2  # noqa: F401  # libFuzzer takes its loading within an input for an exit
+    import blosc2  # noqa: F401  # loaded during an input, libFuzzer would take it for an exit
 
     with atheris.instrument_imports(include=["pumit", "pydicom"]):
         import pumit.io
@@ -152,7 +152,7 @@ def fuzz(target: str, folder: Path, seconds: float, runs: int, seed: int) -> Non
 
     known: set[str] = set()
     count, now = 0, current(folder, target)
-    # The system ends a process that is over its limit, wherever it is.
+    # Show the traceback when the system ends a process that is over its CPU limit.
     faulthandler.register(signal.SIGXCPU, chain=True)
 
     def one(data: bytes) -> None:
@@ -162,7 +162,7 @@ def fuzz(target: str, folder: Path, seconds: float, runs: int, seed: int) -> Non
             print(f"{RUNS} {count}", file=sys.stderr, flush=True)
             os._exit(0)
         count += 1
-        now.write_bytes(data)  # what a fault or a limit leaves
+        now.write_bytes(data)  # kept if the process crashes or exceeds a limit
         limit = int(begun) + LONGEST_S + 1
         resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
         try:
@@ -180,7 +180,7 @@ def fuzz(target: str, folder: Path, seconds: float, runs: int, seed: int) -> Non
 
     corpus = folder / "corpus" / target
     corpus.mkdir(parents=True, exist_ok=True)
-    # Its own limit of time is that of a clock, which a busy machine makes meaningless.
+    # libFuzzer's own timeout is wall-clock time, which is meaningless on a busy machine.
     arguments = [f"-seed={seed}", f"-runs={runs}", "-timeout=0", "-print_final_stats=1"]
     arguments += [f"-rss_limit_mb={MEMORY_MIB}", f"-max_len={LONGEST_INPUT}", "-len_control=0"]
     arguments += [f"-artifact_prefix={folder}/unit-"]
@@ -189,15 +189,15 @@ def fuzz(target: str, folder: Path, seconds: float, runs: int, seed: int) -> Non
 
 
 def current(folder: Path, target: str) -> Path:
-    """The file of the input that is read now."""
+    """Return the file of the current input."""
     return folder / f"now-{target}.bin"
 
 
 def read_seeds(folder: Path) -> None:
-    """Read the seeds once: in each target there is one that can be read.
+    """Read all seeds once.
 
     Raises:
-        AssertionError: If there is none.
+        AssertionError: If a target has no readable seed.
     """
     from fuzz_seeds import write_seeds
     from pumit.errors import PumitError
@@ -213,7 +213,7 @@ def read_seeds(folder: Path) -> None:
 
 
 def note(folder: Path, target: str, data: bytes, what: str, known: set[str]) -> None:
-    """Keep an input that shows something new."""
+    """Store an input that shows a new failure."""
     if what in known:
         return
     known.add(what)
@@ -225,7 +225,7 @@ def note(folder: Path, target: str, data: bytes, what: str, known: set[str]) -> 
 
 
 def fuzz_apart(target: str, folder: Path, seconds: float, runs: int, seed: int) -> Outcome:
-    """Fuzz one target in processes; one that an input ends is followed by the next."""
+    """Fuzz one target in child processes; start another one if an input ends it."""
     (folder / "seeds" / target).mkdir(exist_ok=True)
     for number, name in enumerate(TARGETS if target == TOGETHER else ()):
         for file in (folder / "seeds" / name).iterdir():
@@ -256,7 +256,7 @@ def fuzz_apart(target: str, folder: Path, seconds: float, runs: int, seed: int) 
         attempts += 1
         now = current(folder, target)
         if now.is_file() and reads_well(target, folder, now):
-            continue  # of a busy machine, not of the input
+            continue  # caused by the busy machine, not by the input
         outcome.ends.append(end)
         if now.is_file():
             note(folder, target, now.read_bytes(), end, known)
@@ -265,7 +265,7 @@ def fuzz_apart(target: str, folder: Path, seconds: float, runs: int, seed: int) 
 
 
 def reads_well(target: str, folder: Path, unit: Path) -> bool:
-    """Whether an input that ended a process does no harm alone in another one."""
+    """Return whether an input that ended a process is harmless in a new one."""
     kept = folder / "replayed.bin"
     kept.write_bytes(unit.read_bytes())
     command = [sys.executable, __file__, "--one", target, "--folder", str(folder)]
@@ -286,7 +286,7 @@ def replay(target: str, folder: Path, unit: Path) -> None:
 
 
 def _children_seconds() -> float:
-    """Seconds of processors that ended processes of ours have taken."""
+    """Return the CPU seconds of finished child processes."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 

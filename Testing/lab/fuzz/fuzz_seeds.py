@@ -1,4 +1,4 @@
-"""Seeds for fuzzing the readers: small valid files of each kind, generated.
+"""Seeds for fuzzing the readers: small generated valid files of each kind.
 
 `python Testing/lab/fuzz/fuzz_seeds.py FOLDER` writes a folder for each target of `fuzz_files.py`.
 """
@@ -42,13 +42,13 @@ DEFLATED_FRAMES = "1.2.840.10008.1.2.8.1"
 
 
 def scan_for_labels(folder: Path) -> Volume:
-    """The scan that segmentations and contours were drawn on."""
+    """Return the scan of the segmentations and contours."""
     scan = folder / "scan"
     return Volume.read(scan) if scan.is_dir() else a_series(scan)
 
 
 def write_seeds(folder: Path) -> None:
-    """Write the seeds of every target, each into a folder with its name."""
+    """Write the seeds of every target, each into a folder of its name."""
     for name, write in _WRITERS.items():
         target = folder / name
         target.mkdir(parents=True, exist_ok=True)
@@ -82,7 +82,7 @@ def _j2k(pixels: np.ndarray) -> bytes:
 
 
 def _objects(folder: Path) -> dict[str, Dataset]:
-    """The same slice in each encoding."""
+    """Return the same slice in each encoding."""
     small = (PIXELS // 2).astype(np.uint8)
     jpeg = io.BytesIO()
     Image.fromarray(small).save(jpeg, format="JPEG")
@@ -125,7 +125,7 @@ def _dicom(folder: Path) -> None:
 
 
 def _codestream(folder: Path) -> None:
-    """Compressed frames alone; the target gives each a header of their size."""
+    """Write only the compressed frames; the target adds headers."""
     for name, ds in _objects(folder).items():
         if ds.file_meta.TransferSyntaxUID.is_compressed:
             frame = next(generate_frames(ds.PixelData, number_of_frames=1))

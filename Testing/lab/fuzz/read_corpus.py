@@ -1,8 +1,8 @@
-"""Read every file of a folder, each in its own process, and count what came of it.
+"""Read every file of a folder in child processes, and count the outcomes.
 
 `python Testing/lab/fuzz/read_corpus.py FOLDER` is meant for collections of malformed DICOM, such as
 https://github.com/pwnlabmx/dicom-fuzzing-corpus (951 files, MIT), which is not copied here. A file
-must be read or refused in one sentence, within 10 s and 1 GB; the status is 1 where one was not.
+must be read or refused in one sentence, within 10 s and 1 GB; the exit status is 1 if one is not.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 PACKAGES = Path(__file__).resolve().parents[3] / "PUMITSegment"
 LONGEST_S, MOST_MIB, OF_ONE_PROCESS = 60, 1024, 25
-# Reads files in a process that is replaced after some, as loading takes longer than reading.
+# Run in a process that is replaced after several files, since loading takes longer than reading.
 READ = """
 import json, sys, time
 from pathlib import Path
@@ -43,7 +43,7 @@ for line in sys.stdin:
 
 
 def outcomes(files: list[Path]) -> list[tuple[Path, str, str, float, int]]:
-    """File, outcome, message, seconds and peak memory in MiB, in the order of the files."""
+    """Return file, outcome, message, seconds and peak memory in MiB, in the order of the files."""
     found: list[tuple[Path, str, str, float, int]] = []
     while len(found) < len(files):
         part = files[len(found) : len(found) + OF_ONE_PROCESS]
@@ -72,7 +72,7 @@ def outcomes(files: list[Path]) -> list[tuple[Path, str, str, float, int]]:
 
 
 def main() -> int:
-    """Read them, and print counts."""
+    """Read the files and print counts."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, help="folder of the files, with subfolders")
     parser.add_argument("--messages", action="store_true", help="count messages, too")

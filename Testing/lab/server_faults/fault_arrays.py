@@ -1,6 +1,6 @@
-"""Array bodies that lie about themselves, and more of them at once than the memory holds.
+"""Fault cases: array bodies with false declarations, and too many uploads for the memory.
 
-Used by `server_faults.py`: each case breaks one thing and returns what came of it.
+Used by `server_faults.py`: each case breaks one thing and returns the outcomes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pumit.wire import protocol
 from pumit.wire.arrays import pack_array
 
 Case = Callable[[FaultServer], list[Outcome]]
-SIDE = 512  # (128 MiB) / SIDE^2 slices: the largest array that the server takes
+SIDE = 512  # (128 MiB) / SIDE^2 slices: the largest array that the server accepts
 
 
 def envelope(
@@ -31,7 +31,7 @@ def envelope(
     codec: int = 2,
     count: int | None = None,
 ) -> bytes:
-    """An envelope field by field: chunks of what they claim to hold and their bytes."""
+    """Build an envelope field by field; a chunk is its claimed size and its bytes."""
     body = struct.pack("<4sBBBB", b"NNIA", 1, codec, len(shape), len(dtype)) + dtype
     body += struct.pack(f"<{len(shape)}q", *shape)
     body += struct.pack("<I", len(chunks) if count is None else count)
@@ -41,7 +41,7 @@ def envelope(
 
 
 def chunk_of(data: bytes, **how: object) -> bytearray:
-    """A sound chunk of int16."""
+    """Return a valid chunk of int16."""
     return bytearray(blosc2.compress2(data, **{"typesize": 2, "codec": blosc2.Codec.LZ4, **how}))
 
 
@@ -55,7 +55,7 @@ def upload(server: FaultServer, body: bytes) -> Outcome:
 
 
 def lying_headers(server: FaultServer) -> list[Outcome]:
-    """Shapes, types and sizes that cannot be."""
+    """Send impossible shapes, types and sizes."""
     sound = bytes(chunk_of(np.arange(64, dtype="<i2").tobytes()))
     bodies = [
         *(envelope((128, sound), shape=s) for s in ((2**62,) * 3, (2**63 - 1, 1, 1), (0, 4, 4))),
@@ -75,7 +75,7 @@ def lying_headers(server: FaultServer) -> list[Outcome]:
 
 
 def lying_chunks(server: FaultServer) -> list[Outcome]:
-    """Chunks whose own header lies, is exotic, or would be read from a file or from old memory."""
+    """Send chunks with a false or exotic header, or one that refers to a file or old memory."""
     sound = chunk_of(np.arange(64, dtype="<i2").tobytes())
     changes = [(31, 0x08), (31, 0x40), (31, 0x01), (16, 35), (2, 0xC5), (2, 0x24), (3, 0), (0, 99)]
     changes += [(4 + i, 0xFF) for i in range(12)] + [(31, 0x70), (31, 0x30), (32, 0xFF), (36, 0x7F)]
@@ -88,12 +88,12 @@ def lying_chunks(server: FaultServer) -> list[Outcome]:
     bodies.append(envelope((len(sound), nested)))
     bodies.append(envelope((1 << 26, bytes(chunk_of(bytes(1 << 26))))))
     outcomes = [upload(server, body) for body in bodies]
-    # A chunk may be damaged where no header tells: then it decodes to other numbers, not to more.
+    # Undetectable damage only changes decoded values, never their number: 200 is fine.
     return [o for o in outcomes if o.status != 200]
 
 
 def crumbs(server: FaultServer) -> list[Outcome]:
-    """An array cut into a million chunks of a byte."""
+    """Send an array in a million chunks of one byte."""
     one = bytes(blosc2.compress2(b"a", typesize=1, codec=blosc2.Codec.LZ4))
     piece = struct.pack("<QQ", 1, len(one)) + one
     count = 1_000_000
@@ -102,7 +102,7 @@ def crumbs(server: FaultServer) -> list[Outcome]:
 
 
 def bombs_together(server: FaultServer) -> list[Outcome]:
-    """Ten sessions send the largest array of zeros at once, a few bytes each."""
+    """Send the largest array of zeros from ten sessions at once, a few bytes each."""
     chunk = bytes(chunk_of(bytes(LIMITS.max_array_bytes), typesize=1))
     shape = (LIMITS.max_array_bytes // SIDE**2, SIDE, SIDE)
     bomb = envelope((LIMITS.max_array_bytes, chunk), shape=shape, dtype=b"uint8")
@@ -110,7 +110,7 @@ def bombs_together(server: FaultServer) -> list[Outcome]:
 
 
 def uploads_together(server: FaultServer) -> list[Outcome]:
-    """Ten sessions send 100 MiB that do not pack, at once, and stop before the end."""
+    """Send 100 MiB of incompressible data from ten sessions at once, and stop before the end."""
     noise = np.random.default_rng(0).integers(0, 255, (100 << 20,), np.uint8).reshape(100, 1024, -1)
     body = pack_array(noise)
 
@@ -124,7 +124,7 @@ def uploads_together(server: FaultServer) -> list[Outcome]:
 
 
 def masks_without_end(server: FaultServer) -> list[Outcome]:
-    """A session starts from a mask of its whole, large scan again and again."""
+    """Send a mask prior of a whole large scan again and again in one session."""
     lease, outcomes = server.claim(), []
     depth = LIMITS.max_array_bytes // SIDE**2
     scan = np.zeros((depth, SIDE, SIDE), np.uint8)
@@ -146,7 +146,7 @@ def masks_without_end(server: FaultServer) -> list[Outcome]:
 
 
 def _all_at_once(server: FaultServer, send: Callable[[str], Outcome]) -> list[Outcome]:
-    """Do the same in ten sessions together; memory may grow by bodies and arrays of the budget."""
+    """Send from ten sessions at once; memory may grow by the budget of bodies and arrays."""
     leases = [server.claim() for _ in range(10)]
     outcomes: list[Outcome] = []
     before = server.resident_mib
@@ -163,13 +163,13 @@ def _all_at_once(server: FaultServer, send: Callable[[str], Outcome]) -> list[Ou
     for lease in leases:
         server.send(head("POST", "/release", lease=lease))
     time.sleep(0.2)
-    # Bodies grow by an eighth more than they hold, and one network read is held with each.
+    # A bytearray overallocates by an eighth, and one network read is held per body.
     allowed = 2 * 1.2 * LIMITS.max_upload_bytes / MIB + 50
     print(f"      memory grew by {grown:.0f} MiB, {allowed:.0f} are allowed")
     return outcomes if grown < allowed else [*outcomes, Outcome(-1, f"grew by {grown:.0f} MiB")]
 
 
-# The fake model keeps what it is given; only a real one's memory says anything.
+# The fake model keeps all its inputs, so only a real model's memory is meaningful.
 REAL_MODEL_ONLY = frozenset({"masks without end"})
 CASES: dict[str, Case] = {
     "arrays that cannot be": lying_headers,

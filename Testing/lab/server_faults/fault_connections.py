@@ -1,6 +1,6 @@
-"""Connections, headers, tokens, leases and JSON as hostile and careless clients send them.
+"""Fault cases: connections, headers, tokens, leases and JSON of hostile and careless clients.
 
-Used by `server_faults.py`: each case breaks one thing and returns what came of it.
+Used by `server_faults.py`: each case breaks one thing and returns the outcomes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CLICK = {"prompts": [{"kind": "point", "point_lps": [4, 4, 4]}]}
 
 
 def drip(server: FaultServer, start: bytes, *, byte: bytes = b"a", pause_s: float = 0.4) -> Outcome:
-    """Send a beginning, then a byte now and then, for at most 15 s."""
+    """Send `start`, then a byte at intervals, for at most 15 s."""
     with server.connect() as connection:
         connection.sendall(start)
         stop = threading.Event()
@@ -46,7 +46,7 @@ def drip(server: FaultServer, start: bytes, *, byte: bytes = b"a", pause_s: floa
 
 
 def slow_headers(server: FaultServer) -> list[Outcome]:
-    """The request line, the headers, or nothing at all, a byte at a time."""
+    """Send the request line or the headers a byte at a time, or nothing at all."""
     return [
         drip(server, b"", byte=b"G"),
         drip(server, b"GET /healthz HTTP/1.1\r\nX-A: "),
@@ -55,7 +55,7 @@ def slow_headers(server: FaultServer) -> list[Outcome]:
 
 
 def slow_bodies(server: FaultServer) -> list[Outcome]:
-    """Bodies that stop, or bring a byte within every time that one may stall."""
+    """Send bodies that stop, or that bring one byte within each allowed pause."""
     lease = server.claim()
     json_head = head("POST", "/pumit/v2/predict", lease=lease, length=500)
     return [
@@ -67,7 +67,7 @@ def slow_bodies(server: FaultServer) -> list[Outcome]:
 
 
 def refused_bodies(server: FaultServer) -> list[Outcome]:
-    """Bodies that continue after they were refused."""
+    """Send bodies that continue after they were refused."""
     outcomes = []
     for extra in ("Content-Length: 100000", "Transfer-Encoding: chunked"):
         with server.connect() as connection:
@@ -83,7 +83,7 @@ def refused_bodies(server: FaultServer) -> list[Outcome]:
 
 
 def wrong_lengths(server: FaultServer) -> list[Outcome]:
-    """Bodies shorter or longer than they say, or that say two things."""
+    """Send bodies with wrong or contradictory lengths."""
     lease = server.claim()
     half = volume_head(lease, len(SMALL) * 2) + SMALL
     with server.connect() as connection:
@@ -109,9 +109,9 @@ def wrong_lengths(server: FaultServer) -> list[Outcome]:
 
 
 def endless_chunks(server: FaultServer) -> list[Outcome]:
-    """Chunks without end: large ones up to the limit, and crumbs of a byte."""
+    """Send endless chunks, large ones and single bytes."""
     chunked = "Transfer-Encoding: chunked"
-    # Sound as far as it goes: a gigantic array, which is still to come.
+    # A valid beginning of a very large array.
     envelope = pack_array(np.zeros((100, 1000, 1000), np.uint8))[:60]
     begun = b"%x\r\n%b\r\n" % (len(envelope), envelope)
     large = b"100000\r\n" + bytes(1 << 20) + b"\r\n"
@@ -132,7 +132,7 @@ def endless_chunks(server: FaultServer) -> list[Outcome]:
 
 
 def crowd(server: FaultServer) -> list[Outcome]:
-    """As many connections as there are places and more, none of which says anything."""
+    """Open more connections than allowed, none of which completes a request."""
     opened = []
     try:
         for _ in range(500):
@@ -146,7 +146,7 @@ def crowd(server: FaultServer) -> list[Outcome]:
 
 
 def unread_answers(server: FaultServer) -> list[Outcome]:
-    """Requests whose answers are never read."""
+    """Send requests and never read the answers."""
     with server.connect() as connection:
         connection.settimeout(15)
         with contextlib.suppress(ConnectionError):
@@ -157,7 +157,7 @@ def unread_answers(server: FaultServer) -> list[Outcome]:
 
 
 def malformed_requests(server: FaultServer) -> list[Outcome]:
-    """What is no HTTP, or hardly."""
+    """Send invalid or barely valid HTTP."""
     return [
         server.send(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(500)),
         server.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
@@ -177,7 +177,7 @@ def malformed_requests(server: FaultServer) -> list[Outcome]:
 
 
 def pipelining(server: FaultServer) -> list[Outcome]:
-    """Several requests at once, the last of them no request."""
+    """Pipeline several requests, the last one invalid."""
     outcomes = []
     with server.connect() as connection:
         connection.sendall(head("GET", "/lease_status", lease="none") * 3 + b"\r\n\0\0\r\n\r\n")
@@ -193,7 +193,7 @@ def pipelining(server: FaultServer) -> list[Outcome]:
 
 
 def tokens(server: FaultServer) -> list[Outcome]:
-    """Wrong, missing, other-case, cut, doubled and unprintable tokens."""
+    """Send wrong, missing, other-case, truncated, doubled and unprintable tokens."""
     wrong = [None, "", "wrong", TOKEN.upper(), TOKEN[:-1], TOKEN + "x", f"{TOKEN}, {TOKEN}", "é"]
     outcomes = [server.send(head("POST", "/claim", token=token)) for token in wrong]
     for token in ("a\0b", "a\x07" + TOKEN, TOKEN + "\rX"):
@@ -203,7 +203,7 @@ def tokens(server: FaultServer) -> list[Outcome]:
 
 
 def metas(server: FaultServer) -> list[Outcome]:
-    """`X-Meta` that is missing, huge, nested, no JSON, or no geometry."""
+    """Send `X-Meta` that is missing, huge, deeply nested, invalid JSON or an invalid geometry."""
     lease = server.claim()
     outcomes = []
     for meta in (
@@ -219,7 +219,7 @@ def metas(server: FaultServer) -> list[Outcome]:
 
 
 def json_bombs(server: FaultServer) -> list[Outcome]:
-    """Bodies that cost more than they weigh."""
+    """Send JSON bodies that are expensive for their size."""
     lease = server.claim()
     server.send(volume_head(lease, len(SMALL)) + SMALL)
     bombs = [
@@ -249,7 +249,7 @@ def json_bombs(server: FaultServer) -> list[Outcome]:
 
 
 def leases(server: FaultServer) -> list[Outcome]:
-    """Leases that are missing, made up, cut, another's beginning, or given back."""
+    """Send lease tokens that are missing, invented, truncated, altered or released."""
     lease = server.claim()
     server.send(head("POST", "/release", lease=lease))
     other = server.claim()
@@ -261,7 +261,7 @@ def leases(server: FaultServer) -> list[Outcome]:
 
 
 def lease_ends_meanwhile(server: FaultServer) -> list[Outcome]:
-    """A session that is given back during an upload, and during a prediction."""
+    """Release a session during an upload, and during a prediction."""
     lease = server.claim()
     with server.connect() as connection:
         connection.sendall(volume_head(lease, len(SMALL)) + SMALL[:200])
@@ -275,12 +275,12 @@ def lease_ends_meanwhile(server: FaultServer) -> list[Outcome]:
         time.sleep(0.2)
         server.send(head("POST", "/release", lease=lease))
         answered = receive(connection)
-    # A real model knows no slow segment, and may have answered before.
+    # Only the fake model has a slow segment; a real one may have answered before.
     return outcomes if answered.status == 200 and server.model != "fake" else [*outcomes, answered]
 
 
 def two_uploads_at_once(server: FaultServer) -> list[Outcome]:
-    """Two uploads on one lease."""
+    """Send two uploads on one lease at once."""
     lease = server.claim()
     with server.connect() as first:
         first.sendall(volume_head(lease, len(SMALL)) + SMALL[:200])
@@ -292,7 +292,7 @@ def two_uploads_at_once(server: FaultServer) -> list[Outcome]:
 
 
 def hang_ups(server: FaultServer) -> list[Outcome]:
-    """Clients that leave in the headers, the body, the queue, the computation and the answer."""
+    """Disconnect in the headers, the body, the queue, the computation and the answer."""
     lease = server.claim()
     volume = volume_head(lease, len(SMALL))
     server.send(volume + SMALL)
@@ -312,7 +312,7 @@ def hang_ups(server: FaultServer) -> list[Outcome]:
 
 
 def one_sees_the_other(server: FaultServer) -> list[Outcome]:
-    """Two sessions with the same segment names, and a chunk that would show old memory."""
+    """Check that two sessions with the same segment names do not affect each other."""
     a, b = scan(1), scan(2)
     with server.client() as client, RemoteSession(client) as one, RemoteSession(client) as other:
         one.set_volume(a)

@@ -1,4 +1,4 @@
-"""`kill -9` of servers and clients, and what is on disk at each moment.
+"""Fault cases: `kill -9` of servers and clients, and writes to disk.
 
 Used by `server_faults.py`: each case starts its own servers.
 """
@@ -26,7 +26,7 @@ from pumit.prompts import MaskPrompt
 Kill = Callable[[str], list[Outcome]]
 PLACES = [(4, 20, 18), (4, 10, 9), (2, 30, 25)]
 
-# What a client that is killed does: open a scan, ask for something long, and wait.
+# The client to kill: open a scan, request a long prediction, and wait.
 _CLIENT = """
 import sys
 sys.path[:0] = {path!r}
@@ -54,10 +54,9 @@ def _server(model: str, *, port: int = 0, trace: Path | None = None) -> Iterator
 
 
 def server_killed(model: str) -> list[Outcome]:
-    """Kill the server idle, in an upload and in a prediction; start it again.
+    """Kill the server when idle, in an upload and in a prediction, and restart it.
 
-    The session of the same client has to continue with its volume, its prompts and what can be
-    redone, and with the same masks.
+    The client's session must continue with its volume, prompts, redo steps and the same masks.
     """
     return [_killed_in(phase, model) for phase in ("idle", "upload", "prediction")]
 
@@ -84,7 +83,7 @@ def _killed_in(phase: str, model: str) -> Outcome:
         with _server(model, port=server.port):
             begun, mask = time.monotonic(), None
             while mask is None and time.monotonic() < begun + 20:
-                # The first call may say that the server was gone; then it is found again.
+                # The first call may report that the server was gone; the next reconnects.
                 with contextlib.suppress(ServiceError):
                     mask = session.predict()
                 time.sleep(0.05)
@@ -98,7 +97,10 @@ def _killed_in(phase: str, model: str) -> Outcome:
 
 
 def server_killed_under_published_client(model: str) -> list[Outcome]:
-    """The published nnInteractive client: its own error, then a new session from its own mask."""
+    """Kill the server under the published nnInteractive client.
+
+    The client must raise its own error, and a new session must continue from the client's mask.
+    """
     try:
         from nnInteractive.inference import remote
     except ImportError:
@@ -133,7 +135,7 @@ def server_killed_under_published_client(model: str) -> list[Outcome]:
 
 
 def clients_killed(model: str) -> list[Outcome]:
-    """Kill clients while they compute and while they upload; leases and memory come back."""
+    """Kill clients that compute, and stall an upload; leases must be freed."""
     outcomes = []
     with _server(model) as server:
         script = _CLIENT.format(path=sys.path, url=server.url)
@@ -165,7 +167,7 @@ def clients_killed(model: str) -> list[Outcome]:
 
 
 def nothing_on_disk(model: str) -> list[Outcome]:
-    """A whole session under strace: no file is opened for writing, made, moved or removed."""
+    """Trace a session with strace: no file may be opened for writing, made, moved or removed."""
     with tempfile.TemporaryDirectory() as folder:
         trace = Path(folder) / "trace"
         with _server(model, trace=trace) as server, server.client() as client:
@@ -195,7 +197,7 @@ def nothing_on_disk(model: str) -> list[Outcome]:
 
 
 def _writes(trace: str) -> list[str]:
-    """Lines of a trace that write: not those that failed, nor /dev/null."""
+    """Return the lines of a trace that write, without failed calls and /dev/null."""
     found = []
     for line in trace.splitlines():
         is_open = re.search(r"open(at)?\(", line)
@@ -209,7 +211,7 @@ def _writes(trace: str) -> list[str]:
 
 
 def _is_written(pid: int, link: Path) -> bool:
-    """Whether a descriptor is a regular file that may be written to, standard streams aside."""
+    """Return whether a descriptor is a writable regular file and not a standard stream."""
     if int(link.name) <= 2 or not link.exists() or not link.resolve().is_file():
         return False
     info = Path(f"/proc/{pid}/fdinfo/{link.name}").read_text()

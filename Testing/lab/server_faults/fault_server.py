@@ -1,7 +1,7 @@
-"""A server in its own process to be broken, raw requests to it, and a healthy user beside them.
+"""A server process for fault cases, raw requests to it, and a concurrent healthy user.
 
-Used by `server_faults.py`. The model is the tests' fake one, whose answers are known exactly, or
-the shipped one.
+Used by `server_faults.py`. The model is the tests' fake one, whose masks are known exactly, or a
+real one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from pumit.volume import Volume
 from pumit.wire import protocol
 
 TOKEN = "a-token-for-breaking-0123456789"
-# Short waits, so that the whole table takes minutes; the defaults are ten times longer.
+# Short timeouts, so that all cases take minutes; the defaults are at least ten times longer.
 LIMITS = Limits(
     max_sessions=24,
     max_array_bytes=128 * MIB,
@@ -49,7 +49,7 @@ LIMITS = Limits(
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came back: a status with its sentence, or a closed connection (0)."""
+    """An HTTP status with its sentence; 0 for a closed connection, -1 for a failed case."""
 
     status: int
     sentence: str = ""
@@ -59,7 +59,7 @@ class Outcome:
 
 
 def scan(seed: int = 0) -> Volume:
-    """A small oblique scan of noise."""
+    """Return a small oblique scan of noise."""
     voxels = np.random.default_rng(seed).normal(size=(9, 40, 36)) * 100
     turn = np.array([[0.6, -0.8, 0], [0.8, 0.6, 0], [0, 0, 1.0]])
     return Volume(voxels.astype(np.int16), (5.0, 0.8, 0.9), (-20.0, 7.0, 100.0), turn)
@@ -71,7 +71,7 @@ class FaultServer:
     Args:
         model: `fake`, or a model's name.
         port: 0 for a free one.
-        trace: Where strace writes which files are opened for writing; None without.
+        trace: File for strace's log of file system calls; None to run without strace.
     """
 
     def __init__(self, model: str = "fake", *, port: int = 0, trace: Path | None = None) -> None:
@@ -89,43 +89,43 @@ class FaultServer:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the process runs."""
+        """Whether the process is running."""
         return self._process.poll() is None
 
     @property
     def resident_mib(self) -> float:
-        """Memory that the process has now, MiB."""
+        """Resident memory of the process, MiB."""
         return _status_mib(self.pid, "VmRSS")
 
     @property
     def peak_mib(self) -> float:
-        """The most memory that it had since `forget_peak`, MiB."""
+        """Peak resident memory since `forget_peak`, MiB."""
         return _status_mib(self.pid, "VmHWM")
 
     def forget_peak(self) -> None:
-        """Begin to look for the peak again."""
+        """Reset the peak memory."""
         Path(f"/proc/{self.pid}/clear_refs").write_text("5")
 
     def client(self) -> Client:
-        """A well-behaved client."""
+        """Make a well-behaved client."""
         return Client(self.url, TOKEN)
 
     def claim(self) -> str:
-        """A lease token."""
+        """Open a session and return its lease token."""
         with self.client() as client:
             return str(client.call_json("POST", protocol.PATH_CLAIM)["lease_token"])
 
     def sessions(self) -> int:
-        """How many sessions are open."""
+        """Return the number of open sessions."""
         with self.client() as client:
             return int(client.capabilities()["sessions"])
 
     def connect(self) -> socket.socket:
-        """A bare connection."""
+        """Open a raw connection."""
         return socket.create_connection(("127.0.0.1", self.port), timeout=20)
 
     def send(self, *pieces: bytes, pause_s: float = 0.0) -> Outcome:
-        """Send bytes as they are and wait for what comes of it."""
+        """Send raw bytes and wait for the outcome."""
         with self.connect() as connection:
             with contextlib.suppress(OSError):
                 for piece in pieces:
@@ -134,13 +134,13 @@ class FaultServer:
             return receive(connection)
 
     def kill(self) -> None:
-        """`kill -9`."""
+        """Kill the process with SIGKILL."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
         self._process.wait(20)
 
     def stop(self) -> None:
-        """Ask it to end."""
+        """End the process with SIGTERM, then SIGKILL."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -165,7 +165,7 @@ def head(
     headers: Iterable[str] = (),
     token: str | None = TOKEN,
 ) -> bytes:
-    """The beginning of a request, up to its body."""
+    """Return the head of a request, up to its body."""
     lines = [f"{method} {path} HTTP/1.1", "Host: 127.0.0.1"]
     lines += [f"Authorization: Bearer {token}"] if token is not None else []
     lines += [f"{protocol.LEASE_HEADER}: {lease}"] if lease is not None else []
@@ -175,14 +175,14 @@ def head(
 
 
 def volume_head(lease: str, length: int | None, *headers: str) -> bytes:
-    """The beginning of an upload."""
+    """Return the head of a volume upload."""
     meta = {"spacing_mm": [1, 1, 1]}
     path = protocol.PATH_VOLUME
     return head("POST", path, lease=lease, meta=meta, length=length, headers=headers)
 
 
 def receive(connection: socket.socket) -> Outcome:
-    """Read one answer, or until the server closes the connection."""
+    """Read one response, or until the server closes the connection."""
     data = b""
     with contextlib.suppress(ConnectionError):
         while b"\r\n\r\n" not in data or len(data) < _length(data):
@@ -211,11 +211,11 @@ def _length(data: bytes) -> int:
 
 
 class Neighbour:
-    """A user who clicks all the while, and looks at every answer.
+    """A user who clicks continuously and checks every mask.
 
     Args:
-        server: Where.
-        knows_answers: Whether the model is the fake one, whose masks can be foretold.
+        server: The server to use.
+        knows_answers: Whether the model is the fake one, whose masks are predictable.
     """
 
     def __init__(self, server: FaultServer, *, knows_answers: bool) -> None:
@@ -229,19 +229,19 @@ class Neighbour:
         self._thread.start()
 
     def is_well(self) -> bool:
-        """Whether nothing went wrong so far, and right answers still come."""
+        """Return whether there was no error and correct masks still arrive."""
         before, end = self.answers, time.monotonic() + 20
         while self.answers < before + 2 and time.monotonic() < end and self._thread.is_alive():
             time.sleep(0.01)
         return not self.errors and self.answers >= before + 2
 
     def take_slowest_s(self) -> float:
-        """The slowest answer since the last call, s."""
+        """Return the slowest answer since the last call, seconds."""
         slowest, self.slowest_s = self.slowest_s, 0.0
         return slowest
 
     def stop(self) -> None:
-        """Leave."""
+        """Stop clicking."""
         self._stop.set()
         self._thread.join(20)
 
@@ -272,7 +272,7 @@ class Neighbour:
                 if self._knows_answers:
                     truth.add_prompts(session.prompts()[-1:])
                     right = truth.predict()
-                elif turn == 0:  # the first click again: its answer must be what it was
+                elif turn == 0:  # the first click repeated: its mask must be the same
                     right = first = mask if first is None else first
                 else:
                     right = mask
@@ -283,7 +283,7 @@ class Neighbour:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Serve with the limits of `server_faults.py`; what `FaultServer` starts."""
+    """Serve with `LIMITS`, as the process that `FaultServer` starts."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", default="fake")
     parser.add_argument("--port", type=int, default=0)

@@ -1,10 +1,10 @@
-"""Damage blosc2 chunks and unpack those that pass the checks: nothing may crash, write or leak.
+"""Fuzz blosc2 chunks: unpacking damaged chunks that pass the checks must not crash or leak.
 
 Run by hand: `python Testing/lab/server_faults/fuzz_chunks.py [--seconds 100] [--seed 1]`.
-Chunks are damaged where their headers, block offsets and lengths are, which random bytes seldom
-hit. Each is unpacked into the middle of a larger array, whose rest must stay as it was; and twice,
-after chunks of other users, on which what comes out may not depend. A crash shows as one: run it in
-a shell that tells the exit status.
+Damage goes to headers, block offsets and lengths, which random bytes seldom hit. Each chunk is
+unpacked into the middle of a larger array, whose rest must not change. It is unpacked twice, after
+different chunks of other users, and the result must not depend on them. A crash ends the process:
+check its exit status.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FILTERS = [blosc2.Filter.NOFILTER, blosc2.Filter.SHUFFLE, blosc2.Filter.BITSHUFF
 
 
 def sound_chunk(chance: random.Random, rng: np.random.Generator) -> tuple[bytearray, int, int]:
-    """A chunk, the bytes it holds and the size of an item."""
+    """Return a valid chunk, its decoded size in bytes and the item size."""
     count = chance.choice([1, 3, 17, 100, 1000, 5000, 40_000, 300_000])
     dtype = np.dtype(chance.choice(["uint8", "int16", "float32", "float64"]))
     array = [
@@ -48,7 +48,7 @@ def sound_chunk(chance: random.Random, rng: np.random.Generator) -> tuple[bytear
 
 
 def secret_chunk(byte: int, kind: int) -> bytes:
-    """Another user's image: one byte all over, so that no filter hides it."""
+    """Return another user's image: one repeated byte, which no filter changes."""
     packed: bytes = blosc2.compress2(
         bytes([byte]) * 65_528 + b"12345678",
         typesize=(1, 2, 8)[kind % 3],
@@ -59,7 +59,7 @@ def secret_chunk(byte: int, kind: int) -> bytes:
 
 
 def damage(chunk: bytearray, chance: random.Random) -> bytearray:
-    """The chunk with something wrong."""
+    """Return a damaged copy of a chunk."""
     chunk = bytearray(chunk)
     kind = chance.choice(["header", "offset", "byte", "length"])
     if kind == "header":
@@ -78,7 +78,7 @@ def damage(chunk: bytearray, chance: random.Random) -> bytearray:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Damage and unpack for a while; exit status 1 where something was written outside or seen."""
+    """Damage and unpack chunks; return 1 if one wrote outside its array or leaked memory."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=100.0)
     parser.add_argument("--seed", type=int, default=1)

@@ -1,10 +1,10 @@
-"""Break a running server as hostile and careless clients do, and print what came of it.
+"""Attack a running server like hostile and careless clients, and print the outcomes.
 
 Run by hand, on Linux: `python Testing/lab/server_faults/server_faults.py [--model default]
-[--only WORD] [--json FILE]`. Each case has to end in a sentence (4xx), a closed connection, or 503
-and 507 where they are meant; never in another 5xx or a dead server. A healthy user clicks then
-all the while and looks at every answer. Exit status 1 where anything gave way. With `--model fake`,
-the default, every mask can be foretold.
+[--only WORD] [--json FILE]`. Each case must end in a one-sentence error (4xx, 503 or 507) or a
+closed connection, never in another 5xx or a dead server. A healthy user clicks at the same time and
+checks every mask. The exit status is 1 if any case fails. With `--model fake`, the default, every
+mask is predictable.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Row:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the cases; exit status 1 where one gave way."""
+    """Run the cases; return 1 if one failed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="fake", help="fake (default), or a model's name")
     parser.add_argument("--only", default="", help="only cases with this word")

@@ -1,9 +1,9 @@
-"""Time BA attention against plain scaled_dot_product_attention at the same length; by hand.
+"""Time BA attention against plain scaled_dot_product_attention at the same length.
 
 python Testing/lab/speed/bench_ba_attention.py [--threads 2] [--repeats 7]
 
-Both are timed in one run, in turns, so that a busy machine slows both; the ratio is the median
-over the turns. "distinct" gives every head its own slope, "one slope" all heads the same.
+Run by hand. Both are timed in turns in one run, so that other load slows both; the ratio is the
+median over the turns. "distinct" uses one slope per head, "one slope" the same for all heads.
 """
 
 import argparse

@@ -1,12 +1,12 @@
-"""What a field's encoding and a decoding cost in each engine, and how far its answers differ.
+"""Time of encoding and decoding a field in each inference engine, and difference of the masks.
 
 usage: bench_engines.py [--model default] [--threads 1] [--degrees 0 1 2 3 4 5] [--rounds 3]
 
-Every engine sees the same generated fields and clicks. Times are those of the processor and of the
-wall, the least of some rounds, over that of PyTorch in single precision in the same run; other
-programs change the processor's little. int8 is quantised by NNCF after training; ONNX Runtime
-encodes only, PyTorch decodes. Dice is that of the masks with those of PyTorch in single
-precision. What is not installed is left out and said so.
+Every engine gets the same generated fields and clicks. Times are the minimum CPU and wall times of
+several rounds; `ratio` and `wall` are the speed-ups over the first engine, by default PyTorch in
+float32, in the same run. CPU time depends little on other programs. int8 is post-training
+quantisation by NNCF; ONNX Runtime only encodes, and PyTorch decodes. Dice compares the masks with
+those of the first engine. Engines that are not installed are reported and skipped.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ CALIBRATION_FIELDS = 6
 
 
 def field(da0: int, seed: int | None = None) -> tuple[np.ndarray, float]:
-    """A field with a bright ball in it, (3, D, H, W), and its slice ratio."""
+    """Return a field with a bright ball, (3, D, H, W), and its slice ratio."""
     from pumit.preprocessing.fields import field_shape
 
     shape = field_shape(da0, SIZE)
@@ -49,7 +49,7 @@ def field(da0: int, seed: int | None = None) -> tuple[np.ndarray, float]:
 
 
 def clicks(image: np.ndarray, ratio: float):  # type: ignore[no-untyped-def]
-    """A click inside the ball and one outside."""
+    """Return a click inside the ball and one outside."""
     from pumit.inference.engine.engine import FieldPrompts
 
     d, h, w = image.shape[1:]
@@ -58,13 +58,13 @@ def clicks(image: np.ndarray, ratio: float):  # type: ignore[no-untyped-def]
 
 
 def calibration(da0: int):  # type: ignore[no-untyped-def]
-    """Other fields of a degree, to choose the scales of int8 from."""
+    """Return other fields of a degree, for the calibration of int8."""
     found = [field(da0, 100 + seed) for seed in range(CALIBRATION_FIELDS)]
     return [(image, clicks(image, ratio)) for image, ratio in found]
 
 
 def make(name: str, model: str, threads: int):  # type: ignore[no-untyped-def]
-    """The engine of a name."""
+    """Make an engine by name."""
     from pumit.models.index import find_model
     from pumit.models.weights import read_weights
 
@@ -100,7 +100,7 @@ def make(name: str, model: str, threads: int):  # type: ignore[no-untyped-def]
 
 
 def timed(work, rounds: int):  # type: ignore[no-untyped-def]
-    """What work gives, and its least processor and wall time after a first round, s."""
+    """Return the result of `work`, and its minimum CPU and wall time after a warm-up, s."""
     result, processor, wall = work(), [], []
     for _ in range(rounds):
         start, began = time.process_time(), time.perf_counter()
@@ -111,7 +111,7 @@ def timed(work, rounds: int):  # type: ignore[no-untyped-def]
 
 
 def measure(name: str, options: argparse.Namespace) -> dict[str, object]:
-    """One engine, in this process."""
+    """Measure one engine in this process."""
     start = time.process_time()
     engine = make(name, options.model, options.threads)
     found: dict[str, object] = {"start": time.process_time() - start}

@@ -1,10 +1,9 @@
-"""How long each step of a click holds the GUI thread, on a long scan beside a short one.
+"""Time that each step of a click blocks the GUI thread, on a long and a short scan.
 
 Run by hand: `python Testing/lab/speed/bench_gui_thread.py [--slices 620] [--rounds 5]
-[--dtype float32] [--profile]`,
-where Slicer's libraries are installed. Prints a table, nothing here is a test. Answers come from
-the script, so that nothing is measured but the module: what is done on threads is left out. The
-ratio is that of the long scan to one of 78 slices with the same segment, in the same process.
+[--dtype float32] [--profile]`, with Slicer's libraries installed. The script supplies the masks, so
+that only the module is measured; work on other threads is left out. The ratio compares the long
+scan with one of 78 slices and the same segment, in the same process.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ sys.path[:0] = [
 ]
 SHORT, PLANE = 78, 512
 SPACING = (0.75, 0.75, 1.0)
-# Radii of the segment, voxels (d, h, w): a liver of 1.5 L.
+# Radii of the segment, voxels (d, h, w), about a liver of 1.5 L.
 RADII = (36, 110, 130)
 
 
 def organ(slices: int, shift: int) -> np.ndarray:
-    """An ellipsoid about the middle of the scan, bool (D, H, W)."""
+    """Return an ellipsoid at the centre of the scan, bool (D, H, W)."""
     mask = np.zeros((slices, PLANE, PLANE), dtype=bool)
     middle = np.array([slices // 2, PLANE // 2, PLANE // 2 + shift])
     start, stop = middle - RADII, middle + RADII
@@ -45,7 +44,7 @@ def organ(slices: int, shift: int) -> np.ndarray:
 
 
 class Bench:
-    """The panel on one scan, with answers from here."""
+    """The panel on one scan, with masks supplied by the script."""
 
     def __init__(self, slices: int, dtype: str, isProfiled: bool) -> None:
         import slicer
@@ -67,7 +66,7 @@ class Bench:
         self.view.jumpTo(self.middle)
 
     def close(self) -> None:
-        """Leave nothing."""
+        """Close the panel and clear the scene."""
         import slicer
         from harness.program import modules
 
@@ -76,7 +75,7 @@ class Bench:
         slicer.mrmlScene.Clear(0)
 
     def time(self, name: str, do: Callable[[], Any]) -> Any:
-        """Note how long something holds the thread, with the events that follow from it."""
+        """Measure how long a call and the events that follow from it block the thread."""
         profile = cProfile.Profile() if self.isProfiled else None
         started = _clock()
         if profile is not None:
@@ -92,7 +91,7 @@ class Bench:
         return result
 
     def answer(self, name: str, mask: np.ndarray) -> None:
-        """Answer the newest request; what threads do of it is not counted."""
+        """Answer the newest request; work on other threads is not measured."""
         from pumit.segmentation import AnswerChoice, PromptAnswer
 
         worker, request = self.panel.worker, self.panel.worker.requests[-1]
@@ -102,7 +101,7 @@ class Bench:
         self.time(name, lambda: request.onDone(done))
 
     def run(self, rounds: int) -> dict[str, float]:
-        """Seconds of each step, the median."""
+        """Return the median seconds of each step."""
         logic, panel = self.panel.logic, self.panel
         logic.newSegment("Liver")
         panel.press(panel.ui.pointButton)
@@ -127,7 +126,7 @@ class Bench:
 
 
 def _clock() -> float:
-    """Seconds that this thread computed: on a busy machine others do not count."""
+    """Return this thread's CPU seconds, which other programs hardly affect."""
     return time.thread_time()
 
 

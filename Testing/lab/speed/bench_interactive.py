@@ -1,11 +1,10 @@
-"""Time and memory of clicking, compared with one pass of the network that users run today.
+"""Time and memory of clicks, compared with one forward pass of a common reference network.
 
 Run by hand: `python Testing/lab/speed/bench_interactive.py [--scan chaos.zip]
-[--device cuda] [--skip-reference]`. Prints a table; nothing here is a test. Ratios compare two
-things measured in one run.
+[--device cuda] [--skip-reference]`. Ratios compare two measurements of one run.
 
-The reference is the residual encoder U-Net of 102 million parameters on a 192^3 field with eight
-input channels (PyPI `dynamic_network_architectures`), which runs whole for every prompt.
+The reference is the residual encoder U-Net with 102 million parameters on a 192^3 patch with eight
+input channels (PyPI `dynamic_network_architectures`), which runs completely for every prompt.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ def scan_of(shape: tuple[int, int, int], path: Path | None):
     array = np.empty(shape, np.int16)
     h, w = np.ogrid[: shape[1], : shape[2]]
     in_plane = (h / shape[1] - 0.5) ** 2 + (w / shape[2] - 0.5) ** 2
-    for d in range(shape[0]):  # slice by slice, so that the peak of memory is not the scan's own
+    for d in range(shape[0]):  # slice by slice, so that making the scan does not set the peak
         radius = (d / shape[0] - 0.5) ** 2 + in_plane
         body = np.where(radius < 0.06, 100, np.where(radius < 0.2, -100, -1000))
         array[d] = rng.normal(0, 30, radius.shape).astype(np.int16) + body
@@ -42,7 +41,7 @@ def scan_of(shape: tuple[int, int, int], path: Path | None):
 
 
 def click_run(path: Path | None, shape: tuple[int, int, int], device: str) -> dict[str, float]:
-    """Open, embed and click in this process; seconds and peak memory."""
+    """Open, embed and click in this process; return seconds and peak memory."""
     import pumit
     from pumit.system.machine import share_heaps
 
@@ -77,7 +76,7 @@ def click_run(path: Path | None, shape: tuple[int, int, int], device: str) -> di
 
 
 def in_own_process(path: Path | None, shape: tuple[int, int, int], device: str) -> dict[str, float]:
-    """`click_run` in a fresh process, so that peak memory is its own."""
+    """Run `click_run` in a new process, to measure its own peak memory."""
     command = [
         sys.executable,
         __file__,
@@ -89,7 +88,7 @@ def in_own_process(path: Path | None, shape: tuple[int, int, int], device: str) 
 
 
 def reference_seconds() -> float:
-    """One pass of the 102 M-parameter residual U-Net at 192^3, float32."""
+    """Time one pass of the 102 M-parameter residual U-Net at 192^3, float32."""
     import torch
     from dynamic_network_architectures.architectures.unet import ResidualEncoderUNet
 
@@ -145,7 +144,7 @@ def main() -> None:
             f"{row['open and embed'] / voxels * 1e9:9.1f}{row['later click, median']:9.2f}"
             f"{row['peak memory GB']:6.2f}"
         )
-    # Last: a process started after it would count its memory as its own.
+    # Last: processes started after it would inherit its memory in their peak.
     if not args.skip_reference:
         seconds = reference_seconds()
         ratio = seconds / result["later click, median"]

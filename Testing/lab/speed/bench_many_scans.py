@@ -1,17 +1,16 @@
 """Throughput of `pumit predict` over many scans: Dask and processes, compared with the ideal.
 
-Two ideals in the same run, in turns with what is measured: as many plain processes that each do
-their own share of the scans, with nothing that gives them out; and one plain process alone on the
-machine, whose scans a second are multiplied by the cores that the workers have. The first shares
-memory and caches among its processes as the workers do, the second does not. A ratio of 0.9 says
-that giving out costs a tenth. Models are read before the clock starts. Where other programs use the
-machine, the clock tells of them. Two further figures of Dask:
+Two ideals are measured in turns in the same run. One is the same number of plain processes with a
+fixed share of the scans each, without scheduling; they share memory and caches like the workers.
+The other is one plain process, whose throughput is multiplied by the number of the workers' cores.
+A ratio of 0.9 means that scheduling costs a tenth. Models are loaded before timing starts. Wall
+time includes the effect of other programs. Two further figures for Dask:
 
-- processor time: that of the plain processes over that of scheduler, workers and client;
-- busy: the share of the workers' time in which they had a scan.
+- processor time: CPU time of the plain processes over that of scheduler, workers and client;
+- busy: the fraction of the workers' time in which they had a scan.
 
-Dask's own loops use processor time while they wait, so that a crowded machine makes the first of
-the two worse than it is on a quiet one; neither replaces the ratio of a quiet machine.
+Dask's own loops use CPU time while they wait, so a busy machine makes the first figure worse;
+neither figure replaces the ratio on a quiet machine.
 
     python Testing/lab/speed/bench_many_scans.py --workers 3 --scans 30 --rounds 3
 
@@ -51,7 +50,7 @@ SIZES = {"in_channels": 1, "num_classes": 3, "features": [8, 16, 16, 32, 32, 8]}
 
 
 def make_model(folder: Path) -> Path:
-    """A small U-Net with random weights."""
+    """Save a small U-Net with random weights."""
     torch.manual_seed(0)
     recipe = {
         "name": "random",
@@ -70,7 +69,7 @@ def make_model(folder: Path) -> Path:
 
 
 def make_tasks(folder: Path, count: int, settings: BatchSettings, name: str) -> list[ScanTask]:
-    """Tasks on one set of scans, whose results go into their own folder."""
+    """Return tasks on a common set of scans, with results in a separate folder."""
     tasks = []
     for number in range(count):
         path = folder / f"s{number:03d}.nii.gz"
@@ -83,14 +82,14 @@ def make_tasks(folder: Path, count: int, settings: BatchSettings, name: str) -> 
 
 
 def processor_s() -> float:
-    """Processor time that this process and all that it started have used, each counted once."""
+    """Return the CPU time of this process and all its descendants, each counted once."""
     here = psutil.Process()
     times = [process.cpu_times() for process in (here, *here.children(recursive=True))]
     return sum(t.user + t.system for t in times)
 
 
 def share(tasks: list[ScanTask], ready: object, go: object, used: object) -> None:
-    """One plain process of the ideal: its first task warms it up."""
+    """Run one plain process of the ideal; its first task is a warm-up."""
     torch.set_num_threads(1)
     predict_scan(tasks[0])
     ready.release()  # type: ignore[attr-defined]
@@ -102,7 +101,7 @@ def share(tasks: list[ScanTask], ready: object, go: object, used: object) -> Non
 
 
 def ideal(tasks: list[ScanTask], workers: int) -> tuple[float, float]:
-    """Seconds that plain processes take for their shares, and their processor time."""
+    """Return the wall time that plain processes take for their shares, and their CPU time."""
     context = get_context("spawn")
     ready, go, used = context.Semaphore(0), context.Event(), context.Queue()
     processes = [
@@ -116,17 +115,17 @@ def ideal(tasks: list[ScanTask], workers: int) -> tuple[float, float]:
     started = time.monotonic()
     go.set()
     took = [used.get() for _ in processes]
-    elapsed = time.monotonic() - started  # without the end of the processes
+    elapsed = time.monotonic() - started  # without the exit of the processes
     for process in processes:
         process.join()
     return elapsed, sum(took)
 
 
 def timed(outcomes: object, skipped: int) -> tuple[float, list[float]]:
-    """Seconds from the end of the first outcomes, which warm workers up, scaled to all.
+    """Time all outcomes but the first `skipped`, which warm the workers up.
 
     Returns:
-        That, and what each scan took.
+        The seconds scaled to all outcomes, and the seconds of each scan.
     """
     ends, took = [], []
     for outcome in outcomes:  # type: ignore[attr-defined]
@@ -146,7 +145,7 @@ def main() -> int:
     args = parser.parse_args()
     if find_spec("distributed") is None:
         parser.error("Dask is not installed; install it by pip install distributed.")
-    # Every process computes, reads and writes in one thread, no matter what starts it.
+    # Every process uses one thread, whatever starts it.
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "ITK_GLOBAL_DEFAULT_NUMBER_OF_THREADS"):
         os.environ[name] = "1"
     with tempfile.TemporaryDirectory() as text:
@@ -174,7 +173,7 @@ def main() -> int:
             processor: list[float] = []
             busy: list[float] = []
             seconds: dict[str, list[float]] = {"ideal": [], "dask": [], "processes": []}
-            alone: list[float] = []  # what all scans would take on the workers' cores
+            alone: list[float] = []  # one process's time, scaled to all scans on the workers' cores
             cores = min(args.workers, usable_cores())
             for number in range(args.rounds):
                 tasks = {

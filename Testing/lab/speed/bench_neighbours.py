@@ -1,14 +1,14 @@
-"""What one or two other busy programs cost a click, a training step, and a server of 16 users.
+"""Slowdown of a click, a training step and a server of 16 users by one or two busy programs.
 
 Run by hand, on Linux or macOS: `python Testing/lab/speed/bench_neighbours.py [--what click
-training server] [--rounds 9] [--scan FILE]`. Prints a table; nothing here is a test.
+training server] [--rounds 9] [--scan FILE]`.
 
-Each kind of work runs in its own processes that stay for the whole run: one as pumit starts it,
-one whose threads wait in a loop, as OpenMP's do by themselves, one with a single thread, and, for
-comparison, a program that adds numbers. In every round each works alone, with one neighbour and
-with two; a neighbour is a loop in its own session, as another program on the desktop is.
-The ratios compare rounds of the same process. On a machine that others use too, "alone" is not
-alone, and the ratios of the program that adds numbers tell by how much.
+Each kind of work runs in several processes that live for the whole run: one started as by pumit,
+one whose threads spin while they wait (OpenMP's default), optionally one with a single thread, and
+for comparison a program that adds numbers. In every round each works without, with one and with two
+neighbours; a neighbour is a busy loop in its own session, like another desktop program. Ratios
+compare rounds of the same process. If others use the machine too, the ratios of the adding program
+show the size of their effect.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ Step = Callable[[], list[float]]
 
 
 def timed(work: Callable[[], object]) -> float:
-    """Seconds that something takes."""
+    """Return the seconds of a call."""
     started = time.perf_counter()
     work()
     return time.perf_counter() - started
 
 
 def clicking(scan: Path | None) -> Step:
-    """Three later clicks in the library, as the worker answers them."""
+    """Return a step of three later clicks in the library, as in the worker."""
     import pumit
     from bench_interactive import scan_of
 
@@ -77,7 +77,7 @@ def clicking(scan: Path | None) -> Step:
 
 
 def training(scan: Path | None) -> Step:
-    """A step of the network that ships: embed, decode, and go back through both."""
+    """Return a forward and backward pass of the shipped network."""
     from pumit.system.threads import wait_asleep
 
     wait_asleep()  # as the command line does, before PyTorch is imported
@@ -110,7 +110,7 @@ def training(scan: Path | None) -> Step:
 
 
 def serving(scan: Path | None) -> Step:
-    """One click of each of sixteen users of one server, all at once."""
+    """Return a step of one click by each of sixteen users of one server, at the same time."""
     from pumit.client.worker import LocalWorker
     from server_clients import OwnUser, Visit
 
@@ -138,7 +138,7 @@ def serving(scan: Path | None) -> Step:
 
 
 def adding(scan: Path | None) -> Step:
-    """A program without threads that computes for about as long as a click."""
+    """Return a single-threaded computation of about the length of a click."""
     return lambda: [timed(lambda: sum(range(10_000_000)))]
 
 
@@ -151,7 +151,7 @@ WORK: dict[str, Callable[[Path | None], Step]] = {
 
 
 def work_on_command(name: str, scan: Path | None) -> None:
-    """Do some work whenever a line comes, and answer with its seconds."""
+    """Run a step for each line on standard input, and print its seconds."""
     step = WORK[name](scan)
     step()
     print(json.dumps("ready"), flush=True)
@@ -160,7 +160,7 @@ def work_on_command(name: str, scan: Path | None) -> None:
 
 
 class Worker:
-    """Work of one kind in its own process."""
+    """A process that does one kind of work."""
 
     def __init__(self, name: str, variables: dict[str, str], scan: Path | None) -> None:
         command = [sys.executable, __file__, "--work", name]
@@ -176,7 +176,7 @@ class Worker:
         self._answer()
 
     def step(self) -> float:
-        """Work once; median seconds."""
+        """Run one step; return the median seconds."""
         assert self._process.stdin is not None
         self._process.stdin.write("\n")
         self._process.stdin.flush()
@@ -196,7 +196,7 @@ class Worker:
 
 @contextmanager
 def neighbours(count: int) -> Iterator[Callable[[int], None]]:
-    """Programs that keep a core busy; gives a function that lets this many of them run."""
+    """Start programs that keep a core busy; yield a function that sets how many run."""
     loop = [sys.executable, "-c", "while True: pass"]
     programs = [subprocess.Popen(loop, start_new_session=True) for _ in range(count)]
 
@@ -216,12 +216,12 @@ def neighbours(count: int) -> Iterator[Callable[[int], None]]:
 def measure(
     workers: dict[str, Worker], rounds: int, let_run: Callable[[int], None]
 ) -> dict[str, dict[int, list[float]]]:
-    """Seconds of each worker with this many neighbours, by round."""
+    """Return the seconds of each worker by number of neighbours, one per round."""
     seconds = {name: {count: [] for count in NEIGHBOURS} for name in workers}
     for _ in range(rounds):
         for count in random.sample(NEIGHBOURS, len(NEIGHBOURS)):
             let_run(count)
-            time.sleep(0.3)  # who looks how busy the machine is sees it
+            time.sleep(0.3)  # time for programs that adapt to the machine's load
             for name in random.sample(list(workers), len(workers)):
                 seconds[name][count].append(workers[name].step())
             let_run(0)

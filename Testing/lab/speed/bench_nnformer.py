@@ -1,12 +1,11 @@
-"""Time nnFormer against MONAI's SwinUNETR, forward and backward, on a CPU; by hand.
+"""Time nnFormer against MONAI's SwinUNETR, forward and backward, on a CPU.
 
 python Testing/lab/speed/bench_nnformer.py [--threads 2] [--repeats 5] [--processor-time]
 
-Both see the same field in the same turns, so that a busy machine slows both. Two ratios are printed
-of each, nnFormer's over SwinUNETR's: of the time for the field, which is that per voxel, and of the
-time per parameter. "forward" is inference; "step" is the forward and the backward pass of training,
-nnFormer's with the levels of deep supervision that it is trained with. The middle, smallest and
-largest of the turns' ratios are shown.
+Run by hand. Both process the same patch in turns, so that other load slows both. Two ratios of
+nnFormer over SwinUNETR are printed: time per voxel and time per parameter. "forward" is inference;
+"step" is a forward and backward pass of training, for nnFormer with deep supervision. Ratios are
+the median, smallest and largest over the turns.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ Field = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Pair:
-    """Two networks that segment the same field into as many classes.
+    """Two networks for the same patch and number of classes.
 
     Attributes:
-        nnformer: Name of the one, as `build_network` knows it.
-        feature_size: Of the other.
-        field: Voxels (d, h, w).
+        nnformer: Name of the nnFormer for `build_network`.
+        feature_size: Feature size of the SwinUNETR.
+        field: Patch, voxels (d, h, w).
     """
 
     nnformer: str
@@ -73,7 +72,7 @@ def networks(pair: Pair, channels: int) -> tuple[nn.Module, nn.Module]:
     sizes = {"in_channels": channels, "num_classes": CLASSES}
     ours = build_network(pair.nnformer, **sizes)
     theirs = build_network("swin_unetr", feature_size=pair.feature_size, **sizes)
-    return ours, theirs.network  # MONAI's class itself
+    return ours, theirs.network  # MONAI's own class
 
 
 def measure(pair: Pair, repeats: int, clock: Callable[[], float]) -> None:

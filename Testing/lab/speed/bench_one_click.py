@@ -1,14 +1,14 @@
-"""What one click costs in addition to the model: requests, turns in the queue, classes, time.
+"""Overhead of one click besides the model: requests, queue jobs, classes and time.
 
 Run by hand: `python Testing/lab/speed/bench_one_click.py [--before FOLDER] [--rounds N]`,
-where Slicer's libraries are installed (`pip install -e ".[slicer-test]"`). `FOLDER` is a checkout
-of another version, measured in turns with this one. Prints a table; nothing here is a test.
+with Slicer's libraries installed (`pip install -e ".[slicer-test]"`). `FOLDER` is a checkout of
+another version, measured in turns with this one.
 
-The panel runs on Slicer's real scene, logics and slice views, and the server answers with a model
-that paints and computes nothing. So what is measured is the way of a click and of its mask: from
-the mouse event until the three slice views have drawn the new segment, less the painting itself.
-Requests, turns and classes are counted with the server in the same process, times with one of its
-own; processor time is that of the panel's process, which a busy machine changes less.
+The panel runs on Slicer's real scene, logics and slice views; the server has a fake model that only
+paints. The time is from the mouse event until the three slice views have drawn the new segment;
+"over core" subtracts the painting. Requests, jobs and classes are counted with the server in the
+same process, times with the server in another one. CPU time is that of the panel's process, which
+other load changes less.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ OURS = {"pumit", "PUMITSegment", "PUMITSegmentLib", "PUMITSlicerLib"}
 
 
 class Counts:
-    """What a click passes, while `is_on`.
+    """Counts of a click while `is_on`.
 
     Attributes:
-        requests: Method and path of each request; signs of life are left out.
-        turns: How often the server's queue ran a job.
+        requests: Method and path of each request, without heartbeats.
+        turns: Number of jobs that the server's queue ran.
         classes: Names of the classes whose methods were called.
     """
 
@@ -47,7 +47,7 @@ class Counts:
         self.classes: set[str] = set()
 
     def start(self) -> None:
-        """Watch clients, queues and all threads that start from now on."""
+        """Hook clients, queues and all threads started from now on."""
         from pumit.client.http_client import Client
         from pumit.server.sessions.fair_queue import Job
 
@@ -75,7 +75,7 @@ class Counts:
 
 @contextmanager
 def serving(tree: Path) -> Iterator[str]:
-    """The painting model in its own process; its address."""
+    """Serve the fake model in a separate process; yield its URL."""
     command = [sys.executable, str(tree / "Testing/pumit/server/fixtures/fake_worker.py")]
     paths = [str(tree / "PUMITSegment"), str(tree / "Testing/pumit/server/fixtures")]
     environment = {**os.environ, "PUMIT_TOKEN": TOKEN, "PYTHONPATH": os.pathsep.join(paths)}
@@ -89,7 +89,7 @@ def serving(tree: Path) -> Iterator[str]:
 
 
 def painting_s(array: Any, spacing: tuple[float, ...], points: list[tuple[float, ...]]) -> float:
-    """The model's own time for a click, median, s."""
+    """Return the fake model's median time for a click, s."""
     from fake_engine import FakeSession
     from pumit.prompts import PointPrompt
     from pumit.volume import Volume
@@ -105,11 +105,11 @@ def painting_s(array: Any, spacing: tuple[float, ...], points: list[tuple[float,
 
 
 def measure(tree: Path, count: int) -> dict[str, object]:
-    """Click in the panel of a checkout."""
+    """Click in the panel of a checkout, and return counts and times."""
     import numpy as np
     from bench_slicer import _VIEWS, SPACING_DHW, body, clicks_around, turn
 
-    # After the import: the folders of the checkout come first.
+    # After the import, so that the checkout's folders come first.
     folders = ("Testing", "Testing/pumit/server/fixtures", "PUMITSegment")
     sys.path[:0] = [str(tree / folder) for folder in folders]
     from harness.program import application, core_application, modules

@@ -1,4 +1,4 @@
-"""Time PUMIT's networks against the networks they are compared with; by hand.
+"""Time PUMIT's networks against reference networks.
 
 python Testing/lab/speed/bench_pumit.py [layers] [encoder] [field] [gpu] [--threads 1 2]
     [--repeats 7] [--degrees 0 2 5] [--tokens 256 500 1024] [--blocks 12]
@@ -8,9 +8,9 @@ encoder  the universal ViT-B against MONAI's ViT of the same width and depth, on
 field    one 96^3 field through the segmentation networks against MONAI's SwinUNETR
 gpu      the ViT-B's tokens per second against the matrix peak of the card
 
-Every ratio is of two things timed in turns in one run: its median over the turns, and its range.
-One thread is timed by the processor time it takes, several by the clock on the wall. Networks have
-random weights. "training" is a forward and a backward pass, no optimiser.
+Run by hand. Every ratio compares two measurements taken in turns in one run, as median and range
+over the turns. One thread is timed by CPU time, several by wall time. Networks have random weights.
+"training" is a forward and a backward pass without an optimiser step.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ GRIDS = {
 
 @dataclass(frozen=True)
 class LayerCase:
-    """A layer where the published networks have it.
+    """A layer at its position in the published networks.
 
     Attributes:
-        where: Where that is.
+        where: Name of the position.
         layer: The layer.
-        level: In-plane halvings before it.
+        level: Number of in-plane downsamplings before it.
         depth: Slices of an isotropic input at full resolution.
-        width: Side of the input in-plane.
+        width: In-plane size of the layer's input.
     """
 
     where: str
@@ -60,7 +60,7 @@ class LayerCase:
     width: int
 
     def input_at(self, da0: int, batch: int) -> Tensor:
-        """An input of a degree of anisotropy; the image itself needs no gradient."""
+        """Return an input of a degree of anisotropy; only features, not images, need gradients."""
         depth = 1 if da0 == 5 else max(self.depth >> max(da0, self.level), 1)
         shape = batch, self.layer.in_channels, depth, self.width, self.width
         return torch.randn(shape, requires_grad=self.level > 0)
@@ -80,7 +80,7 @@ def layer_cases() -> list[LayerCase]:
 
 
 def plain_layer(layer: Layer, anisotropy: Anisotropy) -> nn.Module:
-    """torch's own layer with the kernel that the adaptive one is reduced to."""
+    """Return torch's layer with the reduced kernel of the adaptive one."""
     kernel: tuple[int, ...] = tuple(layer.kernel_size)
     stride, padding = tuple(layer.stride), tuple(layer.padding)
     if isinstance(layer, SACConv):
@@ -100,7 +100,7 @@ def plain_layer(layer: Layer, anisotropy: Anisotropy) -> nn.Module:
 
 
 def training_step(network: nn.Module, forward: Callable[[], Tensor]) -> Callable[[], None]:
-    """A forward and a backward pass, gradients starting from none."""
+    """Return a forward and a backward pass with cleared gradients."""
 
     def step() -> None:
         network.zero_grad()
@@ -110,7 +110,7 @@ def training_step(network: nn.Module, forward: Callable[[], Tensor]) -> Callable
 
 
 def without_gradients(forward: Callable[[], Tensor]) -> Callable[[], Tensor]:
-    """A forward pass as when predicting."""
+    """Return a forward pass in inference mode."""
 
     def predict() -> Tensor:
         with torch.inference_mode():
@@ -122,7 +122,7 @@ def without_gradients(forward: Callable[[], Tensor]) -> Callable[[], Tensor]:
 def timed(
     functions: dict[str, Callable[[], object]], repeats: int, *, shortest_s: float = 0.0
 ) -> dict[str, list[float]]:
-    """`turns`, by processor time where one thread computes: other programs count less then."""
+    """Run `turns`, with CPU time for one thread, which other programs affect less."""
     is_alone = torch.get_num_threads() == 1
     clock = time.process_time if is_alone else time.perf_counter
     return turns(functions, repeats, shortest_s=shortest_s, clock=clock)
@@ -166,7 +166,7 @@ def _bench_layer(case: LayerCase, da0: int, batch: int, repeats: int) -> None:
 
 
 def _has_einops(what: str) -> bool:
-    """Whether MONAI's transformers can be built; says so where they cannot."""
+    """Return whether einops is installed, which MONAI's transformers need; report if not."""
     is_there = find_spec("einops") is not None
     if not is_there:
         print(f"{what}: skipped, MONAI's network needs `pip install einops`", flush=True)
@@ -238,7 +238,7 @@ def bench_gpu(options: argparse.Namespace) -> None:
     tokens = batch * torch.Size(grid).numel()
     weights = sum(p.numel() for n, p in network.named_parameters() if "position_table" not in n)
     attention = 2 * network.dim * len(network.blocks) * torch.Size(grid).numel()
-    per_token = 2 * (weights + attention)  # multiply and add, of the weights and of attention
+    per_token = 2 * (weights + attention)  # FLOPs: a multiplication and an addition each
 
     def forward() -> Tensor:
         with torch.autocast("cuda", low):
@@ -291,7 +291,7 @@ def main() -> None:
     unknown = set(arguments.what) - set(BENCHMARKS)
     if unknown:
         sys.exit(f"Unknown {', '.join(sorted(unknown))}; known: {', '.join(BENCHMARKS)}")
-    warnings.simplefilter("ignore", FutureWarning)  # MONAI's, about its own calls
+    warnings.simplefilter("ignore", FutureWarning)  # raised by MONAI's own code
     torch.manual_seed(0)
     for threads in arguments.threads:
         torch.set_num_threads(threads)

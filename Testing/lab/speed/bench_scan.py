@@ -1,14 +1,13 @@
-"""Time and memory of the selective scan against a loop over tokens and MONAI's attention; by hand.
+"""Time and memory of the selective scan against a loop over tokens and MONAI's attention.
 
     PYTHONPATH=PUMITSegment python Testing/lab/speed/bench_scan.py [--picture curve.png]
 
-Forward and backward of one sequence of 512, 4,096 and 13,824 (24^3) tokens, as wide as HyMamba's:
-the scan and the loop alone, at the width inside the block; and whole token mixers of the same
-width, our Mamba block and MONAI's `SABlock` with and without its flash attention. Times are
-processor seconds, so other programs count little, in turns; ratios are medians over the turns.
-Memory is what a separate process (Linux) needs above what it held before; with `--turns 0` its
-one step gives the time, too. What would need too long or too much, by its growth so far, is not
-run, and the table says so.
+Run by hand, on Linux. Measures forward and backward of one sequence of 512, 4,096 and 13,824 (24^3)
+tokens with HyMamba's width: only the scan and the loop, at the width inside the block; and complete
+token mixers, the Mamba block and MONAI's `SABlock` with and without flash attention. Times are CPU
+seconds, measured in turns, so that other load matters little; ratios are medians over the turns.
+Memory is the increase in a separate process; with `--turns 0` its single step also gives the time.
+Runs whose extrapolated time or memory is too large are skipped, and the table says so.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ Step = Callable[[], object]
 
 def scan_step(scan: Callable[..., Tensor], tokens: int) -> Step:
     inner, state = BLOCK["expand"] * WIDTH, BLOCK["state"]
-    # Laid out as the block has them: the channels of a token lie together.
+    # Memory layout as in the block: the channels of a token are contiguous.
     u, delta, g = (torch.randn(1, tokens, inner).mT for _ in range(3))
     B, C = (torch.randn(1, tokens, state).mT for _ in range(2))
     rates = -torch.arange(1.0, state + 1).repeat(inner, 1)
@@ -79,7 +78,7 @@ REFERENCE = {
 
 
 def status_mb(key: str) -> float:
-    """A line of this process's status, such as the most memory that it has held."""
+    """Return a line of this process's status in MB, such as the peak memory VmHWM."""
     text = Path("/proc/self/status").read_text()
     return int(text.split(f"{key}:")[1].split()[0]) / 1024
 
@@ -90,8 +89,8 @@ def available_mb() -> float:
 
 
 def measure_alone(name: str, tokens: int) -> dict[str, float]:
-    """Peak memory (MB) and processor seconds of one step; in its own process."""
-    CONTENDERS[name](16)()  # libraries and threads are there before
+    """Measure peak memory (MB) and CPU seconds of one step; to be run in a separate process."""
+    CONTENDERS[name](16)()  # load libraries and start threads first
     step = CONTENDERS[name](tokens)
     before = status_mb("VmRSS")
     start = time.process_time()
@@ -100,7 +99,7 @@ def measure_alone(name: str, tokens: int) -> dict[str, float]:
 
 
 def in_own_process(function: Callable[..., Any], *given: Any) -> Any:
-    """Answer of a function, which leaves no memory and no threads behind here."""
+    """Call a function in a forked process, which leaves no memory or threads here."""
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=lambda: sender.send(function(*given)))
@@ -118,7 +117,7 @@ def time_in_turns(names: Sequence[str], tokens: int, repeats: int) -> dict[str, 
 
 @dataclass
 class Figures:
-    """What was measured of one contender, by number of tokens."""
+    """Measurements of one contender, by number of tokens."""
 
     mb: dict[int, float] = field(default_factory=dict)
     alone_s: dict[int, float] = field(default_factory=dict)
@@ -127,7 +126,7 @@ class Figures:
 
 
 def expected(values: Mapping[int, float], tokens: int) -> float:
-    """Value at more tokens, by the growth between the last two."""
+    """Extrapolate to more tokens by a power law through the last two values."""
     if len(values) < 2:
         return 0.0
     (n1, v1), (n2, v2) = list(values.items())[-2:]
@@ -185,7 +184,7 @@ def memory_cell(all_figures: dict[str, Figures], name: str, tokens: int) -> str:
 
 
 def growth(values: Mapping[int, float]) -> str:
-    """Exponent p of tokens^p between the fewest and the most tokens that were measured."""
+    """Format the exponent p of tokens^p between the fewest and the most measured tokens."""
     first, last = min(values), max(values)
     exponent = math.log(values[last] / values[first]) / math.log(last / first)
     return f"{exponent:.2f}" if last == max(LENGTHS) else f"{exponent:.2f} (to {last:,})"

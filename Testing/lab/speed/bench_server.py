@@ -1,12 +1,12 @@
-"""Many users at once on one server: errors, how long they wait, and the server's memory.
+"""Load test of one server with many users: errors, latency and memory.
 
 Run by hand, on Linux: `python Testing/lab/speed/bench_server.py [--seconds 120] [--clients
-16] [--out FOLDER]`. Half of the clients speak PUMIT's own protocol, half the nnInteractive protocol
-through its published client. They open scans, click, think, undo, begin again and now and then open
-another scan; two vanish without giving their sessions back, and two others come. Prints latencies
-by kind of request, waiting against computing, and resident memory every ten seconds; writes
-`server.json` and `server.png` to the folder. Exit status 1 where anything failed, or where an
-answer under load was not the one that the library gives.
+16] [--out FOLDER]`. Half of the clients use PUMIT's own protocol, half the nnInteractive protocol
+through its published client. They open scans, click, think, undo, reset and occasionally open
+another scan; two vanish without releasing their sessions and are replaced. Prints latencies by kind
+of request, queueing and computing times, and resident memory every ten seconds; writes
+`server.json` and `server.png` to the folder. The exit status is 1 if a request failed, or if a mask
+under load differs from the library's.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from pumit.client.http_client import Client
 from server_clients import OwnUser, PublishedUser, Record, User, use
 
 TOKEN = "a-token-for-measuring-0123456789"
-# Shorter than a user of a real server gets, so that vanished clients' sessions end in the run.
+# Shorter than the default, so that the sessions of vanished clients end during the run.
 LIVENESS_S = 25.0
 
 
 class Watch:
-    """Looks at the server from outside, all the while: its memory, and what sessions hold of it.
+    """Monitor of the server's memory and sessions, from outside.
 
     Args:
-        client: The server.
-        pid: Its process.
-        record: Where its own requests are noted.
+        client: Client of the server.
+        pid: Process id of the server.
+        record: Record for the monitor's own requests.
     """
 
     def __init__(self, client: Client, pid: int, record: Record) -> None:
@@ -53,7 +53,7 @@ class Watch:
         self._thread.start()
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop monitoring."""
         self._stop.set()
         self._thread.join()
 
@@ -81,7 +81,7 @@ class Watch:
 
 
 def resident_mib(pid: int) -> float:
-    """Memory that a process has now, MiB."""
+    """Return the resident memory of a process, MiB."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS"):
             return int(line.split()[1]) / 1024
@@ -89,9 +89,9 @@ def resident_mib(pid: int) -> float:
 
 
 def start(model: str, clients: int) -> tuple[subprocess.Popen[str], str]:
-    """Start a server in its own process; it and its address."""
+    """Start a server process; return it and its URL."""
     command = [sys.executable, "-m", "pumit.server", "--model", model, "--device", "cpu"]
-    # Two places more than clients: a new client does not wait for a vanished one's session.
+    # Two more sessions than clients: a new client need not wait for a vanished one's session.
     command += ["--max-sessions", str(clients + 2), "--liveness-timeout", str(LIVENESS_S)]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, env=os.environ | {"PUMIT_TOKEN": TOKEN}
@@ -101,7 +101,7 @@ def start(model: str, clients: int) -> tuple[subprocess.Popen[str], str]:
 
 
 def crowd(url: str, record: Record, *, clients: int, seconds: float) -> list[OwnUser]:
-    """Let all users do what they do; those of our own that stayed are left open."""
+    """Run all users, and return PUMIT's own clients that stayed, with open sessions."""
     stop, left = threading.Event(), []
 
     def run(number: int, until_s: float, politely: bool, seed: int) -> None:
@@ -114,7 +114,7 @@ def crowd(url: str, record: Record, *, clients: int, seconds: float) -> list[Own
             politely=politely,
             stop=stop,
         )
-        if not politely:  # another one comes in its place
+        if not politely:  # another client replaces it
             run(number, seconds, True, seed + 1000)
         elif isinstance(stayed, OwnUser):
             left.append(stayed)
@@ -135,7 +135,7 @@ def crowd(url: str, record: Record, *, clients: int, seconds: float) -> list[Own
 
 
 def wrong_answers(users: Sequence[OwnUser], model: str) -> tuple[int, int]:
-    """How many last masks were compared with the library's, and how many of them differ."""
+    """Compare the last masks with the library's; return how many were compared and differ."""
     import pumit
 
     segmenter, compared, wrong = pumit.load_segmenter(model, device="cpu"), 0, 0
@@ -150,7 +150,7 @@ def wrong_answers(users: Sequence[OwnUser], model: str) -> tuple[int, int]:
 
 
 def table(record: Record) -> dict[str, dict[str, float]]:
-    """Latencies by kind of request, s."""
+    """Return latencies by kind of request, s."""
     kinds = sorted({(r.protocol, r.kind) for r in record.requests})
     rows = {}
     for protocol, kind in kinds:
@@ -169,7 +169,7 @@ def table(record: Record) -> dict[str, dict[str, float]]:
 
 
 def jobs(client: Client) -> dict[str, dict[str, float]]:
-    """Jobs of the queue by kind: how many, and seconds that one waited and ran on average."""
+    """Return the queue's jobs by kind: number, and mean waiting and running seconds."""
     text = client.call("GET", "/metrics").text
     sums: dict[tuple[str, str], float] = {}
     for family in text_string_to_metric_families(text):
@@ -188,7 +188,7 @@ def jobs(client: Client) -> dict[str, dict[str, float]]:
 
 
 def slope(memory: Sequence[tuple[float, float]], seconds: float) -> dict[str, float]:
-    """How memory moves once clients have come and gone: the last half of the time."""
+    """Return the trend of memory over the second half of the run."""
     late = np.array([(at, mib) for at, mib in memory if seconds / 2 < at < seconds])
     per_minute = float(np.polyfit(late[:, 0], late[:, 1], 1)[0] * 60) if len(late) > 2 else 0.0
     return {
@@ -200,14 +200,14 @@ def slope(memory: Sequence[tuple[float, float]], seconds: float) -> dict[str, fl
 
 
 def unheld(watch: Watch) -> list[tuple[float, float]]:
-    """What the process had at each moment beyond what its sessions held, MiB."""
+    """Return the process's memory without that of sessions, over time, MiB."""
     return [
         (at, all_ - held) for (at, all_), (_, held) in zip(watch.memory, watch.held, strict=False)
     ]
 
 
 def draw(path: Path, record: Record, watch: Watch) -> None:
-    """Latencies over time, and memory below."""
+    """Plot latencies over time, and memory below."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -230,7 +230,7 @@ def draw(path: Path, record: Record, watch: Watch) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure; exit status 1 where anything failed."""
+    """Run the load test; return 1 if anything failed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=120.0)
     parser.add_argument("--clients", type=int, default=16)
@@ -250,7 +250,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for user in stayed:
             user.leave(politely=True)
         left = int(client.capabilities()["sessions"])
-        time.sleep(10)  # the server tidies up now and then
+        time.sleep(10)  # the server releases memory at intervals
         resident_after = resident_mib(process.pid)
     finally:
         process.terminate()

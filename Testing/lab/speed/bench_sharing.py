@@ -1,8 +1,8 @@
-"""What sharing, sleep and giving way cost and save on a server with several users.
+"""Cost and gain of sharing scans, suspending sessions and yielding, on a server with many users.
 
 Run by hand: `python Testing/lab/speed/bench_sharing.py [--shape 48 192 192] [--sessions 6]
-[--clicks 12] [--device auto]`. Prints a table; nothing here is a test. Every figure is a ratio of
-two things that were measured in one run, on a generated scan and the model that ships.
+[--clicks 12] [--device auto]`. Every figure is a ratio of two measurements of one run, with a
+generated scan and the shipped model.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ class Staying:
 
 @dataclass
 class Users:
-    """Sessions with requests as the server's routes make them."""
+    """Sessions that make the same requests as the server's routes."""
 
     state: ServerState
     volume: Volume
 
     async def open(self, shift: int = 0) -> tuple[Lease, float]:
-        """Open the scan as another client would send it; seconds."""
+        """Open the scan in a new session; return its lease and the seconds."""
         lease = self.state.leases.claim()
         volume = replace(self.volume, array=self.volume.array + np.int16(shift))
 
@@ -54,7 +54,7 @@ class Users:
         return lease, await timed(self.state.set_up(lease, work))
 
     async def click(self, lease: Lease, rng: np.random.Generator) -> float:
-        """Add a click near the middle and have it answered; seconds."""
+        """Add a click near the centre, predict, and return the seconds."""
         shape = np.asarray(self.volume.shape)
         index = (shape - 1) / 2 + rng.uniform(-0.1, 0.1, 3) * shape
         prompt = PointPrompt(tuple(self.volume.index_to_world(index)))
@@ -70,10 +70,10 @@ class Users:
         return await self.state.predict(Staying(), lease, "1", work)
 
     async def sleep(self, lease: Lease) -> None:
-        """Let its user have done nothing for long."""
+        """Suspend a session, as if its user had been idle for long."""
         lease.active_at -= 1.5 * self.state.limits.sleep_after_s
         self.state.leases.sweep()
-        done = self.state.queue.submit(lease.token, lambda job: None)  # after the falling asleep
+        done = self.state.queue.submit(lease.token, lambda job: None)  # runs after the suspension
         await asyncio.wrap_future(done.future)
         assert lease.session.is_asleep
 
@@ -104,7 +104,7 @@ async def timed(work) -> float:
 
 
 async def opening(users: Users, repeats: int) -> None:
-    """Second session over the first, and waking over opening."""
+    """Measure a second session over the first, and waking over opening."""
     pairs = []
     for shift in range(1, repeats + 1):
         first, first_s = await users.open(shift)
@@ -138,13 +138,13 @@ async def opening(users: Users, repeats: int) -> None:
 
 
 async def clicking(users: Users, clicks: int) -> None:
-    """Clicks of one user while another's automatic job runs, over clicks alone."""
+    """Measure clicks during another user's automatic job over clicks without it."""
     busy, _ = await users.open(1)
     rng = np.random.default_rng(0)
     first, _ = await users.open(2)
     alone = [await users.click(first, rng) for _ in range(clicks)]
     rng = np.random.default_rng(0)
-    lease, _ = await users.open(3)  # the same clicks on another scan, from the first one on
+    lease, _ = await users.open(3)  # the same clicks from the start, on another scan
     start = time.perf_counter()
     began = threading.Event()
     job = asyncio.ensure_future(users.automatic(busy, began))
@@ -169,7 +169,7 @@ async def clicking(users: Users, clicks: int) -> None:
 
 
 async def remembering(users: Users, sessions: int) -> None:
-    """Memory of many sessions on one scan, and of sleepers."""
+    """Measure the memory of many sessions on one scan, awake and suspended."""
     rng = np.random.default_rng(0)
     first, _ = await users.open()
     await users.click(first, rng)

@@ -1,15 +1,14 @@
-"""What the Slicer module adds to a click, and how long it holds up the program.
+"""Time that the Slicer module adds to a click, and time that it blocks the GUI thread.
 
 Run by hand: `python Testing/lab/speed/bench_slicer.py [--scan FILE] [--organ-mm 126]
-[--clicks N]`, where Slicer's libraries are installed (`pip install -e ".[slicer-test]"`). Prints a
-table; nothing here is a test. An organ of 126 mm is a mask of 6 million voxels.
+[--clicks N]`, with Slicer's libraries installed (`pip install -e ".[slicer-test]"`). An organ of
+126 mm radius is a mask of 6 million voxels.
 
-The panel runs on Slicer's real scene, logics and slice views with the worker it starts itself.
-A click counts from the mouse event until the three slice views have drawn the new segment. The
-core's own time is that of the same prompts in a `pumit.InteractiveSession`, in a second process
-that does nothing else; both are taken in one run. A timer that is due every few milliseconds
-measures how long the GUI thread is held up. Software rendering is timed apart: on a computer with a
-screen the graphics card draws.
+The panel runs on Slicer's real scene, logics and slice views, with the worker that it starts
+itself. A click lasts from the mouse event until the three slice views have drawn the new segment.
+The core's time is that of the same prompts in a `pumit.InteractiveSession`, in a second process in
+the same run. A timer with an interval of a few milliseconds measures how long the GUI thread is
+blocked. Software rendering is timed separately: on a desktop the graphics card renders.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ sys.path[:0] = [str(ROOT / "Testing"), str(ROOT / "PUMITSegment")]
 MODULE = ROOT / "PUMITSegment" / "PUMITSegment.py"
 SHAPE, SPACING_DHW = (78, 512, 512), (2.0, 0.75, 0.75)
 MARGIN_MM = 25.0
-# What is shorter is not seen; a timer that is due all the time would slow the worker down.
+# Shorter blocking is not noticed; a timer without a pause would slow the worker down.
 INTERVAL_MS = 5
 
 
 def body(organ_mm: float = 55.0) -> np.ndarray:
-    """A CT-like body with one organ of this radius about the middle, int16, (D, H, W)."""
+    """Return a CT-like body with one organ of this radius at the centre, int16, (D, H, W)."""
     d, h, w = np.ogrid[: SHAPE[0], : SHAPE[1], : SHAPE[2]]
     middle = [(n - 1) / 2 for n in SHAPE]
     radius2 = sum(
@@ -48,10 +47,10 @@ def body(organ_mm: float = 55.0) -> np.ndarray:
 
 
 class Watch:
-    """Measures how long a timer that is due at once had to wait.
+    """Measures how long a short timer is delayed.
 
     Attributes:
-        gaps: Seconds between two ticks, and those of them in which this thread computed.
+        gaps: Wall seconds between two ticks, and this thread's CPU seconds in them.
     """
 
     def __init__(self) -> None:
@@ -65,29 +64,29 @@ class Watch:
         self._timer.start()
 
     def tick(self) -> None:
-        """Note a moment at which the thread is free."""
+        """Record a moment at which the thread is free."""
         now = _clocks()
         self.gaps.append((now[0] - self._last[0], now[1] - self._last[1]))
         self._last = now
 
     def take(self) -> tuple[float, float]:
-        """The longest gap since the last call, and the most computing within one, seconds."""
+        """Return the longest gap since the last call, and the most CPU time in one, seconds."""
         worst = [max(values, default=0.0) for values in zip(*self.gaps, strict=True)] or [0.0, 0.0]
         self.gaps.clear()
         return worst[0], worst[1]
 
     def skip(self) -> None:
-        """Do not count what was done since the last tick."""
+        """Ignore the time since the last tick."""
         self._last = _clocks()
 
 
 def _clocks() -> tuple[float, float]:
-    """Time, and what this thread computed; on a busy machine they are far apart."""
+    """Return wall and thread CPU time, which differ much on a busy machine."""
     return time.perf_counter(), time.thread_time()
 
 
 def turn(done: Callable[[], bool]) -> None:
-    """Let Qt's event loop run until something is done."""
+    """Run Qt's event loop until `done`."""
     import slicer
 
     end = time.monotonic() + 600
@@ -95,19 +94,19 @@ def turn(done: Callable[[], bool]) -> None:
         if time.monotonic() > end:
             raise SystemExit("No answer came within ten minutes.")
         slicer.app.processEvents()
-        # As an event loop does: without work it leaves the processor to the worker.
+        # An idle event loop leaves the CPU to the worker.
         time.sleep(0.004)
 
 
 def clicks_around(middle_ras: np.ndarray, count: int) -> list[tuple[float, ...]]:
-    """Positions near the middle, the first on it."""
+    """Return positions near the centre, the first one at it."""
     offsets = np.random.default_rng(1).uniform(-MARGIN_MM, MARGIN_MM, (count, 3))
     offsets[0] = 0
     return [tuple(middle_ras + offset) for offset in offsets]
 
 
 def through_slicer(scan: Path | None, organ_mm: float, count: int) -> dict[str, object]:
-    """Click in the panel; seconds of each click, of holding up, and the prompts for the core."""
+    """Click in the panel; return times of each click, median drawing time and mask size."""
     from harness.program import application, core_application, modules
 
     core_application.start()
@@ -163,7 +162,7 @@ _VIEWS = (("Red", "Axial"), ("Green", "Coronal"), ("Yellow", "Sagittal"))
 
 
 def through_core(scan: Path | None, organ_mm: float, count: int) -> dict[str, object]:
-    """The same clicks in the library alone; seconds of each, and voxels of the last mask."""
+    """Make the same clicks only in the library; return seconds, and voxels of the last mask."""
     import pumit
 
     segmenter = pumit.load_segmenter("default", device="auto")
@@ -222,7 +221,7 @@ def main() -> None:
     ]
     for name, value, unit in lines:
         print(f"{name:52} {value:8.{2 if unit == 's' else 0}f} {unit}")
-    # A click is rounded to a pixel of the view, so the masks differ by a few voxels.
+    # Clicks are rounded to pixels of the view, so the masks differ by a few voxels.
     print(f"voxels of the last mask: module {module['voxels']}, core {core['voxels']}")
 
 

@@ -1,4 +1,4 @@
-"""Time things in turns, so that whatever slows a busy machine slows all of them."""
+"""Interleaved timing of functions, so that other load slows all of them equally."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-# A sample shorter than this measures the clock and the scheduler.
+# Shorter samples would measure the clock and the scheduler.
 SHORTEST_SAMPLE_S = 0.02
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """How much longer one thing takes than another, over the turns.
+    """Ratio of two times over the turns.
 
     Attributes:
-        median: Of the turns' ratios.
-        low: The smallest.
-        high: The largest.
-        seconds: Median time of the one.
-        reference_seconds: Median time of the other.
+        median: Median of the turns' ratios.
+        low: Smallest ratio.
+        high: Largest ratio.
+        seconds: Median time of the function.
+        reference_seconds: Median time of the reference.
     """
 
     median: float
@@ -37,13 +37,13 @@ def turns(
     shortest_s: float = 0.0,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:
-    """Seconds of one call of each function, in each of `repeats` turns after one to warm up.
+    """Return the seconds of one call of each function per turn, after a warm-up.
 
     Args:
-        functions: What to time; every second turn goes through them backwards.
-        repeats: Turns.
-        shortest_s: Calls shorter than this are timed several at once.
-        clock: `time.process_time` counts only what this process computes, even on a busy machine.
+        functions: Functions to time; every second turn runs them in reverse order.
+        repeats: Number of turns.
+        shortest_s: Shorter calls are repeated within a sample to last this long.
+        clock: `time.process_time` counts only this process's CPU time.
     """
     calls = {}
     for name, function in functions.items():
@@ -65,7 +65,7 @@ def turns(
 
 
 def ratio(seconds: list[float], reference: list[float]) -> Ratio:
-    """Ratio of two things that were timed in the same turns."""
+    """Compute the ratio of two functions timed in the same turns."""
     each = [a / b for a, b in zip(seconds, reference, strict=True)]
     return Ratio(
         statistics.median(each),

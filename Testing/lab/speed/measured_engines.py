@@ -1,4 +1,4 @@
-"""Engines that are measured along with those that ship, where their libraries are installed."""
+"""Further inference engines for `bench_engines.py`; their libraries are optional."""
 
 from __future__ import annotations
 
@@ -20,18 +20,17 @@ from pumit.networks.promptable.network import PromptableNetwork
 from pumit.networks.pumit import Anisotropy, eva, rope
 from torch import Tensor, nn
 
-# Of a degree of anisotropy: fields (3, D, H, W) with prompts, to choose the scales of int8 from.
+# Maps a degree of anisotropy to fields (3, D, H, W) with prompts, for the calibration of int8.
 Calibration = Callable[[int], list[tuple[Floats, FieldPrompts]]]
 
 
 class Int8Engine(OpenVinoEngine):
-    """OpenVINO with both graphs quantised by NNCF after training, a degree when it is requested.
+    """OpenVINO engine with both graphs quantised by NNCF, per degree on first use.
+
+    `weights`, `sizes` and `threads` are those of `OpenVinoEngine`.
 
     Args:
-        weights: See `OpenVinoEngine`.
-        sizes: See `OpenVinoEngine`.
-        calibration: Fields of a degree.
-        threads: See `OpenVinoEngine`.
+        calibration: Returns the calibration fields of a degree.
     """
 
     name = "openvino int8"
@@ -49,12 +48,12 @@ class Int8Engine(OpenVinoEngine):
         super().__init__(weights, sizes, threads=threads)
 
     def graphs(self, da0: int, shape: tuple[int, int, int]):  # type: ignore[no-untyped-def]
-        """Both graphs, quantised, and the names of their weights."""
+        """Return both graphs, quantised, and the names of their weights."""
         import nncf
 
         nncf.set_log_level("ERROR")
         encoder, decoder, names = super().graphs(da0, shape)
-        if shape == (8, 8, 8):  # only traced
+        if shape == (8, 8, 8):  # used only for tracing
             return encoder, decoder, names
         given = self._inputs(da0)
         quantised = [
@@ -69,7 +68,7 @@ class Int8Engine(OpenVinoEngine):
         return quantised[0], quantised[1], names
 
     def _inputs(self, da0: int) -> list[tuple[dict[int, Floats], dict[int, Floats]]]:
-        """What the exact engine's requests were given for each field, by input."""
+        """Return the inputs of the exact engine's requests for each field."""
         found = []
         for image, prompts in self._calibration(da0):
             given: list[list[Floats]] = []
@@ -82,7 +81,7 @@ class Int8Engine(OpenVinoEngine):
 
 
 class _recorded:  # noqa: N801
-    """Note what every request of OpenVINO is given."""
+    """Record the inputs of every OpenVINO request."""
 
     def __init__(self, given: list[list[Floats]]) -> None:
         self._given = given
@@ -105,11 +104,11 @@ class _recorded:  # noqa: N801
 
 
 class OnnxEncoderEngine(TorchEngine):
-    """The encoder in ONNX Runtime, a graph for each degree and shape; PyTorch decodes.
+    """Encoder in ONNX Runtime, with a graph per degree and shape; PyTorch decodes.
 
     Args:
         network: The network, on the CPU.
-        threads: Of ONNX Runtime.
+        threads: Threads of ONNX Runtime.
     """
 
     name = "onnxruntime"
@@ -164,7 +163,7 @@ def _whole_attention(
     n_train: int,
     num_prefix_tokens: int,
 ) -> Tensor:
-    """`ba_attention` with its whole bias at once, which has a graph."""
+    """Compute `ba_attention` with the whole bias at once, which can be exported as a graph."""
     assert num_prefix_tokens == 0
     scale = length_scale(q.shape[2], n_train) / math.sqrt(q.shape[-1])
     scores = q @ k.transpose(-1, -2) + bias_mode_mask(positions.float(), beta)

@@ -1,7 +1,7 @@
-"""Users of a server, made up: they open scans, click, wait, think, undo, begin again, and leave.
+"""Simulated users of a server, who open scans, click, think, undo, reset and leave.
 
-Used by `bench_server.py`. Half of them speak PUMIT's own protocol through `RemoteSession`, half
-the nnInteractive protocol through its published client.
+Used by `bench_server.py`: PUMIT's own protocol through `RemoteSession`, and the nnInteractive
+protocol through its published client.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pumit.volume import Volume
 
 SHAPES = [(12, 64, 64), (16, 80, 72), (24, 64, 80), (24, 96, 96)]
 THINK_S = 1.0
-# What users do once a scan is open, and how often.
+# Probabilities of a user's actions once a scan is open.
 ACTIONS = {
     "click": 0.66,
     "box": 0.06,
@@ -36,14 +36,14 @@ Index = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Request:
-    """One thing that a user waited for.
+    """One request of a user.
 
     Attributes:
-        protocol: `pumit` or `nninteractive`.
-        kind: What it was.
-        at_s: When it began, since the start.
-        seconds: How long it took.
-        error: The sentence, if it failed.
+        protocol: `pumit`, `nninteractive`, or another name for connecting and monitoring.
+        kind: The action.
+        at_s: Start time since the start of the run.
+        seconds: Duration.
+        error: Error message; empty if it succeeded.
     """
 
     protocol: str
@@ -55,17 +55,17 @@ class Request:
 
 @dataclass
 class Record:
-    """What all users together have done so far."""
+    """All requests of all users so far."""
 
     begun: float = field(default_factory=time.monotonic)
     requests: list[Request] = field(default_factory=list)
 
     def time(self, protocol: str, kind: str, work: Callable[[], object]) -> bool:
-        """Do something and note how long it took; False where it failed."""
+        """Run work and record its duration; return False if it failed."""
         begun, error = time.monotonic(), ""
         try:
             work()
-        except Exception as failure:  # each is counted, whatever it is
+        except Exception as failure:  # any error is counted
             error = f"{type(failure).__name__}: {failure}"
         seconds = time.monotonic() - begun
         self.requests.append(Request(protocol, kind, begun - self.begun, seconds, error))
@@ -73,7 +73,7 @@ class Record:
 
 
 def scan_of(rng: np.random.Generator) -> tuple[Volume, Index]:
-    """A noisy scan with a bright blob, and the blob's middle."""
+    """Return a noisy scan with a bright blob, and the blob's centre."""
     shape = SHAPES[rng.integers(len(SHAPES))]
     middle = [int(rng.integers(n // 3, n - n // 3)) for n in shape]
     size = [max(3.0, n * rng.uniform(0.12, 0.22)) for n in shape]
@@ -102,22 +102,17 @@ class User(Protocol):
         """Draw a stroke and wait for the answer."""
 
     def undo(self) -> None:
-        """Take the last prompt back."""
+        """Undo the last prompt."""
 
     def reset(self) -> None:
-        """Begin again on the same scan."""
+        """Reset all prompts."""
 
     def leave(self, *, politely: bool) -> None:
-        """Give the session back, or vanish."""
+        """Release the session, or vanish."""
 
 
 class OwnUser:
-    """PUMIT's own client.
-
-    Args:
-        url: The server.
-        token: Its bearer token.
-    """
+    """PUMIT's own client."""
 
     protocol = "pumit"
 
@@ -150,15 +145,15 @@ class OwnUser:
         return self._session.predict()
 
     def undo(self) -> None:
-        """Take the last prompt back."""
+        """Undo the last prompt."""
         self._session.undo()
 
     def reset(self) -> None:
-        """Begin again on the same scan."""
+        """Reset all prompts."""
         self._session.reset()
 
     def leave(self, *, politely: bool) -> None:
-        """Give the session back, or vanish."""
+        """Release the session, or vanish."""
         if politely:
             self._session.close()
         else:
@@ -170,12 +165,7 @@ class OwnUser:
 
 
 class PublishedUser:
-    """The published client of the nnInteractive protocol.
-
-    Args:
-        url: The server.
-        token: Its bearer token.
-    """
+    """The published client of the nnInteractive protocol."""
 
     protocol = "nninteractive"
 
@@ -209,17 +199,17 @@ class PublishedUser:
         return self._mask()
 
     def undo(self) -> None:
-        """Take the last prompt back."""
+        """Undo the last prompt."""
         self._session.undo()
 
     def reset(self) -> None:
-        """Begin again on the same scan."""
+        """Reset all prompts."""
         self._session.reset_interactions()
 
     def leave(self, *, politely: bool) -> None:
-        """Give the session back, or vanish."""
+        """Release the session, or vanish."""
         if not politely:
-            self._session._lease_token = None  # nothing is left that it could give back
+            self._session._lease_token = None  # so that `close` cannot release the lease
         self._session.close()
 
     def _mask(self) -> npt.NDArray[np.bool_]:
@@ -228,11 +218,11 @@ class PublishedUser:
 
 
 class Visit:
-    """A user at work: which scan, how many prompts, what next.
+    """A user's scan, number of prompts and random choices.
 
     Args:
         user: The client.
-        seed: Of everything that is left to chance.
+        seed: Seed of all random choices.
     """
 
     def __init__(self, user: User, seed: int) -> None:
@@ -242,7 +232,7 @@ class Visit:
         self._prompts = 0
 
     def think(self, stop: threading.Event) -> str:
-        """Wait as a user does, and decide what to do."""
+        """Wait like a user, and choose the next action."""
         stop.wait(float(self._rng.exponential(THINK_S)))
         kind = str(self._rng.choice(list(ACTIONS), p=list(ACTIONS.values())))
         return "click" if self._prompts == 0 and kind in ("undo", "reset") else kind
@@ -255,7 +245,7 @@ class Visit:
         """Do one of `ACTIONS`.
 
         Raises:
-            AssertionError: If the answer is not one to this scan.
+            AssertionError: If the mask has another shape than the scan.
         """
         if kind == "scan":
             self._volume, self._middle = scan_of(self._rng)
@@ -281,7 +271,7 @@ class Visit:
         if kind == "scribble":
             steps = range(-4, 5)
             return self.user.scribble([_shift(self._middle, shape, (0, 0, s)) for s in steps])
-        # The first prompt says where; later ones correct.
+        # The first prompt is positive; later ones correct.
         is_positive = self._prompts == 0 or bool(self._rng.random() < 0.7)
         a, b, c = self._rng.integers(-2, 3, 3) * (1 if is_positive else 6)
         return self.user.click(_shift(self._middle, shape, (a, b, c)), is_positive)
@@ -296,18 +286,18 @@ def use(
     politely: bool = True,
     stop: threading.Event,
 ) -> User | None:
-    """Behave like a user until the time is over.
+    """Act like a user until the time is over.
 
     Args:
         make: Opens the client.
-        record: Where everything is noted.
-        seed: Of this user.
-        until_s: When to leave, since the start.
-        politely: Whether to stay for the caller to close; otherwise the client vanishes.
-        stop: Set where everybody should leave.
+        record: Record of the requests.
+        seed: Seed of this user.
+        until_s: Time to leave, seconds since the start of the run.
+        politely: Whether to leave the client open for the caller; otherwise it vanishes.
+        stop: Set when all users should leave.
 
     Returns:
-        The client, if it is still there.
+        The client if it is still open, else None.
     """
     made: list[User] = []
     if not record.time("any", "connect", lambda: made.append(make())):

@@ -1,8 +1,8 @@
-"""The published nnInteractive client on a PUMIT server, behind the simulated user's interface.
+"""The published nnInteractive client on a PUMIT server, with the simulated user's interface.
 
 For `score.py METHOD CASES_DIR` of the simulated user, as `published_client_method:PublishedClient`
-with this folder on PYTHONPATH: the figures must be those of the library itself. It starts a server
-of its own on loopback, once for all cases.
+with this folder on PYTHONPATH: the scores must equal those of the library. It starts one server on
+loopback for all cases.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class PublishedClient:
     def predict(
         self, points: Sequence[Click], box: tuple[Corner, Corner] | None
     ) -> npt.NDArray[np.bool_]:
-        """Mask after these clicks, or of this box (half-open corners)."""
+        """Return the mask after these clicks, or for this box (half-open corners)."""
         if box is not None or list(points[: len(self._clicks)]) != self._clicks:
             self._session.reset_interactions()
             self._clicks = []

@@ -1,4 +1,4 @@
-"""Send what ITK-SNAP sends to its published server and to PUMIT, and compare what both answer.
+"""Send ITK-SNAP's requests to its published server and to PUMIT, and compare the answers.
 
 Run by hand; ITK-SNAP itself is not needed, and was never run with PUMIT:
 
@@ -7,8 +7,8 @@ Run by hand; ITK-SNAP itself is not needed, and was never run with PUMIT:
     pumit serve --itksnap --port 8932 &
     python Testing/lab/viewers/try_itksnap_dls.py http://127.0.0.1:8931 http://127.0.0.1:8932
 
-The published server paints balls with `--mock-models`, so masks differ; status, keys, sizes and
-types must not. Prints each request; exits with the number of differences.
+With `--mock-models` the published server paints balls, so the masks differ; status, keys, sizes and
+types must be equal. Prints each request and exits with the number of differences.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ SHAPE = (24, 48, 56)
 
 
 def scan() -> np.ndarray:
-    """A bright ball in noise, (D, H, W)."""
+    """Return a bright ball in noise, (D, H, W)."""
     d, h, w = np.ogrid[: SHAPE[0], : SHAPE[1], : SHAPE[2]]
     ball = (d - 12) ** 2 + (h - 24) ** 2 + (w - 30) ** 2 < 64
     return (100 * ball + np.random.default_rng(0).normal(0, 5, SHAPE)).astype(np.float32)
 
 
 def form(array: np.ndarray) -> dict[str, Any]:
-    """An image as ITK-SNAP sends it: gzip of floats, and its sizes."""
+    """Encode an image as ITK-SNAP does: gzip of floats, and its size."""
     facts = {"dimensions": list(array.shape[::-1]), "components_per_pixel": 1}
     packed = gzip.compress(array.astype("<f4").tobytes())
     return {
@@ -57,13 +57,13 @@ def shape_of(answer: requests.Response) -> Any:
 
 
 def voxels_of(answer: requests.Response) -> int:
-    """How many voxels a mask holds."""
+    """Return the number of voxels in a mask."""
     raw = gzip.decompress(base64.b64decode(answer.json()["result"]))
     return int(np.frombuffer(raw, np.int8).sum())
 
 
 def requests_of(url: str) -> list[tuple[str, Any, int | None]]:
-    """Each request by its name, the form of its answer, and the size of its mask."""
+    """Send all requests; return name, form of the answer and mask size of each."""
     done: list[tuple[str, Any, int | None]] = []
 
     def ask(name: str, method: str, path: str, **body: Any) -> requests.Response:
@@ -97,7 +97,7 @@ def requests_of(url: str) -> list[tuple[str, Any, int | None]]:
 
 
 def main(theirs: str, ours: str) -> int:
-    """Print each request with its outcome; returns the number of differences."""
+    """Print each request with its outcome; return the number of differences."""
     wrong = 0
     for (name, expected, size), (_, found, own) in zip(
         requests_of(theirs), requests_of(ours), strict=True

@@ -1,15 +1,15 @@
-"""Drive napari with its nnInteractive plugin against `pumit serve`, by mouse, as a user would.
+"""Drive napari's nnInteractive plugin by mouse against `pumit serve`.
 
-Run by hand, in its own environment without PyTorch, on a display (`xvfb-run -a` makes one):
+Run by hand, in a separate environment without PyTorch, on a display (`xvfb-run -a` makes one):
 
     python -m venv napari-env && napari-env/bin/pip install napari napari-nninteractive PySide6
     xvfb-run -a -s "-screen 0 1600x1000x24" napari-env/bin/python \
         Testing/lab/viewers/try_napari.py SCAN LABEL [--picture FILE] -- python -m pumit \
             serve ...
 
-SCAN is a file that napari opens, LABEL one with a structure as 1 on the same grid, which says
-where to click. What follows `--` starts the server; it is killed and started again on the way, so
-its port and token must stay the same. Prints what was tried; exits with the number of failures.
+SCAN is a file that napari opens, LABEL one with a structure as 1 on the same grid, to click on. The
+command after `--` starts the server; it is killed and restarted during the run, so it needs a fixed
+port and token. Prints each check and exits with the number of failures.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pathlib import Path
 
 import numpy as np
 
-# The plugin remembers address and token; not where the user's own are.
+# The plugin stores address and token: keep them out of the user's own settings.
 os.environ["XDG_CONFIG_HOME"] = tempfile.mkdtemp()
 
 import napari
@@ -41,7 +41,7 @@ LABELS = "nnInteractive - Label Layer"
 
 
 class Server:
-    """A server process that can be killed and started again."""
+    """A server process that can be killed and restarted."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self._command = list(command)
@@ -56,7 +56,7 @@ class Server:
 
 
 class Napari:
-    """A viewer with the plugin, moved by mouse and buttons."""
+    """A viewer with the plugin, driven by mouse and buttons."""
 
     def __init__(self, url: str, token: str) -> None:
         self.warnings: list[str] = []
@@ -73,7 +73,7 @@ class Napari:
         self.widget.on_remote_settings_changed()
 
     def check(self, what: str, is_right: bool, detail: object = "") -> None:
-        """Print an outcome; whatever napari reported as an error is one, too."""
+        """Print an outcome; an error that napari reported also fails the check."""
         self.settle()
         is_right = is_right and not self.errors
         self.failures += not is_right
@@ -92,10 +92,10 @@ class Napari:
             self.settle(0.05)
         return is_so()
 
-    # What the user does
+    # User actions
 
     def connect(self, seconds: float = 90) -> bool:
-        """Press Connect until the server, which may just be starting, lets it in."""
+        """Press Connect until the server, which may still be starting, accepts."""
         end = time.monotonic() + seconds
         while not self.widget._remote_connected and time.monotonic() < end:
             self.widget.connect_btn.click()
@@ -143,7 +143,7 @@ class Napari:
     def mask(self) -> np.ndarray:
         return np.array(self.viewer.layers[LABELS].data) > 0
 
-    # How
+    # Implementation
 
     def _on_notification(self, notification) -> None:
         text = str(notification.message)
@@ -177,7 +177,7 @@ class Napari:
 
 
 def deepest(mask: np.ndarray) -> tuple[int, int, int]:
-    """A voxel far inside of a mask, (d, h, w)."""
+    """Return the innermost voxel of a mask, (d, h, w)."""
     from scipy import ndimage
 
     depth = ndimage.distance_transform_edt(np.pad(mask, 1))[1:-1, 1:-1, 1:-1]
@@ -190,7 +190,7 @@ def dice(a: np.ndarray, b: np.ndarray) -> str:
 
 
 def try_prompts(user: Napari, target: np.ndarray) -> None:
-    """Every tool, with undo, on the object of the label."""
+    """Try every tool, with undo, on the labelled structure."""
     middle = deepest(target)
     d = middle[0]
     rows, columns = (np.flatnonzero(target[d].any(axis=axis)) for axis in (1, 0))
@@ -238,7 +238,7 @@ def try_prompts(user: Napari, target: np.ndarray) -> None:
 
 
 def try_planes(user: Napari, target: np.ndarray) -> None:
-    """Points, boxes, scribbles and lassos on the other two planes."""
+    """Try scribbles, lassos and boxes on the other two planes."""
     d, h, w = deepest(target)
     for name, order in (("coronal", (1, 0, 2)), ("sagittal", (2, 0, 1))):
         user.viewer.dims.order = order
@@ -264,7 +264,7 @@ def try_planes(user: Napari, target: np.ndarray) -> None:
 
 
 def try_objects(user: Napari, target: np.ndarray) -> None:
-    """The next object, a run by hand, and a mask to begin with."""
+    """Try the next object, a manual run and an initial mask."""
     middle = deepest(target)
     user.tool(POINT)
     user.click(middle)
@@ -299,7 +299,7 @@ def try_objects(user: Napari, target: np.ndarray) -> None:
 
 
 def try_restart(user: Napari, server: Server, image: str, target: np.ndarray) -> None:
-    """The server is killed and started again: the plugin continues with its labels."""
+    """Kill and restart the server: the plugin must continue with its labels."""
     middle = deepest(target)
     user.widget.reset_interaction_button.click()
     user.tool(POINT)
@@ -322,7 +322,7 @@ def try_restart(user: Napari, server: Server, image: str, target: np.ndarray) ->
 
 
 def try_planar(user: Napari, plane: np.ndarray, target: np.ndarray) -> None:
-    """An image of two axes."""
+    """Try a 2D image."""
     user.widget.init_button.click()
     user.settle()
     for layer in list(user.viewer.layers):
@@ -336,7 +336,7 @@ def try_planar(user: Napari, plane: np.ndarray, target: np.ndarray) -> None:
 
 
 def take_picture(user: Napari, image: str, target: np.ndarray, path: Path) -> None:
-    """The window with a point, a scribble and the segment, of soft tissue in a CT."""
+    """Save a screenshot with a point, a scribble and the segment, in a CT window."""
     shown, middle = user.viewer.layers[image], deepest(target)
     shown.contrast_limits, shown.interpolation2d = (-150, 200), "linear"
     user.viewer.layers[LABELS].opacity = 0.5
@@ -351,7 +351,7 @@ def take_picture(user: Napari, image: str, target: np.ndarray, path: Path) -> No
 
 
 def main() -> int:
-    """Try everything; returns the number of failures."""
+    """Run all checks; return the number of failures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("scan", type=Path)
     parser.add_argument("label", type=Path)

@@ -1,11 +1,11 @@
-"""Use an nnInteractive server as PUMITSegment does, and see what it costs.
+"""Use an nnInteractive server like PUMITSegment, and measure the time.
 
     nninteractive-server --api-key KEY            # on its machine, with its own model
     python Testing/lab/viewers/try_nninteractive_server.py http://127.0.0.1:1527 --token KEY
 
-Three segments on a generated oblique scan take turns, so that each click repeats its segment's
-prompts; in the end everything is repeated in a fresh session. Prints how long each answer took
-and in how many voxels the two differ: a model that draws nothing at random gives 0.
+Prompts alternate between three segments on a generated oblique scan, so that each click replays its
+segment's prompts; then all is repeated segment by segment in a new session. Prints the time of each
+answer, and the number of voxels in which the two runs differ: 0 for a deterministic model.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MIDDLE = (18, 45, 52)
 
 
 def scan() -> Volume:
-    """A bright blob in noise, on a grid that is turned about two axes."""
+    """Return a bright blob in noise, on a grid rotated about two axes."""
     a, b = 0.4, 0.2
     about_s = [[np.cos(a), -np.sin(a), 0], [np.sin(a), np.cos(a), 0], [0, 0, 1]]
     about_l = [[1, 0, 0], [0, np.cos(b), -np.sin(b)], [0, np.sin(b), np.cos(b)]]
@@ -34,13 +34,13 @@ def scan() -> Volume:
 
 
 def ball(radius: float) -> np.ndarray:
-    """Voxels about the middle of the blob, flattened along the slices."""
+    """Return an ellipsoid around the blob's centre, flattened along the slices."""
     offset = (np.indices(SHAPE).T - MIDDLE) / (radius, 2 * radius, 2 * radius)
     return (offset.T**2).sum(axis=0) < 1
 
 
 def prompts(volume: Volume) -> dict[str, list[Prompt]]:
-    """What a user gives to each of three segments."""
+    """Return the prompts of three segments."""
 
     def at(*index: float) -> tuple[float, float, float]:
         left, posterior, superior = volume.index_to_world(index).tolist()
@@ -56,7 +56,7 @@ def prompts(volume: Volume) -> dict[str, list[Prompt]]:
 
 
 def answer(client: Client, order: list[tuple[str, int]]) -> dict[str, np.ndarray]:
-    """Give prompts in an order, each with an answer; the last answer of each segment."""
+    """Add prompts in an order with a prediction each; return each segment's last mask."""
     volume, masks = scan(), {}
     given = prompts(volume)
     with NNInteractiveSession(client) as session:

@@ -1,1 +1,1 @@
-"""What several commands have in common."""
+"""Code shared by several commands."""

@@ -1,4 +1,4 @@
-"""Options of the files that `pumit segment` and `pumit predict` write beside a result."""
+"""Options for the files that `pumit segment` and `pumit predict` write next to a result."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def add_companion_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def companions_of(args: argparse.Namespace) -> Companions:
-    """Choice of the user."""
+    """Return the companion files that the user requested."""
     from pumit.export.companions import Companions
 
     return Companions(args.statistics, args.manifest)

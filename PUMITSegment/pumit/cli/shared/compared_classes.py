@@ -1,4 +1,4 @@
-"""Which classes `pumit evaluate` compares, and the values that mean them in either folder."""
+"""Classes that `pumit evaluate` compares, with their label values in both folders."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 
 
 def compared_classes(text: str) -> tuple[ComparedClass, ...]:
-    """Classes of a recipe, of a data set, or of a model.
+    """Return the classes of a recipe, a data set or a model.
 
-    What a model writes into a label map is a class's number; of a region the numbers of all that
-    lie within it. With a recipe or dataset.json, predictions hold the values of the labels.
+    A model writes the class number, from 1, into its label map; a region consists of all classes
+    within it. With a recipe or dataset.json, predictions use the label values of the data set.
 
     Args:
-        text: A recipe (.yaml) with `data.classes`, a dataset.json, a checkpoint, or a name of
+        text: A recipe (.yaml) with `data.classes`, a dataset.json, a checkpoint, or a name in
             the model index.
 
     Raises:
-        PumitError: If it names no classes.
+        PumitError: If the file names no classes.
     """
     from pumit.evaluation.folder_comparison import ComparedClass
 
@@ -37,7 +37,7 @@ def compared_classes(text: str) -> tuple[ComparedClass, ...]:
 
 
 def ignored_of(text: str) -> int | None:
-    """Return the value that a `dataset.json` gives to voxels that count for nothing, or None."""
+    """Return the ignore label of a `dataset.json`, or None."""
     from pumit.training.data.dataset_json import ignored_value
     from pumit.training.recipes.reader import read_yaml
 

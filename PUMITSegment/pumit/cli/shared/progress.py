@@ -1,4 +1,4 @@
-"""Progress on standard error: a bar for people, nothing where output goes to a script."""
+"""Progress bar on standard error, shown only on a terminal."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from contextlib import contextmanager
 
 from pumit.cli.shared.quiet import QUIET_VARIABLE
 
-# Takes what is being done and the finished share, 0 to 1.
+# Called with the current step's name and the finished fraction, 0 to 1.
 Steps = Callable[[str, float], None]
 
 
 @contextmanager
 def progress_bar(*, quiet: bool) -> Iterator[Steps]:
-    """Provide a bar on standard error, shown only on a terminal and unless `quiet`."""
+    """Provide a progress bar, shown only on a terminal and unless `quiet`."""
     if quiet or os.environ.get(QUIET_VARIABLE):
         yield lambda what, share: None
         return

@@ -1,3 +1,3 @@
-"""The variable by which `--quiet` reaches everything that would show progress."""
+"""Environment variable that passes `--quiet` to all code that shows progress."""
 
 QUIET_VARIABLE = "PUMIT_QUIET"

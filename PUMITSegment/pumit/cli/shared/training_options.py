@@ -1,4 +1,4 @@
-"""Options that `pumit train` and `pumit pretrain` share."""
+"""Options shared by the training commands."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pumit.training.recipes.shipped import recipe_names, shipped_recipe
 def add_training_options(
     parser: argparse.ArgumentParser, command: str, *, needs_recipe: bool = True
 ) -> None:
-    """Declare the recipe, the output folder and what overrides the recipe.
+    """Declare the recipe, the output folder and the options that override the recipe.
 
     Args:
         command: `train` or `pretrain`.
@@ -53,7 +53,7 @@ def add_training_options(
 
 
 def add_unreviewed_option(parser: argparse.ArgumentParser) -> None:
-    """Declare the user's word on unreviewed labels."""
+    """Declare `--use-unreviewed`."""
     parser.add_argument(
         "--use-unreviewed",
         action="store_true",
@@ -62,7 +62,7 @@ def add_unreviewed_option(parser: argparse.ArgumentParser) -> None:
 
 
 def data_of(args: argparse.Namespace) -> dict[str, Any]:
-    """Keys of the recipe's data that `--data` and `--use-unreviewed` replace."""
+    """Return the `data` keys of the recipe that `--data` and `--use-unreviewed` override."""
     data: dict[str, Any] = {}
     if args.data is not None:
         data["folder"] = str(Path(args.data).absolute())
@@ -72,7 +72,7 @@ def data_of(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def until_stopped(command: str, train: Callable[[], object]) -> int:
-    """Train; returns the exit status: 0, also of a run that was told to stop; 130 after Ctrl-C."""
+    """Train and return the exit status: 0, also after a requested stop; 130 after Ctrl+C."""
     from pumit.training.run.control import RunStopped
 
     try:
@@ -80,14 +80,14 @@ def until_stopped(command: str, train: Callable[[], object]) -> int:
         if isinstance(made, Path) and sys.stdout.isatty() and not os.environ.get(JSON_VARIABLE):
             print(next_step(made))
     except RunStopped as stop:
-        if str(stop):  # of several processes the first one says it
+        if str(stop):  # only the first of several processes has a message
             print(f"pumit {command}: {stop}", file=sys.stderr)
         return stop.exit_status
     return 0
 
 
 def next_step(model: Path) -> str:
-    """Return a line with the command that uses a model that was just trained."""
+    """Return a line with the command that uses a newly trained model."""
     from pumit.models.card import kind_of
     from pumit.models.checkpoint import read_recipe
 
@@ -98,7 +98,7 @@ def next_step(model: Path) -> str:
 
 
 def add_json_option(parser: argparse.ArgumentParser) -> None:
-    """Declare `--json` of a command that logs a training."""
+    """Declare `--json` for a training command."""
     parser.add_argument(
         "--json",
         action="store_true",
@@ -107,16 +107,16 @@ def add_json_option(parser: argparse.ArgumentParser) -> None:
 
 
 def choose_json(args: argparse.Namespace) -> None:
-    """Heed `--json`, here and in processes that this one starts."""
+    """Apply `--json` to this process and its child processes."""
     if args.json:
         os.environ[JSON_VARIABLE] = "1"
 
 
 def find_recipe(config: str, command: str) -> tuple[Path, bool]:
-    """Return the file of a command's recipe, and whether it is one that ships.
+    """Return the path of a recipe, and whether it ships with PUMIT.
 
     Raises:
-        PumitError: If there is none.
+        PumitError: If there is no such recipe.
     """
     is_shipped = not Path(config).suffix
     path = shipped_recipe(config) if is_shipped else Path(config)
@@ -127,7 +127,7 @@ def find_recipe(config: str, command: str) -> tuple[Path, bool]:
 
 
 def changes_of(args: argparse.Namespace) -> dict[str, Any]:
-    """Keys of the recipe that the options of `add_training_options` replace."""
+    """Return the recipe keys that the options of `add_training_options` override."""
     given = {k: v for k, v in vars(args).items() if v is not None}
     changes: dict[str, Any] = {k: given[k] for k in ("device", "workers") if k in given}
     changes["schedule"] = {k: given[k] for k in ("seconds", "steps") if k in given}

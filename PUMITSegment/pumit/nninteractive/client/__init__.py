@@ -1,1 +1,1 @@
-"""Use an nnInteractive server as if it were a PUMIT server."""
+"""Client that uses an nnInteractive server like a PUMIT server."""

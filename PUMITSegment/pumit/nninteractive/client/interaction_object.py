@@ -1,4 +1,4 @@
-"""The one object of an nnInteractive lease, brought to the prompts of each request."""
+"""The single object of an nnInteractive lease, synchronised with the prompts of each request."""
 
 from __future__ import annotations
 
@@ -17,15 +17,14 @@ from pumit.volume import Volume
 
 
 class RemoteInteractionObject:
-    """Brings the server's object to a list of prompts, by the fewest requests that do so exactly.
+    """The server's object, synchronised with a list of prompts in as few requests as possible.
 
-    What the server has already is gone on with, its last interaction is undone where that is
-    all there is to do, and everything else is begun again: its answers depend on those before them,
-    so that a mask is the same only where all prompts were answered again in their order.
+    New prompts are appended. If only the last interaction is surplus, it is undone. Otherwise the
+    object is reset and all prompts are sent again, in order: each answer depends on those before.
 
     Args:
-        wire: Asks for one lease.
-        is_empty: Whether the server's object is known to have nothing yet.
+        wire: Requests for one lease.
+        is_empty: Whether the server's object is known to be empty.
     """
 
     def __init__(
@@ -39,16 +38,16 @@ class RemoteInteractionObject:
         self._wire = wire
         self._remote = remote
         self._volume = volume
-        # Held during a request: who cancelled does not wait for it, but the next one does.
+        # Held during a request: a cancelled caller does not wait for it, but the next one does.
         self._lock = threading.Lock()
-        # None after something went wrong: no one knows then what the server has.
+        # None after an error: the server's state is unknown.
         self._sent: list[Prompt] | None = [] if is_empty else None
         self._can_undo = False
         self._mask = np.zeros(volume.shape, dtype=bool)
 
     @property
     def is_busy(self) -> bool:
-        """Whether a request is on its way."""
+        """Whether a request is under way."""
         return self._lock.locked()
 
     def answer(
@@ -61,18 +60,18 @@ class RemoteInteractionObject:
         """Return the mask, (D, H, W), that answers a list of prompts.
 
         Args:
-            is_dropped: Whether no one needs the answer any more; called between two prompts.
-            progress: Callback for the finished share where several prompts have to be sent.
+            is_dropped: Whether the answer is no longer needed; called before each prompt.
+            progress: Callback for the finished fraction if several prompts are sent.
 
         Raises:
-            Cancelled: If it was dropped; what was sent stays sent.
-            PromptError: If the server does not take a prompt.
-            ServiceError: If the server failed or is gone.
+            Cancelled: If it was dropped; prompts already sent stay on the server.
+            PromptError: If the server rejects a prompt.
+            ServiceError: If the server failed or is unreachable.
         """
         with self._lock:
             if is_dropped():
                 raise Cancelled("The prediction was cancelled.")
-            sent, self._sent = self._sent, None  # unknown, until everything went well
+            sent, self._sent = self._sent, None  # unknown until all requests succeed
             sent = self._go_back(sent, prompts)
             first = len(sent)
             for prompt in prompts[first:]:
@@ -87,7 +86,7 @@ class RemoteInteractionObject:
             return self._mask.copy()
 
     def _go_back(self, sent: list[Prompt] | None, prompts: Sequence[Prompt]) -> list[Prompt]:
-        """Remove from the server what is no longer a prompt; returns what counts as sent then."""
+        """Remove surplus prompts from the server, and return the prompts that it then has."""
         if sent is not None:
             surplus = len(sent) - _common(sent, prompts)
             if not surplus:
@@ -101,12 +100,12 @@ class RemoteInteractionObject:
         self._wire.reset()
         self._mask[:] = False
         self._can_undo = False
-        # A mask to start from takes the place of all before it: that need not be sent.
+        # An initial mask replaces all earlier prompts, so they need not be sent.
         masks = [i for i, prompt in enumerate(prompts) if isinstance(prompt, MaskPrompt)]
         if not masks:
             return []
         self._send(prompts[masks[-1]])
-        self._can_undo = False  # it would bring back nothing, not what was left out
+        self._can_undo = False  # undo would give an empty object, not the skipped prompts
         return list(prompts[: masks[-1] + 1])
 
     def _send(self, prompt: Prompt) -> None:
@@ -114,14 +113,14 @@ class RemoteInteractionObject:
         for interaction in interactions:
             patch = self._wire.add(interaction)
             if isinstance(prompt, MaskPrompt):
-                self._mask[:] = prompt.mask  # the server does not send back what it was given
+                self._mask[:] = prompt.mask  # the server does not return an initial mask
             else:
                 patch.apply(self._mask)
         self._can_undo = self._remote.can_undo and len(interactions) == 1
 
 
 def _common(sent: Sequence[Prompt], requested: Sequence[Prompt]) -> int:
-    """How many prompts both begin with."""
+    """Return the length of the common prefix."""
     pairs = zip(sent, requested, strict=False)
     different = (i for i, (a, b) in enumerate(pairs) if a != b)
     return next(different, min(len(sent), len(requested)))

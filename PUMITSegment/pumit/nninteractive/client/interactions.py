@@ -1,6 +1,6 @@
-"""World prompts as interactions of the nnInteractive protocol, which has voxel indices only.
+"""Conversion of world prompts to interactions of the nnInteractive protocol, in voxel indices.
 
-Axes are (D, H, W), as in the array that was sent; bounds are half-open, as the protocol has them.
+Axes are (D, H, W), as in the uploaded array; bounds are half-open, as in the protocol.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from pumit.wire import protocol
 
 Bounds = tuple[tuple[int, int], tuple[int, int], tuple[int, int]]
 Drawn = npt.NDArray[np.uint8]
-# A corner this near to a voxel's border lies on it, voxels.
+# Tolerance for a corner on a voxel's border, voxels.
 _ON_BORDER = 1e-6
-# Places along a scribble lie at most this far apart, voxels: no voxel on its way is missed.
+# Largest sampling distance along a scribble, voxels, so that no voxel on its path is missed.
 _STEP = 0.25
 
 
 @dataclass(frozen=True, eq=False)
 class Interaction:
-    """One request that adds something to the server's object.
+    """One request that adds an interaction to the server's object.
 
     Attributes:
-        meta: Message: the JSON body, or `X-Meta` with an array.
-        drawn: Voxels that are drawn, 0 or 1, (d, h, w); None for points and boxes.
+        meta: The JSON body, or the `X-Meta` header of an array.
+        drawn: Drawn voxels, 0 or 1, (d, h, w); None for points and boxes.
     """
 
     path: str
@@ -43,13 +43,13 @@ class Interaction:
 def interactions_of(
     prompt: Prompt, volume: Volume, remote: RemoteCapabilities
 ) -> list[Interaction]:
-    """Say a prompt in the protocol's words.
+    """Convert a prompt to interactions of the protocol.
 
     Returns:
-        One interaction; several, in this order, where the server takes no 3D box.
+        One interaction; several, in order, for a 3D box on a server that takes only 2D boxes.
 
     Raises:
-        PromptError: If the volume cannot hold it, or the server has no word for it.
+        PromptError: If the prompt does not fit the volume, or the server does not support it.
     """
     if isinstance(prompt, PointPrompt):
         return [_point(prompt, volume, remote)]
@@ -63,12 +63,12 @@ def interactions_of(
 
 
 def bounds_of(box: BoxPrompt, volume: Volume) -> Bounds:
-    """Return the voxels that a box meets: the smallest index box around all of its corners.
+    """Return the voxels that a box intersects: the smallest index box around all its corners.
 
-    A corner may lie in the middle of the last voxel or on its far border; both mean that voxel.
+    A corner at the centre of the last voxel or on its far border includes that voxel.
 
     Raises:
-        PromptError: If the box lies outside of the volume.
+        PromptError: If the box lies outside the volume.
     """
     corners = _index(box.corners_lps, volume)
     low, high = corners.min(axis=0), corners.max(axis=0)
@@ -86,23 +86,23 @@ def bounds_of(box: BoxPrompt, volume: Volume) -> Bounds:
 def scribble_voxels(
     scribble: ScribblePrompt, volume: Volume, thickness: tuple[int, int, int]
 ) -> tuple[Drawn, Bounds]:
-    """Draw a scribble into the smallest box that holds it.
+    """Draw a scribble into its bounding box.
 
-    A scribble within one slice, as viewers draw them, stays in it: it is thick in the other two
-    directions only.
+    A scribble within one slice, as viewers draw them, stays in that slice: it is thick only in
+    the other two directions.
 
     Args:
         thickness: Voxels along (D, H, W).
 
     Returns:
-        The drawn voxels as 1, and where their box lies in the volume.
+        The drawn voxels as 1, and the bounds of their box in the volume.
     """
     limit = np.asarray(volume.shape)
     places = np.concatenate(list(_along(_index(scribble.points_lps, volume))))
     places = places.clip(0, limit - 1)
     brush = np.array(thickness)
     flat = np.flatnonzero(np.ptp(np.rint(places), axis=0) == 0)
-    if len(flat):  # of several, as a straight line has: slices lie furthest apart
+    if len(flat):  # a straight line is flat along several axes: take the largest spacing
         brush[max(flat, key=lambda axis: volume.spacing_mm[axis])] = 1
     first = np.ceil(places - brush / 2 - _ON_BORDER).astype(int)
     steps = np.array(list(product(*(range(size) for size in brush))))
@@ -134,7 +134,7 @@ def _boxes(bounds: Bounds, remote: RemoteCapabilities) -> list[Interaction]:
     _expect("bbox2d" in takes or "bbox3d" in takes, "boxes", "points or a scribble")
     is_flat = any(stop - start == 1 for start, stop in bounds)
     boxes = [bounds] if is_flat or "bbox3d" in takes else list(dict.fromkeys(_middles(bounds)))
-    # A flat box is a 3D box too, where the server takes only those.
+    # A flat box is also sent to a server that takes only 3D boxes.
     return [
         Interaction(
             protocol.PATH_ADD_BBOX,
@@ -145,7 +145,7 @@ def _boxes(bounds: Bounds, remote: RemoteCapabilities) -> list[Interaction]:
 
 
 def _middles(bounds: Bounds) -> Iterator[Bounds]:
-    """Return the middle slices of a 3D box in the three directions, which tell its extents."""
+    """Return the middle slices of a 3D box in three directions, which define its extent."""
     for axis, (start, stop) in enumerate(bounds):
         middle = (start + stop - 1) // 2
         sides = list(bounds)
@@ -170,7 +170,7 @@ def _mask(prompt: MaskPrompt, volume: Volume, remote: RemoteCapabilities) -> Int
     if not prompt.mask.any():
         raise PromptError("The prior mask is empty; draw something first.")
     _expect(remote.takes_mask, "mask to start from", "points, a box or a scribble")
-    # Not refined: the user's own drawing is what the next prompts correct.
+    # No prediction: the next prompts correct the user's drawing as it is.
     return Interaction(
         protocol.PATH_ADD_INITIAL_SEG, {"run_prediction": False}, prompt.mask.astype(np.uint8)
     )
@@ -188,12 +188,12 @@ def _expect(is_taken: bool, what: str, instead: str) -> None:
 def _index(points_lps: npt.ArrayLike, volume: Volume) -> npt.NDArray[np.float64]:
     index = volume.world_to_index(points_lps)
     if volume.is_planar:
-        index[..., 0] = 0.0  # an image has no thickness
+        index[..., 0] = 0.0  # a 2D image has one slice
     return index
 
 
 def _along(points: npt.NDArray[np.float64]) -> Iterator[npt.NDArray[np.float64]]:
-    """Places along a polyline, in pieces of shape (n, 3)."""
+    """Sample a polyline, in pieces of shape (n, 3)."""
     yield points[:1]
     for start, end in pairwise(points):
         count = int(np.ceil(np.abs(end - start).max() / _STEP)) + 1

@@ -1,7 +1,8 @@
-"""A session on an nnInteractive server: several segments, undo and redo where it has one object.
+"""A session on an nnInteractive server, with several segments, undo and redo.
 
-Not by way of the published `nninteractive-client`: a certificate of one's own, an answer that is
-not waited for any more, prompts that outlive the server, and no further dependency in a viewer.
+The protocol itself has one object. The published `nninteractive-client` is not used: this client
+supports custom certificates, cancellation and recovery of prompts after the server has gone, and
+adds no dependency to a viewer.
 """
 
 from __future__ import annotations
@@ -39,10 +40,9 @@ _MAX_BYTES = 1 << 26
 
 
 class AnswerCache:
-    """Masks by the prompts that they answer; the least recently used are forgotten.
+    """LRU cache of masks by prompts; thread-safe.
 
-    A mask follows only from its segment's prompts, whatever the segment's name. May be used from
-    several threads.
+    A mask depends only on the prompts, not on the segment's name.
     """
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class AnswerCache:
         self._lock = threading.Lock()
 
     def find(self, prompts: Sequence[Prompt], shape: tuple[int, int, int]) -> Mask | None:
-        """Get the mask that answers a list of prompts, (D, H, W), or None where it is not known."""
+        """Return the mask for a list of prompts, (D, H, W), or None if it is not cached."""
         key = tuple(prompts)
         with self._lock:
             if key not in self._known:
@@ -62,7 +62,7 @@ class AnswerCache:
         return unpack_mask(box, bits, shape)
 
     def add(self, prompts: Sequence[Prompt], mask: Mask) -> None:
-        """Note the mask, (D, H, W), that answers a list of prompts."""
+        """Store the mask, (D, H, W), for a list of prompts."""
         key, packed = tuple(prompts), pack_mask(mask)
         with self._lock:
             self._forget(key)
@@ -80,18 +80,17 @@ Answer = TypeVar("Answer")
 
 
 class NNInteractiveSession(RecoverableSession):
-    """One volume and its prompts, kept here; the server is requested only for masks.
+    """One volume and its prompts, kept on the client; only masks are requested from the server.
 
-    The same methods as `RemoteSession`, on a server that is not ours. What it cannot do is said in
-    one sentence: no estimate of the IoU, no places to check, no model without prompts. It answers
-    a prompt by what it answered before, so that going to another segment and giving it a prompt
-    repeats that segment's prompts; looking at it again, undo and redo ask no one.
+    Has the methods of `RemoteSession`. The protocol has no IoU estimate, no uncertain regions and
+    no automatic models. The server's answer depends on its earlier answers, so a new prompt in
+    another segment replays that segment's prompts. Known masks, undo and redo use the cache.
 
     Args:
-        heartbeat_s: Longest time between two signs of life.
+        heartbeat_s: Longest time between two heartbeats, seconds.
 
     Raises:
-        ServiceError: If the server cannot be used, or has no session to give.
+        ServiceError: If the server cannot be used, or has no free session.
     """
 
     def __init__(self, client: Client, *, heartbeat_s: float = 5.0) -> None:
@@ -103,14 +102,14 @@ class NNInteractiveSession(RecoverableSession):
         super().__init__(client, heartbeat_s=heartbeat_s)
 
     def set_volume(self, volume: Volume, *, channel: int = 0) -> None:
-        """Upload a volume and start on it; prompts of an earlier one are gone.
+        """Upload a volume and discard all prompts.
 
         Args:
-            volume: The scan. Colour images are used as grey.
+            volume: The scan. Colour images are converted to grey.
             channel: Channel of a multi-channel image, unless it is a colour image.
 
         Raises:
-            VolumeError: If nothing can be distinguished in it; the earlier volume stays.
+            VolumeError: If the image has no contrast; the earlier volume stays.
             ServiceError: If it cannot be sent.
         """
         image = _image_of(volume, channel)
@@ -119,11 +118,11 @@ class NNInteractiveSession(RecoverableSession):
             try:
                 self._keeping(lambda: self._upload(volume, image))
             except PumitError:
-                self._needs_rebuild = True  # the earlier volume may be gone there
+                self._needs_rebuild = True  # the server may have dropped the earlier volume
                 raise
             self._begin(volume)
             self._image = image
-            # Not cleared: an answer about the earlier volume may still be on its way into it.
+            # A new cache: a late answer for the earlier volume may still be added to the old one.
             self._answers = AnswerCache()
 
     def answer(
@@ -134,17 +133,16 @@ class NNInteractiveSession(RecoverableSession):
         place_count: int = 0,
         watch: Watch = UNWATCHED,
     ) -> PromptAnswer:
-        """Answer prompts that the caller keeps; those kept here stay as they are.
+        """Predict from the given prompts; the session's own prompts do not change.
 
-        The same arguments as those of `RemoteSession`, except that a cancelled computation is not
-        stopped: the server finishes the prompt that it is at, and the next prediction waits for
-        that. Of the mask nothing more is known.
+        Takes the arguments of `RemoteSession.answer`. After a cancellation the server finishes its
+        current prompt, and the next prediction waits for that. The answer has only a mask.
 
         Raises:
             Cancelled: If it was stopped; the session stays usable.
-            PromptError: If there is no prompt, only negative ones, or one that the volume cannot
-                hold or the server does not take.
-            ServiceError: If the server is gone; `rebuild` continues on another.
+            PromptError: If there is no prompt, there are only negative ones, or one does not fit
+                the volume or is not supported by the server.
+            ServiceError: If the server is unreachable; `rebuild` continues on another.
         """
         kept = [packed(prompt) for prompt in prompts if not isinstance(prompt, AnswerPrompt)]
         return PromptAnswer(self._mask(kept, segment, watch), None, None)
@@ -178,30 +176,30 @@ class NNInteractiveSession(RecoverableSession):
                 patience_s=0.0,
             )
         except ServiceError:
-            # Where nothing is heard any more, its thread may wait for ever: not with the next one.
+            # On a dead server this thread may wait for ever; the next request needs a new session.
             self._needs_rebuild |= not self.is_server_alive
             raise
         finally:
             self._pending.discard(pending)
 
     def answer_count(self, segment: str = "1") -> int:
-        """One: the protocol has no other answers."""
+        """Return 1: the protocol has no alternative answers."""
         return 1
 
     def estimated_iou(self, segment: str = "1") -> None:
-        """None: the protocol has no estimate of a mask's quality."""
+        """Return None: the protocol has no estimate of a mask's quality."""
 
     def expected_dice(self, segment: str = "1") -> None:
-        """None: the protocol has no estimate of a mask's quality."""
+        """Return None: the protocol has no estimate of a mask's quality."""
 
     def uncertain_regions(self, segment: str = "1", *, count: int = 5) -> list[UncertainRegion]:
-        """Empty: the protocol has no uncertain regions."""
+        """Return an empty list: the protocol has no uncertain regions."""
         return []
 
     def segment_automatically(
         self, model: str, roi_corners_lps: object = None, **_options: object
     ) -> AutomaticAnswer:
-        """Not on this server.
+        """Refuse: the protocol has no automatic models.
 
         Raises:
             ServiceError: Always.
@@ -209,7 +207,7 @@ class NNInteractiveSession(RecoverableSession):
         raise ServiceError("An nnInteractive server has no model that segments without prompts.")
 
     def reconstruct(self, model: str | None = None, **_options: object) -> Reconstruction:
-        """Not on this server.
+        """Refuse: the protocol has no tokenizers.
 
         Raises:
             ServiceError: Always.
@@ -217,7 +215,7 @@ class NNInteractiveSession(RecoverableSession):
         raise ServiceError("An nnInteractive server has no tokenizer.")
 
     def cancel(self, segment: str | None = None) -> None:
-        """Stop waiting for a segment's prediction, or all, from any thread: `Cancelled`."""
+        """Cancel a segment's prediction, or all, from any thread; the waiter gets `Cancelled`."""
         for pending in list(self._pending):
             if segment in (None, pending.segment):
                 pending.is_dropped.set()
@@ -227,7 +225,7 @@ class NNInteractiveSession(RecoverableSession):
         self._remote = read_remote_capabilities(capabilities, self._client.url)
         claimed = claim(self._client)
         if capabilities != self._capabilities:
-            self._answers = AnswerCache()  # another model would answer otherwise
+            self._answers = AnswerCache()  # another model gives other masks
         self._capabilities = capabilities
         self._lease = claimed.token
         between_s = self._heartbeat_s
@@ -240,20 +238,20 @@ class NNInteractiveSession(RecoverableSession):
         self._upload(volume, self._image)
 
     def _upload(self, volume: Volume, image: Array) -> None:
-        # What no one waits for any more may still arrive there, after the image.
+        # A dropped request may still reach the server after the image.
         is_empty = self._object is None or not self._object.is_busy
         wire = NNInteractiveWire(self._client, self._lease, volume.shape)
         wire.set_volume(image)
         self._object = RemoteInteractionObject(wire, self._remote, volume, is_empty=is_empty)
 
     def _check_prompt(self, prompt: Prompt) -> None:
-        """Refuse a prompt that the volume cannot hold, or the server does not take."""
+        """Raise if a prompt does not fit the volume or the server does not support it."""
         interactions_of(prompt, self.volume, self._remote)
 
     def _predict_in_thread(
         self, prompts: Sequence[Prompt], pending: _PendingPrediction, answers: AnswerCache
     ) -> npt.NDArray[np.bool_]:
-        """On its own thread, which a cancelled prediction leaves behind."""
+        """Predict, on a separate thread that a cancelled prediction leaves behind."""
 
         def answer() -> npt.NDArray[np.bool_]:
             assert self._object is not None
@@ -266,7 +264,7 @@ class NNInteractiveSession(RecoverableSession):
         return mask
 
     def _keeping(self, call: Callable[[], Answer]) -> Answer:
-        """Call the server, in a session that holds the volume, whatever happened there."""
+        """Call the server, rebuilding the session first if it was lost."""
         with self._lock:
             if self._needs_rebuild:
                 self.rebuild()
@@ -275,18 +273,16 @@ class NNInteractiveSession(RecoverableSession):
             return call()
         except LeaseExpired:
             with self._lock:
-                if object_before is self._object:  # no one else has opened it again since
+                if object_before is self._object:  # no other thread has rebuilt it since
                     self.rebuild()
             return call()
         except Unreachable:
-            # The request may have been carried out or not: only a new session is sure to be right.
+            # The server may or may not have processed the request: only a new session is safe.
             self._needs_rebuild = True
             raise
 
 
 class _PendingPrediction:
-    """A pending prediction."""
-
     def __init__(self, segment: str) -> None:
         self.segment = segment
         self.is_dropped = threading.Event()
@@ -301,10 +297,10 @@ def _is_positive(prompt: Prompt) -> bool:
 
 
 def _image_of(volume: Volume, channel: int) -> Array:
-    """Return the array to send: one channel, (D, H, W), in a type that the server computes with.
+    """Return the array to send: one channel, (D, H, W), float64 converted to float32.
 
     Raises:
-        VolumeError: If nothing can be distinguished in it.
+        VolumeError: If the image has no contrast.
     """
     array = finite_voxels(grey(volume, channel))
     check_contrast(array)

@@ -1,4 +1,4 @@
-"""The requests of the nnInteractive protocol for one lease, and how their answers are read."""
+"""Requests of the nnInteractive protocol for one lease, and parsing of the answers."""
 
 from __future__ import annotations
 
@@ -16,23 +16,24 @@ from pumit.nninteractive.client.interactions import Interaction
 from pumit.wire import protocol
 from pumit.wire.arrays import Array, Codec, pack_array_in_parts, unpack_array
 
-# A prediction has no deadline: no one waits for it any more, or the server is dead.
+# In effect no timeout: cancellation and the heartbeat end the wait for a prediction.
 _PREDICT_TIMEOUT_S = 24 * 3600.0
-# Longer than it takes to send, and to normalise, the largest volume.
+# Longer than the server takes to receive and normalise the largest volume.
 _VOLUME_TIMEOUT_S = 900.0
 _CLAIM_TIMEOUT_S = 60.0
-# The target buffer is of this type; what comes back may be any that holds 0 and 1.
+# Requested type of the target buffer; the server may answer in any type that holds 0 and 1.
 _TARGET_TYPE = "uint8"
 _LARGEST_ITEM_BYTES = 8
 
 
 @dataclass(frozen=True)
 class Claimed:
-    """A lease, as the server gave it.
+    """A lease that the server granted.
 
     Attributes:
-        token: Names it in every request.
-        liveness_s: The server ends it after so long a silence; None where it does not say.
+        token: Sent with every request.
+        liveness_s: Seconds without a request after which the server ends the lease; None if the
+            server does not say.
     """
 
     token: str
@@ -44,8 +45,8 @@ class MaskChange:
     """Change of the server's mask.
 
     Attributes:
-        has_run: Whether the server did what was requested.
-        box: Half-open bounds of the change, (D, H, W); None where nothing changed.
+        has_run: Whether the server executed the request.
+        box: Half-open bounds of the change, (D, H, W); None if nothing changed.
         inside: The new voxels of that box, bool.
     """
 
@@ -63,8 +64,8 @@ def claim(client: Client) -> Claimed:
     """Open a session on the server.
 
     Raises:
-        BusyError: If all of its places are taken.
-        ServiceError: If it cannot be used.
+        BusyError: If all its sessions are taken.
+        ServiceError: If the server cannot be used.
     """
     answer = client.call_json("POST", protocol.PATH_CLAIM, timeout_s=_CLAIM_TIMEOUT_S)
     try:
@@ -75,7 +76,7 @@ def claim(client: Client) -> Claimed:
 
 
 class NNInteractiveWire:
-    """Asks for one lease."""
+    """Sends the requests of one lease."""
 
     def __init__(self, client: Client, lease: str, shape: tuple[int, int, int]) -> None:
         self._client = client
@@ -83,10 +84,10 @@ class NNInteractiveWire:
         self._shape = shape
 
     def set_volume(self, image: Array) -> None:
-        """Send an image (D, H, W), and ask for masks on its grid.
+        """Send an image (D, H, W), and request masks on its grid.
 
         Raises:
-            VolumeError: If the server does not take it.
+            VolumeError: If the server rejects it.
             ServiceError: If it cannot be sent.
         """
         try:
@@ -97,18 +98,18 @@ class NNInteractiveWire:
                 codec=self._client.codec,
                 timeout_s=_VOLUME_TIMEOUT_S,
             )
-            # After the image, which drops an earlier target.
+            # After the image, because a new image drops the target buffer.
             body = {"shape": list(self._shape), "dtype": _TARGET_TYPE}
             self._post(protocol.PATH_SET_TARGET_BUFFER, body, _VOLUME_TIMEOUT_S)
         except RequestRejected as error:
             raise VolumeError(str(error)) from None
 
     def add(self, interaction: Interaction) -> MaskChange:
-        """Add an interaction and have it answered.
+        """Add an interaction and return its effect on the mask.
 
         Raises:
-            PromptError: If the server does not take it.
-            ServiceError: If it failed, or is gone.
+            PromptError: If the server rejects it.
+            ServiceError: If the server failed or is unreachable.
         """
         try:
             if interaction.drawn is None:
@@ -120,11 +121,11 @@ class NNInteractiveWire:
         return self._read(answer)
 
     def undo(self) -> MaskChange:
-        """Take back the last interaction; nothing has run where there was none."""
+        """Undo the last interaction; `has_run` is False if there was none."""
         return self._read(self._post(protocol.PATH_VIEWER_UNDO, {}, _PREDICT_TIMEOUT_S))
 
     def reset(self) -> None:
-        """Remove all interactions, and the mask."""
+        """Remove all interactions and the mask."""
         self._post(protocol.PATH_RESET_INTERACTIONS, {}, _PREDICT_TIMEOUT_S)
 
     def _post(self, path: str, body: object, timeout_s: float) -> requests.Response:

@@ -1,1 +1,1 @@
-"""The routes that clients of nnInteractive use."""
+"""Server routes for clients of nnInteractive."""

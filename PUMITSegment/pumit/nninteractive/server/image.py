@@ -1,4 +1,4 @@
-"""Spacing, ranges of voxels and types of buffers, as the nnInteractive protocol has them."""
+"""Conversion of the nnInteractive protocol's images, voxel ranges and buffer types."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from pumit.wire.arrays import Array
 
 
 def range_inside(start: int, stop: int, size: int) -> tuple[int, int]:
-    """Return a range within an axis, at least one voxel long."""
+    """Clip a range to an axis; it stays at least one voxel long."""
     start, stop = sorted((start, stop))
     start = min(max(start, 0), size - 1)
     return start, max(min(stop, size), start + 1)
 
 
 def volume_of(array: Array, spacing_given: object) -> Volume:
-    """Return an image with its spacing, which is guessed from the voxels where none is given.
+    """Make a volume from an image; a missing spacing is guessed from the voxels.
 
     Args:
         array: Shape (C, X, Y, Z).
-        spacing_given: `image_properties["spacing"]`.
+        spacing_given: `image_properties["spacing"]`, or None.
 
     Raises:
-        VolumeError: If it cannot be one.
+        VolumeError: If the image or its spacing is invalid.
     """
     spacing = (
         guess_spacing(array)
@@ -40,14 +40,14 @@ def volume_of(array: Array, spacing_given: object) -> Volume:
 
 
 def spacing_of(spacing_given: object, shape: tuple[int, ...]) -> tuple[float, float, float]:
-    """Voxel size in array order, mm.
+    """Parse the voxel size, mm in array order.
 
     Args:
-        spacing_given: `image_properties["spacing"]`. napari sends a negative one along an axis
+        spacing_given: `image_properties["spacing"]`. napari sends a negative value along an axis
             that it shows reversed; the voxels are the same.
 
     Raises:
-        VolumeError: If it cannot be one.
+        VolumeError: If the value is not a valid spacing.
     """
     try:
         spacing = np.abs(np.asarray(spacing_given, dtype=np.float64)).ravel().tolist()
@@ -65,10 +65,10 @@ def spacing_of(spacing_given: object, shape: tuple[int, ...]) -> tuple[float, fl
 
 
 def buffer_dtype(name: str) -> np.dtype[np.generic]:
-    """Type of a target buffer by its name, such as `uint8` or `bool`.
+    """Parse the type of a target buffer, such as `uint8` or `bool`.
 
     Raises:
-        PromptError: If it holds no whole numbers.
+        PromptError: If it is not an integer type or bool.
     """
     try:
         dtype = np.dtype(name)

@@ -1,7 +1,8 @@
-"""The endpoints of the nnInteractive protocol, on the same sessions as our own.
+"""The endpoints of the nnInteractive protocol, on the same sessions as PUMIT's own.
 
-Its client works on one object, here the segment "1", and on a target buffer: each answer is the
-box of it that changed. Prompts are voxels in array order; they become the library's own.
+A client works on one object, here the segment "1", and on a target buffer: each answer is the
+box of the buffer that changed. Prompts are voxel indices in array order; they are converted to
+the library's prompts.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ from pumit.wire.protocol import TooLarge
 router = APIRouter()
 
 SEGMENT = "1"
-# The protocol's own points are balls of this radius, voxels: one outside the image reaches into it.
+# The protocol draws a point as a ball of this radius, voxels: one just outside the image counts.
 _POINT_RADIUS = 4
 
 MakePrompts = Callable[[Volume], list[Prompt]]
@@ -67,9 +68,9 @@ _CHANGED: dict[str, Any] = {"responses": _CHANGE, "response_class": Response}
 async def set_image(
     request: Request, state: State, lease: ActiveLease, meta: OptionalMeta = "{}"
 ) -> ImageOut:
-    """Start on an image: an array of shape (C, X, Y, Z). The target buffer is dropped.
+    """Set the session's image: an array of shape (C, X, Y, Z). The target buffer is dropped.
 
-    Of `image_properties` the `spacing` is used, mm in array order; without it, a guess.
+    Only `spacing` of `image_properties` is used, mm in array order; if missing, it is guessed.
     """
     properties = parse_meta(ImageMeta, meta).image_properties or {}
 
@@ -91,7 +92,7 @@ async def set_image(
 async def set_target_buffer(
     state: State, lease: ActiveLease, body: TargetBuffer
 ) -> dict[str, bool]:
-    """Tell the grid and type of the buffer that answers are written into."""
+    """Set the grid and type of the buffer that answers are written into."""
     dtype = buffer_dtype(body.dtype)
     size = math.prod(body.shape) * dtype.itemsize
     if size > state.limits.max_array_bytes:
@@ -116,7 +117,7 @@ async def set_target_buffer(
 
 @router.post(protocol.PATH_SET_DO_AUTOZOOM)
 async def set_do_autozoom(lease: ActiveLease, body: AutoZoom) -> dict[str, bool]:
-    """Take the wish; every answer is computed at several sizes in any case."""
+    """Accept the setting without effect; every answer is computed at several sizes."""
     return {}
 
 
@@ -180,7 +181,7 @@ async def add_lasso(
 async def add_initial_seg(
     request: Request, state: State, lease: ActiveLease, meta: OptionalMeta = "{}"
 ) -> Response:
-    """Continue from a mask of the whole grid, which replaces buffer and prompts: one undo step."""
+    """Start from a mask of the whole grid, which replaces buffer and prompts; one undo step."""
     wish = parse_meta(InitialSegmentation, meta)
     drawn = await _receive_mask(request, state, lease)
 
@@ -202,7 +203,7 @@ async def add_initial_seg(
                 session.undo()
             raise
         viewer.begin(bool(earlier) + len(prior), earlier)
-        # The client has written the mask into its buffer by itself.
+        # The client writes the mask into its buffer itself.
         viewer.settle(packed, session.prompts(SEGMENT))
         _count_prompts(session, lease)
         if not wish.run_prediction:
@@ -214,7 +215,7 @@ async def add_initial_seg(
 
 @router.post(protocol.PATH_VIEWER_UNDO, **_CHANGED)
 async def undo(request: Request, state: State, lease: ActiveLease) -> Response:
-    """Take back the last interaction and what it did to the buffer; every level, not one only."""
+    """Undo the last interaction and its change of the buffer; several levels can be undone."""
 
     def work(session: InteractiveSession, job: Job) -> Response:
         viewer = _viewer(lease)
@@ -229,8 +230,8 @@ async def undo(request: Request, state: State, lease: ActiveLease) -> Response:
 
 @router.post(protocol.PATH_RESET_INTERACTIONS)
 async def reset_interactions(state: State, lease: ActiveLease) -> dict[str, bool]:
-    """Begin a new object on the same image: no prompts, an empty buffer, nothing to undo."""
-    # napari asks for it whenever another image is selected, also before it has sent one.
+    """Start a new object on the same image: no prompts, an empty buffer, no undo steps."""
+    # napari calls this whenever another image is selected, even before it has sent one.
     if lease.shape is None:
         return {}
 
@@ -248,7 +249,7 @@ async def reset_interactions(state: State, lease: ActiveLease) -> dict[str, bool
 async def predict(
     request: Request, state: State, lease: ActiveLease, body: PredictPendingIn
 ) -> Response:
-    """Answer the prompts that were added without an answer; nothing where there are none."""
+    """Predict from the prompts that were added without a prediction, if there are any."""
 
     def work(session: InteractiveSession, job: Job) -> Response:
         viewer = _viewer(lease)
@@ -274,7 +275,7 @@ async def _add_drawn(
             )
         if not all(a >= 0 and b <= size for (a, b), size in zip(bounds, volume.shape, strict=True)):
             raise PromptError(f"interaction_bbox {bounds} leaves the image's grid {volume.shape}.")
-        if not drawn.any():  # the protocol takes it, and nothing changes
+        if not drawn.any():  # the protocol allows an empty drawing, which changes nothing
             return []
         start = [start for start, _ in bounds]
         return _DRAWN[kind](drawn, start, volume, is_positive=wish.include_interaction)
@@ -285,7 +286,7 @@ async def _add_drawn(
 async def _interact(
     request: Request, state: ServerState, lease: Lease, make: MakePrompts, *, runs: bool
 ) -> Response:
-    """Add prompts as one step, and answer them if that is requested."""
+    """Add prompts as one undo step, and predict if requested."""
     if lease.prompt_count >= state.limits.max_prompts:
         raise PromptError(f"A session takes {state.limits.max_prompts} prompts; reset it first.")
 
@@ -309,7 +310,7 @@ async def _run(
     lease: Lease,
     work: Callable[[InteractiveSession, Job], Response],
 ) -> Response:
-    # Its own name: unlike our own predictions, none of these overtakes another.
+    # A unique name: unlike PUMIT's own predictions, these never supersede one another.
     name = f"{protocol.VIEWER_JOB}:{secrets.token_hex(4)}"
     return await state.predict(request, lease, name, work)
 
@@ -319,9 +320,9 @@ def _predict(session: InteractiveSession, viewer: ViewerObject, job: Job) -> Res
     if any(map(_says_where, prompts)):
         mask = session.predict(SEGMENT, watch=job.watch)
         after = ObjectMask.of(np.asarray(mask, dtype=bool))
-        job.watch.check()  # a client that has gone must not miss a change of its buffer
+        job.watch.check()  # if the client has left, the server's copy of its buffer must not change
     else:
-        after = ObjectMask()  # the protocol answers clicks outside with nothing inside
+        after = ObjectMask()  # the protocol answers only negative prompts with an empty mask
     before = viewer.mask
     viewer.settle(after, prompts)
     return _answer(viewer, change(before, after), has_run=True)
@@ -330,7 +331,7 @@ def _predict(session: InteractiveSession, viewer: ViewerObject, job: Job) -> Res
 def _undoing_failure(
     session: InteractiveSession, viewer: ViewerObject, work: Callable[[], Response]
 ) -> Response:
-    """Work, or leave everything as it was: the client does not know which of the two happened."""
+    """Run the work and undo its step if it fails, so that client and server stay in step."""
     try:
         return work()
     except BaseException:
@@ -339,7 +340,7 @@ def _undoing_failure(
 
 
 def _take_back(session: InteractiveSession, viewer: ViewerObject) -> bool:
-    """Undo the last step, or nothing where our own endpoints have changed the session since."""
+    """Undo the last step, unless PUMIT's own endpoints have changed the session since."""
     changes = viewer.changes
     if changes is None:
         return False
@@ -375,7 +376,7 @@ async def _receive_mask(request: Request, state: ServerState, lease: Lease) -> M
 
     def decode(body: bytearray) -> Mask:
         drawn = unpack_array(body, max_bytes=state.limits.max_array_bytes, axes=(3,))
-        return (drawn != 0) & (drawn == drawn)  # NaN is nothing that was drawn
+        return (drawn != 0) & (drawn == drawn)  # NaN counts as not drawn
 
     return await receive_array(request, state, lease, decode)
 
@@ -393,5 +394,5 @@ def _count_prompts(session: InteractiveSession, lease: Lease) -> None:
 
 
 def _says_where(prompt: Prompt) -> bool:
-    """Return whether a prompt says where the object is, rather than where it is not."""
+    """Return whether a prompt is positive: it marks the object, not the background."""
     return not isinstance(prompt, PointPrompt | ScribblePrompt) or prompt.is_positive

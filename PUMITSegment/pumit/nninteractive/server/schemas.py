@@ -1,6 +1,6 @@
-"""JSON of the nnInteractive protocol, version 2.6 (PyPI `nninteractive-client`).
+"""JSON bodies of the nnInteractive protocol, version 2.6 (PyPI `nninteractive-client`).
 
-Unlike our own bodies these let unknown fields pass: a newer client of the protocol may send more.
+Unlike PUMIT's own bodies these ignore unknown fields, which a newer client may send.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-# Far outside any grid, and still a whole number after rounding.
+# Far outside any grid; rounding still gives a valid integer.
 _FAR = 2**31 - 1
 Place = Annotated[float, Field(ge=-_FAR, le=_FAR, allow_inf_nan=False)]
 Places = Annotated[list[Place], Field(min_length=3, max_length=3)]
@@ -28,8 +28,8 @@ class _Body(BaseModel):
 class _Interaction(_Body):
     """Keys of every prompt.
 
-    `override_capability_checks` asks to try what a model was not trained for; there is nothing of
-    the protocol that this server refuses for that reason.
+    `override_capability_checks` requests prompts that a model was not trained for. It has no
+    effect: this server supports every prompt of the protocol.
     """
 
     include_interaction: bool
@@ -44,45 +44,45 @@ class PointInteraction(_Interaction):
 
 
 class BoxInteraction(_Interaction):
-    """A box by half-open voxel ranges, in array order; one voxel thick it is a 2D box."""
+    """A box as half-open voxel ranges, in array order; a 2D box is one voxel thick."""
 
     bbox_coords: Bounds
 
 
 class DrawnInteraction(_Interaction):
-    """Beside a drawn mask: which part of the grid it covers, the whole where left out."""
+    """Metadata of a drawn mask: the part of the grid that it covers, by default all."""
 
     interaction_bbox: WholeBounds | None = None
 
 
 class InitialSegmentation(_Body):
-    """Beside a mask to continue from."""
+    """Metadata of an initial mask."""
 
     run_prediction: bool = False
     override_capability_checks: bool = False
 
 
 class ImageMeta(_Body):
-    """Beside an image; of its properties only `spacing` is used, mm in array order."""
+    """Metadata of an image; only `spacing` of its properties is used, mm in array order."""
 
     image_properties: dict[str, Any] | None = None
 
 
 class TargetBuffer(_Body):
-    """Where the client writes answers: a grid, and a type of whole numbers or bool."""
+    """The client's target buffer: its grid, and an integer type or bool."""
 
     shape: Annotated[list[Annotated[int, Field(ge=1, le=_FAR)]], Field(min_length=3, max_length=3)]
     dtype: Annotated[str, Field(min_length=1, max_length=32)]
 
 
 class AutoZoom(_Body):
-    """Whether the field may grow beyond the prompt's surroundings."""
+    """Whether the field of view may grow beyond the prompt's surroundings."""
 
     do_autozoom: bool
 
 
 class PredictPendingIn(_Body):
-    """Ask for the answer to what was added without one."""
+    """Request a prediction from prompts that were added without one."""
 
     force_full_refine: bool = False
 

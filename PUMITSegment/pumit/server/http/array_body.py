@@ -1,4 +1,4 @@
-"""Array bodies as a route receives them: the header `X-Meta`, and the envelope that follows."""
+"""Receiving array bodies: the `X-Meta` header and the array's envelope."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ ARRAY_BODY: dict[str, Any] = {
 
 
 def parse_meta(model: type[Meta], header: str) -> Meta:
-    """Read the metadata that comes with a request's array.
+    """Parse the metadata of a request's array.
 
     Raises:
-        HTTPException: 422, naming the field that is wrong without repeating what was in it.
+        HTTPException: 422, naming the invalid field without repeating its value.
     """
     try:
         return model.model_validate_json(header)
@@ -50,7 +50,7 @@ def parse_meta(model: type[Meta], header: str) -> Meta:
 
 
 def answer_codec(request: Request, usual: Codec) -> Codec:
-    """How arrays of an answer are packed: as usual, or stored if `identity` is asked for."""
+    """Choose how the arrays of an answer are packed: `usual`, or as the request's headers ask."""
     headers = request.headers
     return codec_for(headers.get(protocol.CODEC_HEADER, headers.get("accept-encoding")), usual)
 
@@ -64,22 +64,24 @@ async def receive_array(
     room_bytes: int = 0,
     size_of: Callable[[bytearray], int] | None = None,
 ) -> Decoded:
-    """Read an array body, whose size the guard counts, and decode it outside the event loop.
+    """Read an array body and decode it outside the event loop.
 
-    What the array takes is counted until the request is answered: by then the session has it.
+    The guard limits the body's size. The array's memory is counted in `state.uploads` until the
+    request is answered; then the session owns it.
 
     Args:
-        state: The server, whose `uploads` counts the memory of all bodies together.
-        decode: Makes the result from the body; called in another thread.
+        decode: Callback that makes the result from the body; called in another thread.
         room_bytes: Memory that `decode` needs in addition to the array that the envelope declares.
-        size_of: Size that a body of another form declares; it is called with the whole body.
+        size_of: Callback that returns the declared size of a body without an envelope; called
+            with the whole body.
 
     Raises:
-        BusyError: If the session sends another one at once, or too many others are arriving.
-        LeaseExpired: If the session was released while it arrived.
-        HTTPException: 400, where the client stopped sending.
-        ArrayError: Whatever `decode` refuses; a declared size that is never allowed before the
-            body is read.
+        BusyError: If the session has another upload under way, or uploads fill the memory.
+        LeaseExpired: If the session was released during the upload.
+        HTTPException: 400, if the client stopped sending.
+        TooLarge: If the declared size exceeds the limit of one array.
+        MemoryFull: If the declared size exceeds the memory of all sessions.
+        ArrayError: If the envelope is invalid, or `decode` refuses the body.
     """
     if lease.uploads:
         raise BusyError("Another upload of this session is under way.")
@@ -88,7 +90,7 @@ async def receive_array(
     try:
         declared = int(request.headers.get("content-length", "0"))
         if not bodies.has(declared):
-            bodies.take(declared)  # says so before anything is sent in vain
+            bodies.take(declared)  # refuse before the client sends the body
         body, needed = bytearray(), 0
         async for piece in request.stream():
             bodies.take(len(piece))
@@ -109,7 +111,7 @@ async def receive_array(
 
 
 def _allowed(needed: int, state: ServerState) -> int:
-    """Size of an array as it is declared, where it may be that large."""
+    """Return the declared size of an array, or raise if it is too large."""
     limits = state.limits
     if needed > limits.max_array_bytes:
         raise too_large(needed, limits.max_array_bytes)
@@ -122,13 +124,13 @@ def _allowed(needed: int, state: ServerState) -> int:
 
 
 async def take_until_answered(uploads: UploadBudget, count: int) -> None:
-    """Count memory, bytes, that is needed until the present request is answered.
+    """Reserve memory, bytes, until the current request is answered.
 
     Raises:
-        BusyError: If it is not free in time.
+        BusyError: If the memory is not free in time.
     """
     await uploads.arrays.take_when_free(count, patience_s=uploads.patience_s)
     task = asyncio.current_task()
     assert task is not None
-    # The server runs each request in its own task.
+    # uvicorn runs each request in its own task.
     task.add_done_callback(lambda _: uploads.arrays.give(count))

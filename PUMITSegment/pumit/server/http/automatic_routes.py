@@ -1,4 +1,4 @@
-"""What a server's other models do on a session's volume: automatic labels, reconstruction."""
+"""Routes for automatic segmentation, search by name and reconstruction of a session's volume."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ async def segment_automatically(
 ) -> Response:
     """Label the session's volume, or a region of it, with a model of `/capabilities`.
 
-    The array `labels` covers the half-open box `bbox` of the volume's grid, both left out where
-    nothing was found. Of a model whose classes overlap the array `regions` covers it too: bit
-    i - 1 of a voxel says whether it lies in class i, of which `labels` has the last. A cancelling
-    request names the job's segment, `pumit:automatic`.
+    The array `labels` covers the half-open box `bbox` of the volume's grid. If nothing was found,
+    `bbox` is null and `labels` is missing. If the model's classes overlap, an array `regions`
+    covers the same box: bit i - 1 of a voxel says whether it belongs to class i, and `labels` has
+    the last of these classes. To cancel, name the job's segment, `pumit:automatic`.
     """
     codec = answer_codec(request, "lz4")
 
@@ -55,11 +55,11 @@ async def segment_automatically(
 
 @router.post(protocol.PATH_FIND, responses=_BUNDLE, response_class=Response)
 async def find(request: Request, state: State, lease: ActiveLease, body: FindIn) -> Response:
-    """Find a structure of the session's volume by its name, as `segment_automatically` answers.
+    """Find a structure of the session's volume by name.
 
-    The answer also says `remarks`, sentences to read before the mask is trusted, and the model's
-    `licence`. Where no model knows the structure, or those that do learnt from another modality,
-    the refusal says so, with the nearest names.
+    The answer is that of `segment_automatically`, with `remarks` to read before trusting the mask
+    and the model's `licence`. The request is refused if no model knows the structure (the nearest
+    names are given), or if the models were trained on another modality.
     """
     codec = answer_codec(request, "lz4")
 
@@ -85,11 +85,11 @@ async def find(request: Request, state: State, lease: ActiveLease, body: FindIn)
 async def reconstruct(
     request: Request, state: State, lease: ActiveLease, body: ReconstructIn
 ) -> Response:
-    """Bring the session's volume through a tokenizer and back.
+    """Encode and decode the session's volume with a tokenizer.
 
-    The arrays are `image` and `difference` on the volume's grid, `shares` of the tokens and, where
-    the tokenizer knows them, `usual_shares`. `familiarity` is a score with its parts, or null. A
-    cancelling request names the job's segment, `pumit:reconstruction`.
+    The arrays are `image` and `difference` on the volume's grid, `shares` of the tokens and, if
+    the tokenizer has them, `usual_shares`. `familiarity` is a score with its parts, or null. To
+    cancel, name the job's segment, `pumit:reconstruction`.
     """
     codec = answer_codec(request, "lz4")
 
@@ -116,7 +116,7 @@ async def reconstruct(
 
 
 def pack_labels(answer: LabelMap, facts: dict[str, Any], codec: Codec) -> bytes:
-    """Return a bundle of facts, labels and regions in the box that holds them."""
+    """Pack facts, labels and regions, cropped to the labels' bounding box."""
     box = bounding_box(answer.labels > 0)
     meta = {
         **facts,
@@ -134,7 +134,7 @@ def pack_labels(answer: LabelMap, facts: dict[str, Any], codec: Codec) -> bytes:
 
 
 def describe(classes: tuple[ClassLabel, ...]) -> list[dict[str, Any]]:
-    """Name, Slicer's terminology entry and colour of each class, in the order of the labels."""
+    """Return name, Slicer terminology entry and colour of each class, in label order."""
     return [
         {
             "name": label.name,

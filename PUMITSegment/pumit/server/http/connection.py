@@ -1,9 +1,8 @@
 """A connection with time limits against slow clients.
 
-uvicorn answers one request after the other and closes a connection that stays silent after an
-answer. It waits for ever, though, for a request that never begins or never ends its headers, for
-a body that it has refused already, and for a client that does not read its answer; each of these
-would hold one of the server's connections, or an answer's memory.
+uvicorn closes a connection that stays silent after an answer. It has no time limit for a first
+request or the end of its headers, nor for a refused body or an unread answer. Each of these would
+hold a connection, or the memory of an answer.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from pumit.server.http.guard import IS_KNOWN, refusal
 from pumit.server.sessions.limits import Limits
 
-# Reading a piece costs as much as reading a thousand bytes, whatever it holds.
+# Reading a chunk costs as much as reading a thousand bytes, whatever its size.
 _FEW_PIECES = 256
 _LEAST_PIECE_BYTES = 256
 
 
 def connection_class(limits: Limits) -> type[H11Protocol]:
-    """Return the connection that a server with these limits gives to `uvicorn.Config(http=...)`."""
+    """Return the connection class with these limits, for `uvicorn.Config(http=...)`."""
 
     class LimitedConnection(TimedConnection):
         _limits = limits
@@ -34,7 +33,7 @@ def connection_class(limits: Limits) -> type[H11Protocol]:
 
 
 class TimedConnection(H11Protocol):
-    """uvicorn's connection with an end to every wait for its client."""
+    """uvicorn's connection with a time limit on every wait for its client."""
 
     _limits = Limits()
     _waiting: asyncio.TimerHandle | None = None
@@ -52,9 +51,9 @@ class TimedConnection(H11Protocol):
         return self.cycle is not None and not self.cycle.response_complete
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take a new connection; where there are too many, in the place of an idle one.
+        """Accept a new connection; at the limit, drop an idle one or refuse the new one.
 
-        Those go first that never showed the token, and of them the one that was idle for longest.
+        Connections that never sent the token are dropped first, the longest idle of them first.
         """
         super().connection_made(transport)
         self._used_at = self.loop.time()
@@ -70,12 +69,12 @@ class TimedConnection(H11Protocol):
                 self.app = _refuse_full
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the timers."""
+        """Cancel the timers."""
         self._cancel_timers()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Take what arrived, and wait no longer than allowed for what has to follow."""
+        """Process received data, and limit the wait for the next."""
         if self.transport.is_closing():
             return
         super().data_received(data)
@@ -83,21 +82,21 @@ class TimedConnection(H11Protocol):
             if self._waiting is None:
                 self._expect_within(self._limits.header_timeout_s)
         elif self.is_at_work and self._waiting is not None:
-            # From here on the guard watches the body.
+            # The guard limits the time of the body.
             self._waiting.cancel()
             self._waiting = None
 
     def on_response_complete(self) -> None:
-        """Continue to the next request, or let the rest of a refused body come for a while."""
+        """Continue with the next request, or receive the rest of a refused body for a while."""
         self._used_at = self.loop.time()
         self._is_known = self._is_known or IS_KNOWN in self.scope["state"]
         super().on_response_complete()
         if not self.transport.is_closing() and self.conn.their_state is h11.SEND_BODY:
-            # So that its sender, who may read only when all is sent, learns why.
+            # A client may read the refusal only after it has sent the whole body.
             self._expect_within(self._limits.body_timeout_s)
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is no HTTP with a sentence, unless an answer is on its way already."""
+        """Answer invalid HTTP with one sentence, unless another answer has begun."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             answer = refusal(HTTPStatus.BAD_REQUEST, "This is no HTTP request that can be read.")
             headers = [*answer.raw_headers, (b"connection", b"close")]
@@ -108,25 +107,25 @@ class TimedConnection(H11Protocol):
                 h11.EndOfMessage(),
             ):
                 self.transport.write(self.conn.send(event))
-            if self.is_at_work:  # its body went wrong: its reader learns that it ends here
+            if self.is_at_work:  # the body is broken: wake its reader
                 self.cycle.disconnected = True
                 self.cycle.message_event.set()
         self.transport.close()
 
     def pause_writing(self) -> None:
-        """Wait for a client that reads slowly, but not for ever."""
+        """Wait for a client that reads slowly, with a time limit."""
         super().pause_writing()
         self._expect_reading(self.transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
-        """Continue, since the client has read."""
+        """Continue: the client has read enough."""
         if self._unread is not None:
             self._unread.cancel()
             self._unread = None
         super().resume_writing()
 
     def drop(self) -> None:
-        """End the connection at once."""
+        """Abort the connection."""
         self._cancel_timers()
         self.transport.abort()
 
@@ -152,7 +151,7 @@ class TimedConnection(H11Protocol):
 
 
 class _FrugalParser(h11.Connection):
-    """h11's parser, which refuses a body that comes in crumbs: chunks of a byte each."""
+    """h11 parser that refuses a body in many tiny chunks."""
 
     _pieces = _bytes = 0
 

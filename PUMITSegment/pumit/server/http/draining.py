@@ -1,16 +1,16 @@
-"""A server that is shutting down: it takes no new session and leaves when all are done."""
+"""Draining: a server that shuts down takes no new session and exits when all have ended."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 
-# How long the last requests may still take once the sessions' time is over.
+# Extra time for the last requests after the sessions' time is over.
 _FINISH_S = 30.0
 
 
 class Draining:
-    """Whether a server is shutting down, and when it may end."""
+    """State of a shutdown: whether it has begun, and whether the server may exit."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -19,11 +19,11 @@ class Draining:
 
     @property
     def is_begun(self) -> bool:
-        """Whether no new session is taken any more."""
+        """Whether the shutdown has begun."""
         return self._begun_at is not None
 
     def begin(self, sessions_s: float) -> None:
-        """Take no new session from now on.
+        """Begin the shutdown.
 
         Args:
             sessions_s: Time that open sessions may continue, seconds.
@@ -33,10 +33,11 @@ class Draining:
             self._begun_at = self._clock()
 
     def is_over(self, *, sessions: int, in_flight: int) -> bool:
-        """Return whether the server may leave now.
+        """Return whether the server may exit now.
 
         Args:
-            in_flight: Requests that are not answered yet.
+            sessions: Number of open sessions.
+            in_flight: Number of requests not answered yet.
         """
         if self._begun_at is None:
             return False

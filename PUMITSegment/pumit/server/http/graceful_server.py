@@ -15,10 +15,10 @@ from pumit.server.http.service_notice import ALIVE, READY, STOPPING, ServiceNoti
 
 
 class GracefulServer(uvicorn.Server):
-    """A server that reports readiness and life to systemd, and drains on SIGTERM if configured.
+    """A server that reports readiness and liveness to systemd, and can drain on SIGTERM.
 
     Args:
-        drain_s: Seconds open sessions may continue after the first SIGTERM; 0 to leave at once.
+        drain_s: Seconds that open sessions may continue after the first SIGTERM; 0 to exit at once.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class GracefulServer(uvicorn.Server):
         self._reported_at = 0.0
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Drain on the first SIGTERM; any further signal ends the server as ever."""
+        """Drain on the first SIGTERM; any other signal ends the server as in uvicorn."""
         draining = self._operations.draining
         if sig == signal.SIGTERM and self._drain_s > 0 and not draining.is_begun:
             draining.begin(self._drain_s)
@@ -47,14 +47,14 @@ class GracefulServer(uvicorn.Server):
         super().handle_exit(sig, frame)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, and tell that clients can connect."""
+        """Start, and announce that clients can connect."""
         await super().startup(sockets)
         if self.started:
             self._notice.notify(READY)
             self._on_ready()
 
     async def on_tick(self, counter: int) -> bool:
-        """Ten times a second: leave when drained, and show that the server lives."""
+        """Exit when drained, and report liveness; called ten times a second."""
         if self._operations.may_exit:
             self.should_exit = True
         self._notify_alive()
@@ -63,7 +63,7 @@ class GracefulServer(uvicorn.Server):
     def _notify_alive(self) -> None:
         period_s = self._notice.watchdog_s
         now = time.monotonic()
-        # A server whose thread has gone answers nothing any more: its manager may start another.
+        # Without its compute thread the server is dead: let the service manager restart it.
         if period_s and now - self._reported_at > period_s / 3 and self._operations.is_computing:
             self._reported_at = now
             self._notice.notify(ALIVE)

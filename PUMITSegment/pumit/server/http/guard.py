@@ -1,7 +1,7 @@
-"""Checks of every request before its route: host, token, version, size; no details in errors.
+"""Checks of every request before its route: host, token, version and size.
 
-A plain ASGI wrapper, so that an unauthorised body is never read, and so that no exception reaches
-the server's own log, where its message could name a patient or a file.
+A plain ASGI wrapper: the body of an unauthorised request is never read, and no exception reaches
+uvicorn's log, where its message could name a patient or a file.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ logger = logging.getLogger(__name__)
 def refusal(
     status: HTTPStatus, sentence: str, *, error: str = "ServiceError", **headers: str
 ) -> JSONResponse:
-    """Get an error response of one sentence in `detail`, where clients of the protocol read it."""
-    # A lone surrogate from a request's JSON cannot be encoded again.
+    """Make an error response: one sentence in `detail`, where clients of the protocol read it."""
+    # A lone surrogate from a request's JSON cannot be encoded.
     sentence = sentence.encode("utf-8", errors="replace").decode("utf-8")
     return JSONResponse({"detail": sentence, "error": error}, status, headers=headers)
 
 
-# Set in a request's state once it has shown the token.
+# Set in the state of a request that has sent the token.
 IS_KNOWN = "pumit_is_known"
-# Headers of a request, bytes: the longest `X-Meta`, and room for what proxies add.
+# Headers of a request, bytes: the longest `X-Meta`, and room for a proxy's headers.
 _MAX_HEADER_BYTES = 32 * 1024
 # Body of a request without a token: at most a form with one.
 _MAX_OPEN_BYTES = 4 * 1024
-# Small JSON can be dear: a name costs two hundred times its bytes until it is refused. Only a
-# segment's prompts have more than a few: three names each, and the points of all its scribbles.
+# Small JSON can be expensive: an unknown key costs two hundred times its bytes before it is
+# refused. Only `/predict` needs many: three keys per prompt, and the points of all scribbles.
 _MAX_JSON_ITEMS, _MAX_JSON_NAMES = 1_000, 1_000
 _MAX_PROMPT_ITEMS, _MAX_PROMPT_NAMES = 250_000, 40_000
 
@@ -67,15 +67,15 @@ class ViewerPaths(Protocol):
 
 
 class Guard:
-    """The outermost layer of the application.
+    """ASGI middleware that checks each request before it reaches the application.
 
     Args:
-        limits: Sizes of bodies, how long one may stall and how slowly it may come.
-        allowed_hosts: Host names a request may be meant for, without port; None for any. A page
-            in a browser that makes its own name resolve to loopback is refused by this.
+        limits: Largest sizes of bodies, and their time limits.
+        allowed_hosts: Accepted host names, without port; None for any. This refuses a web page
+            whose own name resolves to loopback (DNS rebinding).
         open_paths: Paths that need no token.
-        path_tokens: A second token by path, which opens that path and no other.
-        viewer: Paths of a viewer on this machine that has no token to send.
+        path_tokens: Second tokens by path; each opens only its path.
+        viewer: Paths of a local viewer that sends no token.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        # 1. Who may not ask is answered before a byte of the body is read.
+        # 1. Refuse without reading the body.
         headers = Headers(scope=scope)
         is_chunked = "transfer-encoding" in headers
         refused = self._refuse(scope["path"], headers)
@@ -115,7 +115,7 @@ class Guard:
             return
         if scope["path"] not in self._open_paths:
             scope.setdefault("state", {})[IS_KNOWN] = True
-        # 2. What the body may hold: bytes of an array, or items and names of JSON.
+        # 2. Limit the body: bytes of an array, or items and keys of JSON.
         has_started = False
         is_array = self._is_array(scope["path"])
         most = _MAX_JSON_ITEMS, _MAX_JSON_NAMES
@@ -127,12 +127,12 @@ class Guard:
         async def watched_send(message: Message) -> None:
             nonlocal has_started
             if not has_started and is_chunked and not body.is_complete:
-                # No one knows how much of it is to come, and reading it costs more than it weighs.
+                # The rest is of unknown length and not worth reading: close the connection.
                 message = {**message, "headers": [*message["headers"], (b"connection", b"close")]}
             has_started = True
             await send(message)
 
-        # 3. The routes; what they raise is answered, unless the answer has begun.
+        # 3. Run the route; answer its exception unless a response has begun.
         try:
             await self._app(scope, body.receive, watched_send)
         except Exception as error:
@@ -167,7 +167,7 @@ class Guard:
         length = headers.get("content-length", "0")
         limit = self._limit(path)
         if "content-length" in headers and "transfer-encoding" in headers:
-            # A proxy may read it the other way, and see two requests where we see one.
+            # A proxy may honour the other header and see two requests: request smuggling.
             return refusal(
                 HTTPStatus.BAD_REQUEST, "Send Content-Length or Transfer-Encoding, not both."
             )
@@ -196,10 +196,10 @@ class Guard:
 
 
 class _CountedBody:
-    """A request's body, counted as it arrives, whatever its header said.
+    """A request's body, counted as it arrives, whatever its header says.
 
-    It has to arrive at a least rate on average, after a pause that any network may make: one byte
-    now and then would keep a session's memory for ever.
+    After an initial allowance it must keep a minimum average rate: a client that sends one byte
+    now and then would hold a session's memory for ever.
     """
 
     def __init__(
@@ -210,12 +210,12 @@ class _CountedBody:
         self._limit = limit
         self._most_json = most_json
         self._seen = self._items = self._names = 0
-        self._waited_s = 0.0  # only what the client made us wait
+        self._waited_s = 0.0  # only the time spent waiting for the client
         self.is_complete = False
 
     async def receive(self) -> Message:
-        """Return the next piece, as ASGI has it."""
-        if self.is_complete:  # waiting for the client to leave, for as long as it takes
+        """Return the next ASGI message."""
+        if self.is_complete:  # only a disconnect can follow: no time limit
             return await self._receive()
         pause_s = self._limits.body_timeout_s
         left_s = pause_s + self._seen / self._limits.min_body_rate - self._waited_s
@@ -247,7 +247,7 @@ class _CountedBody:
 
 
 def _host_name(header: str) -> str:
-    """Host header without its port; IPv6 addresses keep no brackets."""
+    """Return the host without its port, and an IPv6 address without brackets."""
     if header.startswith("["):
         return header[1:].partition("]")[0].lower()
     return header.partition(":")[0].lower()
@@ -262,7 +262,7 @@ def _too_large(limit: int) -> JSONResponse:
 
 
 def _answer_failure(error: Exception) -> JSONResponse:
-    """Answer a failure that no one foresaw; the log gets its kind and place, not its message."""
+    """Answer an unexpected exception; log its type and place, but not its message."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f"{frames[-1].name}, line {frames[-1].lineno}" if frames else "unknown place"
     logger.error("request failed: %s in %s", type(error).__name__, place)

@@ -24,7 +24,7 @@ LeaseToken = Annotated[str | None, Header(alias=protocol.LEASE_HEADER)]
 
 
 async def server_state(request: Request) -> ServerState:
-    """Return the state that `create_app` gave the application."""
+    """Return the application's server state."""
     state: ServerState = request.app.state.server
     return state
 
@@ -40,25 +40,25 @@ async def _lease_alive(state: State, token: LeaseToken = None) -> Lease:
     return state.leases.get(token, is_action=False)
 
 
-# A lease whose user just did something, and one whose client merely lives.
+# Active: the request is a user's action. Living: it only shows that the client is alive.
 ActiveLease = Annotated[Lease, Depends(_lease)]
 LivingLease = Annotated[Lease, Depends(_lease_alive)]
 
 
 @router.get(protocol.PATH_HEALTHZ)
 async def healthz() -> dict[str, bool]:
-    """Return whether the server answers at all; needs no token and tells nothing else."""
+    """Return `ok` if the server runs; needs no token."""
     return {"ok": True}
 
 
-# Load balancers ask without wanting an answer's body.
+# Load balancers use HEAD.
 router.head(protocol.PATH_HEALTHZ, include_in_schema=False)(healthz)
 
 
 @router.get(protocol.PATH_CAPABILITIES)
 async def capabilities(state: State) -> CapabilitiesOut:
-    """Version, model, limits and memory of this server, and the other models it offers."""
-    # Files are read for this; the event loop is not held up.
+    """Return version, models, limits and memory of this server."""
+    # This reads files: keep it off the event loop.
     loop = asyncio.get_running_loop()
     cards = await loop.run_in_executor(None, state.engine.models)
     shared = await loop.run_in_executor(None, nninteractive_capabilities, state.engine.info.name)
@@ -72,7 +72,7 @@ async def capabilities(state: State) -> CapabilitiesOut:
         "memory": asdict(state.memory()),
         "protocols": {"nninteractive": protocol.NNINTERACTIVE_VERSION},
         "prompts": ["point", "box", "scribble", "mask", "answer"],
-        # The last one is the earlier name of the one before it.
+        # `doubtful_places` is the earlier name of `uncertain_regions`.
         "answers": [
             "mask",
             "estimated_iou",
@@ -112,20 +112,20 @@ async def claim(state: State) -> ClaimOut:
 
 @router.post(protocol.PATH_RELEASE)
 async def release(state: State, token: LeaseToken = None) -> dict[str, bool]:
-    """Free a session; doing so twice is no error."""
+    """Free a session; releasing it twice is not an error."""
     state.leases.release(token)
     return {"released": True}
 
 
 @router.post(protocol.PATH_HEARTBEAT)
 async def heartbeat(state: State, lease: LivingLease) -> dict[str, float]:
-    """Prove that the client lives; does not postpone the idle timeout."""
+    """Show that the client is alive; does not postpone the idle timeout."""
     return {"remaining_seconds": state.leases.remaining_s(lease.token)}
 
 
 @router.get(protocol.PATH_LEASE_STATUS)
 async def lease_status(state: State, token: LeaseToken = None) -> dict[str, float]:
-    """How long the session has left, without touching it."""
+    """Return the time until the idle timeout; changes nothing."""
     return {
         "remaining_seconds": state.leases.remaining_s(token),
         "idle_timeout_seconds": state.limits.idle_timeout_s,

@@ -1,4 +1,4 @@
-"""Where a server can be reached: an address of this machine, or a socket file for a proxy."""
+"""Listening sockets: an address of this machine, or a socket file for a proxy."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from pathlib import Path
 
 from pumit.errors import PumitError, ServiceError
 
-# The server's user and group: a proxy joins the group, and no one else can connect.
+# Read and write for user and group only: the proxy's user joins the group.
 _SOCKET_MODE = 0o660
 
 
 def check_certificate(certfile: Path, keyfile: Path | None) -> None:
-    """Check that a certificate and its key can be used.
+    """Check that a certificate and its key can be loaded.
 
     Raises:
-        PumitError: If they cannot.
+        PumitError: If they cannot, or the key has a passphrase.
     """
     try:
-        # A key with a passphrase would ask for it on the terminal: better to refuse.
+        # With an empty password a key with a passphrase fails instead of prompting.
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certfile, keyfile, password="")
     except (OSError, ssl.SSLError) as error:
         raise PumitError(
@@ -37,14 +37,14 @@ def bind_address(host: str, port: int) -> socket.socket:
         port: 0 for a free one.
 
     Raises:
-        ServiceError: If the address is taken or not ours.
+        ServiceError: If the address is in use, or not one of this machine.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # By name: asyncio sets TCP_NODELAY only where it reads this protocol from the socket. Without
-    # it the body of each answer waits for the client to confirm its head, 40 ms on Linux.
+    # Explicit IPPROTO_TCP: asyncio sets TCP_NODELAY only on such sockets. Without it the body of
+    # each answer waits 40 ms on Linux, for the client's acknowledgement of the headers.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        if os.name == "posix":  # elsewhere it would let two servers share a port
+        if os.name == "posix":  # on Windows it would let two servers share a port
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
     except OSError as error:
@@ -58,10 +58,10 @@ def bind_address(host: str, port: int) -> socket.socket:
 def bind_file(path: Path) -> socket.socket:
     """Return a socket bound to a file that only its user and group can open.
 
-    What a server that was killed left there is replaced.
+    A stale file of a killed server is replaced.
 
     Raises:
-        ServiceError: If another server listens there, or the file cannot be made.
+        ServiceError: If another server listens there, or the file cannot be created.
     """
     if not hasattr(socket, "AF_UNIX"):
         raise ServiceError("This system has no Unix sockets; give --host and --port, not --uds.")
@@ -69,7 +69,7 @@ def bind_file(path: Path) -> socket.socket:
     try:
         _remove_stale(path, listener.family)
         listener.bind(str(path))
-        # Before anybody can connect, which needs `listen`.
+        # No client can connect before `listen`.
         path.chmod(_SOCKET_MODE)
     except OSError as error:
         listener.close()

@@ -1,6 +1,6 @@
-"""Metrics for Prometheus: counts, times and sizes; nothing of users, scans or addresses.
+"""Metrics for Prometheus: counts, times and sizes, but nothing about users, scans or addresses.
 
-Needs the optional package `prometheus-client`; `operations_routes` does without it.
+Needs the optional package `prometheus-client`; `operations_routes` works without it.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from pumit.server.sessions.fair_queue import Done
 from pumit.wire.protocol import API_VERSION, NNINTERACTIVE_VERSION
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-# From a click on an accelerator to a large scan opened on few cores.
+# Histogram buckets, from a click on a GPU to opening a large scan on few cores.
 _SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A server at one moment.
+    """State of a server at one moment.
 
     Attributes:
-        is_ready: Whether a new session could be taken.
-        in_flight: Requests that are not answered yet.
-        sleep: Sessions by `awake` and `asleep`, of those that have a volume.
-        memory_bytes: Memory by its use: `scans`, `embeddings`, `process`, ...
-        leases_ended: Leases that have ended since the start, by reason.
+        is_ready: Whether a new session could be opened.
+        in_flight: Number of requests not answered yet.
+        sleep: Number of sessions with a volume, `awake` and `asleep`.
+        memory_bytes: Memory by use: `scans`, `embeddings`, `process`, ...
+        leases_ended: Number of leases ended since the start, by reason.
     """
 
     is_ready: bool
@@ -58,12 +58,12 @@ class Metrics:
     """All metrics of one application, in their own registry.
 
     Args:
-        snapshot: The server now; None while it does not run.
+        snapshot: Callback that returns the server's state; None while it does not run.
     """
 
     def __init__(self, snapshot: Callable[[], Snapshot | None]) -> None:
         registry = self._registry = CollectorRegistry()
-        # Resident memory, processor time and open files of this process, under the usual names.
+        # Resident memory, CPU time and open files of this process, under Prometheus' usual names.
         ProcessCollector(registry=registry)
         registry.register(_Gauges(snapshot))
         self._jobs = Counter(
@@ -98,21 +98,21 @@ class Metrics:
         self._running.labels(done.kind).observe(done.ran_s)
 
     def count_request(self, route: str, status: str) -> None:
-        """Count a request by the template of its endpoint, never by what a client wrote."""
+        """Count a request by its route template, never by the path that the client sent."""
         self._requests.labels(route, status).inc()
 
     def count_upload(self, size: int) -> None:
-        """Count an array body of this many bytes."""
+        """Count an array body of `size` bytes."""
         self._uploads.inc()
         self._upload_bytes.inc(size)
 
     def text(self) -> bytes:
-        """Everything, in Prometheus' text format."""
+        """Return all metrics in Prometheus' text format."""
         return generate_latest(self._registry)
 
 
 class _Gauges(Collector):
-    """Gauges that are read at each scrape of Prometheus."""
+    """Gauges read at each scrape."""
 
     def __init__(self, snapshot: Callable[[], Snapshot | None]) -> None:
         self._snapshot = snapshot

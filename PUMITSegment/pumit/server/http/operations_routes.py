@@ -1,4 +1,4 @@
-"""Routes for the operator: whether the server takes new sessions, and its metrics."""
+"""Routes for the operator: readiness and metrics."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ logger = logging.getLogger(__name__)
 
 PATH_READYZ = "/readyz"
 PATH_METRICS = "/metrics"
-# Probes: they need no token, or come so often that they do not count as traffic.
+# Probes come too often to count as traffic.
 PROBES = frozenset({PATH_HEALTHZ, PATH_READYZ, PATH_METRICS})
 
 router = APIRouter()
 
 
 class Operations:
-    """State of an application for its operator, in addition to the server's own.
+    """Draining, traffic and metrics of an application.
 
     Args:
-        app: The application; its server state is looked up when it is needed.
+        app: The application; its server state is looked up when needed.
     """
 
     def __init__(self, app: FastAPI, *, wants_metrics: bool = False) -> None:
@@ -47,7 +47,7 @@ class Operations:
         return cast("ServerState | None", getattr(self._app.state, "server", None))
 
     def watch(self, state: ServerState) -> None:
-        """Count what the queue of a server that starts has done."""
+        """Count the finished jobs of a starting server's queue."""
         if self.metrics is not None:
             state.queue.on_done = self.metrics.count_job
 
@@ -61,12 +61,12 @@ class Operations:
 
     @property
     def is_computing(self) -> bool:
-        """Whether the thread that computes is there."""
+        """Whether the compute thread is alive."""
         state = self.state
         return state is not None and state.queue.is_alive
 
     def why_not_ready(self) -> str | None:
-        """Why no new session could be taken; None where one could."""
+        """Return why no new session can be opened; None if one can."""
         state = self.state
         if state is None:
             return "The server has not started yet."
@@ -83,7 +83,7 @@ class Operations:
         return None
 
     def snapshot(self) -> Snapshot | None:
-        """Return the server now, for its metrics."""
+        """Return the server's current state; None while it does not run."""
         from pumit.server.http.metrics import Snapshot
 
         state = self.state
@@ -123,7 +123,7 @@ class Operations:
 
 
 def operations_of(request: Request) -> Operations:
-    """Return what `create_app` gave the application for its operator."""
+    """Return the application's `Operations`."""
     return cast(Operations, request.app.state.operations)
 
 
@@ -131,7 +131,7 @@ async def refuse_claims_while_draining(request: Request) -> None:
     """Refuse a new session while the server is shutting down.
 
     Raises:
-        BusyError: If it is.
+        BusyError: If the request opens a session and the server is shutting down.
     """
     opens = request.url.path == PATH_CLAIM or "start_session" in request.url.path  # ITK-SNAP's
     if opens and operations_of(request).draining.is_begun:
@@ -149,14 +149,14 @@ _NO_METRICS: dict[int | str, dict[str, Any]] = {
 
 @router.get(PATH_READYZ, responses=_NOT_READY)
 async def readyz(request: Request) -> JSONResponse:
-    """Return whether a session could be taken now; needs no token, tells nothing about users."""
+    """Return whether a session could be opened now; needs no token, says nothing about users."""
     why_not = operations_of(request).why_not_ready()
     if why_not is None:
         return JSONResponse({"ok": True})
     return refusal(HTTPStatus.SERVICE_UNAVAILABLE, why_not, **{"Retry-After": "10"})
 
 
-# In a thread: asking an accelerator for its memory may take a moment.
+# Not async, so that it runs in a thread: querying GPU memory may take a moment.
 @router.get(PATH_METRICS, responses=_NO_METRICS, response_class=PlainTextResponse)
 def metrics(request: Request) -> Response:
     """Report counts, times and sizes for Prometheus; nothing about users or their images."""

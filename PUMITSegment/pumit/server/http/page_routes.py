@@ -1,7 +1,7 @@
-"""The page for browsers: its files, the scan of `pumit view`, and masks as files.
+"""The browser page: its static files, the scan of `pumit view`, and the export of masks.
 
-The files are the same for everybody and need no token; all that the page asks for does. Nothing is
-fetched from another host, which `Content-Security-Policy` forbids as well.
+The static files need no token; the page's requests do. Nothing is fetched from another host, which
+`Content-Security-Policy` also forbids.
 """
 
 from __future__ import annotations
@@ -80,15 +80,15 @@ for _path in PAGE_PATHS:
 
 @page.get(PAGE_WITHOUT_SLASH)
 async def add_slash() -> Response:
-    """Lead to the page those who type its address without the last character."""
+    """Redirect an address without the trailing slash to the page."""
     return RedirectResponse(PAGE)
 
 
 @page.post(PAGE)
 async def enter(request: Request) -> Response:
-    """Answer the page with the token of a form, which its script takes into the tab's memory.
+    """Return the page with the posted token, which its script keeps in the tab's memory.
 
-    So `pumit view` hands the token to the browser: it comes into no address and no history.
+    `pumit view` hands the token to the browser this way, to keep it out of URL and history.
     """
     form = parse_qs((await request.body()).decode("utf-8", errors="replace"))
     token = html.escape(form.get("token", [""])[0])
@@ -112,9 +112,9 @@ def _packed(name: str) -> bytes:
 
 @router.post(protocol.PATH_SCAN, responses=_FILE, response_class=Response)
 async def open_own_scan(state: State, lease: ActiveLease) -> Response:
-    """Start on the scan that `pumit view` was given, and answer it as NIfTI.
+    """Open the scan of `pumit view` in the session, and return it as NIfTI.
 
-    `X-Meta` has its exact geometry, as `/volume` takes it, and `is_dicom`.
+    `X-Meta` has its exact geometry, in the form of `/volume`, and `is_dicom`.
     """
     scan = state.scan
     if scan is None:
@@ -138,7 +138,7 @@ async def open_own_scan(state: State, lease: ActiveLease) -> Response:
 
 
 def _shown(scan: Volume) -> bytes:
-    """NIfTI of a scan: colours where it has them, else its first channel."""
+    """Return a scan as NIfTI: in colour for uint8 channels (3 or more), else its first."""
     array = scan.array
     if array.ndim == 4:
         array = array[:3] if len(array) >= 3 and array.dtype == "uint8" else array[0]
@@ -147,13 +147,13 @@ def _shown(scan: Volume) -> bytes:
 
 @router.post(protocol.PATH_EXPORT, responses=_FILE, response_class=Response)
 async def export(state: State, lease: ActiveLease, body: ExportIn) -> Response:
-    """Answer masks as a file: those of `/mask_prior`, named by their hashes, on the session's scan.
+    """Return masks as one file, on the session's scan; they are the hashes of `/mask_prior`.
 
-    DICOM-SEG needs a scan that the server itself read from DICOM. No disk is touched.
+    DICOM-SEG needs a scan that the server itself read from DICOM. Nothing is written to disk.
     """
     masks = [lease.priors.find(segment.sha256) for segment in body.segments]
     volume = await state.change(lease, lambda session: session.volume)
-    # Each mask as such, and as a part of the file.
+    # Each mask is held twice: unpacked, and in the file.
     await take_until_answered(state.uploads, 2 * len(masks) * math.prod(volume.shape))
 
     def write() -> bytes:
@@ -171,7 +171,7 @@ async def export(state: State, lease: ActiveLease, body: ExportIn) -> Response:
 
 
 def _segment(wanted: ExportedSegment, mask: Any) -> Segment:
-    """Give a mask its name, the meaning of that name where it has one, and its colour."""
+    """Return a segment with its name, colour, and the terminology of its name if there is one."""
     try:
         meaning = concept_for(wanted.terminology or wanted.name)
     except ExportError:

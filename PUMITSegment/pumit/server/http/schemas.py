@@ -1,4 +1,4 @@
-"""JSON bodies of the API, checked before anything else sees them."""
+"""JSON bodies of the API."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 # A coordinate far outside any scan; a planar image's slice spacing is 1e8 mm.
 _FAR_MM = 1e9
-# No microscope's voxels are smaller than 1 nm; far below, arithmetic on them comes to no end.
+# Smallest: 1 nm, below any microscope's voxels; far smaller spacings make computations endless.
 SPACING_MM = (1e-6, _FAR_MM)
 Coordinate = Annotated[float, Field(ge=-_FAR_MM, le=_FAR_MM, allow_inf_nan=False)]
 Point = tuple[Coordinate, Coordinate, Coordinate]
@@ -46,14 +46,14 @@ class ScribbleIn(_Body):
 
 
 class MaskIn(_Body):
-    """A mask prior by its hash, as `/mask_prior` answered it."""
+    """A mask prior by the hash that `/mask_prior` returned."""
 
     kind: Literal["mask"]
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 class AnswerIn(_Body):
-    """The choice of another answer to the prompts before it, numbered from 1 by trust."""
+    """Choice among the candidate masks for the preceding prompts; 1 is the most trusted."""
 
     kind: Literal["answer"]
     number: Annotated[int, Field(ge=1, le=100, strict=True)]
@@ -63,7 +63,7 @@ AnyPrompt = PointIn | BoxIn | ScribbleIn | MaskIn | AnswerIn
 
 
 class PredictIn(_Body):
-    """A segment with all its prompts in order, and the number of uncertain regions to return."""
+    """A segment, all its prompts in order, and the number of uncertain regions to return."""
 
     segment: Segment = "1"
     prompts: list[Annotated[AnyPrompt, Field(discriminator="kind")]]
@@ -80,17 +80,17 @@ ModelName = Annotated[str, Field(min_length=1, max_length=256)]
 
 
 class AutomaticIn(_Body):
-    """A model of `/capabilities`, and eight corners of a region, LPS mm, or none."""
+    """A model of `/capabilities`, and optionally the eight corners of a region, LPS mm."""
 
     model: ModelName
     roi_corners_lps: Annotated[list[Point], Field(min_length=8, max_length=8)] | None = None
 
 
 class FindIn(_Body):
-    """A structure by its name; the best model that has it where none is named.
+    """A structure by name; without `model` the best one that has the structure is used.
 
-    `modality` is what made the scan, as DICOM writes it, where the client knows. With `only_check`
-    nothing runs: the answer says what would. With `anyway` nothing is checked.
+    `modality` is the scan's, as a DICOM code, if the client knows it. With `only_check` no model
+    runs: the answer says which would. With `anyway` nothing is checked.
     """
 
     structure: Annotated[str, Field(min_length=1, max_length=1024)]
@@ -102,7 +102,7 @@ class FindIn(_Body):
 
 
 class ReconstructIn(_Body):
-    """A tokenizer of `/capabilities`; the first one where it is left out."""
+    """A tokenizer of `/capabilities`; by default the first one."""
 
     model: ModelName | None = None
 
@@ -111,7 +111,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class ExportedSegment(_Body):
-    """A mask by its hash, with a name, what it is (else by its name) and a colour."""
+    """A mask by its hash, with name, colour and terminology (by default that of the name)."""
 
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
     name: Annotated[str, Field(min_length=1, max_length=64)]
@@ -120,7 +120,7 @@ class ExportedSegment(_Body):
 
 
 class ExportIn(_Body):
-    """A format and the segments in their order; the model, where one found all of them itself."""
+    """A format and the segments in order; `model` if an automatic model made all of them."""
 
     format: Literal["nii.gz", "seg.nrrd", "dcm"]
     segments: Annotated[list[ExportedSegment], Field(min_length=1, max_length=64)]
@@ -128,7 +128,7 @@ class ExportIn(_Body):
 
 
 class VolumeMeta(_Body):
-    """Geometry of an uploaded volume, in `X-Meta`; as `pumit.Volume` has it."""
+    """Geometry of an uploaded volume, in `X-Meta`; as in `pumit.Volume`."""
 
     spacing_mm: tuple[VoxelSize, VoxelSize, VoxelSize]
     origin_lps: Point = (0.0, 0.0, 0.0)
@@ -147,7 +147,7 @@ class MaskMeta(_Body):
 
 
 class MaskOut(BaseModel):
-    """Answer of `/mask_prior`: the hash by which prompts name the mask."""
+    """Answer of `/mask_prior`: the hash that identifies the mask in prompts."""
 
     sha256: str
 
@@ -162,10 +162,10 @@ class ClaimOut(BaseModel):
 
 
 class CapabilitiesOut(BaseModel):
-    """Answer of `/capabilities`: the nnInteractive protocol's fields, and ours under `pumit`.
+    """Answer of `/capabilities`: the nnInteractive protocol's fields, and PUMIT's under `pumit`.
 
-    Of the protocol's own fields some speak of a network with one input channel for each kind of
-    prompt; this server has none, and tells the protocol's usual numbers.
+    Some of the protocol's fields describe a network with one input channel per kind of prompt.
+    This server has no such channels and reports the protocol's usual values.
     """
 
     supported_interactions: dict[str, bool]

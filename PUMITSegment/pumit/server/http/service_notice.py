@@ -1,6 +1,6 @@
 """Notices to systemd from a service of `Type=notify`: ready, alive, stopping.
 
-One datagram to the socket that `$NOTIFY_SOCKET` names; without that variable nothing happens.
+Each is one datagram to the socket in `$NOTIFY_SOCKET`; without that variable nothing is sent.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ class ServiceNotice:
     """Sends notices to the service manager.
 
     Args:
-        address: Socket path, with `@` for an abstract one; empty where no one listens.
-        watchdog_s: Seconds within which the manager wants a sign of life; None for never.
+        address: Socket path, with `@` for an abstract one; empty for none.
+        watchdog_s: The manager's watchdog period, seconds; None for no watchdog.
     """
 
     def __init__(self, address: str = "", *, watchdog_s: float | None = None) -> None:
@@ -29,7 +29,7 @@ class ServiceNotice:
 
     @classmethod
     def from_environment(cls, environment: MutableMapping[str, str] = os.environ) -> ServiceNotice:
-        """Read the manager's variables, and remove them: no child of ours speaks for us."""
+        """Read the manager's variables and remove them, so that child processes do not use them."""
         address = environment.pop("NOTIFY_SOCKET", "")
         period_us = environment.pop("WATCHDOG_USEC", "")
         is_ours = environment.pop("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
@@ -37,7 +37,7 @@ class ServiceNotice:
         return cls(address, watchdog_s=int(period_us) / 1e6 if watched else None)
 
     def notify(self, *lines: str) -> None:
-        """Send lines such as `READY`; a manager that does not listen is no error of ours."""
+        """Send lines such as `READY`; errors of the socket are ignored."""
         if not self._address or not hasattr(socket, "AF_UNIX"):
             return
         with (

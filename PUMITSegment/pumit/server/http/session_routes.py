@@ -1,4 +1,4 @@
-"""One session's work: a volume, mask priors, predictions, progress, cancel."""
+"""Routes of one session: volume, mask priors, predictions, progress and cancel."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _ANSWER: dict[int | str, dict[str, Any]] = {
 async def set_volume(
     request: Request, state: State, lease: ActiveLease, meta: MetaHeader
 ) -> dict[str, list[int]]:
-    """Start on a volume: an array of shape (D, H, W) or (C, D, H, W) with its geometry."""
+    """Set the session's volume: an array of shape (D, H, W) or (C, D, H, W) with its geometry."""
     geometry = parse_meta(VolumeMeta, meta)
 
     def decode(body: bytearray) -> Array:
@@ -69,7 +69,7 @@ async def set_volume(
     )
 
     def work(session: InteractiveSession) -> dict[str, list[int]]:
-        # One that is refused leaves the session on its earlier volume.
+        # If this raises, the session keeps its earlier volume.
         session.set_volume(volume, channel=geometry.channel)
         lease.begin(volume.shape)
         return {"shape": list(volume.shape)}
@@ -81,9 +81,9 @@ async def set_volume(
 async def hold_mask_prior(
     request: Request, state: State, lease: ActiveLease, meta: MetaHeader
 ) -> MaskOut:
-    """Hold a mask for prompts to name: packed bits of the bounding box that `X-Meta` gives.
+    """Store a mask for prompts to refer to: packed bits of the bounding box in `X-Meta`.
 
-    Each mask is sent once; `/predict` names it by the hash that this answers.
+    Each mask is sent once; prompts of `/predict` refer to it by the returned hash.
     """
     place = parse_meta(MaskMeta, meta)
     shape = lease.shape
@@ -95,7 +95,7 @@ async def hold_mask_prior(
         state,
         lease,
         lambda body: PackedMaskPrompt(unpack_mask(box, body, shape)),
-        room_bytes=2 * math.prod(shape),  # the whole grid, and what lies in the box
+        room_bytes=2 * math.prod(shape),  # the whole grid, and the box
     )
     lease.priors.add(prompt)
     return MaskOut(sha256=prompt.sha256)
@@ -103,11 +103,11 @@ async def hold_mask_prior(
 
 @router.post(protocol.PATH_PREDICT, responses=_ANSWER, response_class=Response)
 async def predict(request: Request, state: State, lease: ActiveLease, body: PredictIn) -> Response:
-    """Mask of a segment on the volume's own grid, how good it is, and where to check it.
+    """Return a segment's mask on the volume's grid, its estimated quality and places to check.
 
-    The prompts come with each request, so that the answer depends on nothing but them and the
-    volume. The newest request of a segment wins: an older one that waits or runs is cancelled.
-    With `Accept-Encoding: identity` the mask's bits are stored and not compressed.
+    Each request has all prompts, so the answer depends only on them and the volume. A newer
+    request for a segment cancels an older one that waits or runs. With `Accept-Encoding: identity`
+    the mask's bits are not compressed.
     """
     if len(body.prompts) > state.limits.max_prompts:
         raise PromptError(f"A segment takes {state.limits.max_prompts} prompts; remove some.")
@@ -132,12 +132,12 @@ async def predict(request: Request, state: State, lease: ActiveLease, body: Pred
 
 @router.get(protocol.PATH_PROGRESS)
 async def progress(state: State, lease: LivingLease) -> dict[str, bool | float]:
-    """How far the session's prediction is, 0 to 1."""
+    """Return the progress of the session's prediction, 0 to 1."""
     jobs = [job for job in state.queue.jobs_of(lease.token) if job.segment is not None]
     return {"running": bool(jobs), "fraction": jobs[0].fraction if jobs else 0.0}
 
 
 @router.post(protocol.PATH_CANCEL)
 async def cancel(state: State, lease: ActiveLease, body: OptionalSegmentIn) -> dict[str, int]:
-    """Stop the predictions of a segment, or of the whole session; nothing else changes."""
+    """Cancel the predictions of a segment, or of the whole session."""
     return {"cancelled": state.queue.cancel(lease.token, body.segment)}

@@ -1,4 +1,4 @@
-"""The outermost layer: counts requests that come, are under way, and are answered."""
+"""The outermost ASGI layer, which counts requests under way and answered."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pumit.wire.protocol import ARRAY_PATHS
 
-# What is no endpoint has no name of ours: what a client wrote there is no one's business.
+# Counted for a request that matches no route: the path may hold private data.
 _UNKNOWN_ROUTE = "other"
 
 
 class TrafficCounter(Protocol):
-    """Counts requests; `Metrics` in a server that is monitored."""
+    """Counts requests; implemented by `Metrics`."""
 
     def count_request(self, route: str, status: str) -> None:
-        """One request has been answered, or its client has gone (`none`)."""
+        """Count a finished request; status `none` if it had no answer."""
 
     def count_upload(self, size: int) -> None:
-        """One array body of this many bytes has arrived whole."""
+        """Count a complete array body of `size` bytes."""
 
 
 class Traffic:
-    """Number of requests under way, and the counter that they go to.
+    """Number of requests under way, and the counter of finished ones.
 
     Args:
-        uncounted: Paths of probes, which are never under way.
+        uncounted: Paths of probes, which do not count as under way.
     """
 
     def __init__(
@@ -41,15 +41,15 @@ class Traffic:
 
     @property
     def in_flight(self) -> int:
-        """Requests that are not answered yet, probes left out."""
+        """Number of requests not answered yet, without probes."""
         return self._in_flight
 
     def begin(self, path: str) -> None:
-        """Count a request that has come."""
+        """Count a request as under way."""
         self._add(path, 1)
 
     def end(self, path: str) -> None:
-        """Count a request that is over."""
+        """Count a request as finished."""
         self._add(path, -1)
 
     def _add(self, path: str, count: int) -> None:
@@ -62,7 +62,7 @@ class TrafficLayer:
     """An ASGI layer that reports to a `Traffic`.
 
     Args:
-        app: The application, guard included: what it refuses is counted too.
+        app: The application with its guard, so that refused requests are counted too.
     """
 
     def __init__(self, app: ASGIApp, traffic: Traffic) -> None:
@@ -97,7 +97,7 @@ class TrafficLayer:
             self._traffic.end(path)
             counter = self._traffic.counter
             if counter is not None:
-                # The router leaves the endpoint in the scope, where one was found.
+                # The router stores a matched route in the scope.
                 route = getattr(scope.get("route"), "path", _UNKNOWN_ROUTE)
                 counter.count_request(route, status)
                 if path in ARRAY_PATHS and is_whole and size:

@@ -1,7 +1,7 @@
 "use strict";
-// The page of `pumit view` and `pumit serve`. The server keeps a scan and a cache; everything that can be
-// undone is here: each segment is a list of prompts, and its mask is the server's answer to them.
-// Frames: voxels are (i, j, k), column, row and slice as files store them; the server's mm are LPS, NiiVue's RAS.
+// The page of `pumit view` and `pumit serve`. The server keeps a scan and a cache; the undo history is here:
+// each segment is a list of prompts, and its mask is the server's answer to them.
+// Frames: voxels are (i, j, k), column, row and slice as in files; the server's mm are LPS, NiiVue's are RAS.
 
 const API = "/pumit/v2";
 const TOKEN_KEY = "pumit-token";
@@ -14,8 +14,8 @@ const byId = (id) => document.getElementById(id);
 let nv, scan, lease, token, overlay; // scan: dims, steps (LPS columns), origin, geometry, isDicom, restore()
 let present = { segments: [], current: 0 };
 let past = [], future = [], nextId = 1, isDirty = false, running = 0, started = 0;
-const answers = new Map(); // of a segment's prompts: bounding box, bits, and what the server says of them
-const priors = new Map(); // masks by the hash under which the server holds them
+const answers = new Map(); // by a segment's prompts: bounding box and bits of the mask, and the server's metadata
+const priors = new Map(); // masks by the server's hash
 
 // --- the server -------------------------------------------------------------------------------------------
 
@@ -44,7 +44,7 @@ async function call(path, { body, meta, accept = "json", method = "POST", keepal
   return { bytes: await answer.arrayBuffer(), headers: answer.headers };
 }
 
-// A session that has ended is opened again with its scan, and the request is made once more.
+// Reopens an expired session with its scan, and repeats the request once.
 async function ask(path, options = {}) {
   try {
     return await call(path, options);
@@ -75,7 +75,7 @@ function unpackBundle(buffer) {
   return { meta, arrays };
 }
 
-// An `NNIA` envelope whose chunks are stored: pumit/wire/arrays.py.
+// An `NNIA` envelope with uncompressed chunks; see pumit/wire/arrays.py.
 function unpackArray(view) {
   const axes = view.getUint8(6), nameLength = view.getUint8(7);
   const name = new TextDecoder().decode(new Uint8Array(view.buffer, view.byteOffset + 8, nameLength));
@@ -127,7 +127,7 @@ function packArray(values, shape) {
 
 const toLps = (ijk) => [0, 1, 2].map((r) => scan.origin[r] + scan.steps[r].reduce((sum, step, c) => sum + step * ijk[c], 0));
 
-// NiiVue's fractions run along the axes of the file, reordered and flipped to be nearest to RAS.
+// NiiVue's fractions run along the file's axes, reordered and flipped to the nearest RAS axes.
 function toVoxel(frac) {
   const ijk = [0, 0, 0];
   nv.volumes[0].permRAS.forEach((axis, i) => {
@@ -144,7 +144,7 @@ function toFraction(ijk) {
   });
 }
 
-// A file NIfTI for NiiVue, from voxels and a RAS affine.
+// Makes a NIfTI file for NiiVue from voxels and a RAS affine.
 function makeNifti(values, dims, affine) {
   const codes = { Uint8Array: 2, Int16Array: 4, Int32Array: 8, Float32Array: 16, Float64Array: 64, Int8Array: 256, Uint16Array: 512, Uint32Array: 768 };
   const file = new Uint8Array(352 + values.byteLength);
@@ -175,7 +175,7 @@ async function openServersScan() {
   await show(image, meta, () => call(`${API}/scan`, { accept: "bytes" }));
 }
 
-// A file of this computer: read here, and sent as plain numbers with its geometry.
+// Opens a local file: it is parsed here, and its voxels and geometry are sent.
 async function openFile(file) {
   say("Reading the file.");
   const image = await niivue.NVImage.loadFromFile({ file, name: file.name });
@@ -259,7 +259,7 @@ async function addPrompt(prompt) {
   await update(true);
 }
 
-// Ask for whatever mask is missing, and draw.
+// Requests the missing masks, and draws.
 async function update(isNew = false) {
   refresh();
   const turn = ++started;
@@ -273,7 +273,7 @@ async function update(isNew = false) {
       answers.set(key, answer);
       if (turn === started) say(describe(segment, answer));
     } catch (error) {
-      // A newer request of this segment took its turn.
+      // Superseded by a newer request for this segment.
       if (error.status === 409) return;
       if (isNew && turn === started) present = past.pop();
       fail(error);
@@ -381,7 +381,7 @@ async function takeFound(meta, arrays) {
   say([`${found.map((f) => f.name).join(", ")} found by ${meta.model}.`, ...meta.remarks].join(" "));
 }
 
-// Bits of a class in the smallest box that holds it; null where there is none.
+// Returns the bits of a class in its bounding box; null if it is empty.
 function maskOfClass(outer, { labels, regions }, number) {
   const [D, H, W] = outer.map(([a, b]) => b - a);
   const bit = regions instanceof BigUint64Array ? 1n << BigInt(number - 1) : 2 ** (number - 1);
@@ -409,7 +409,7 @@ function labelColors() {
   return { R: colors.map((c) => c[0]), G: colors.map((c) => c[1]), B: colors.map((c) => c[2]), A: colors.map((_, i) => (i ? 255 : 0)), I: colors.map((_, i) => i), labels: colors.map(() => "") };
 }
 
-// The masks into the overlay, which has the scan's own voxels; later segments over earlier ones.
+// Paints the masks into the overlay, on the scan's grid; later segments cover earlier ones.
 function paint() {
   const image = overlay.img, [W, H] = scan.dims;
   image.fill(0);
@@ -429,7 +429,7 @@ function paint() {
   nv.updateGLVolume();
 }
 
-// In 3D the body lets segments be seen within it; the planes stay as they are.
+// Makes the body translucent in 3D, so that segments in it are visible; the planes do not change.
 function seeThrough() {
   if (!scan || !nv.renderShader || !present.segments.some((s) => answerOf(s)?.box)) return;
   nv.renderShader.use(nv.gl);
@@ -437,7 +437,7 @@ function seeThrough() {
   nv.drawScene();
 }
 
-// NiiVue's numbers: 0 axial, 1 coronal, 2 sagittal, 3 all with 3D, 4 3D.
+// NiiVue's slice types: 0 axial, 1 coronal, 2 sagittal, 3 all planes and 3D, 4 only 3D.
 function showPlanes() {
   nv.setSliceType(Number(byId("planes").value));
 }
@@ -445,19 +445,19 @@ function showPlanes() {
 function zoom(factor) {
   const now = nv.scene.pan2Dxyzmm, next = Math.min(10, Math.max(1, now[3] * factor));
   const at = nv.frac2mm(nv.scene.crosshairPos, 0, nv.opts.isSliceMM);
-  // The crosshair stays where it is.
+  // Keep the crosshair at its place on the screen.
   nv.scene.pan2Dxyzmm = next === 1 ? [0, 0, 0, 1] : [0, 1, 2].map((i) => now[i] + (now[3] - next) * at[i]).concat(next);
   nv.opts.crosshairWidth = 1 / next;
   nv.drawScene();
 }
 
-// Tiles of the three planes, with the straight map between pixels and fractions of each.
+// Returns the tiles of the three planes, with the affine map from pixels to fractions of each.
 function tiles() {
   return nv.screenSlices.flatMap((slice, index) => {
     if (slice.axCorSag > 2) return [];
     let [left, top, width, height] = slice.leftTopWidthHeight;
     if (width < 0) [left, width] = [left + width, -width];
-    // From the middle outwards: on the very border NiiVue may say outside.
+    // Probe inside the tile: at its border NiiVue may return a point outside.
     const probe = (x, y) => Array.from(nv.screenXY2TextureFrac(left + x * width, top + y * height, index, false));
     const middle = probe(0.5, 0.5);
     const across = probe(0.75, 0.5).map((v, i) => (v - middle[i]) * 4 / width);
@@ -493,7 +493,7 @@ function drawMarks() {
     pen.rect(tile.left, tile.top, tile.width, tile.height);
     pen.clip();
     for (const { kind, positive, fractions } of marks) {
-      // What is drawn on this slice.
+      // Only marks on this slice.
       if (!fractions.every((f) => Math.abs(f[tile.through] - here) < 0.75 * thick)) continue;
       const points = fractions.map((f) => pixelOf(tile, f));
       isEmpty = false;
@@ -513,13 +513,13 @@ function drawMarks() {
     }
     pen.restore();
   }
-  // Chromium may go on showing what a canvas had, where nothing is drawn after it was cleared.
+  // Chromium may keep showing the old content of a canvas that was cleared and not drawn on.
   canvas.hidden = isEmpty;
 }
 
 // --- gestures ---------------------------------------------------------------------------------------------
 
-const places = new WeakMap(); // where prompts were drawn: kind, positive, fractions
+const places = new WeakMap(); // positions of drawn prompts: kind, positive, fractions
 const tool = () => document.querySelector("input[name=tool]:checked").value;
 let gesture = null; // a box or scribble while it is drawn
 let corner = null; // first corner of a box from the keyboard
@@ -555,7 +555,7 @@ function begin(event) {
   byId("stage").focus({ preventScroll: true });
   const frac = fractionAt(tile, at);
   if (!isInside(frac)) return;
-  // The other planes follow.
+  // Move the other planes too.
   nv.scene.crosshairPos = frac;
   const name = tool();
   if (name === "inside" || name === "outside") {
@@ -594,7 +594,7 @@ function finish(event) {
 const isBox = (fractions, { horizontal, vertical }) =>
   fractions.length === 4 && [horizontal, vertical].every((i) => Math.abs(fractions[0][i] - fractions[2][i]) > 1e-3);
 
-// NiiVue listens for mouse and touch, which follow the pointer's events.
+// NiiVue handles mouse and touch events, which follow the pointer events.
 function keepFromNiivue(event) {
   if (scan && tool() !== "look" && !(event.button > 0) && tileAt(canvasPoint(event.touches?.[0] ?? event))) event.stopPropagation();
 }
@@ -657,7 +657,7 @@ async function download(format) {
       const sha256 = await sendMask(answerOf(segment));
       parts.push({ sha256, name: segment.name, terminology: segment.terminology ?? "", color_rgb: rgb(segment.color).map((v) => v / 255) });
     }
-    // Found by one model, and not corrected since.
+    // Name the model only if it made all segments and none was corrected.
     const models = new Set(segments.map((s) => (s.prompts.every((p) => p.kind === "mask") ? s.model : null)));
     const [model] = models.size === 1 ? models : [null];
     const { bytes } = await ask(`${API}/export`, { body: { format, segments: parts, model }, accept: "bytes" });
@@ -706,7 +706,7 @@ function refresh() {
   listSegments();
 }
 
-// Lines stay the same elements, so that neither the keyboard's place nor a name that is being typed is lost.
+// Reuses the rows' elements, so that keyboard focus and a name being typed are kept.
 function listSegments() {
   const list = byId("segments");
   for (const row of [...list.children]) if (!present.segments.some((s) => s.id === row.dataset.id)) row.remove();
@@ -770,7 +770,7 @@ async function enter() {
     byId("find").hidden = !models.length;
     const names = [...new Set(models.flatMap((m) => m.classes))].sort();
     byId("structures").replaceChildren(...names.map((value) => Object.assign(document.createElement("option"), { value })));
-    // With another code, after the server was started again, the scan and its segments stay.
+    // After a restart of the server, with a new code, the scan and its segments are kept.
     if (!scan) await openServersScan();
     else await scan.restore(), say("Open again.");
   } catch (error) {
@@ -790,7 +790,7 @@ async function takeFile(file) {
 const isUnsaved = () => isDirty && present.segments.some((s) => answerOf(s)?.box);
 
 async function start() {
-  // The form of `pumit view` left the token here; it goes into the tab's memory, and the form out of its history.
+  // Move the token from the form of `pumit view` to the tab's memory, and remove the form from the history.
   const handed = document.querySelector("meta[name=pumit-token]");
   if (handed) {
     sessionStorage.setItem(TOKEN_KEY, handed.content);
@@ -858,7 +858,7 @@ async function start() {
     if (key === "z" || key === "y") event.preventDefault(), key === "y" || event.shiftKey ? redo() : undo();
   });
   window.addEventListener("beforeunload", (event) => { if (isUnsaved()) event.preventDefault(); });
-  // Kept by the browser for its button Back, the page asks for its session again when it needs it.
+  // A page kept for the Back button is not released; it reopens an expired session when needed.
   window.addEventListener("pagehide", (event) => { if (lease && !event.persisted) call("/release", { keepalive: true }).catch(() => {}), lease = null; });
   setInterval(() => { if (lease) call("/heartbeat").catch(() => {}); }, HEARTBEAT_MS);
   if (token) await enter();

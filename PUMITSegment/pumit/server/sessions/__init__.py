@@ -1,1 +1,1 @@
-"""Sessions: leases, their turn to compute, the memory they hold."""
+"""Sessions: leases, scheduling and memory."""

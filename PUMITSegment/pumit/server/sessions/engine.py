@@ -1,4 +1,4 @@
-"""The library as the server uses it: a loaded model that opens sessions; tests replace it."""
+"""The loaded model that opens sessions; tests replace it."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class ModelInfo:
     """Name, version, checksum and device of the model, for `/capabilities`.
 
     Attributes:
-        name: The model's name in its index, or its checkpoint's; never a path.
-        device: Device that it computes on, such as `cpu` or `cuda:0`.
+        name: The model's name in the index or in its checkpoint; never a path.
+        device: Such as `cpu` or `cuda:0`.
     """
 
     name: str
@@ -35,12 +35,12 @@ class ModelInfo:
 
 
 class SegmenterEngine:
-    """The engine of the library itself.
+    """A promptable model, and the other models that the server offers.
 
     Args:
         model: A name from the model index, or a checkpoint file.
         device: `auto`, `cpu`, `cuda`, ...
-        keeps_graphs: Whether it may write what it compiles into the user's folder.
+        keeps_graphs: Whether compiled graphs may be cached in the user's folder.
 
     Raises:
         CheckpointError: If the model cannot be used.
@@ -54,7 +54,7 @@ class SegmenterEngine:
         from pumit.models.card import ModelCard
         from pumit.models.checkpoint import ModelHeader
 
-        # The library's classes are looked up when they are first used: torch loads here.
+        # `pumit` resolves its classes lazily: torch is imported here.
         self._segmenter: Any = pumit.load_segmenter(model, device=device, keeps_graphs=keeps_graphs)
         self._open: Callable[..., InteractiveSession] = pumit.InteractiveSession
         self._images = ImageStore(is_shared=True)
@@ -65,7 +65,7 @@ class SegmenterEngine:
 
     @property
     def info(self) -> ModelInfo:
-        """Name, version, checksum and device of the model."""
+        """Name, version, checksum and device of the promptable model."""
         segmenter = self._segmenter
         return ModelInfo(
             str(segmenter.name),
@@ -76,24 +76,24 @@ class SegmenterEngine:
 
     @property
     def holdings(self) -> ImageStore:
-        """Memory of all sessions."""
+        """Scans and embeddings of all sessions."""
         return self._images
 
     def rest(self) -> None:
-        """Give back memory that no one needs while no session is awake."""
+        """Release compiled graphs and the models loaded on demand."""
         self._segmenter.engine.rest()
         self._models.forget()
 
     def open_session(self) -> InteractiveSession:
-        """Return a new `pumit.InteractiveSession` on this model; identical scans are held once."""
+        """Open a `pumit.InteractiveSession` on this model; identical scans are stored once."""
         return self._open(self._segmenter, images=self._images)
 
     def models(self) -> list[ModelCard]:
-        """Every model that can be requested by name, this one first."""
+        """List every model that can be requested by name, this one first."""
         return self._models.cards()
 
     def version_of(self, model: str) -> str:
-        """Version of the model of that name."""
+        """Return the version of a model."""
         return self._models.find(model, ("promptable", "automatic", "tokenizer")).version
 
     def segment_automatically(
@@ -104,7 +104,7 @@ class SegmenterEngine:
         roi_corners_lps: Sequence[Sequence[float]] | None = None,
         watch: Watch = UNWATCHED,
     ) -> LabelMap:
-        """Label a session's volume with an automatic model, or find what stands out.
+        """Label a session's volume with an automatic model; a promptable one segments everything.
 
         Raises:
             CheckpointError: If there is no such model.
@@ -133,7 +133,7 @@ class SegmenterEngine:
         """Choose the model that segments a structure in a session's volume.
 
         Raises:
-            StructureError: If none knows it, or may look for it in this scan.
+            StructureError: If no model has the structure, or none may be used on this scan.
         """
         from pumit.models.card import installed_models
         from pumit.structures.find import plan_search
@@ -157,7 +157,7 @@ class SegmenterEngine:
         roi_corners_lps: Sequence[Sequence[float]] | None = None,
         watch: Watch = UNWATCHED,
     ) -> FoundStructure:
-        """Run that model."""
+        """Run the search that `plan_search` returned."""
         from pumit.structures.find import run_search
 
         return run_search(
@@ -172,7 +172,7 @@ class SegmenterEngine:
     def reconstruct(
         self, session: InteractiveSession, model: str | None = None, *, watch: Watch = UNWATCHED
     ) -> Reconstruction:
-        """Bring a session's volume through a tokenizer and back.
+        """Encode and decode a session's volume with a tokenizer, by default the first.
 
         Raises:
             CheckpointError: If there is no such tokenizer, or none at all.

@@ -1,14 +1,14 @@
-"""Suspend sessions, so that all together stay within the memory that they may take.
+"""Suspension of sessions, to keep all of them within a memory limit.
 
-A session is suspended when its user has done nothing for a while, or earlier when others need the
-memory, the least recently used first. It keeps its scan compressed and its prompts; the next
-request wakes it. A new scan is accepted only if, from then on, each session could be woken while
-the others are suspended.
+A session is suspended when its user has been idle for a while, or earlier when others need the
+memory, the least recently used first. It keeps its compressed scan and its prompts; the next
+request wakes it. A new scan is accepted only if each session can then be woken while the others
+are suspended.
 
-The bound holds for what sessions keep from one job to the next. While a job runs it may take more:
-its own answers and embeddings are given up only after it.
+The limit applies between jobs. A running job may exceed it: its own answers and embeddings are
+released only afterwards.
 
-For the queue's thread only, where nothing else is said.
+Only for the queue's thread, unless stated otherwise.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ class MemoryUsage:
     """Memory that sessions used after the latest job.
 
     Attributes:
-        awake: Sessions with a volume that is not compressed.
-        asleep: Sessions with a compressed one.
+        scan_bytes: Scans, prompts, mask priors and cached answers.
+        awake: Number of sessions with an uncompressed volume.
+        asleep: Number of sessions with a compressed one.
     """
 
     scan_bytes: int = 0
@@ -45,13 +46,16 @@ class MemoryUsage:
 
 
 class SessionEvictor:
-    """Suspends sessions and wakes them.
+    """Suspends and wakes sessions.
 
     Args:
-        device_bytes: All memory of the accelerator, None without one.
+        holdings: Scans and embeddings of all sessions.
+        limit_bytes: Limit of all sessions together.
+        device_bytes: Total memory of the accelerator; None without one.
+        leases: Callback that returns the open leases.
 
     Attributes:
-        held: Memory in use; any thread may read it.
+        held: Memory in use; may be read from any thread.
     """
 
     def __init__(
@@ -66,10 +70,10 @@ class SessionEvictor:
         self._limit = limit_bytes
         self._leases = leases
         self._ended: deque[Lease] = deque()
-        self._in_use: list[Lease] = []  # the session of the running job, and of one it gave way to
+        self._in_use: list[Lease] = []  # the running job's session, and that of a nested job
         self.held = MemoryUsage()
-        # A quarter: scans shall not be put to sleep for embeddings, nor an automatic model
-        # run out of the accelerator's memory.
+        # A quarter: embeddings should neither push scans to sleep nor leave an automatic model
+        # without accelerator memory.
         room = limit_bytes if device_bytes is None else min(limit_bytes, device_bytes)
         self._most_embedding_bytes = room // 4
         self._bound_embeddings()
@@ -77,11 +81,11 @@ class SessionEvictor:
 
     @contextmanager
     def using(self, lease: Lease, *, wakes: bool = True) -> Iterator[None]:
-        """Work with a session; it is not suspended during this.
+        """Use a session in the `with` block; until its end it is not suspended.
 
         Raises:
-            BusyError: If there is no room to wake it.
-            Deferred: If there will be room when the job that yielded has ended.
+            BusyError: If there is no memory to wake it.
+            Deferred: If there will be memory when the job that yielded has ended.
         """
         self._in_use.append(lease)
         self._bound_embeddings()
@@ -100,18 +104,18 @@ class SessionEvictor:
         self._count()
 
     def evict(self, lease: Lease) -> None:
-        """Drop all that can be computed again, because a session's job ran out of memory."""
+        """Release all memory that can be recomputed, after a session's job ran out of memory."""
         if lease.session is not None:
             lease.session.forget_answers()
         while self._evict_once(spared=lease):
             pass
 
     def end(self, lease: Lease) -> None:
-        """Note that a session has ended, from any thread; `forget_ended` gives its memory back."""
+        """Mark a session as ended, from any thread; `forget_ended` releases its memory."""
         self._ended.append(lease)
 
     def forget_ended(self) -> None:
-        """Give back everything of sessions that have ended, unless they are still in use."""
+        """Release the memory of ended sessions that are not in use."""
         for lease in [lease for lease in list(self._ended) if lease not in self._in_use]:
             self._ended.remove(lease)
             if lease.session is not None:
@@ -120,12 +124,12 @@ class SessionEvictor:
         self._count()
 
     def _make_room(self, needed: int, is_new: bool) -> None:
-        """Suspend sessions until this many bytes are free.
+        """Suspend sessions until `needed` bytes are free.
 
         Raises:
-            MemoryFull: If there is no room even for this scan alone.
-            BusyError: If there is none in addition to the others', though all of them sleep.
-            Deferred: If there will be room when the job that yielded has ended.
+            MemoryFull: If the scan does not fit even without other sessions.
+            BusyError: If it does not fit although all other sessions are suspended.
+            Deferred: If there will be memory when the job that yielded has ended.
         """
         self.forget_ended()
         while not self._fits(needed, is_new):
@@ -142,7 +146,7 @@ class SessionEvictor:
             return False
         if not is_new:
             return True
-        # A session that is woken later finds all others asleep at the worst.
+        # Each session must be able to wake while all others are asleep.
         sizes = self._holdings.sizes()
         asleep = sum(size.asleep for size in sizes)
         return asleep + kept + max((size.awake for size in sizes), default=0) <= self._limit
@@ -160,7 +164,7 @@ class SessionEvictor:
         )
 
     def _give_up_own(self) -> bool:
-        """Let the session in use give up what it can: answers, and a scan that is replaced."""
+        """Release answers and the replaced scan of the session in use; False if none are freed."""
         session = self._in_use[-1].session if self._in_use else None
         if session is None:
             return False
@@ -171,12 +175,12 @@ class SessionEvictor:
         return self._total(self._kept_bytes()) < before
 
     def _bound_embeddings(self) -> None:
-        """As much as this many sessions need: the more of a machine is left to others."""
+        """Limit embeddings to the need of the open sessions, to leave memory to other programs."""
         reserve = _SESSION_EMBEDDING_BYTES * max(len(self._leases()), 1)
         self._holdings.set_max_embedding_bytes(min(reserve, self._most_embedding_bytes))
 
     def _settle(self, lease: Lease) -> None:
-        """Return to the bound after a job, and count."""
+        """Return to the memory limit after a job, and update `held`."""
         while self._total(self._kept_bytes()) > self._limit:
             if not self._evict_once(spared=lease):
                 if lease.session is not None:
@@ -185,7 +189,7 @@ class SessionEvictor:
         self._count()
 
     def _evict_once(self, *, spared: Lease | None = None) -> bool:
-        """Suspend one more session, or drop the embeddings; False if neither is left."""
+        """Suspend one more session, else drop all embeddings; False if there is nothing left."""
         idle = self._least_recent(spared=spared)
         if idle is not None:
             assert idle.session is not None
@@ -198,7 +202,7 @@ class SessionEvictor:
         return True
 
     def _least_recent(self, *, spared: Lease | None = None) -> Lease | None:
-        """Return the session that can sleep and whose user did something longest ago."""
+        """Return the least recently used session that can be suspended."""
         idle = [
             lease
             for lease in self._leases()
@@ -211,7 +215,7 @@ class SessionEvictor:
         return min(idle, key=lambda lease: lease.active_at, default=None)
 
     def _kept_bytes(self) -> int:
-        """Prompts, mask priors and answers of all sessions, and what their viewers can undo."""
+        """Return the bytes of prompts, mask priors, answers and viewers' undo steps."""
         leases = self._leases()
         own = sum(lease.session.kept_bytes for lease in leases if lease.session)
         own += sum(lease.priors.nbytes for lease in leases)

@@ -1,15 +1,13 @@
-"""One thread that computes for all sessions in turn.
+"""Round-robin job queue: one thread that computes for all sessions in turn.
 
-A model on one device does one thing at a time. Every session has its own line; the thread takes
-one job from each in rotation, so that one busy client never keeps the others waiting for more
-than a job each. Within a session order is kept, but a newer
-request makes an older prediction of the same segment pointless, which is then cancelled: dropped
-while it waits, stopped while it runs.
+A model on one device runs one job at a time. Each session has its own queue, and the thread takes
+one job from each in rotation: a busy client delays others by at most one job each. Jobs of a
+session run in order, but a newer request cancels an older prediction of the same segment: it is
+dropped while it waits and stopped while it runs.
 
-A long job yields: whenever it checks whether it was cancelled, or reports its progress, one short
-job of each other session that waits is run in between, in the same thread, and then it continues.
-This goes one level deep. Both jobs are in memory then, on an accelerator in its memory: a
-device needs room for the largest automatic model and for one click.
+A long job yields: whenever it checks for cancellation or reports progress, the thread runs one
+short job of each other waiting session, then continues. Jobs nest one level deep. Both are then in
+memory: a device needs memory for the largest automatic model and one click.
 """
 
 from __future__ import annotations
@@ -36,9 +34,9 @@ logger = logging.getLogger(__name__)
 Kind = Literal["click", "volume", "change", "automatic", "reconstruction"]
 Outcome = Literal["done", "cancelled", "failed"]
 
-# These take a minute or more, and are never run within one another.
+# These take a minute or more, and never run nested in another job.
 LONG_KINDS: frozenset[Kind] = frozenset({"automatic", "reconstruction"})
-# A click that replays many prompts is long as well, which shows only when it runs.
+# A click that replays many prompts is also long, which is known only while it runs.
 _PATIENCE_S = 2.0
 _SUPERSEDED = "The prediction was cancelled."
 _ENDING = "The server is ending."
@@ -46,7 +44,7 @@ _NO_ROOM = "The server has no room for this now; try again later."
 
 
 class Deferred(Exception):
-    """There is no memory for a job together with the long one that yielded; it runs afterwards."""
+    """Raised by a job that has no memory next to the long job that yielded; it runs afterwards."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +52,8 @@ class Done:
     """Outcome of a job.
 
     Attributes:
-        ran_s: Its own seconds, without those of jobs that it yielded to.
-        outcome: `failed` also where it refused a user's request.
+        ran_s: Run time without nested jobs, seconds.
+        outcome: `failed` also for a refused request.
     """
 
     kind: str
@@ -68,8 +66,9 @@ class Job:
     """One piece of work.
 
     Attributes:
-        segment: The segment it predicts; None for work that is never cancelled.
-        fraction: Finished share, 0 to 1.
+        segment: The segment it predicts; None for work that cannot be cancelled.
+        fraction: Progress, 0 to 1.
+        lent_s: Time spent in nested jobs, seconds.
     """
 
     def __init__(
@@ -93,31 +92,31 @@ class Job:
         self._ending: Callable[[], None] | None = None
         self._yield_to_others = yield_to_others
         self._cancelled = threading.Event()
-        # From here on only the queue settles the future, whatever a waiter does.
+        # Now a waiter cannot cancel the future: only the queue settles it.
         self.future.set_running_or_notify_cancel()
 
     @property
     def watch(self) -> Watch:
-        """How the computation sees it."""
+        """The job as the computation sees it."""
         return Watch(lambda: self.is_cancelled, self.report)
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether a stop was requested; the computation polls this, and so yields to others."""
+        """Whether a stop was requested; polling this also yields to other sessions."""
         self._yield_to_others(self)
         return self._cancelled.is_set()
 
     def report(self, fraction: float) -> None:
-        """Note how far the job is, 0 to 1."""
+        """Set the progress, 0 to 1; this also yields to other sessions."""
         self.fraction = min(max(float(fraction), 0.0), 1.0)
         self._yield_to_others(self)
 
     def stop(self) -> None:
-        """Ask the job to stop at its next check."""
+        """Request a stop at the job's next check."""
         self._cancelled.set()
 
     def run(self) -> Outcome | None:
-        """Do the work; None if it is deferred."""
+        """Run the work and keep its result; None if it is deferred."""
         work = self._work
         assert work is not None
         try:
@@ -127,17 +126,17 @@ class Job:
         except Deferred:
             return None
         except BaseException as error:
-            # Whatever a model raises belongs to the one who requested it, not to this thread.
+            # Any exception goes to the requester and must not end this thread.
             _forget_locals(error)
             self._ending = functools.partial(self.future.set_exception, error)
             return "cancelled" if isinstance(error, Cancelled) else "failed"
         else:
             return "done"
         finally:
-            del self, work  # an error keeps this frame, and would so keep itself
+            del self, work  # break the cycle: the error's traceback refers to this frame
 
     def settle(self) -> None:
-        """Hand out what `run` came to, and let go of it."""
+        """Set the future from the result of `run`, and release it."""
         ending, self._ending, self._work = self._ending, None, None
         assert ending is not None
         ending()
@@ -147,18 +146,18 @@ class FairQueue:
     """Jobs of many sessions, run by one thread in rotation.
 
     Args:
-        max_queued: Jobs of one session that may wait at one time.
+        max_queued: Largest number of waiting jobs of one session.
         patience_s: A job that runs for longer yields, whatever its kind.
 
     Attributes:
-        on_done: Callback for every job that ended, on the thread that ended it.
+        on_done: Callback for every finished job, called on the thread that ended it.
     """
 
     def __init__(self, *, max_queued: int = 64, patience_s: float = _PATIENCE_S) -> None:
         self._max_queued = max_queued
         self._patience_s = patience_s
         self._lines: OrderedDict[str, deque[Job]] = OrderedDict()
-        self._running: list[Job] = []  # the outer one, and the one it gave way to
+        self._running: list[Job] = []  # the outer job, and a nested one
         self._postponed: set[Job] = set()
         self._is_closed = False
         self._changed = threading.Condition()
@@ -168,13 +167,13 @@ class FairQueue:
 
     @property
     def waiting(self) -> int:
-        """Jobs of all sessions that wait."""
+        """Number of waiting jobs of all sessions."""
         with self._changed:
             return sum(map(len, self._lines.values()))
 
     @property
     def is_alive(self) -> bool:
-        """Whether jobs are taken and computed."""
+        """Whether jobs are accepted and run."""
         return self._thread.is_alive() and not self._is_closed
 
     def submit(
@@ -185,15 +184,15 @@ class FairQueue:
         segment: str | None = None,
         kind: Kind | None = None,
     ) -> Job:
-        """Put work at the end of a session's line.
+        """Append work to a session's queue.
 
         Args:
             work: Function that the queue's thread calls with its job; it polls `is_cancelled`.
-            segment: The segment predicted; such a job can be cancelled, others cannot.
-            kind: Kind of it; a click where a segment is given, else a change.
+            segment: The segment predicted; only such a job can be cancelled.
+            kind: By default `click` with a segment, else `change`.
 
         Raises:
-            BusyError: If the session has too much waiting, or the server is ending.
+            BusyError: If too many jobs of the session wait, or the server is ending.
         """
         job = Job(owner, work, segment, kind=kind, yield_to_others=self._yield_to_others)
         with self._changed:
@@ -211,6 +210,9 @@ class FairQueue:
 
         Args:
             segment: Only this segment's; None for all.
+
+        Returns:
+            Number of cancelled jobs.
         """
         with self._changed:
             dropped = self._pull(owner, lambda job: _is_meant(job, segment))
@@ -223,13 +225,13 @@ class FairQueue:
         return len(dropped) + len(running)
 
     def supersede(self, owner: str, kind: Kind) -> None:
-        """Drop what waits of a kind, because a newer one comes; what runs continues."""
+        """Drop waiting jobs of a kind in favour of a newer one; a running job continues."""
         with self._changed:
             dropped = self._pull(owner, lambda job: job.kind == kind)
         self._settle(dropped, Cancelled("A newer request took its place."))
 
     def drop(self, job: Job) -> None:
-        """Stop one job, because its client has gone."""
+        """Stop one job whose client has gone."""
         with self._changed:
             job.stop()
             dropped = self._pull(job.owner, lambda other: other is job)
@@ -242,7 +244,7 @@ class FairQueue:
             return running + list(self._lines.get(owner, ()))
 
     def close(self, *, timeout_s: float = 2.0) -> None:
-        """Cancel everything and end the thread; waits for at most the given time."""
+        """Cancel all jobs and end the thread, waiting for it at most `timeout_s`."""
         with self._changed:
             self._is_closed = True
             dropped = [job for owner in self._lines for job in self._pull(owner, lambda job: True)]
@@ -253,7 +255,7 @@ class FairQueue:
         self._thread.join(timeout_s)
 
     def _pull(self, owner: str, is_meant: Callable[[Job], bool]) -> list[Job]:
-        """Take jobs out of a line; the lock is held."""
+        """Remove matching jobs from a session's queue; the caller holds the lock."""
         line = self._lines.get(owner, deque())
         meant = [job for job in line if is_meant(job)]
         for job in meant:
@@ -261,7 +263,7 @@ class FairQueue:
         return meant
 
     def _settle(self, dropped: list[Job], error: Exception) -> None:
-        """End jobs that never ran, each with its own error."""
+        """End jobs that never ran, each with its own copy of the error."""
         for job in dropped:
             job.future.set_exception(type(error)(*error.args))
             self._report_done(Done(job.kind, time.monotonic() - job.queued_at, 0.0, "cancelled"))
@@ -269,19 +271,19 @@ class FairQueue:
     def _loop(self) -> None:
         """Run jobs one after the other, until the queue is closed.
 
-        1. `_next` waits for a job and takes the first of the session whose turn it is.
-        2. `_run` runs it. A long one calls `_yield_to_others` wherever it checks whether it was
-           cancelled, which takes and runs one short job of each other session.
-        3. A job that finds no room together with a long one raises `Deferred` and is put back.
-        4. `settle` hands out the result, and `on_done` counts it.
+        1. `_next` waits for a job and takes the first of the next session.
+        2. `_run` runs it. A long job calls `_yield_to_others` at each check for cancellation,
+           which runs one short job of each other session.
+        3. A nested job without enough memory raises `Deferred` and is put back.
+        4. `settle` sets the result, and `on_done` counts the job.
         """
         while (job := self._next()) is not None:
             self._run(job)
-            del job  # its result may be a whole mask
+            del job  # may hold a whole mask
             self._postponed.clear()
 
     def _next(self) -> Job | None:
-        """Wait for the next job; None when the queue is closed and empty."""
+        """Wait for the next job; None once the queue is closed and empty."""
         with self._changed:
             while True:
                 for owner in list(self._lines):
@@ -293,14 +295,18 @@ class FairQueue:
                 self._changed.wait()
 
     def _take(self, owner: str, *, is_short: bool = False) -> Job | None:
-        """First job of a line, which goes to the end of the rotation; the lock is held."""
+        """Take the first job of a session, if there is one; the caller holds the lock.
+
+        Args:
+            is_short: Whether the job will be nested: no long and no postponed job is taken.
+        """
         line = self._lines.get(owner)
         if line is None:
             return None
-        # 1. Within a long job neither another long one nor one that was put back before.
+        # 1. Nested jobs are neither long nor postponed.
         if is_short and line and (line[0].kind in LONG_KINDS or line[0] in self._postponed):
             return None
-        # 2. The session goes to the end of the rotation if more of its jobs wait.
+        # 2. The session goes to the end of the rotation if it has more jobs.
         del self._lines[owner]
         if not line:
             return None
@@ -311,11 +317,11 @@ class FairQueue:
         return job
 
     def _run(self, job: Job) -> None:
-        # 1. The work itself; the result stays within the job until step 3.
+        # 1. Run; the job keeps the result until step 3.
         job.started_at = time.monotonic()
         outcome = job.run()
         ran_s = time.monotonic() - job.started_at
-        # 2. Its time is not that of the long job that yielded to it.
+        # 2. Do not count its time for the long job that yielded to it.
         with self._changed:
             self._running.remove(job)
             for outer in self._running:
@@ -323,15 +329,15 @@ class FairQueue:
             if outcome is None:
                 self._postpone(job)
                 return
-        # 3. The result goes to the one who waits for it, then it is counted.
+        # 3. Deliver the result, then count the job.
         job.settle()
         self._report_done(
             Done(job.kind, job.started_at - job.queued_at, ran_s - job.lent_s, outcome)
         )
 
     def _postpone(self, job: Job) -> None:
-        """Put a job back to where it was; the lock is held."""
-        if self._is_closed or not self._running:  # alone it has nothing to wait for
+        """Put a job back to the front of its queue; the caller holds the lock."""
+        if self._is_closed or not self._running:  # without an outer job waiting would not help
             job.future.set_exception(BusyError(_ENDING if self._is_closed else _NO_ROOM))
             return
         self._postponed.add(job)
@@ -339,8 +345,8 @@ class FairQueue:
         self._lines.move_to_end(job.owner, last=False)
 
     def _yield_to_others(self, job: Job) -> None:
-        """Run one short job of each other session within a long one that is at a check point."""
-        # 1. Only a long job yields, only in the queue's thread, and only one level deep.
+        """Run one short job of each other session, nested in a long job."""
+        # 1. Only a long job yields, only on the queue's thread, and only one level deep.
         if threading.get_ident() != self._thread.ident:
             return
         with self._changed:
@@ -366,12 +372,12 @@ class FairQueue:
         try:
             self.on_done(done)
         except Exception as error:
-            # The one who counts jobs must not end the thread that computes them.
+            # A failing counter must not end the compute thread.
             logger.error("a job could not be counted: %s", type(error).__name__)
 
 
 def _outside_inference_mode() -> AbstractContextManager[Any]:
-    """Leave the inference mode of the job that yields; without torch nothing has one."""
+    """Leave the inference mode of the yielding job; does nothing if torch is not loaded."""
     torch = sys.modules.get("torch")
     return nullcontext() if torch is None else torch.inference_mode(False)
 
@@ -381,7 +387,7 @@ def _is_meant(job: Job, segment: str | None) -> bool:
 
 
 def _forget_locals(error: BaseException | None) -> None:
-    """Let an error keep its places and not what the functions there held: scans, masks, its job."""
+    """Clear the local variables in an error's traceback: scans, masks and its job."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:  # a cause may lead back to its effect
         seen.add(id(error))

@@ -1,4 +1,4 @@
-"""Leases: who holds which session, and when an abandoned one is freed."""
+"""Leases: ownership of sessions, and their timeouts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pumit.wire.protocol import BusyError, LeaseExpired
 
 logger = logging.getLogger(__name__)
 
-# How long a session is kept whose client could not open another one, seconds.
+# Idle timeout of a session whose client cannot open another one, seconds.
 SILENT_S = 8 * 3600.0
 
 
@@ -26,19 +26,22 @@ SILENT_S = 8 * 3600.0
 class Lease:
     """One client's session.
 
-    Two clocks, as in the nnInteractive protocol: a heartbeat proves that the client lives, but
-    only a user's action postpones the idle timeout.
+    It has two clocks, as in the nnInteractive protocol: a heartbeat shows that the client is alive,
+    but only a user's action postpones the idle timeout.
 
     Attributes:
-        token: Token that the client sends with each request. Secret.
-        session: Opened by the first job; touched in the queue's thread only.
-        shape: Grid (D, H, W) of the volume, None before there is one.
-        priors: Mask priors of the volume, which prompts name by their hash.
-        prompt_count: Prompts of a viewer of the nnInteractive protocol, for the limit.
-        is_idle: Whether its user did nothing for long enough to let it sleep.
-        is_silent: Whether its client sends no heartbeats and takes no new lease, as ITK-SNAP: it
-            is kept for `SILENT_S` after the last action, asleep.
-        viewer: Buffer of a viewer of the nnInteractive protocol; None before it sends one.
+        token: Secret that the client sends with each request.
+        active_at: Time of the last user action.
+        seen_at: Time of the last request of any kind.
+        session: Opened by the first job; used only on the queue's thread.
+        shape: Grid (D, H, W) of the volume; None before there is one.
+        priors: Mask priors of the volume, which prompts refer to by hash.
+        prompt_count: Number of prompts of an nnInteractive viewer, for the limit.
+        uploads: Number of uploads under way.
+        is_idle: Whether the user has been idle long enough for suspension.
+        is_silent: Whether the client sends no heartbeats and cannot claim again, as ITK-SNAP; its
+            session is kept for `SILENT_S` after the last action.
+        viewer: Target buffer of an nnInteractive viewer; None before the viewer sends one.
     """
 
     token: str = field(repr=False)
@@ -54,7 +57,7 @@ class Lease:
     viewer: ViewerObject | None = field(default=None, repr=False)
 
     def begin(self, shape: tuple[int, int, int]) -> None:
-        """Start on a new volume: nothing of an earlier one is left."""
+        """Reset the lease for a new volume."""
         self.shape, self.priors, self.prompt_count, self.viewer = shape, MaskPriors(), 0, None
 
 
@@ -62,10 +65,10 @@ class LeaseRegistry:
     """All leases of a server.
 
     Args:
-        is_busy: Whether work of a lease is waiting or running; such a lease is kept.
-        on_free: Callback for a lease that was released or has expired.
-        on_idle: Callback, once, for a lease whose user has done nothing for `sleep_after_s`.
-        prefix: Before each token, so that a proxy in front of several servers knows whose it is.
+        is_busy: Whether a lease has waiting or running jobs; such a lease does not expire.
+        on_free: Callback for a released or expired lease.
+        on_idle: Callback, once, for a lease without user action for `sleep_after_s`.
+        prefix: Prefix of each token, by which a proxy finds the server of a lease.
 
     Attributes:
         ended: Number of ended sessions by reason: `released`, `idle`, `silent` or `closed`.
@@ -101,7 +104,7 @@ class LeaseRegistry:
             is_silent: Whether its client sends no heartbeats.
 
         Raises:
-            BusyError: If all are taken.
+            BusyError: If all sessions are taken.
         """
         self.sweep()
         now = self._clock()
@@ -119,10 +122,10 @@ class LeaseRegistry:
         return lease
 
     def get(self, token: str | None, *, is_action: bool = True) -> Lease:
-        """Find a lease and note that its client lives.
+        """Find a lease and record that its client is alive.
 
         Args:
-            is_action: Whether a user did something, which postpones the idle timeout.
+            is_action: Whether this is a user's action, which postpones the idle timeout.
 
         Raises:
             LeaseExpired: If there is no such lease.
@@ -134,7 +137,7 @@ class LeaseRegistry:
         return lease
 
     def remaining_s(self, token: str | None) -> float:
-        """Seconds until the idle timeout, without touching any clock.
+        """Return the seconds until the idle timeout, without resetting any clock.
 
         Raises:
             LeaseExpired: If there is no such lease.
@@ -151,14 +154,14 @@ class LeaseRegistry:
         return lease
 
     def release(self, token: str | None) -> None:
-        """Free a session; releasing one twice is no error."""
+        """Free a session; releasing it twice is not an error."""
         with self._lock:
             lease = self._leases.pop(token or "", None)
         if lease is not None:
             self._free(lease, "released")
 
     def sweep(self) -> None:
-        """Free every session whose user has left or whose client has died; let idle ones rest."""
+        """Free sessions after the idle or liveness timeout, and report idle ones to `on_idle`."""
         now = self._clock()
         with self._lock:
             expired = [
@@ -175,7 +178,7 @@ class LeaseRegistry:
             self._on_idle(lease)
 
     def open_leases(self) -> list[Lease]:
-        """All leases that are neither released nor expired."""
+        """Return the leases that are neither released nor expired."""
         with self._lock:
             return list(self._leases.values())
 
@@ -188,9 +191,9 @@ class LeaseRegistry:
             self._free(lease, "closed")
 
     def _why_expired(self, lease: Lease, now: float) -> str | None:
-        """Why a lease ends now: its user (`idle`) or its client (`silent`) has gone."""
+        """Return `idle` or `silent` if the user's or the client's timeout has passed, else None."""
         if lease.uploads or self._is_busy(lease):
-            # A client that waits for a long answer has not left.
+            # A client that waits for a long job is alive.
             lease.seen_at = lease.active_at = now
             return None
         if lease.is_silent:

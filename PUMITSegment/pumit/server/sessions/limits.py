@@ -1,4 +1,4 @@
-"""What a server allows, so that no client can take the machine from the others."""
+"""Limits of a server, so that no client can exhaust the machine."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ GIB = 1 << 30
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of a server; `/capabilities` tells them to the client.
+    """Limits of a server; `/capabilities` reports them to clients.
 
     Attributes:
-        max_array_bytes: Bytes of one array after decompression.
-        max_body_bytes: Bytes of one array body as it is sent.
+        max_array_bytes: Size of one array after decompression.
+        max_body_bytes: Size of one array body as sent.
         max_prompts: Prompts of one request, or of a viewer's object.
-        max_queued: Requests of one session that wait at one time.
-        idle_timeout_s: A session without a user's action for this long is freed.
-        liveness_timeout_s: A session without any request, not even a heartbeat, for this long
+        max_queued: Waiting requests of one session.
+        idle_timeout_s: Time without a user's action after which a session is freed.
+        liveness_timeout_s: Time without any request, heartbeats included, after which a session
             is freed.
-        max_upload_bytes: Bytes of all bodies that are arriving in all sessions together, and as
-            many again of the arrays decoded from them; an eighth of the machine's memory where
-            no one says, 4 GiB at most. The largest one is always let in.
-        body_timeout_s: A body that brings nothing for this long is given up.
-        min_body_rate: Bytes per second that a body, or the reading of an answer, must make on
-            average after a first `body_timeout_s`.
-        header_timeout_s: A connection that sends no complete request for this long is closed.
-        max_memory_bytes: Largest size of the scans and embeddings of all sessions together; half
-            of the machine's memory where no one says, more of a small one's.
-        sleep_after_s: A session without a user's action for this long keeps its scan packed, and
-            nothing else but a viewer's prompts, until the limit is checked again.
+        max_upload_bytes: Size of all bodies being received, and separately of all arrays being
+            decoded from them. By default an eighth of the machine's memory, at most 4 GiB; one
+            array of the largest allowed size always fits.
+        body_timeout_s: Time without data after which a body is given up.
+        min_body_rate: Average bytes per second below which a body, or the reading of an answer, is
+            given up after a first `body_timeout_s`.
+        header_timeout_s: Time within which a connection must send the headers of a request.
+        max_memory_bytes: Size of the scans and embeddings of all sessions. By default half of the
+            machine's memory, up to three quarters on a small machine.
+        sleep_after_s: Time without a user's action after which a session is suspended: it keeps
+            its compressed scan and its prompts.
     """
 
     max_sessions: int = 16
@@ -53,12 +53,12 @@ class Limits:
 
     @property
     def max_scan_bytes(self) -> int:
-        """Largest array that is worth receiving: sessions may hold it."""
+        """Size of the largest array that sessions may hold."""
         return min(self.max_array_bytes, self.max_memory_bytes)
 
     @property
     def max_connections(self) -> int:
-        """Connections at one time; a viewer holds a few."""
+        """Largest number of connections; a viewer opens a few."""
         return 16 * self.max_sessions
 
     def __post_init__(self) -> None:

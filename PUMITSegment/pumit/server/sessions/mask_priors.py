@@ -1,4 +1,4 @@
-"""The mask priors that a session has sent, so that each travels once."""
+"""Cache of the mask priors that a session has sent, so that each is sent once."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections import OrderedDict
 from pumit.inference.interactive.packed_mask import PackedMaskPrompt
 from pumit.wire.protocol import UnknownMask
 
-# Hundreds of organs, or a few masks of a whole body. What is forgotten is sent again.
+# Hundreds of organs, or a few masks of a whole body. Clients send evicted masks again.
 _MAX_BYTES = 1 << 26
 
 
 class MaskPriors:
-    """The mask priors of one session; those not used for longest are forgotten.
+    """LRU cache of one session's mask priors.
 
-    For the event loop's thread, except `nbytes`.
+    For the event loop's thread only, except `nbytes`.
     """
 
     def __init__(self) -> None:
@@ -22,7 +22,7 @@ class MaskPriors:
         self.nbytes = 0
 
     def add(self, mask: PackedMaskPrompt) -> None:
-        """Hold a mask."""
+        """Store a mask."""
         if mask.sha256 not in self._masks:
             self._masks[mask.sha256] = mask
             self.nbytes += mask.nbytes
@@ -32,10 +32,10 @@ class MaskPriors:
             self.nbytes -= oldest.nbytes
 
     def find(self, sha256: str) -> PackedMaskPrompt:
-        """Return the mask with a hash.
+        """Return the mask with this hash.
 
         Raises:
-            UnknownMask: If it is not held.
+            UnknownMask: If it is not stored.
         """
         if sha256 not in self._masks:
             raise UnknownMask("The server does not hold a mask prior of this segment; send it.")

@@ -1,4 +1,4 @@
-"""How much memory a server holds, and how much it may."""
+"""Memory report of a server, and the default memory limits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SMALL_BYTES = 4 * GIB
 
 
 class MemoryFull(ServiceError):
-    """Something needs more memory than the server may ever give to its sessions."""
+    """A request needs more memory than all sessions of the server may use."""
 
 
 @dataclass(frozen=True)
@@ -22,14 +22,14 @@ class MemoryReport:
     """Memory of a server's sessions and of the machine.
 
     Attributes:
-        scan_bytes: Voxels of all scans with their averaged levels, packed voxels of sleeping
-            sessions, prompts, and answers that are kept; an image that several sessions opened
+        scan_bytes: Voxels of all scans with their downsampled levels, compressed voxels of
+            suspended sessions, prompts and cached answers. An image shared by several sessions
             counts once.
-        embedding_bytes: Embeddings of all images; on an accelerator these are bytes of it.
+        embedding_bytes: Embeddings of all images, in the memory of the device.
         limit_bytes: Limit of both together, `Limits.max_memory_bytes`.
-        awake: Sessions that answer at once.
-        asleep: Sessions that keep their voxels packed, and wake by themselves.
-        process_peak_bytes: The most that it was.
+        awake: Number of sessions with an uncompressed volume.
+        asleep: Number of suspended sessions, which the next request wakes.
+        process_peak_bytes: Peak of `process_bytes`.
         device_free_bytes: Free memory of the accelerator; None without one.
         device_total_bytes: All memory of the accelerator; None without one.
     """
@@ -46,12 +46,12 @@ class MemoryReport:
 
 
 def device_bytes(device: str) -> tuple[int | None, int | None]:
-    """Free and total memory of an accelerator, bytes; None where there is none to ask.
+    """Return free and total memory of an accelerator, bytes; None without one.
 
     Args:
         device: Device of the model, such as `cpu` or `cuda:0`.
     """
-    torch = sys.modules.get("torch")  # the model has loaded it, or there is nothing to ask
+    torch = sys.modules.get("torch")  # not loaded: the model does not use an accelerator
     if torch is None or not device.startswith("cuda") or not torch.cuda.is_available():
         return None, None
     number = device.partition(":")[2]
@@ -60,7 +60,7 @@ def device_bytes(device: str) -> tuple[int | None, int | None]:
 
 
 def default_limit_bytes() -> int:
-    """Return the default limit of sessions: half of the memory, three quarters of a little."""
+    """Return the default limit of sessions: half of the memory, or if larger 3/4 up to 4 GiB."""
     total = machine_bytes()
     return max(total // 2, min(total * 3 // 4, _SMALL_BYTES))
 

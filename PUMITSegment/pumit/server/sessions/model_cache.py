@@ -1,4 +1,4 @@
-"""The automatic models and tokenizers of a server, loaded when they are first requested."""
+"""Cache of a server's automatic models and tokenizers, loaded on first use."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from pumit.inference.tokenizer.reconstruction import Tokenizer
     from pumit.models.card import ModelCard, ModelKind
 
-# A card holds few large networks at once; the promptable one stays loaded with them. A structure
-# that is found by its name asks for a tokenizer and an automatic model.
+# A GPU holds few large networks in addition to the promptable one. A search by name needs two: a
+# tokenizer and an automatic model.
 _KEPT = 2
-# What a viewer can show of a scan: labels and reconstructions.
+# The kinds whose results a viewer can show: labels and reconstructions.
 _OFFERED: tuple[ModelKind, ...] = ("automatic", "tokenizer")
 
 
@@ -33,15 +33,15 @@ class LazyModelCache:
         self._loaded: OrderedDict[tuple[str, str, int], Any] = OrderedDict()
 
     def cards(self) -> list[ModelCard]:
-        """Return the server's own promptable model, then automatic models and tokenizers.
+        """Return the cards of the promptable model, automatic models and tokenizers, in this order.
 
-        Of those with a restricted licence only what the operator has agreed to.
+        A model with a restricted licence is listed only if the operator has accepted the licence.
         """
         from pumit.models.card import installed_models
 
         try:
             installed = installed_models()
-        except CheckpointError:  # a damaged index must not keep anybody from clicking
+        except CheckpointError:  # clicks must work with a damaged model index
             installed = []
         others = [
             card
@@ -51,14 +51,14 @@ class LazyModelCache:
         return [self._own, *others]
 
     def automatic(self, name: str) -> AutomaticSegmenter:
-        """Return the automatic model of this name, ready to answer."""
+        """Load an automatic model by name."""
         from pumit.inference.automatic.segmentation import load_automatic
 
         found: AutomaticSegmenter = self.load(name, load_automatic)
         return found
 
     def tokenizer(self) -> Tokenizer:
-        """Return the first tokenizer, ready to answer.
+        """Load the first tokenizer.
 
         Raises:
             CheckpointError: If there is none.
@@ -72,10 +72,10 @@ class LazyModelCache:
         return found
 
     def find(self, name: str, kinds: Sequence[ModelKind]) -> ModelCard:
-        """Return the model of this name.
+        """Return the card of a model by name.
 
         Raises:
-            CheckpointError: If the server offers none of these kinds by that name.
+            CheckpointError: If the server offers no model of these kinds with this name.
         """
         offered = [card for card in self.cards() if card.kind in kinds]
         for card in offered:
@@ -85,19 +85,19 @@ class LazyModelCache:
         raise CheckpointError(f"The server offers no model {name!r} for this; it offers: {names}.")
 
     def forget(self) -> None:
-        """Give up every model; the next request loads it again."""
+        """Release all models; the next request loads them again."""
         self._loaded = OrderedDict()
 
     def load(self, name: str, loader: Callable[[str, str], Any]) -> Any:
-        """Return a model ready to answer; others make room for it.
+        """Return a loaded model, evicting the least recently used one if necessary.
 
-        One that was trained on since it was loaded is loaded again.
+        A model whose file has changed since is loaded again.
         """
         from pumit.models.index import find_model
 
         path = find_model(name)
         key = (name, str(path), path.stat().st_mtime_ns if path.is_file() else 0)
-        loaded = self._loaded  # given up by another thread, it is still whole here
+        loaded = self._loaded  # `forget` in another thread replaces the dictionary
         if key not in loaded:
             while len(loaded) >= _KEPT:
                 loaded.popitem(last=False)

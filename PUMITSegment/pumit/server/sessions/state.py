@@ -1,4 +1,4 @@
-"""What a running server holds, and the one path by which work reaches a session."""
+"""State of a running server, and the methods through which all work reaches a session."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class ServerState:
     """Model, sessions and queue of one server; every endpoint works through it.
 
     Args:
-        instance: Name of this server before each lease token, for a proxy in front of several.
-        scan: A scan that every session may open without sending it; None for none.
+        instance: Prefix of each lease token, by which a proxy identifies this server.
+        scan: A scan that every session may open without an upload; None for none.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class ServerState:
         self.scan = scan
         self.limits = limits
         self.queue = FairQueue(max_queued=limits.max_queued)
-        # Two: one body can be decoded while another is, and no more memory than that is in flux.
+        # Two: bodies are decoded in parallel, with bounded memory.
         self.decoders = ThreadPoolExecutor(2, thread_name_prefix="pumit-decode")
         self.uploads = UploadBudget(limits)
         self.leases = LeaseRegistry(
@@ -72,7 +72,7 @@ class ServerState:
         )
 
     def memory(self) -> MemoryReport:
-        """Return what all sessions held after the latest job, and the machine's memory now."""
+        """Return the memory of all sessions after the latest job, and of the machine now."""
         free, total = device_bytes(self.engine.info.device)
         held = self._evictor.held
         return MemoryReport(
@@ -88,11 +88,11 @@ class ServerState:
         )
 
     async def change(self, lease: Lease, work: Callable[[InteractiveSession], Result]) -> Result:
-        """Change a session, after all earlier requests to it.
+        """Run work on a session after all its earlier requests.
 
         Raises:
             VolumeError: If the session has no volume yet.
-            PumitError: What the session refuses.
+            PumitError: An error of the session.
         """
 
         def run(job: Job) -> Result:
@@ -104,14 +104,14 @@ class ServerState:
         return await _in_loop(self.queue.submit(lease.token, run).future)
 
     async def set_up(self, lease: Lease, work: Callable[[InteractiveSession], Result]) -> Result:
-        """Run work that gives a session its volume, opening it first where needed.
+        """Run work that sets a session's volume, and open the session first if needed.
 
         Raises:
-            LeaseExpired: If the session ended while its volume was on the way.
+            LeaseExpired: If the session ended during the upload.
         """
 
         def run(job: Job) -> Result:
-            if lease not in self.leases.open_leases():  # no one would free it any more
+            if lease not in self.leases.open_leases():  # a session opened now would never be freed
                 raise LeaseExpired("The session has ended meanwhile; open a new one.")
             if lease.session is None:
                 lease.session = self.engine.open_session()
@@ -120,7 +120,7 @@ class ServerState:
                 return self._with_second_try(lease, lambda: work(session))
 
         self.queue.cancel(lease.token)
-        # No more than one scan of a session waits here.
+        # At most one scan of a session waits in the queue.
         self.queue.supersede(lease.token, "volume")
         return await _in_loop(self.queue.submit(lease.token, run, kind="volume").future)
 
@@ -131,12 +131,12 @@ class ServerState:
         segment: str,
         work: Callable[[InteractiveSession, Job], Result],
     ) -> Result:
-        """Run a prediction that stops when its client leaves or asks for a newer one.
+        """Run a prediction that stops when its client leaves or requests a newer one.
 
-        Work that fails leaves nothing behind: where memory ran out it is done a second time.
+        `work` must leave no changes if it fails: after running out of memory it runs again.
 
         Raises:
-            Cancelled: If it was cancelled before it was finished.
+            Cancelled: If it was cancelled before it finished.
         """
 
         def run(job: Job) -> Result:
@@ -165,22 +165,22 @@ class ServerState:
                 raise Cancelled("The client disconnected.")
             return answer.result()
         finally:
-            del answer, job  # an error keeps this frame, and would so keep itself
+            del answer, job  # break the cycle: the error's traceback refers to this frame
 
     def close(self) -> None:
-        """End everything that runs and free all sessions."""
+        """Cancel all jobs and free all sessions."""
         self.leases.close()
         self.queue.close()
         self.decoders.shutdown(wait=False, cancel_futures=True)
 
     def _with_second_try(self, lease: Lease, work: Callable[[], Result]) -> Result:
-        """Do work, once more with all memory that others can spare where it ran out."""
+        """Run work; if it runs out of memory, evict other sessions and run it once more."""
         try:
             return work()
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
-        # Out of the handler: what failed is not in memory any more.
+        # Outside the handler, where the failed attempt's objects have been freed.
         self._evictor.evict(lease)
         return work()
 
@@ -202,27 +202,27 @@ class ServerState:
         def forget(job: Job) -> None:
             self._evictor.forget_ended()
 
-        # In the queue's thread: the session may still be computing.
+        # On the queue's thread, as the session may still be computing.
         with contextlib.suppress(BusyError):
             self.queue.submit(lease.token, forget)
 
     def rest_when_idle(self) -> None:
-        """Give back what is compiled, when no session was awake now and at the call before."""
+        """Release the engine's caches if no session was awake at this and the previous call."""
         was_idle, self._is_idle = self._is_idle, not self._evictor.held.awake
         if was_idle and self._is_idle:
             self.engine.rest()
 
 
 def no_volume() -> VolumeError:
-    """Return the answer of a session without a volume."""
+    """Return the error of a session without a volume."""
     return VolumeError("No volume is open; send one first.")
 
 
 def _in_loop(future: Future[Result]) -> asyncio.Future[Result]:
-    """Await what the queue's thread settles.
+    """Make an asyncio future from a future that the queue's thread settles.
 
-    `asyncio.wrap_future` ties both futures and their result into a ring, which keeps the answer to
-    an automatic model in memory until the collector comes by.
+    `asyncio.wrap_future` makes a reference cycle of both futures and their result, which keeps the
+    result of an automatic model in memory until garbage collection.
     """
     loop = asyncio.get_running_loop()
     waiter: asyncio.Future[Result] = loop.create_future()
@@ -238,7 +238,7 @@ def _in_loop(future: Future[Result]) -> asyncio.Future[Result]:
         del error
 
     def set_result(done: Future[Result]) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop has ended, and no one waits
+        with contextlib.suppress(RuntimeError):  # the event loop has ended
             loop.call_soon_threadsafe(settle, done)
 
     future.add_done_callback(set_result)
@@ -251,6 +251,6 @@ async def _disconnected(request: Request) -> None:
 
 
 def _forget(answer: asyncio.Future[Any]) -> None:
-    # Reads the exception, so that none is reported as never retrieved.
+    # Retrieve the exception, so that asyncio does not log it as never retrieved.
     if not answer.cancelled():
         answer.exception()

@@ -1,4 +1,4 @@
-"""How much memory the scans on their way into the server may take, over all sessions together."""
+"""Memory budget of the uploads of all sessions."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ _POLL_S = 0.05
 
 
 class UploadBudget:
-    """Bytes of bodies that are arriving, and of arrays that are decoded from them.
+    """Byte budgets of the bodies being received and of the arrays decoded from them.
 
-    Two budgets of one size, so that whole bodies waiting to be decoded can never use up the
-    memory that decoding them needs. For the event loop's thread only.
+    The budgets are separate, so that bodies waiting to be decoded cannot use up the memory that
+    decoding needs. For the event loop's thread only.
 
     Args:
-        limits: `max_upload_bytes`, and what one array and its body may take.
+        limits: `max_upload_bytes`, and the largest size of one array and its body.
     """
 
     def __init__(self, limits: Limits) -> None:
         largest = limits.max_scan_bytes
-        # What does not pack is a little longer packed, as `max_body_bytes` has it.
+        # Incompressible data grows a little when packed, as in the default `max_body_bytes`.
         body = min(limits.max_body_bytes, largest + largest // 64 + MIB)
         self.bodies = ByteBudget(max(limits.max_upload_bytes, body))
         self.arrays = ByteBudget(max(limits.max_upload_bytes, largest))
@@ -31,14 +31,14 @@ class UploadBudget:
 
 
 class ByteBudget:
-    """Bytes that may be taken, and are given back."""
+    """A number of bytes that can be taken and given back."""
 
     def __init__(self, size: int) -> None:
         self.size = size
         self.taken = 0
 
     def has(self, count: int) -> bool:
-        """Return whether these bytes are free; a single upload that is too large waits for all."""
+        """Return whether these bytes are free; more than `size` fit when nothing is taken."""
         return self.taken + min(count, self.size) <= self.size
 
     def take(self, count: int) -> None:
@@ -57,7 +57,7 @@ class ByteBudget:
         """Take bytes as soon as they are free.
 
         Raises:
-            BusyError: If that does not happen in time.
+            BusyError: If they are not free within `patience_s`.
         """
         end = time.monotonic() + patience_s
         while not self.has(count) and time.monotonic() < end:

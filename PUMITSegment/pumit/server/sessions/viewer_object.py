@@ -1,7 +1,7 @@
-"""The one object that a viewer of the nnInteractive protocol works on.
+"""The single object that a viewer of the nnInteractive protocol works on.
 
-Such a viewer holds a target buffer and receives the box that changed in it. The server keeps the
-same mask, packed, and what each undo brings back.
+The viewer holds a target buffer and receives the box of it that changed. The server keeps the same
+mask, packed, and the masks of earlier steps for undo.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ import numpy.typing as npt
 from pumit.prompts import MaskPrompt, Prompt
 from pumit.wire.masks import BoundingBox, Mask, bounding_box
 
-# Steps that can be undone; a packed mask of a large organ is a megabyte, of a whole body 20.
+# Limits of undo; a packed mask of a large organ takes 1 MB, of a whole body 20 MB.
 _KEPT_STEPS = 64
 _KEPT_BYTES = 1 << 26
 
 
 @dataclass(frozen=True, eq=False)
 class ObjectMask:
-    """A mask as the bits of its bounding box.
+    """A mask, as packed bits of its bounding box.
 
     Attributes:
-        box: Half-open range on each axis, or None where nothing is set.
+        box: Half-open range on each axis; None for an empty mask.
         bits: Packed bits inside the box.
     """
 
@@ -41,7 +41,7 @@ class ObjectMask:
         return ObjectMask() if box is None else ObjectMask(box, np.packbits(mask[_slices(box)]))
 
     def within(self, box: BoundingBox) -> Mask:
-        """Return the mask in a box that holds all of it."""
+        """Unpack the mask into a box that contains it."""
         out = np.zeros([stop - start for start, stop in box], dtype=bool)
         if self.box is not None:
             extent = [stop - start for start, stop in self.box]
@@ -51,11 +51,10 @@ class ObjectMask:
 
 
 def change(before: ObjectMask, after: ObjectMask) -> tuple[BoundingBox, Mask] | None:
-    """Where two masks on one grid differ.
+    """Compute the difference of two masks on one grid.
 
     Returns:
-        The smallest box that holds every difference, and the later mask in it; None where they
-        are the same.
+        The bounding box of all differences and the later mask in it; None if the masks are equal.
     """
     boxes = [mask.box for mask in (before, after) if mask.box is not None]
     if not boxes:
@@ -73,7 +72,7 @@ def change(before: ObjectMask, after: ObjectMask) -> tuple[BoundingBox, Mask] | 
     return box, later[_slices(inner)]
 
 
-# A prior mask is as large as its scan: remembered only while its session holds it.
+# A weak reference for a mask prior, which is as large as its scan.
 _Mark = Prompt | weakref.ref[MaskPrompt]
 
 
@@ -86,10 +85,10 @@ class _Step:
 
 
 class ViewerObject:
-    """The contents of a target buffer, and the interactions that made them.
+    """The contents of a target buffer, and the steps that led to them.
 
     Args:
-        dtype: The buffer's type; answers travel in it.
+        dtype: Type of the buffer and of the answers.
     """
 
     def __init__(self, dtype: np.dtype[np.generic]) -> None:
@@ -100,20 +99,20 @@ class ViewerObject:
 
     @property
     def nbytes(self) -> int:
-        """Memory of the mask and of those that can be brought back, bytes."""
+        """Size of the mask and of the masks of undo steps, bytes."""
         masks = {id(mask): mask for mask in (self.mask, *(step.mask for step in self._steps))}
         return sum(mask.bits.nbytes for mask in masks.values())
 
     def is_answered(self, prompts: Sequence[Prompt]) -> bool:
-        """Return whether the mask is the answer to these prompts already."""
+        """Return whether the mask is the answer to these prompts."""
         return _are_marks_of(self._answered, prompts)
 
     def begin(self, changes: int, prompts: Sequence[Prompt]) -> None:
-        """Note that a step has begun.
+        """Begin an undo step.
 
         Args:
-            changes: Number of the session's own changes that it consists of.
-            prompts: Those before it.
+            changes: Number of changes in the session's history that the step makes.
+            prompts: Prompts before the step.
         """
         self._steps.append(_Step(self.mask, self._answered, _marks(prompts), changes))
         del self._steps[:-_KEPT_STEPS]
@@ -121,23 +120,23 @@ class ViewerObject:
             del self._steps[0]
 
     def settle(self, mask: ObjectMask, prompts: Sequence[Prompt]) -> None:
-        """Take the answer to prompts."""
+        """Set the answer to prompts."""
         self.mask, self._answered = mask, _marks(prompts)
 
     @property
     def changes(self) -> int | None:
-        """How many of the session's own changes the last step consists of; None without one."""
+        """Number of session changes in the last step; None without a step."""
         return self._steps[-1].changes if self._steps else None
 
     def undo_step(self, prompts: Sequence[Prompt]) -> bool:
-        """Return to before the last step.
+        """Restore the state before the last step.
 
         Args:
-            prompts: Prompts of the session without that step's changes.
+            prompts: The session's prompts after undoing the step's changes.
 
         Returns:
-            Whether these are the prompts that it began with. If not, someone has changed the
-            session together with the viewer, and no step can be undone any more.
+            Whether they are the prompts before the step. If not, another client has changed the
+            session, and no step can be undone any more.
         """
         step = self._steps.pop()
         if not _are_marks_of(step.prompts, prompts):
@@ -147,11 +146,11 @@ class ViewerObject:
         return True
 
     def renew(self, dtype: np.dtype[np.generic]) -> None:
-        """Continue with another buffer, in which nothing is written yet."""
+        """Continue with a new, empty buffer."""
         self.dtype, self.mask = dtype, ObjectMask()
 
     def clear(self) -> None:
-        """Begin a new object: an empty mask, and nothing to take back."""
+        """Start a new object: an empty mask and no undo steps."""
         self.mask, self._answered = ObjectMask(), ()
         self._steps.clear()
 
