@@ -72,7 +72,7 @@ class CheckHere:
         self._places = [place.point_lps for place in places]
         if self._places:
             self._show(0)
-        elif is_nninteractive(logic.compute.capabilities):
+        elif is_nninteractive(logic.compute.capabilities):  # known only once connected
             logic.status.waiting(_notOffered())
         else:
             name = segmentName(logic.segmentationNode, logic.segmentID)

@@ -268,7 +268,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         Without a segment, one is added.
 
         Returns:
-            Whether prompts can be placed; if not, the status tells why.
+            Whether prompts can be placed; if not, the status shows why.
         """
         working = self._ensureSegmentation(lambda: self.startPlacing(kind))
         if working is None or not (self.segmentID or self.newSegment()):

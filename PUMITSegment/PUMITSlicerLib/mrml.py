@@ -194,8 +194,8 @@ def _finite(array: Array) -> Array:
 def volumeKey(volumeNode) -> tuple[Hashable, ...]:
     """Return a key that changes whenever `readVolume` would return something else; cheap.
 
-    Another frame of a sequence, edited voxels and a moved origin change it. A parent transform
-    does not: voxels stay in place in the volume's own frame, and prompts move instead.
+    Another frame of a sequence, edited voxels and a moved origin change it. A parent transform does
+    not: voxels stay in place in the volume's own frame, and prompts move instead.
     """
     if volumeNode is None:
         return ()

@@ -1,8 +1,8 @@
 """Writer of Slicer's segmentation file (`.seg.nrrd`), with all tags that Slicer would write.
 
 Only Slicer knows all tags of a segment, including those of other modules; Python cannot even list
-them. So Slicer's storage node writes the header for segments of one voxel each, and the voxels
-are written here: for a large segmentation, Slicer would block the application for seconds.
+them. So Slicer's storage node writes the header for segments of one voxel each, and the voxels are
+written here: for a large segmentation, Slicer would block the application for seconds.
 """
 
 from __future__ import annotations

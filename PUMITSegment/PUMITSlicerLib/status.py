@@ -119,10 +119,8 @@ class StatusBoard:
         self._show(Status(Activity.PROBLEM, text, choices=choices))
 
     def _show(self, status: Status) -> None:
-        isSame, self.current = (
-            status == self.current,
-            status,
-        )  # callbacks may differ
+        # Equal questions may have other callbacks.
+        isSame, self.current = status == self.current, status
         if isSame:
             return
         for listener in list(self.listeners):

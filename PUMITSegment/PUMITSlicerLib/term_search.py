@@ -1,7 +1,7 @@
 """Search for segment terms: names, SNOMED codes and colours from Slicer's loaded terminologies.
 
-Slicer's own lists come first. If they are absent, the table in `pumit` is used. That table also
-has lesions inside organs ("liver cyst"), whichever lists are loaded.
+Slicer's own lists come first. If they are absent, the table in `pumit` is used. That table also has
+lesions inside organs ("liver cyst"), whichever lists are loaded.
 """
 
 from __future__ import annotations

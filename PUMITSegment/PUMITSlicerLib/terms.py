@@ -19,7 +19,7 @@ _PALETTE = (
     *((128, 174, 128), (241, 214, 145), (177, 122, 101), (111, 184, 210), (216, 101, 79)),
     *((221, 130, 101), (144, 238, 144), (192, 104, 88), (220, 245, 20), (78, 63, 0)),
 )
-# Colour of Slicer's terms without a recommendation; too similar to a scan.
+# Grey of Slicer's terms without a recommended colour; hard to see on a scan.
 _NO_COLOR = (127 / 255, 127 / 255, 127 / 255)
 
 

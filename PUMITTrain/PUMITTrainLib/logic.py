@@ -30,8 +30,7 @@ class PUMITTrainLogic(ScriptedLoadableModuleLogic):
     """Coordinator of cases, planning, runs and results, without widgets.
 
     The user's choices are in the parameter node, runs are in folders: both persist when the module
-    is
-    closed. All methods return at once. Problems are reported in `status`, not raised.
+    is closed. All methods return at once. Problems are reported in `status`, not raised.
 
     Args:
         collaborators: Parts that compute; by default programs on this computer.

@@ -262,8 +262,8 @@ def _harden(segmentationNode, layers) -> None:
 def write(collected: Collected, isCancelled: Callable[[], bool] = lambda: False) -> Exported:
     """Write the file; from any thread.
 
-    The file is written next to its target and renamed. An existing file is never replaced: the
-    new one gets a number appended to its name.
+    The file is written next to its target and renamed. An existing file is never replaced: the new
+    one gets a number appended to its name.
 
     Args:
         collected: Result of `collect`.

@@ -51,9 +51,9 @@ _Level = dict[str, tuple[_Moment, _Moment]]
 class History:
     """Undo history: states of segments, level by level.
 
-    A level is one step of the user and may affect several segments, such as one whose mask grew
-    and a neighbour that it overwrote. The caller restores the states that `undo` and `redo`
-    return, without recording that as another change.
+    A level is one step of the user and may affect several segments, such as one whose mask grew and
+    a neighbour that it overwrote. The caller restores the states that `undo` and `redo` return,
+    without recording that as another change.
 
     Args:
         maxBytes: Memory for all levels. The oldest are dropped first; the last step is always

@@ -68,7 +68,7 @@ class PromptSection:
         self._onKind(kind, not self.kindButtons[kind].checked)
 
     def refresh(self) -> None:
-        """Enable the possible actions; tooltips tell why the others are disabled."""
+        """Enable the possible actions; tooltips explain why the others are disabled."""
         ui, logic = self._ui, self._logic
         parameters = logic.parameters
         noScan = "" if logic.volumeNode is not None else _("Choose a scan first")

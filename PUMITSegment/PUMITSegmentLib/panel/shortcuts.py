@@ -1,7 +1,7 @@
 """Shortcuts that work only while the module is open.
 
-They avoid the keys of Slicer's own views (B, F, G, R, T, V, space, brackets, arrows) and those
-of the Segment Editor; only undo and redo use the customary keys.
+They avoid the keys of Slicer's own views (B, F, G, R, T, V, space, brackets, arrows) and those of
+the Segment Editor; only undo and redo use the customary keys.
 """
 
 from __future__ import annotations

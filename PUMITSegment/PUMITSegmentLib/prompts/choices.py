@@ -1,7 +1,7 @@
 """Choice among several answers to a prompt, stored on the prompt's node.
 
-Deleting a prompt deletes its choice, and a saved scene restores it. Like the order, the choice
-is stored per control point of a point list, and once for any other node.
+Deleting a prompt deletes its choice, and a saved scene restores it. Like the order, the choice is
+stored per control point of a point list, and once for any other node.
 """
 
 from __future__ import annotations

@@ -27,8 +27,7 @@ class MaskPrior:
     """Mask with the grid on which it was made.
 
     It is stored in parameters of a hidden node and not in a label map, because these are part of
-    the
-    scene file itself: Slicer's save dialog omits the files of hidden nodes.
+    the scene file itself: Slicer's save dialog omits the files of hidden nodes.
 
     Attributes:
         packed: The mask.
@@ -122,7 +121,7 @@ class MaskPrior:
 
 
 class MaskPrompts:
-    """Cache of mask priors as prompts: one object per prior and grid of the scan."""
+    """Latest mask prior as a prompt; the same object while prior and grid are unchanged."""
 
     def __init__(self) -> None:
         self._cache: dict[object, tuple[object, list[tuple[str, Prompt]]]] = {}

@@ -41,10 +41,9 @@ class PromptNodes(VTKObservationMixin):
     """All prompts of one segmentation node.
 
     The scene is the only state: every prompt is a node, or a control point of one, that is saved
-    with
-    the scene and found again after loading. Changes by the user in the views, in other modules or
-    by
-    keys are reported, a drag at its end. Changes by the methods of this class are not reported.
+    with the scene and found again after loading. Changes by the user in the views, in other modules
+    or by keys are reported, a drag at its end. Changes by the methods of this class are not
+    reported.
 
     Args:
         segmentationNode: The segmentation; must be in a scene.

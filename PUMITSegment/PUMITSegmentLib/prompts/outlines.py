@@ -15,8 +15,7 @@ def outlinesOf(segmentationNode, segmentID: str, frame: VolumeFrame) -> list[Out
     """Return the lassos of a segment in drawing order.
 
     A lasso defines the whole segment in its slice if only lassos precede it; otherwise it adds to
-    the
-    segment. Lassos drawn before a manual edit are omitted: the edited mask includes them.
+    the segment. Lassos drawn before a manual edit are omitted: the edited mask includes them.
 
     Args:
         frame: LPS frame of the scan.

@@ -1,7 +1,7 @@
 """Tag of a prompt node: its segment, kind and polarity.
 
-Stored in attributes and a node reference, so that it is saved with the scene. The segmentation is
-a reference because node IDs change when scenes are merged.
+Stored in attributes and a node reference, so that it is saved with the scene. The segmentation is a
+reference because node IDs change when scenes are merged.
 """
 
 from __future__ import annotations

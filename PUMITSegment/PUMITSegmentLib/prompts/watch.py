@@ -155,8 +155,7 @@ class PromptWatch(VTKObservationMixin):
         """Return the observed events of a node with their callbacks.
 
         Slicer's key "s", which snaps a point to the slice, starts a drag that never ends. That
-        change
-        is reported with the next one.
+        change is reported with the next one.
         """
         changes = [(event, self._onNodeChanged) for event in _CHANGE_EVENTS]
         ends = [(event, self._onDragEnded) for event in _END_EVENTS]

@@ -20,8 +20,7 @@ class Continuing:
     """Propagation of segments from frame to frame of a sequence.
 
     The other frame's mask is only the start of a prediction: nothing of it is written where the
-    model
-    does not find the structure again.
+    model does not find the structure again.
 
     Args:
         requests: Mask requests of the logic.

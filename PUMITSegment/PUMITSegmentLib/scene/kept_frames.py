@@ -25,8 +25,7 @@ class KeptFrames:
     """Store of the prompts and history of the frames that are not shown.
 
     Masks are in the sequence browser and not here. This store is not saved with the scene; the
-    masks
-    are, and clicks can correct them.
+    masks are, and clicks can correct them.
 
     Attributes:
         latest: The frame that was shown before this one; None if unknown.
@@ -37,7 +36,7 @@ class KeptFrames:
         self.latest: int | None = None
 
     def prompts(self, segmentationNode, number: int, segmentID: str) -> PromptSnapshot:
-        """Return the stored prompts of a segment in a frame that is not shown."""
+        """Return the stored prompts of a segment in a frame that is not shown, if any."""
         kept = self._kept.get((segmentationNode.GetID(), number))
         prompts = kept.prompts if kept is not None else {}
         return prompts.get(segmentID, PromptSnapshot())

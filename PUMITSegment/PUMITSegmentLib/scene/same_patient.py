@@ -40,7 +40,7 @@ def kinship(first, second) -> Kinship:
 def ofOnePatient(first, second) -> Kinship:
     """Return whether two scans are of one patient, in any position, such as at two dates.
 
-    If DICOM does not tell, the user's earlier answer is used.
+    Without that information in DICOM, the user's earlier answer is used.
     """
     first, second = madeFrom(first), madeFrom(second)
     patients = [_identifier(node, *_PATIENT_ID) for node in (first, second)]

@@ -50,7 +50,7 @@ class ScanViews:
         """Show a scan's segmentations while some view shows it; return whether one does.
 
         Each is drawn in the views that show its scan, and in 3D. If the views show no scan at all,
-        nothing is changed.
+        the segmentations are shown without such a limit.
         """
         slices = [logic.GetSliceNode() for logic in _openSlices()]
         shown = [each for each in slices if each.IsMappedInLayout() and shownScans(each)]
@@ -88,7 +88,7 @@ class ScanViews:
 
 
 def _viewsOf(volumeNode, sliceNodes: list) -> list[str]:
-    """Return the slice views that show a scan and all 3D views; none if no other view exists."""
+    """Return the slice views that show a scan and all 3D views; [] if all or none show it."""
     own = [each.GetID() for each in sliceNodes if isSeen(volumeNode, each)]
     if not own or len(own) == len(sliceNodes):
         return []

@@ -1,8 +1,8 @@
 """Update of segments' 3D surfaces without blocking the application.
 
-Slicer converts a segment to its surface each time the segment is written, which blocks for 0.3 to
-1 s per organ. Here the old surface stays until a thread has computed the new one, with the filters
-and settings of Slicer's own conversion; VTK's filters release Python's lock.
+Slicer converts a segment to its surface each time the segment is written, which blocks 0.3 to 1 s
+per organ. Here the old surface stays until a thread has computed the new one, with the filters and
+settings of Slicer's own conversion; VTK's filters release Python's lock.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Writing masks to segments and reading them, faster than the Segment Editor's logic.
 
 That logic works on whole volumes: 200 to 500 ms at 512 x 512 x 150. Here the bounding box of the
-old and the new mask becomes the segment's image. The logic is used only to overwrite other
-segments and to update derived representations.
+old and the new mask becomes the segment's image. The logic is used only to overwrite other segments
+and to update derived representations.
 """
 
 from __future__ import annotations
@@ -85,8 +85,7 @@ class SegmentWriter:
         """Replace a segment by a mask, inside the editable area.
 
         The mask is placed in world space, for any parent transforms and any grid of the
-        segmentation;
-        it is resampled only if the grids differ.
+        segmentation; it is resampled only if the grids differ.
 
         Args:
             segmentationNode: Its source representation must be binary label maps. If it is

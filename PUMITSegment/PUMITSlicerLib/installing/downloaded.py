@@ -15,7 +15,7 @@ from pumit.errors import ExportError
 from pumit.system.consent import graphs_folder, user_folder
 from slicer.i18n import tr as _
 
-# Also used by `installation`.
+# Prefix of `installation`'s temporary folders.
 INSTALL_PREFIX = "pumit-install-"
 
 

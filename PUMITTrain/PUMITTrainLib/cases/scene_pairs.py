@@ -41,10 +41,8 @@ def scenePairs(without: Iterable[Any] = ()) -> tuple[ScenePair, ...]:
 
     A segmentation's image is the volume of its reference geometry. Otherwise the image is, in this
     order: a volume of the label's study if all of these share one grid; the volume whose name is
-    part
-    of the label's; for a label map, the only volume on its grid; the only volume of the scene.
-    Labels
-    without a known image are omitted.
+    part of the label's; for a label map, the only volume on its grid; the only volume of the scene.
+    Labels without a known image are omitted.
 
     Args:
         without: Labels to omit.
