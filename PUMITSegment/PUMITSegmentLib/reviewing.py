@@ -44,7 +44,7 @@ class PreparedReview:
     """Scan that is ready to be added to the scene.
 
     Attributes:
-        given: The scan as it was given.
+        given: Scan to review, as read from file.
         shown: Volume to show in Slicer.
         window: Width and level of its window.
         masks: Mask of each non-empty segment, cropped.
@@ -72,7 +72,7 @@ class CheckedScan:
     """Reviewed scan in the scene.
 
     Attributes:
-        given: The scan as it was given.
+        given: Scan to review, as read from file.
         volumeNode: Its volume.
         segmentationNode: Its segmentation.
         clicks: Number of prompts given so far, including undone ones.

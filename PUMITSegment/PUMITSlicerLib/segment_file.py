@@ -127,7 +127,7 @@ class _Layers:
         grid: 4 x 4, from indices to RAS.
         layerOf: Index of the image of each segment.
         boxes: Bounding box of each segment.
-        kept: Lookup table per image, from its labels to those that are written.
+        kept: Lookup table per image, from its labels to the labels that are written.
     """
 
     images: list[tuple[Array, Box]]

@@ -23,7 +23,7 @@ class TrainParameters:
         caseList: Individually listed cases, as text; see `case_list`. Nodes of these cases are
             references of the parameter node.
         caseEdits: The user's edits of cases, as text; see `case_edits`.
-        classEdits: The user's classes, as text; empty for those that are found.
+        classEdits: The user's classes, as text; empty for the classes that were found.
         goal: Goal of the training.
         part: Trained weights of the promptable network.
         network: Network of an automatic model; empty for the planned one.

@@ -90,7 +90,7 @@ def rate(segment, rating: Rating | None) -> None:
 
 
 def restoreRating(segment, text: str) -> None:
-    """Write a rating's tag as it was read; "" removes it."""
+    """Restore a rating's tag from its text; "" removes it."""
     if text:
         segment.SetTag(RATING_TAG, text)
     elif segment.HasTag(RATING_TAG):

@@ -59,7 +59,7 @@ class CaseReading:
         self.isComplete = False
 
     def row(self, key: CaseKey) -> CaseRow | None:
-        """Return a case as it was read, or None."""
+        """Return a case if it was read, else None."""
         return self._rows.get(key)
 
     def ofFolder(self, folder: str, edits: Mapping[CaseKey, CaseEdit]) -> list[CaseRow]:
