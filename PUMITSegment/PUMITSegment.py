@@ -1,4 +1,4 @@
-"""Registers the module with Slicer; everything else is imported when its panel is opened."""
+"""Registration of the module with Slicer; all else is imported when its panel is opened."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def __getattr__(name: str) -> Any:
 
 
 class PUMITSegment(ScriptedLoadableModule):
-    """What Slicer shows of the module before it is opened."""
+    """Module description, shown before the module is opened."""
 
     def __init__(self, parent) -> None:
         super().__init__(parent)
@@ -47,14 +47,14 @@ class PUMITSegment(ScriptedLoadableModule):
 
 
 def _registerSampleData() -> None:
-    """Offer scans to try the module with, in Slicer's Sample Data."""
+    """Register sample scans in Slicer's Sample Data."""
     from PUMITSegmentLib.sample_data import registerSampleData
 
     registerSampleData()
 
 
 class PUMITSegmentWidget(ScriptedLoadableModuleWidget):
-    """The module's place in Slicer's side bar."""
+    """Module widget in Slicer's module panel."""
 
     def __init__(self, parent=None) -> None:
         self.panel: Any = None
@@ -62,7 +62,7 @@ class PUMITSegmentWidget(ScriptedLoadableModuleWidget):
         super().__init__(parent)
 
     def setup(self) -> None:
-        """Fill the place; nothing is installed or started by it."""
+        """Create the panel; nothing is installed or started."""
         super().setup()
         from PUMITSegmentLib.logic import PUMITSegmentLogic
         from PUMITSegmentLib.panel.widget import SegmentWidget
@@ -71,7 +71,7 @@ class PUMITSegmentWidget(ScriptedLoadableModuleWidget):
         self.panel = SegmentWidget(self.resourcePath(""), self.logic)
         self.layout.addWidget(self.panel.widget)
         self.layout.addStretch(1)
-        if getattr(self.parent, "isEntered", False):  # after a reload no one enters again
+        if getattr(self.parent, "isEntered", False):  # after a reload, `enter` is not called
             self.panel.enter()
 
     def enter(self) -> None:
@@ -85,13 +85,13 @@ class PUMITSegmentWidget(ScriptedLoadableModuleWidget):
             self.panel.exit()
 
     def cleanup(self) -> None:
-        """React when the module is reloaded, or Slicer ends."""
+        """React when the module is reloaded, or Slicer exits."""
         if self.panel is not None:
             self.panel.close()
             self.panel = None
 
     def onReload(self) -> None:
-        """Reload the packages of the module with it."""
+        """Reload the module with its packages."""
         for name in list(sys.modules):
             if name.split(".")[0] in _PACKAGES:
                 del sys.modules[name]
@@ -99,10 +99,10 @@ class PUMITSegmentWidget(ScriptedLoadableModuleWidget):
 
 
 class PUMITSegmentTest(ScriptedLoadableModuleTest):
-    """What a user with Slicer can run: Reload and Test, with the developer mode on.
+    """Self-test to run inside Slicer: Reload and Test, in developer mode.
 
-    Uses the panel's own worker or remote machine. Where nothing is installed yet, the parts that
-    compute are skipped, and it is said so.
+    Uses the panel's own worker or server. If packages are missing, the parts that compute are
+    skipped with a message.
     """
 
     TIMEOUT_S = 300.0
@@ -124,7 +124,7 @@ class PUMITSegmentTest(ScriptedLoadableModuleTest):
             test()
 
     def test_core_is_bundled_and_light(self) -> None:
-        """The core lies next to the module, and importing it fetches no torch."""
+        """Check that the core is next to the module and does not import torch."""
         had_torch = "torch" in sys.modules
         import pumit
 
@@ -132,7 +132,7 @@ class PUMITSegmentTest(ScriptedLoadableModuleTest):
         self.assertEqual("torch" in sys.modules, had_torch)
 
     def test_panel_opens_and_waits_for_a_scan(self) -> None:
-        """An empty scene is no error."""
+        """Check that an empty scene is not an error."""
         panel = slicer.util.getModuleWidget("PUMITSegment").panel
         self.assertTrue(panel.ui.statusLabel.text)
         self.assertFalse(panel.ui.pointButton.enabled)
@@ -140,7 +140,7 @@ class PUMITSegmentTest(ScriptedLoadableModuleTest):
         self.assertTrue(panel.ui.pointButton.enabled)
 
     def test_segments_have_prompts_of_their_own(self) -> None:
-        """Prompts belong to the segment that was selected."""
+        """Check that prompts belong to the selected segment."""
         logic = self._logic()
         logic.parameters.updateAutomatically = False
         self._addScan()
@@ -155,7 +155,7 @@ class PUMITSegmentTest(ScriptedLoadableModuleTest):
         self.assertEqual(logic.promptCount(second), 1)
 
     def test_click_becomes_a_segment_that_can_be_undone_and_exported(self) -> None:
-        """The whole way, with the model that is chosen in the panel."""
+        """Check the whole workflow with the panel's model."""
         logic = self._logic()
         if not self._canCompute(logic):
             self.delayDisplay(
@@ -186,7 +186,7 @@ class PUMITSegmentTest(ScriptedLoadableModuleTest):
         return answers[0] is None
 
     def _addScan(self) -> Any:
-        """Return a bright ball of 20 mm radius about the origin, in noise."""
+        """Add a bright ball of 20 mm radius around the origin, in noise."""
         import numpy as np
 
         grid = np.indices((48, 64, 64)) - np.array([23.5, 31.5, 31.5])[:, None, None, None]
@@ -206,7 +206,7 @@ class PUMITSegmentTest(ScriptedLoadableModuleTest):
         return distance < 20.0**2
 
     def _click(self, ras: tuple[float, float, float]) -> None:
-        """Place a point as a click in a view does."""
+        """Place a point like a click in a view."""
         from PUMITSegmentLib.prompts.kinds import PromptKind
 
         logic = slicer.util.getModuleWidget("PUMITSegment").logic
@@ -216,7 +216,7 @@ class PUMITSegmentTest(ScriptedLoadableModuleTest):
         logic.stopPlacing()
 
     def _overlap(self, logic, segmentID: str, volumeNode) -> float:
-        """Dice of a segment with the ball."""
+        """Return the Dice of a segment and the ball."""
         import numpy as np
 
         grid = np.indices((48, 64, 64)) - np.array([23.5, 31.5, 31.5])[:, None, None, None]

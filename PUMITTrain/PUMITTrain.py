@@ -1,4 +1,4 @@
-"""Registers the module with Slicer; everything else is imported when its panel is opened."""
+"""Registration of the module with Slicer; all else is imported when its panel is opened."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from slicer.ScriptedLoadableModule import (
     ScriptedLoadableModuleWidget,
 )
 
-# What PUMITSegment brings too is reloaded with it.
+# Shared packages are reloaded with PUMITSegment.
 _PACKAGES = ("PUMITTrainLib",)
 
 
@@ -28,13 +28,13 @@ def __getattr__(name: str) -> Any:
 
 
 class PUMITTrain(ScriptedLoadableModule):
-    """What Slicer shows of the module before it is opened."""
+    """Module description, shown before the module is opened."""
 
     def __init__(self, parent) -> None:
         super().__init__(parent)
         parent.title = _("PUMIT Train")
         parent.categories = [translate("qSlicerAbstractCoreModule", "Segmentation")]
-        # The core and what both modules share lie next to PUMITSegment.
+        # The core and the shared packages are in PUMITSegment's folder.
         parent.dependencies = ["PUMITSegment", "Segmentations", "SubjectHierarchy"]
         parent.contributors = ["PUMIT contributors"]
         parent.helpText = _(
@@ -48,7 +48,7 @@ class PUMITTrain(ScriptedLoadableModule):
 
 
 class PUMITTrainWidget(ScriptedLoadableModuleWidget):
-    """The module's place in Slicer's side bar."""
+    """Module widget in Slicer's module panel."""
 
     def __init__(self, parent=None) -> None:
         self.panel: Any = None
@@ -56,7 +56,7 @@ class PUMITTrainWidget(ScriptedLoadableModuleWidget):
         super().__init__(parent)
 
     def setup(self) -> None:
-        """Fill the place; nothing is installed or started by it."""
+        """Create the panel; nothing is installed or started."""
         super().setup()
         from PUMITTrainLib.logic import PUMITTrainLogic
         from PUMITTrainLib.panel.widget import TrainWidget
@@ -65,7 +65,7 @@ class PUMITTrainWidget(ScriptedLoadableModuleWidget):
         self.panel = TrainWidget(self.resourcePath(""), self.logic)
         self.layout.addWidget(self.panel.widget)
         self.layout.addStretch(1)
-        if getattr(self.parent, "isEntered", False):  # after a reload no one enters again
+        if getattr(self.parent, "isEntered", False):  # after a reload, `enter` is not called
             self.panel.enter()
 
     def enter(self) -> None:
@@ -79,13 +79,13 @@ class PUMITTrainWidget(ScriptedLoadableModuleWidget):
             self.panel.exit()
 
     def cleanup(self) -> None:
-        """React when the module is reloaded, or Slicer ends; a training continues."""
+        """React when the module is reloaded, or Slicer exits; training continues."""
         if self.panel is not None:
             self.panel.close()
             self.panel = None
 
     def onReload(self) -> None:
-        """Reload the packages of the module with it."""
+        """Reload the module with its packages."""
         for name in list(sys.modules):
             if name.split(".")[0] in _PACKAGES:
                 del sys.modules[name]
@@ -93,9 +93,9 @@ class PUMITTrainWidget(ScriptedLoadableModuleWidget):
 
 
 class PUMITTrainTest(ScriptedLoadableModuleTest):
-    """What a user with Slicer can run: Reload and Test, with the developer mode on.
+    """Self-test to run inside Slicer: Reload and Test, in developer mode.
 
-    Where nothing is installed yet, the parts that compute are skipped, and it is said so.
+    If packages are missing, the parts that compute are skipped with a message.
     """
 
     TIMEOUT_S = 300.0
@@ -116,7 +116,7 @@ class PUMITTrainTest(ScriptedLoadableModuleTest):
             test()
 
     def test_core_is_light(self) -> None:
-        """The core is there, and importing what the panel needs fetches no torch."""
+        """Check that the core is importable without importing torch."""
         had_torch = "torch" in sys.modules
         import pumit.runs
 
@@ -124,7 +124,7 @@ class PUMITTrainTest(ScriptedLoadableModuleTest):
         self.assertEqual("torch" in sys.modules, had_torch)
 
     def test_panel_opens_and_offers_the_scene(self) -> None:
-        """A scan and its segmentation are offered as a case; nothing of them is changed."""
+        """Check that a scan with its segmentation is offered as a case."""
         logic = self._logic()
         self.assertFalse(logic.cases.offeredPairs())
         self._addCase("Ball")
@@ -135,7 +135,7 @@ class PUMITTrainTest(ScriptedLoadableModuleTest):
         self.assertFalse(logic.cases.offeredPairs())
 
     def test_cases_of_the_scene_are_read_and_found_wrong(self) -> None:
-        """Cases are read by their own process, and what is wrong is said."""
+        """Check that cases are read by a subprocess and their problems reported."""
         logic = self._logic()
         if logic.setup.isMissing:
             self.delayDisplay(_("Skipped the computation: {why}").format(why=logic.setup.sentence))
@@ -161,13 +161,13 @@ class PUMITTrainTest(ScriptedLoadableModuleTest):
         logic = slicer.util.getModuleWidget("PUMITTrain").logic
         settled: list[object] = []
         logic.setup.check()
-        # After the check, which was submitted before.
+        # Runs after the check, which was submitted earlier.
         logic.background.submit(lambda: None, settled.append)
         self._wait(lambda: settled and not logic.background.isBusy)
         return logic
 
     def _addCase(self, name: str, seed: int = 0) -> None:
-        """Make a bright ball in noise, and its segmentation."""
+        """Add a bright ball in noise, and its segmentation."""
         import numpy as np
         from PUMITSlicerLib.mrml import ijkToRas, orientedImage
 

@@ -1,1 +1,1 @@
-"""PUMIT Segment without its widgets: prompts become masks, and every step can be undone."""
+"""PUMIT Segment: logic, scene handling and panel."""

@@ -1,4 +1,4 @@
-"""Segments of a scene from what an automatic model found."""
+"""Conversion of an automatic model's result to segments of the scene."""
 
 from __future__ import annotations
 
@@ -24,14 +24,13 @@ from PUMITSegmentLib.segments.writer import OverwriteMode, SegmentWriter
 
 @dataclass(frozen=True, eq=False)
 class FoundClass:
-    """A class that occurs in a volume.
+    """Class that occurs in a volume.
 
     Attributes:
         name: The model's name for it.
         terminology: Slicer's terminology entry.
         color: Red, green and blue in 0..1.
         mask: Mask prepared for the writer.
-        voxels: Number of voxels.
     """
 
     name: str
@@ -49,8 +48,8 @@ class FoundStructures:
         structures: Classes that occur, in the model's order.
         missing: Names of classes that do not occur.
         model: The model's name.
-        version: The model's own version.
-        overlap: Whether structures may share voxels, as regions of a tumour do.
+        version: The model's version.
+        overlap: Whether structures may share voxels, as nested tumour regions do.
     """
 
     structures: tuple[FoundClass, ...]
@@ -60,7 +59,7 @@ class FoundStructures:
     overlap: bool = False
 
     def sentence(self) -> str:
-        """Return what was found, for the status line."""
+        """Summarize the result for the status line."""
         if not self.structures:
             return _("{model} found nothing; choose another model or region.").format(
                 model=self.model
@@ -78,7 +77,7 @@ class FoundStructures:
 
 
 def joined(label: ClassLabel, parts: Sequence[FoundClass]) -> FoundClass:
-    """One structure of several classes, or of one, under another name."""
+    """Merge one or more classes to one structure with another name."""
     box = parts[0].mask.box
     for part in parts[1:]:
         box = box.united(part.mask.box)
@@ -91,7 +90,7 @@ def joined(label: ClassLabel, parts: Sequence[FoundClass]) -> FoundClass:
 
 
 def prepareStructures(answer: AutomaticAnswer) -> FoundStructures:
-    """Divide an answer into its classes: the slow part, for any thread but the GUI's."""
+    """Split an answer into its classes; slow, so not on the GUI thread."""
     found = answer.found
     whole = Box((0, 0, 0), found.labels.shape)
     occupied = Box.around(found.labels)
@@ -125,24 +124,24 @@ def addStructures(
     *,
     isPrompted: bool = False,
 ) -> list[str]:
-    """Add a segment for each structure; existing segments stay as they are.
+    """Add a segment for each structure; existing segments are kept.
 
-    Names are made unique. Each segment carries the model's terminology and colour, and the tags by
-    which DICOM tells that no one drew it. What a user set as the editable area holds.
+    Names are made unique. Each segment gets the model's terminology and colour, and the tags that
+    mark it in DICOM as made by an algorithm. The user's editable area is respected.
 
     Args:
         found: Result of `prepareStructures`.
-        segmentationNode: The segmentation to add to, under any transform.
-        volumeNode: The volume that was segmented, under any transform.
+        segmentationNode: Segmentation to add to, under any transform.
+        volumeNode: Volume that was segmented, under any transform.
         writer: Writer of the masks.
         overwrite: Rule for other segments under the masks.
-        isPrompted: Whether someone's prompts were answered.
+        isPrompted: Whether the structures answer a user's prompts.
 
     Returns:
         IDs of the new segments, in the model's order.
 
     Raises:
-        PumitError: If one cannot be written; none is added then.
+        PumitError: If one cannot be written; then none is added.
     """
     segmentation = segmentationNode.GetSegmentation()
     made: AlgorithmType = "SEMIAUTOMATIC" if isPrompted else "AUTOMATIC"
@@ -162,7 +161,7 @@ def addStructures(
             writer.write(segmentationNode, added[-1], structure.mask, volumeNode, overwrite)
             rate(segment, Rating(word))
         if found.overlap and overwrite is not OverwriteMode.NONE:
-            # Only what was there before may be hit: a region gets back what a later one took.
+            # Only earlier segments may lose voxels: each region regains what a later one took.
             for segmentID, structure in zip(added, found.structures, strict=True):
                 writer.write(segmentationNode, segmentID, structure.mask, volumeNode)
                 rate(segmentation.GetSegment(segmentID), Rating(word))
@@ -174,7 +173,9 @@ def addStructures(
 
 
 def regionCorners(roiNode, volumeNode) -> Floats:
-    """Corners of a region of interest in the volume's LPS, (8, 3), mm, whatever is turned.
+    """Return the corners of a region of interest in the volume's LPS, (8, 3), mm.
+
+    The region and the volume may be rotated or transformed.
 
     Raises:
         PumitError: If the region has no size yet.

@@ -1,4 +1,4 @@
-"""What a click changed flashes in the views for half a second."""
+"""Brief highlight of the voxels that a prompt changed."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from PUMITSegmentLib.segments.occupied import BINARY_LABELMAP
 from PUMITSegmentLib.segments.packed_mask import PackedMask
 
 _MS = 500
-_AFTER_MS = 30  # views have drawn the segment by then
-_RGB = (1.0, 0.9, 0.1)  # neither the green nor the red of prompts
+_AFTER_MS = 30  # the views have rendered the segment by then
+_RGB = (1.0, 0.9, 0.1)  # distinct from the green and red of prompts
 _OPACITY = 0.7
 Bounds = list[tuple[int, int]]
 
 
 class ChangeFlash:
-    """Short display of the difference of two masks; not saved, not listed.
+    """Brief display of the difference of two masks; not saved, not listed.
 
     Args:
-        logic: The module's logic, whose scan the masks are of.
+        logic: The module's logic, whose scan the masks belong to.
     """
 
     def __init__(self, logic) -> None:
@@ -44,11 +44,11 @@ class ChangeFlash:
 
     @property
     def node(self):
-        """What is shown now, or None."""
+        """Segmentation node that is shown now, or None."""
         return slicer.mrmlScene.GetNodeByID(self._nodeID) if self._nodeID else None
 
     def show(self, before: PackedMask | None, after: PackedMask | None) -> None:
-        """Flash what differs, once the segment is drawn; a new or a lost one is seen anyhow."""
+        """Highlight the difference once the segment is rendered, unless it is new or now empty."""
         self.clear()
         isKnown = before is not None and after is not None and before.shape == after.shape
         if isKnown and before.box is not None and after.box is not None:
@@ -70,7 +70,7 @@ class ChangeFlash:
         self._timer.start()
 
     def clear(self) -> None:
-        """Show nothing, also not soon."""
+        """Hide the highlight, and cancel one that is about to appear."""
         self._drawn.stop()
         self._masks = None
         self._timer.stop()
@@ -79,7 +79,7 @@ class ChangeFlash:
             slicer.mrmlScene.RemoveNode(node)
 
     def _follow(self) -> None:
-        """Show nothing of a scan, a frame or a segmentation that is shown no more."""
+        """Clear the highlight when the scan, frame or segmentation changes."""
         if (self._nodeID or self._masks) and self._shown() != self._key:
             self.clear()
 
@@ -89,7 +89,7 @@ class ChangeFlash:
 
 
 def _on(packed: PackedMask, bounds: Bounds) -> np.ndarray:
-    """Return a mask on a box that holds it."""
+    """Return a mask on a box that contains it."""
     array = np.zeros([last - first for first, last in bounds], dtype=bool)
     window = tuple(
         slice(start - first, stop - first)

@@ -1,4 +1,4 @@
-"""Leads through the places where the selected segment should be checked, one after another."""
+"""Guide through the places where the selected segment should be checked."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ class CheckHere:
     """Guide through places where the selected segment may be wrong.
 
     Args:
-        logic: The module's logic.
         requests: Mask requests of the logic.
         answerKey: Key of the answer, which changes with the prompts of the selected segment.
 
     Attributes:
-        mark: Mark on the present place.
+        mark: Mark on the current place.
     """
 
     def __init__(self, logic, requests, answerKey: Callable[[], tuple]) -> None:
@@ -35,10 +34,10 @@ class CheckHere:
         logic.listeners.append(self.follow)
 
     def showNext(self) -> None:
-        """Show the next place of the selected segment; the first one follows the last."""
+        """Show the next place of the selected segment, cyclically."""
         logic = self._logic
         if logic.isComputing:
-            return  # what is awaited comes first, and what is doubtful depends on it
+            return  # the pending answer changes what is doubtful
         given = logic.reviewing.places(logic.segmentID)
         if self._places and self._key == self._answerKey():
             self._show((self._present + 1) % len(self._places))
@@ -55,25 +54,25 @@ class CheckHere:
             self._requests.findPlaces(logic.segmentID, self._onPlaces)
 
     def follow(self) -> None:
-        """Forget the places once the segment, its prompts or the scan are others."""
+        """Discard the places if the segment, its prompts or the scan changed."""
         if self._key is not None and self._key != self._answerKey():
             self.forget()
 
     def forget(self) -> None:
-        """Remove the mark; the places are computed again."""
+        """Discard the places and remove the mark."""
         self._places, self._present, self._key = [], -1, None
         self.mark.remove()
 
     def _onPlaces(self, places) -> None:
         logic = self._logic
         if self._key is None or self._key != self._answerKey():
-            logic.status.waiting("")  # changed since
+            logic.status.waiting("")  # changed meanwhile
             logic.onSessionChanged()
             return
         self._places = [place.point_lps for place in places]
         if self._places:
             self._show(0)
-        elif is_nninteractive(logic.compute.capabilities):  # connected for this question
+        elif is_nninteractive(logic.compute.capabilities):  # known only once connected
             logic.status.waiting(_notOffered())
         else:
             name = segmentName(logic.segmentationNode, logic.segmentID)

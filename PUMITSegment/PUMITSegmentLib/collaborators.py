@@ -1,4 +1,4 @@
-"""What the logic leaves to others: threads, the worker, and writing masks."""
+"""Injected parts of the logic: threads, the worker, and the writer of masks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Collaborators:
 
     Attributes:
         background: Threads whose results arrive on the GUI thread.
-        compute: The worker or the remote machine.
+        compute: The worker or the server.
         writer: Writer and reader of masks.
     """
 
@@ -27,12 +27,12 @@ class Collaborators:
     writer: SegmentWriter
 
     def warmUp(self, openScan: Callable[[], None]) -> None:
-        """Start what computes, and open the scan in it, while the user aims.
+        """Start the worker and open the scan in it before the user's first prompt.
 
-        Problems are reported with the first prompt. Nothing goes to another machine before that.
+        Problems are reported with the first prompt. No data is sent to a server before that.
 
         Args:
-            openScan: Callback that opens the scan, once the worker is ready.
+            openScan: Callback that opens the scan once the worker is ready.
         """
 
         def openIfLocal() -> None:
@@ -44,13 +44,13 @@ class Collaborators:
             self.compute.ensureReady(openIfLocal, lambda error: None)
 
     def close(self) -> None:
-        """End the worker and everything that runs; waits for nothing."""
+        """End the worker and all jobs, without waiting."""
         self.compute.close()
         self.background.close()
 
 
 def localCollaborators() -> Collaborators:
-    """Return the real ones; nothing is started before it is needed."""
+    """Return the default parts; nothing is started before it is needed."""
     background = QtBackground()
     compute = Compute(background, slicer_settings())
     return Collaborators(background, compute, SegmentWriter(background))

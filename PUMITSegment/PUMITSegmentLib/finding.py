@@ -1,4 +1,4 @@
-"""A structure searched for by its name: what the scan is, whose licence, and what was found."""
+"""Search for a structure by name: modality, licence consent, and cached results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MODALITIES = {"ct": "CT", "mr": "MR", "pet": "PET", "us": "US"}
 
 
 def modalityOf(volumeNode) -> str:
-    """Return what made a scan, as DICOM or the user says; empty where neither does."""
+    """Return a scan's modality from DICOM or the user; empty if unknown."""
     hierarchy = slicer.vtkMRMLSubjectHierarchyNode.GetSubjectHierarchyNode(slicer.mrmlScene)
     if hierarchy is None:
         return volumeNode.GetAttribute(_MODALITY) or ""
@@ -31,7 +31,7 @@ def modalityOf(volumeNode) -> str:
 
 
 def setModality(volumeNode, modality: str) -> None:
-    """Keep what the user says made a scan, with the scan."""
+    """Store the modality that the user chose on the volume node."""
     volumeNode.SetAttribute(_MODALITY, modality)
 
 
@@ -41,16 +41,16 @@ class WholeAnswer:
 
     Attributes:
         classes: All classes of the model, in its order.
-        found: Those that occur, ready to be written.
+        found: Classes that occur, ready to be written.
     """
 
     classes: tuple[ClassLabel, ...]
     found: FoundStructures
 
     def pick(self, structure: str) -> FoundStructures | None:
-        """One structure of it by name, both sides of a pair as two; None where it is unknown.
+        """Return one structure by name, both sides of a pair as two; None if the name is unknown.
 
-        What does not occur is among the `missing` of the result.
+        Structures that do not occur are listed in `missing` of the result.
         """
         from pumit.models.card import ModelCard
         from pumit.structures.names import requested_structure
@@ -78,20 +78,20 @@ class WholeAnswer:
 
 
 class FoundBefore:
-    """What models found in the scan that was searched last, so that none runs twice."""
+    """Cache of the models' results in the last searched scan, so that no model runs twice."""
 
     def __init__(self) -> None:
         self._key: Hashable = None
         self._answers: list[WholeAnswer] = []
 
     def answers(self, key: Hashable) -> list[WholeAnswer]:
-        """Answers about a scan, the newest first; those about another are forgotten."""
+        """Return results for a scan, newest first; discard those for another scan."""
         if key != self._key:
             self._key, self._answers = key, []
         return self._answers
 
     def keep(self, key: Hashable, answer: WholeAnswer) -> None:
-        """Keep an answer about a scan."""
+        """Cache a result for a scan."""
         self.answers(key).insert(0, answer)
 
 
@@ -106,7 +106,7 @@ def findEverything(
     isAnyway: bool = False,
     onFacts: Callable[[SearchFacts], None],
 ) -> tuple[WholeAnswer, SearchFacts]:
-    """Let the model that has a structure segment all that it knows, on a thread.
+    """Run the model that has a structure, with all its classes; call it on a thread.
 
     Raises:
         PumitError: As `ModelMethods.check_structure`.
@@ -127,7 +127,7 @@ def findEverything(
 
 
 def closedModels(available: Availability) -> list[AvailableModel]:
-    """Automatic models of this computer to whose licence no one has agreed yet."""
+    """Return the automatic models on this computer whose licence the user has not accepted."""
     return [
         model
         for model in available.models
@@ -136,10 +136,10 @@ def closedModels(available: Availability) -> list[AvailableModel]:
 
 
 def requestConsent(model: str, licence: str, confirm: Callable[[str], bool]) -> bool:
-    """Whether the user agrees to a model's licence; remembered.
+    """Return whether the user accepts a model's licence; the answer "yes" is saved.
 
     Raises:
-        PumitError: If it cannot be remembered.
+        PumitError: If it cannot be saved.
     """
     if has_consent(model, licence):
         return True
@@ -150,9 +150,9 @@ def requestConsent(model: str, licence: str, confirm: Callable[[str], bool]) -> 
 
 
 def labelOf(model: dict[str, Any]) -> str:
-    """Return a model as people call it, with its licence where that forbids something.
+    """Return a model's display name, with its licence if that has restrictions.
 
-    "Abdomen, CT: 13 structures" is what is called abdomen-ct elsewhere.
+    For example, abdomen-ct is shown as "Abdomen, CT: 13 structures".
     """
     name, licence = str(model["name"]), str(model.get("licence", ""))
     region, _dash, modality = name.rpartition("-")

@@ -1,4 +1,4 @@
-"""The segments of an earlier scan found again in the scan that is worked on, and compared."""
+"""Follow-up: propagates an earlier scan's segments to the current scan, and compares both."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from pumit.followup.follow_up import FollowUp
     from pumit.followup.registration import Registration
 
-# References of a segmentation to what it was followed from, saved with the scene.
+# Node references of a segmentation to its earlier segmentation, registration and table, saved with
+# the scene.
 _EARLIER = "PUMITSegment.followedFrom"
 _TRANSFORM = "PUMITSegment.followedBy"
 _TABLE = "PUMITSegment.followedTable"
@@ -48,13 +49,13 @@ _COLUMNS = ("volume_ml", "long_axis_mm", "perpendicular_mm", "longest_mm")
 
 
 class EarlierScan:
-    """An earlier segmentation with its scan, read once.
+    """Earlier segmentation with its scan, read once.
 
     Args:
-        segmentationNode: Segments of another scan.
+        segmentationNode: Segmentation of another scan.
 
     Raises:
-        PumitError: If the scan is gone, or the segments are no voxels.
+        PumitError: If the scan is missing, or the segments are not label maps.
     """
 
     def __init__(self, segmentationNode) -> None:
@@ -83,18 +84,17 @@ class EarlierScan:
 
 
 class FollowUpWork:
-    """Follow-up of an earlier segmentation in the scan that is worked on.
+    """Follow-up of an earlier segmentation in the current scan.
 
-    The registration is shown before it is used. Nothing is written but by the logic, which asks
-    where the scan is not shown, and Undo takes back all that was added in one step.
+    The registration is shown before it is used. Only the logic changes segments; it asks the user
+    if the scan is not shown. Undo reverts all added segments in one step.
 
     Args:
-        logic: The module's logic.
-        confirm: Asks the user.
-        onChanged: Callback at each change of what can be done.
+        confirm: Function that asks the user a question.
+        onChanged: Callback when the available actions change.
 
     Attributes:
-        registration: The one that is shown and not yet used; None where there is none.
+        registration: Registration that is shown and not yet used, or None.
     """
 
     def __init__(
@@ -112,11 +112,11 @@ class FollowUpWork:
 
     @property
     def isRunning(self) -> bool:
-        """Whether something is computed."""
+        """Whether a computation is running."""
         return self._cancelled is not None or self._work.isRunning
 
     def candidates(self) -> list:
-        """Segmentations of other scans that are not known to be of another patient."""
+        """Return the non-empty segmentations of other scans, except hidden nodes."""
         volumeNode = self._logic.volumeNode
         if volumeNode is None:
             return []
@@ -128,10 +128,10 @@ class FollowUpWork:
                 found.append(node)
         return found
 
-    # 1. Registered, on a thread
+    # 1. Registration, on a thread
 
     def start(self, segmentationNode) -> None:
-        """Register the scan of an earlier segmentation with the present one, and show it."""
+        """Register the scan of an earlier segmentation to the current one, and show the result."""
         logic = self._logic
         if self.isRunning or not logic.guard.allows(lambda: self.start(segmentationNode)):
             return
@@ -200,7 +200,7 @@ class FollowUpWork:
             vouchForPatient(earlierNode, laterNode)
         return True
 
-    # 2. Shown, to be used or discarded
+    # 2. Preview, to be used or discarded
 
     def _show(self, registration: Registration, preview) -> None:
         self.registration = registration
@@ -219,7 +219,7 @@ class FollowUpWork:
         self._onChanged()
 
     def discard(self) -> None:
-        """Forget the registration; nothing of it stays in the scene."""
+        """Discard the registration and its preview."""
         isShown = self.registration is not None
         self._preview.close()
         self.registration = self._earlier = None
@@ -228,12 +228,12 @@ class FollowUpWork:
             self._onChanged()
 
     def heedScene(self) -> None:
-        """Discard a registration whose scans are not worked on any more."""
+        """Discard a registration whose scans are no longer in use."""
         if self.registration is not None and not self._isStill():
             self._drop()
 
     def _isStill(self) -> bool:
-        """Whether both scans are there as they were registered."""
+        """Return whether both scans are unchanged since the registration."""
         volumeNode, key = self._asked
         nodes = (volumeNode, self._earlier.node, self._earlier.scan)
         isThere = all(node.GetScene() is not None for node in nodes)
@@ -244,10 +244,10 @@ class FollowUpWork:
         self._logic.status.waiting(_("The scan has changed; nothing was added."))
         self._onChanged()
 
-    # 3. Used: every lesion is looked for and answered, and all are added in one step
+    # 3. Use: every lesion is searched for and segmented; all are added in one step
 
     def use(self) -> None:
-        """Look for the segments where the registration puts them."""
+        """Segment the earlier lesions at their registered positions."""
         if self.registration is None or self.isRunning:
             return
         if not self._isStill():
@@ -288,7 +288,7 @@ class FollowUpWork:
         if found is not None:
             self._logic.addFound(found)
             if set(segmentIDs(self._logic.segmentationNode)) <= before:
-                return  # the user was asked, or it was refused: the status says so
+                return  # asked or refused: the status shows it
         node = self._logic.segmentationNode
         if node is not None and earlier.node.GetScene() is not None:
             _keep(node, earlier, registration)
@@ -296,16 +296,16 @@ class FollowUpWork:
         self._logic.status.caution(_sentence(result))
         self._onChanged()
 
-    # 4. Compared again, after corrections
+    # 4. Comparison again, after corrections
 
     @property
     def canMeasure(self) -> bool:
-        """Whether the segmentation was followed from one that is still there."""
+        """Whether the segmentation has an earlier segmentation and registration in the scene."""
         node = self._logic.segmentationNode
         return node is not None and all(node.GetNodeReference(r) for r in (_EARLIER, _TRANSFORM))
 
     def measure(self) -> None:
-        """Compare the segments of both dates as they are now; only the table changes."""
+        """Compare the current segments of both dates; only the table changes."""
         logic = self._logic
         if self.isRunning or not self.canMeasure:
             return
@@ -358,7 +358,7 @@ class FollowUpWork:
             self._cancelled = None
 
     def close(self) -> None:
-        """Compute nothing more, and leave no preview."""
+        """Stop all computation, and remove the preview."""
         self._stop()
         self._work.cancel()
         self._preview.close()
@@ -366,31 +366,31 @@ class FollowUpWork:
 
 
 class CancellableSession:
-    """A session whose answers stop once the user cancels."""
+    """Session whose answers stop when the user cancels."""
 
     def __init__(self, session, watch: Watch) -> None:
         self._session = session
         self._watch = watch
 
     def answer(self, prompts: Sequence[Prompt], segment: str = "1") -> Any:
-        """Answer prompts that the caller keeps."""
+        """Answer prompts; the caller keeps them."""
         return self._session.answer(prompts, segment, watch=self._watch)
 
 
 class RegistrationPreview:
-    """The earlier scan over the present one in the slice views, until it is closed."""
+    """Overlay of the earlier scan on the current one in the slice views."""
 
     def __init__(self) -> None:
         self._node: Any = None
         self._before: list[tuple[Any, str | None, float]] = []
 
     def show(self, laterNode, earlierNode, array) -> None:
-        """Lay the earlier scan, brought onto the grid of the later one, over it."""
+        """Show the earlier scan, resampled to the later one's grid, in the foreground."""
         self.close()
         grid = readVolume(laterNode, isFinite=False)
         volume = Volume(array, grid.spacing_mm, grid.origin_lps, grid.direction)
         name = _("{scan}, registered").format(scan=earlierNode.GetName())
-        # Known as made from the later scan, on whose grid it is.
+        # Marked as made from the later scan, whose grid it has.
         self._node = addVolumeNode(name, volume, laterNode)
         self._node.SetHideFromEditors(True)
         self._node.SetSaveWithScene(False)
@@ -402,7 +402,7 @@ class RegistrationPreview:
                 composite.SetForegroundOpacity(0.5)
 
     def close(self) -> None:
-        """Let the views show what they did."""
+        """Restore the slice views."""
         for composite, volumeID, opacity in self._before:
             isOurs = self._node is not None and (
                 composite.GetForegroundVolumeID() == self._node.GetID()
@@ -417,7 +417,7 @@ class RegistrationPreview:
 
 
 def masksOf(segmentationNode, volumeNode) -> list[tuple[str, Any]]:
-    """Names and masks of the segments that hold something, on the grid of a scan."""
+    """Return names and masks of the non-empty segments, on the grid of a scan."""
     writer = SegmentWriter()
     found: list[tuple[str, Any]] = []
     for segmentID in segmentIDs(segmentationNode):
@@ -455,7 +455,7 @@ def _structures(
 
 
 def _keep(segmentationNode, earlier: EarlierScan, registration: Registration) -> None:
-    """Keep with the scene what a segmentation was followed from, and how."""
+    """Store the earlier segmentation and the registration in the scene."""
     transform = segmentationNode.GetNodeReference(_TRANSFORM)
     if transform is None:
         name = _("{scan}, registration of the earlier scan").format(scan=earlier.scan.GetName())
@@ -475,7 +475,7 @@ def _matrixOf(transformNode) -> Any:
 
 
 def _showTable(segmentationNode, result: FollowUp) -> None:
-    """Write the lesions of both dates into the table of a segmentation, which is saved with it."""
+    """Write the lesions of both dates to a table node referenced by the segmentation."""
     from pumit.followup.files import table_of
 
     node = segmentationNode.GetNodeReference(_TABLE)
@@ -506,7 +506,7 @@ def _showTable(segmentationNode, result: FollowUp) -> None:
 
 
 def _sentence(result: FollowUp) -> str:
-    """How many lesions changed in which way, for the status."""
+    """Return a status with the number of lesions per kind of change."""
     words = {
         "stable": _("stable"),
         "grown": _("grown"),

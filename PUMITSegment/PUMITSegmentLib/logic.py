@@ -1,4 +1,4 @@
-"""The module without its panel: the scene's prompts become masks, and every step can be undone."""
+"""Logic of PUMIT Segment: turns the scene's prompts into masks, with undo for every step."""
 
 from __future__ import annotations
 
@@ -46,26 +46,25 @@ logger = logging.getLogger(__name__)
 
 
 class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
-    """Composes prompts, predictions, masks and their history; has no widgets.
+    """Coordinator of prompts, predictions, masks and history, without widgets.
 
-    The scene is the truth: what is selected and switched is in the parameter node, prompts are
-    markups nodes, masks are segments. `open` looks at the scene and starts to observe it; `close`
-    leaves no observer behind. What cannot be done is said in `status`, never raised.
+    The scene is the only state: selection and options are in the parameter node, prompts are
+    markups nodes, masks are segments. `open` reads the scene and observes it; `close` removes all
+    observers. Problems are reported in `status`, not raised.
 
     Args:
         collaborators: Parts that compute and write; by default a worker on this computer.
 
     Attributes:
-        status: Status board of the panel.
-        compute: The worker or the remote machine.
+        compute: The worker or the server.
         background: Threads whose results arrive on the GUI thread.
         listeners: Callbacks after any change that a panel shows.
-        onAnswered: Callback after a written answer: the mask before, and now.
+        onAnswered: Callbacks after an answer was written, with the mask before and after.
         permission: Question before the segmentation of another scan is changed.
-        guard: Guard before everything that changes segments: their scan must be shown.
+        guard: Check before segments are changed that their scan is shown.
         checkHere: Guide through the places where the selected segment should be checked.
         continuing: Propagation of segments from frame to frame of a sequence.
-        reviewing: The scan that is checked here for another module.
+        reviewing: Review of a scan for another module.
     """
 
     def __init__(self, collaborators: Collaborators | None = None) -> None:
@@ -76,7 +75,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         self.background = parts.background
         self.listeners: list[Callable[[], None]] = []
         self.onAnswered: list[Callable[[PackedMask | None, PackedMask | None], None]] = []
-        self._untold: bool | None = None  # within `tellingOnce`, whether something changed
+        self._untold: bool | None = None  # within `tellingOnce`: whether a change is unreported
         self._parts = parts
         self.permission = WritePermission()
         self._requests = MaskRequests(
@@ -93,14 +92,14 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         self.continuing = Continuing(self, self._requests, lambda: self._session.frames)
         self.reviewing = Reviewing(self, parts.writer)
 
-    # What is worked on
+    # Current nodes
 
     def open(self) -> None:
-        """Take up what the scene holds, and observe it."""
+        """Read the scene and start observing it."""
         self._session.open()
 
     def close(self) -> None:
-        """Stop placing and computing, end the worker, and leave no observer."""
+        """Stop placing and computing, end the worker, and remove all observers."""
         self.checkHere.forget()
         self.continuing.close()
         self.reviewing.finish()
@@ -112,7 +111,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         self._parts.close()
 
     def enter(self) -> None:
-        """React when the module is shown: its prompts are, too."""
+        """Show the prompts when the module is entered."""
         self._session.setShown(True)
         if self.segmentID:
             with self.showingErrors():
@@ -121,19 +120,19 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         self.showNextStep()
 
     def exit(self) -> None:
-        """Another module is shown: nothing is placed, and no prompt is in its way."""
+        """Stop placing and hide the prompts when the module is left."""
         self.checkHere.forget()
         if self.working is not None:
             self.working.prompts.stopPlacing()
         self._session.setShown(False)
 
     def getParameterNode(self) -> SegmentParameters:
-        """Return the typed parameter node."""
+        """Return the parameter node wrapper."""
         return readableParameters(SegmentParameters, super().getParameterNode(), self.status)
 
     @property
     def parameters(self) -> SegmentParameters | None:
-        """What the scene remembers; None while the scene changes or nothing is open."""
+        """Parameter node; None while the scene changes or nothing is open."""
         return self._session.parameters
 
     @property
@@ -148,7 +147,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
 
     @property
     def segmentationNode(self):
-        """The segmentation that is worked on, or None."""
+        """The current segmentation, or None."""
         return self._session.segmentationNode
 
     @property
@@ -158,16 +157,16 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
 
     @property
     def isComputing(self) -> bool:
-        """Whether a mask is awaited."""
+        """Whether a mask is pending."""
         return self._requests.running is not None
 
     def promptCount(self, segmentID: str) -> int:
-        """How many prompts a segment has."""
+        """Return the number of prompts of a segment."""
         working = self.working
         return working.promptCount(segmentID) if working is not None else 0
 
     def maskOf(self, segmentID: str) -> Mask:
-        """Return what a segment covers, bool (D, H, W) on the scan's grid.
+        """Return the mask of a segment, bool (D, H, W) on the scan's grid.
 
         Raises:
             PumitError: If there is no such segment, or no scan.
@@ -177,10 +176,10 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
     # Segments
 
     def newSegment(self, name: str = "") -> str:
-        """Add a segment with its own prompts, and select it.
+        """Add a segment and select it.
 
         Returns:
-            Its ID; empty where there is no scan yet.
+            Its ID; empty if it could not be added, for example without a scan.
         """
         working = self._ensureSegmentation(lambda: self.newSegment(name))
         if working is None:
@@ -188,18 +187,18 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         segmentID = newSegment(working.node, name)
         working.recordNew(segmentID)
         self.selectSegment(segmentID)
-        self.onSessionChanged()  # a first segment was selected before the step was recorded
+        self.onSessionChanged()  # a first segment is selected before the step is recorded
         return segmentID
 
     @property
     def isNextObjectWanted(self) -> bool:
-        """Whether a click inside begins a segment for it; one without prompts takes it itself."""
+        """Whether the next positive point starts a new segment; it never does in an empty one."""
         placed, parameters = self.placed, self.parameters
         isPoint = placed is not None and placed.kind is PromptKind.POINT and placed.isPositive
         return isPoint and parameters.isOneEach and self.promptCount(self.segmentID) > 0
 
     def beginNextObject(self) -> bool:
-        """Begin a segment that is named as the last one; whether there is one now."""
+        """Add a segment with the name and term of the selected one; return whether it was added."""
         segmentation = self.segmentationNode.GetSegmentation()
         last = segmentation.GetSegment(self.segmentID)
         name = re.sub(r" \d+$", "", last.GetName()) if not last.GetNameAutoGenerated() else ""
@@ -209,16 +208,16 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         return bool(segmentID)
 
     def addFound(self, found: FoundStructures) -> None:
-        """Add what an automatic model found as segments; can be undone.
+        """Add an automatic model's result as segments; can be undone.
 
         Raises:
-            PumitError: If a segment cannot be written; none is added then.
+            PumitError: If a segment cannot be written; then none is added.
         """
         working = self._ensureSegmentation(lambda: self.addFound(found))
         if working is None:
             return
         added = working.addFound(found, self.parameters.overwriteMode)
-        # Who is giving prompts continues with that segment.
+        # A user who is placing prompts continues with the selected segment.
         if added and not (self.isPlacing or self.isComputing):
             self.selectSegment(added[0])
         if added:
@@ -227,7 +226,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         self.onSessionChanged()
 
     def takeResult(self, segmentationNode, volumeNode) -> None:
-        """Work on a new segmentation of a scan, now or once that scan is chosen."""
+        """Use a new segmentation of a scan, now or once that scan is chosen."""
         self._session.takeResult(segmentationNode, volumeNode)
 
     def removeSegment(self, segmentID: str) -> None:
@@ -243,19 +242,19 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         self.selectSegment(following)
 
     def selectSegment(self, segmentID: str) -> None:
-        """Show a segment's prompts; the next prompt is its, and positive."""
+        """Select a segment: its prompts are shown, and new prompts belong to it."""
         if self.parameters is not None:
             self.parameters.segmentID = segmentID
 
     def selectFollowingSegment(self, step: int) -> None:
-        """Select the segment that is this many rows further."""
+        """Select the segment this many rows further."""
         self.selectSegment(followingID(self.segmentationNode, self.segmentID, step))
 
     # Prompts
 
     @property
     def placed(self) -> PromptTag | None:
-        """What a click in a view places now, or None."""
+        """Prompt that a click in a view places now, or None."""
         return self.working.prompts.placed if self.working is not None else None
 
     @property
@@ -266,10 +265,10 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
     def startPlacing(self, kind: PromptKind) -> bool:
         """Let clicks in the views place prompts of one kind for the selected segment.
 
-        Without a segment there is one afterwards.
+        Without a segment, one is added.
 
         Returns:
-            Whether prompts can be placed; if not, the status says why.
+            Whether prompts can be placed; if not, the status shows why.
         """
         working = self._ensureSegmentation(lambda: self.startPlacing(kind))
         if working is None or not (self.segmentID or self.newSegment()):
@@ -284,20 +283,20 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         return working.prompts.isPlacing
 
     def openScan(self) -> None:
-        """Let the worker begin with the scan, before its first prompt."""
+        """Open the scan in the worker before the first prompt."""
         self._parts.warmUp(lambda: self._requests.openScan(self.segmentID))
 
     def stopPlacing(self) -> None:
-        """Let clicks in the views do what they did before."""
+        """Stop placing prompts."""
         if self.isPlacing:
             shown = self.status.current
             self.working.prompts.stopPlacing()
-            if self.status.current is shown:  # nothing was drawn since
+            if self.status.current is shown:  # nothing was drawn
                 self.showNextStep()
             self.onSessionChanged()
 
     def setPositive(self, isPositive: bool) -> None:
-        """Let the next prompt say where the segment is, or where it is not."""
+        """Make the next prompt positive or negative."""
         if self.parameters is None or self.parameters.isPositive == isPositive:
             return
         self.parameters.isPositive = isPositive
@@ -305,7 +304,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
             self.startPlacing(self.parameters.promptKind)
 
     def update(self) -> None:
-        """Compute the selected segment now."""
+        """Segment the selected segment now."""
         if self.volumeNode is None:
             self.status.problem(_("Choose a scan first."))
         elif not self.segmentID:
@@ -319,13 +318,13 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
 
     @property
     def answerCount(self) -> int:
-        """How many different answers there are to the prompts of the selected segment."""
+        """Number of different answers to the prompts of the selected segment."""
         if self.working is None or not self.segmentID:
             return 1
         return self.working.prompts.choice(self.segmentID).count
 
     def showAnotherAnswer(self) -> None:
-        """Show the next of the answers to a first prompt; the first one follows the last."""
+        """Show the next answer to a first prompt, cyclically."""
         if self.volumeNode is None or not self.segmentID or self.isComputing:
             return
         if not self.mayWrite(self.showAnotherAnswer):
@@ -339,11 +338,11 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         self.onSessionChanged()
 
     def cancel(self) -> None:
-        """Stop what is computed, written or installed; nothing changes in the scene."""
+        """Cancel the running work; the scene is unchanged."""
         self.status.cancel()
 
     def showError(self, error: Exception) -> None:
-        """Say what went wrong; what the user cannot repair goes to the log whole."""
+        """Show an error; log the traceback of an internal one."""
         if isinstance(error, PumitError):
             self.status.problem(str(error))
             return
@@ -370,20 +369,20 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
 
     @property
     def canUndo(self) -> bool:
-        """Whether there is something to take back."""
+        """Whether there is a step to undo."""
         return self.working is not None and self.working.canUndo
 
     @property
     def canRedo(self) -> bool:
-        """Whether something that was undone can be repeated."""
+        """Whether there is a step to redo."""
         return self.working is not None and self.working.canRedo
 
     def undo(self) -> bool:
-        """Take back the last change of prompts and masks; False where there is none."""
+        """Undo the last change of prompts and masks; return whether there was one."""
         return self.canUndo and self._step(True)
 
     def redo(self) -> bool:
-        """Repeat what was undone; False where there is nothing."""
+        """Redo the last undone change; return whether there was one."""
         return self.canRedo and self._step(False)
 
     def _step(self, isUndo: bool) -> bool:
@@ -408,7 +407,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         return True
 
     def onSessionChanged(self) -> None:
-        """Tell the listeners, or have `tellingOnce` do it."""
+        """Notify the listeners, or defer it to the end of `tellingOnce`."""
         if self._untold is not None:
             self._untold = True
             return
@@ -419,7 +418,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
 
     @contextmanager
     def tellingOnce(self) -> Iterator[None]:
-        """Tell the listeners of all changes in the block once, at its end."""
+        """Notify the listeners only once, at the end of the block."""
         if self._untold is not None:
             yield
             return
@@ -444,7 +443,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         return self.working if self.mayWrite(goOn) else None
 
     def mayWrite(self, goOn: Callable[[], object] = lambda: None) -> bool:
-        """Whether the segmentation may be changed from this scan; asks the user if need be."""
+        """Return whether the segmentation may be changed from this scan; ask the user if needed."""
         if not self.guard.allows(goOn):
             return False
         node, volumeNode = self.segmentationNode, self.volumeNode
@@ -456,16 +455,16 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
 
     @contextmanager
     def showingErrors(self) -> Iterator[None]:
-        """Say what the user can repair instead of raising it."""
+        """Show `PumitError`s in the status instead of raising them."""
         try:
             yield
         except PumitError as error:
             self.status.problem(str(error))
 
     def showNextStep(self) -> None:
-        """Say what the user can do next, unless something continues: that is more important."""
+        """Show what the user can do next, unless work is in progress."""
         if not self.status.isWorking:
             shown = self.status.current
             words = nextStepInWords(self)
-            if self.status.current is shown:  # counting prompts may have refused one
+            if self.status.current is shown:  # counting prompts may have rejected one
                 self.status.waiting(words)

@@ -1,4 +1,4 @@
-"""The prompts of a segmentation, given to other scans at the same places of the world."""
+"""Use of a segmentation's prompts in other scans, at the same world positions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from PUMITSegmentLib.segments.segment_list import segmentIDs
 
 @dataclass(frozen=True, eq=False)
 class SegmentQuery:
-    """Question about one segment in another scan.
+    """Query for one segment in another scan.
 
     Attributes:
         label: Name, coded term and colour of the segment.
@@ -31,7 +31,7 @@ class SegmentQuery:
 
 
 def promptedIDs(working: WorkingSegmentation | None) -> list[str]:
-    """Segments that have prompts which say something about another scan: no masks."""
+    """Return the segments with prompts that apply to other scans, which masks do not."""
     if working is None:
         return []
     nodes = {each: working.prompts.snapshot(each).nodes for each in segmentIDs(working.node)}
@@ -39,17 +39,17 @@ def promptedIDs(working: WorkingSegmentation | None) -> list[str]:
 
 
 def queriesOf(working: WorkingSegmentation, volumeNode) -> list[SegmentQuery]:
-    """Return the questions that the prompts of all segments are in another scan.
+    """Return the queries of all segments' prompts in another scan.
 
     Raises:
-        PumitError: If a prompt lies outside that scan.
+        PumitError: If a prompt is outside that scan.
     """
     queries = []
     for segmentID in promptedIDs(working):
         query = queryOf(working, segmentID, volumeNode)
         if query is None:
             continue
-        # Masks and chosen answers are of this scan.
+        # Masks and chosen answers apply to this scan only.
         others = (MaskPrompt, AnswerPrompt)
         prompts = [each for each in query.prompts if not isinstance(each, others)]
         appearance = Appearance.of(working.node, segmentID)
@@ -65,10 +65,10 @@ def answerAll(
     model: dict[str, str],
     watch: Watch,
 ) -> AutomaticAnswer:
-    """Ask a session that holds the scan about every segment, on a thread.
+    """Segment all queries in a session that has the scan open; call it on a thread.
 
     Raises:
-        PumitError: If a question has no answer.
+        PumitError: If a query fails.
     """
     labels = tuple(each.label for each in queries)
     regions = None

@@ -1,4 +1,4 @@
-"""Many scans segmented one after another, of the scene or of a folder."""
+"""Batch segmentation of many scans of the scene or of a folder."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ _MOST_FAILURES = 2
 
 @dataclass
 class BatchItem:
-    """A scan of a batch.
+    """Scan of a batch.
 
     Attributes:
-        name: Name for the user and of its file.
+        name: Name for the user and for its file.
         node: Node in the scene; None for a file.
         path: File or folder; None for a node.
         series: SeriesInstanceUID; None for a folder with one series.
         target: Path of the result; None for a segmentation in the scene.
-        queries: Prompts of another scan's segments in this one; none for a model without prompts.
-        problem: Reason why it cannot be segmented, where that is known already.
+        queries: Prompts of another scan's segments in this one; none for an automatic model.
+        problem: Reason why it cannot be segmented, if known already.
     """
 
     name: str
@@ -56,7 +56,7 @@ class BatchItem:
     problem: str = ""
 
 
-# Asks a session that holds a scan, on a thread: which scan, the session, the scan's modality.
+# Segments a scan on a thread: item, session with the open scan, modality, watch.
 ScanRequest = Callable[[BatchItem, Any, str, Watch], AutomaticAnswer]
 
 
@@ -66,8 +66,8 @@ class BatchResult:
 
     Attributes:
         done: Number of scans that were segmented.
-        there: Number of scans that had a result already.
-        failures: Scan and reason, in words.
+        there: Number of scans that already had a result.
+        failures: Scan and reason of each failure.
     """
 
     done: int = 0
@@ -75,7 +75,7 @@ class BatchResult:
     failures: list[tuple[str, str]] = field(default_factory=list)
 
     def sentence(self, count: int) -> str:
-        """Everything in a sentence or two."""
+        """Summarize the batch in a sentence or two."""
         text = _("{done} of {count} scans are segmented.").format(
             done=self.done + self.there, count=count
         )
@@ -88,12 +88,11 @@ class BatchResult:
 
 
 class BatchRun:
-    """Batch segmentation of scans, one after another; the scene stays usable.
+    """Batch segmentation, one scan after another; the scene stays usable.
 
     Args:
-        logic: The module's logic.
         items: Scans to segment.
-        request: Function that asks what computes about one scan.
+        request: Function that segments one scan.
         onChanged: Callback at start and end.
     """
 
@@ -111,13 +110,13 @@ class BatchRun:
         self.isRunning = False
 
     def start(self) -> None:
-        """Begin with the first scan."""
+        """Start with the first scan."""
         self.isRunning = True
         self._onChanged()
         self._next()
 
     def cancel(self) -> None:
-        """Stop after what is there; nothing half-done remains."""
+        """Stop; finished results are kept, and no partial result is left."""
         if self.isRunning:
             self._cancelled.set()
             self._end()
@@ -188,7 +187,7 @@ class BatchRun:
         self._next()
 
     def _show(self, item: BatchItem, found: FoundStructures) -> None:
-        """Return its own segmentation for the scan, in the scene."""
+        """Add a segmentation of the scan to the scene."""
         if item.node.GetScene() is None:
             raise PumitError(_("The scan was removed meanwhile."))
         if not found.structures:
@@ -199,7 +198,7 @@ class BatchRun:
         self._logic.takeResult(segmentation, item.node)
 
     def _fail(self, error: Exception) -> None:
-        """Note why a scan failed, and continue with the next."""
+        """Record why a scan failed, and continue with the next."""
         if self._cancelled.is_set():
             return
         if isinstance(error, PumitError):
@@ -211,7 +210,7 @@ class BatchRun:
         self._next()
 
     def _failForGood(self, error: Exception) -> None:
-        """End the batch, as nothing computes: the next scan would fare no better."""
+        """End the batch: without a worker or server, the next scan would fail as well."""
         if not self._cancelled.is_set():
             self._end()
             self._logic.showError(error)
@@ -239,7 +238,7 @@ class BatchRun:
 
 
 def targetOf(folder: Path | None, name: str) -> Path | None:
-    """Where a scan's result is written; None for the scene."""
+    """Return the path of a scan's result; None for the scene."""
     if folder is None:
         return None
     *parents, last = [safeFileName(part) for part in name.split("/")]

@@ -1,4 +1,4 @@
-"""What the user can do next, in words."""
+"""Advice on the user's next step."""
 
 from __future__ import annotations
 
@@ -13,11 +13,7 @@ from PUMITSegmentLib.segments.writer import noVoxels
 
 
 def nextStepInWords(logic) -> str:
-    """One sentence on the way from a scan to a segment.
-
-    Args:
-        logic: The module's logic.
-    """
+    """Return one sentence on the next step from a scan to a segment."""
     if logic.volumeNode is None:
         return _("Load a scan, or choose one.")
     if not logic.segmentID:
@@ -45,7 +41,7 @@ def nextStepInWords(logic) -> str:
 
 
 def _placing() -> dict[PromptKind, str]:
-    """Return what clicks do now."""
+    """Return what clicks place now."""
     return {
         PromptKind.POINT: _("{name}: click in a slice view; Ctrl+click places an outside point."),
         PromptKind.BOX_3D: _(
@@ -59,19 +55,17 @@ def _placing() -> dict[PromptKind, str]:
 
 
 def whyNoSegment(volumeNode) -> str:
-    """Why there can be no segment on a scan; empty where there can."""
+    """Return why no segment can be added to a scan, or ""."""
     if volumeNode is None:
         return _("Choose a scan first: load one with Add data, or Sample Data.")
     return noVoxels() if volumeNode.GetImageData() is None else ""
 
 
 def exclusionInWords(segmentationNode, segmentID: str, isFilled: bool) -> str:
-    """One sentence after a box outside was drawn.
+    """Return one sentence after a negative box was drawn.
 
     Args:
-        segmentationNode: The segmentation.
-        segmentID: The segment.
-        isFilled: Whether the segment holds something now.
+        isFilled: Whether the segment has voxels now.
     """
     words = (
         _("{name}: the voxels in the box are removed, and stay out.")
@@ -82,12 +76,10 @@ def exclusionInWords(segmentationNode, segmentID: str, isFilled: bool) -> str:
 
 
 def whyEmpty(segmentationNode, segmentID: str, isFound: bool) -> str:
-    """One sentence on a segment that is empty after an answer, though no other segment has it.
+    """Return why a segment is empty after an answer, if no other segment is the reason.
 
     Args:
-        segmentationNode: The segmentation.
-        segmentID: The segment.
-        isFound: Whether the answer itself holds something.
+        isFound: Whether the answer itself has voxels.
     """
     if not isFound:
         words = _("{name}: nothing was found there; move the prompt, or add another one.")

@@ -1,4 +1,4 @@
-"""What the scene remembers of the panel. Settings of this computer are not here."""
+"""Parameter node of the module. Settings of this computer are not in it."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from PUMITSegmentLib.segments.writer import OverwriteMode
 
 @parameterNodeWrapper
 class SegmentParameters:
-    """Typed view of the module's parameter node.
+    """Parameter node wrapper of the module.
 
     Attributes:
         sourceVolume: The scan.
-        segmentation: Segmentation that keeps the segments and their prompts.
+        segmentation: Segmentation with the segments and their prompts.
         segmentID: The selected segment; empty for none.
-        updateAutomatically: Whether each change of prompts asks for a new mask.
-        isOneEach: Whether each click inside begins a segment.
-        overwriteMode: Rule for a segment that meets another one.
+        updateAutomatically: Whether each change of prompts requests a new mask.
+        isOneEach: Whether each positive point starts a new segment.
+        overwriteMode: Rule for overlap with other segments.
         promptKind: Kind of the next prompt.
-        isPositive: Whether the next prompt says where the segment is.
+        isPositive: Whether the next prompt is positive.
         automaticRegion: Region of automatic segmentation; None for the whole scan.
-        automaticModel: The model that segments without prompts; empty for the first there is.
+        automaticModel: Model that segments without prompts; empty for the first available.
     """
 
     sourceVolume: slicer.vtkMRMLScalarVolumeNode
@@ -38,14 +38,14 @@ class SegmentParameters:
     isPositive: bool = True
     automaticRegion: slicer.vtkMRMLMarkupsROINode
     automaticModel: str = ""
-    if TYPE_CHECKING:  # of the wrapper
+    if TYPE_CHECKING:  # added by the wrapper
         parameterNode: Any
 
 
 def nodeOf(parameters: SegmentParameters, name: str):
-    """Return the node that a parameter names, or None.
+    """Return the node that a parameter references, or None.
 
-    Read through the attribute, a node is still given out while the scene tells that it was
-    removed: Slicer remembers what it has read until the parameter node itself is modified.
+    The attribute would still return a node during the scene's notification of its removal: Slicer
+    caches it until the parameter node itself is modified.
     """
     return parameters.parameterNode.GetNodeReference(name)

@@ -1,4 +1,4 @@
-"""A mark in the views that is no prompt, and the slices that show it."""
+"""Mark of a place in the views that is not a prompt."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from slicer.i18n import tr as _
 
 from PUMITSegmentLib.prompts.drawing.placing import keepingPlaceTarget
 
-_RGB = (1.0, 0.8, 0.1)  # neither the green nor the red of prompts
+_RGB = (1.0, 0.8, 0.1)  # distinct from the green and red of prompts
 _GLYPH_PERCENT = 5.0
 
 
 class PlaceMark:
-    """One marked place at a time.
+    """Mark of one place at a time.
 
-    The mark is of this session only: it is not saved, not listed, not to be grabbed, and says of
-    itself neither whose prompt it is nor whose result.
+    The mark is temporary: it is locked, not saved and not listed, and belongs to no segment.
     """
 
     def __init__(self) -> None:
@@ -25,11 +24,11 @@ class PlaceMark:
 
     @property
     def node(self):
-        """The markups node in the scene, or None."""
+        """Markups node in the scene, or None."""
         return slicer.mrmlScene.GetNodeByID(self._nodeID) if self._nodeID else None
 
     def show(self, ras) -> None:
-        """Mark a place, world RAS mm, and let all slice views show it."""
+        """Mark a position, world RAS mm, and jump all slice views to it."""
         node = self.node or self._made()
         modified = node.StartModify()
         node.RemoveAllControlPoints()
@@ -38,7 +37,7 @@ class PlaceMark:
         showPlace(ras)
 
     def remove(self) -> None:
-        """Leave no mark."""
+        """Remove the mark."""
         node, self._nodeID = self.node, ""
         if node is not None:
             slicer.mrmlScene.RemoveNode(node)

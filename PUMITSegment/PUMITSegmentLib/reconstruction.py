@@ -1,4 +1,4 @@
-"""The tokenizer view: a reconstruction next to its scan, the difference, a plot of token use."""
+"""Tokenizer view: a reconstruction beside its scan, the difference, and a plot of token use."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from PUMITSlicerLib.mrml import addVolumeNode, readVolume
 from slicer.i18n import tr as _
 from vtk.util.numpy_support import numpy_to_vtk
 
-# By these roles the scan refers to what was made of it, so that the next time replaces it.
+# Reference roles from the scan to these nodes, so that the next reconstruction replaces them.
 _ROLE = "PUMIT.Reconstruction."
 _COLOR_TABLE = "PUMIT difference"
-# Moreland's cool to warm: no difference is a light grey, too dark blue, too bright red.
+# Moreland's cool to warm: zero is light grey, negative blue, positive red.
 _COOL_TO_WARM = ((0.23, 0.30, 0.75), (0.87, 0.87, 0.87), (0.71, 0.02, 0.15))
 _COLORS = 256
-# The largest of the differences are few: they may be beyond the ends of the colours.
+# The few largest differences may exceed the colour range.
 _SHOWN_PERCENTILE = 99.5
 
 
@@ -29,12 +29,12 @@ class ReconstructionNodes:
 
     Attributes:
         image: The reconstruction, a volume node like the scan.
-        difference: Reconstruction less scan, a volume node in diverging colours.
-        table: Tokens and their shares, the most usual first, or the most used.
+        difference: Reconstruction minus scan, a volume node in diverging colours.
+        table: Tokens and their shares, ordered by usual share if known, otherwise by share.
         series: The shares over their rank.
-        even: The share that all would have.
-        chart: All series, the shares on a logarithmic axis.
-        usual: The shares in images that the model knows, or None where it does not say.
+        even: The share of a uniform distribution.
+        chart: All series, with a logarithmic axis for the shares.
+        usual: The shares in the model's familiar images, or None if unknown.
     """
 
     image: Any
@@ -47,12 +47,12 @@ class ReconstructionNodes:
 
 
 def showReconstruction(answer: Reconstruction, volumeNode, modelName: str) -> ReconstructionNodes:
-    """Put an answer into the scene next to its volume; an earlier one of the volume is replaced.
+    """Add a reconstruction to the scene beside its volume, replacing an earlier one.
 
     Args:
         answer: Result of `RemoteSession.reconstruct`.
-        volumeNode: The volume that was reconstructed; the new volumes get its parent transform,
-            its place in the hierarchy, and the reconstruction its window.
+        volumeNode: Volume that was reconstructed; the new volumes get its parent transform and
+            its parent in the subject hierarchy, and the reconstruction its window.
         modelName: The tokenizer's name, for the chart's title.
     """
     removeReconstruction(volumeNode)
@@ -80,7 +80,7 @@ def showReconstruction(answer: Reconstruction, volumeNode, modelName: str) -> Re
     if answer.usual_shares is not None:
         usual = _series(table, _("Images the model knows"), "Usual", (0.07, 0.09, 0.15))
         usual.SetLineWidth(2)
-        # In the usual order a line from token to token would be a scribble.
+        # Ordered by usual share, a line between tokens would be erratic.
         series.SetLineStyle(slicer.vtkMRMLPlotSeriesNode.LineStyleNone)
         series.SetMarkerStyle(slicer.vtkMRMLPlotSeriesNode.MarkerStyleCircle)
         series.SetMarkerSize(4)
@@ -107,7 +107,7 @@ def showReconstruction(answer: Reconstruction, volumeNode, modelName: str) -> Re
 
 
 def removeReconstruction(volumeNode) -> None:
-    """Remove what was made of a volume, where it is still in the scene."""
+    """Remove the nodes of a volume's reconstruction."""
     for item in fields(ReconstructionNodes):
         node = volumeNode.GetNodeReference(_ROLE + item.name)
         if node is not None:
@@ -116,11 +116,11 @@ def removeReconstruction(volumeNode) -> None:
 
 
 def compareInViews(nodes: ReconstructionNodes, volumeNode) -> None:
-    """Show scan, reconstruction, and the difference over the scan, side by side, and the plot.
+    """Show scan, reconstruction, and difference over the scan side by side, and the plot.
 
-    Uses Slicer's layout of three slice views and a plot; all three show the red view's orientation
-    and place. The difference is the yellow view's foreground: Slicer's slider fades it, and the
-    scan shows through.
+    Uses Slicer's layout of three slice views and a plot; all three views show the red view's
+    orientation and position. The difference is the yellow view's foreground: Slicer's opacity
+    slider fades it to the scan.
     """
     layout = slicer.mrmlScene.GetFirstNodeByClass("vtkMRMLLayoutNode")
     if layout is not None:
@@ -139,7 +139,7 @@ def compareInViews(nodes: ReconstructionNodes, volumeNode) -> None:
     for view, (volume, layer) in shown.items():
         composite = composites.get(view)
         if composite is not None:
-            composite.SetLinkedControl(False)  # or each would set the background of the others
+            composite.SetLinkedControl(False)  # otherwise each would set the others' background
             composite.SetBackgroundVolumeID(volume.GetID())
             composite.SetForegroundVolumeID(None if layer is None else layer.GetID())
             composite.SetForegroundOpacity(0.0 if layer is None else 1.0)
@@ -151,7 +151,7 @@ def compareInViews(nodes: ReconstructionNodes, volumeNode) -> None:
 
 @dataclass(frozen=True)
 class _View:
-    """Layers of a slice view."""
+    """Layers and position of a slice view."""
 
     background: str | None
     foreground: str | None
@@ -161,9 +161,9 @@ class _View:
 
 
 class ViewsBefore:
-    """Earlier layout and slice views, to be restored.
+    """Saved layout and slice views.
 
-    Nodes that are gone by then are left out.
+    Nodes that no longer exist when they are restored are skipped.
     """
 
     def __init__(self) -> None:
@@ -186,7 +186,7 @@ class ViewsBefore:
         }
 
     def restore(self) -> None:
-        """Show what was shown."""
+        """Restore the layout and the views."""
         scene = slicer.mrmlScene
         layout = scene.GetFirstNodeByClass("vtkMRMLLayoutNode")
         if layout is not None and self._arrangement is not None:
@@ -228,7 +228,7 @@ def _copyWindow(sourceNode, targetNode) -> None:
 
 
 def _showDiverging(node, values: np.ndarray) -> None:
-    # A sample tells the percentile of a large volume as well.
+    # A subsample suffices for the percentile of a large volume.
     step = max(1, round((values.size / 1e6) ** (1 / 3)))
     sample = np.abs(values[::step, ::step, ::step])
     reach = float(np.percentile(sample, _SHOWN_PERCENTILE)) or float(sample.max()) or 1.0
@@ -240,7 +240,7 @@ def _showDiverging(node, values: np.ndarray) -> None:
 
 
 def _divergingColors():
-    """Return the one colour table of all differences in the scene."""
+    """Return the shared colour table of all differences."""
     existing = slicer.mrmlScene.GetFirstNodeByName(_COLOR_TABLE)
     if existing is not None and existing.IsA("vtkMRMLColorTableNode"):
         return existing
@@ -263,7 +263,7 @@ def _tokenTable(shares: np.ndarray, usual: np.ndarray | None, name: str):
     columns = {
         "Rank": np.arange(1, len(shares) + 1, dtype=np.int32),
         "Token": order.astype(np.int32),
-        # A logarithmic axis has no place for nothing.
+        # A logarithmic axis cannot show zero.
         "Share": np.maximum(shares[order], 1e-9),
         "Even": np.full(len(shares), 1 / len(shares)),
     }

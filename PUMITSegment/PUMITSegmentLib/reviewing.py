@@ -1,4 +1,4 @@
-"""A scan that is checked for another module: its nodes in the scene, what is drawn, and its end."""
+"""Review of a scan for another module: its nodes, its edits, and its end."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ from PUMITSegmentLib.segments.writer import SegmentWriter
 logger = logging.getLogger(__name__)
 
 _PREDICTED = byModel("AUTOMATIC", "PUMIT", "")
-_COLORED = (1, 3)  # channels that Slicer shows as they are
-# As Slicer's own window; a sample tells it as well as all voxels.
+_COLORED = (1, 3)  # numbers of channels that Slicer displays directly
+# As Slicer's automatic window, from a subsample of the voxels.
 _WINDOW_PERCENTILES, _SAMPLE = (0.1, 99.9), 500_000
 
 
 @dataclass(frozen=True, eq=False)
 class PreparedReview:
-    """A scan that is about to be brought into the scene.
+    """Scan that is ready to be added to the scene.
 
     Attributes:
-        given: The scan as it was given.
-        shown: What Slicer shows of it.
+        given: Scan to review, as read from file.
+        shown: Volume to show in Slicer.
         window: Width and level of its window.
-        masks: Mask of each segment that holds something, cut to that.
+        masks: Mask of each non-empty segment, cropped.
     """
 
     given: ReviewScan
@@ -57,7 +57,7 @@ class PreparedReview:
 
 
 def prepareReview(given: ReviewScan) -> PreparedReview:
-    """Do what takes long before a scan is in the scene; on a thread."""
+    """Do the slow preparation before a scan is added to the scene; on a thread."""
     shown = _shown(given.volume)
     sample = shown.array.reshape(-1)[:: max(1, shown.array.size // _SAMPLE)]
     low, high = np.percentile(sample, _WINDOW_PERCENTILES)
@@ -69,13 +69,13 @@ def prepareReview(given: ReviewScan) -> PreparedReview:
 
 @dataclass(eq=False)
 class CheckedScan:
-    """A scan in the scene.
+    """Reviewed scan in the scene.
 
     Attributes:
-        given: The scan as it was given.
+        given: Scan to review, as read from file.
         volumeNode: Its volume.
         segmentationNode: Its segmentation.
-        clicks: Prompts that were given so far, also those that were taken back.
+        clicks: Number of prompts given so far, including undone ones.
     """
 
     given: ReviewScan
@@ -93,27 +93,27 @@ class CheckedScan:
 
     @property
     def isEdited(self) -> bool:
-        """Whether its segments changed since they were opened, or kept."""
+        """Whether its segments changed since they were opened or saved."""
         return self._kept != self.state()
 
     def places(self, segmentID: str) -> tuple[Triple, ...]:
-        """Places where a model may be wrong, LPS mm; none once its segment was changed."""
+        """Return places where a model may be wrong, LPS mm; none once the segment was changed."""
         (state,) = [each for each in self.state() if each[0] == segmentID] or [None]
         if state not in self._given:
             return ()
         return next((s.places for s in self.given.segments if s.name == state[1]), ())
 
     def noteKept(self, state: tuple) -> None:
-        """Note that what was drawn at the time of a state is kept somewhere."""
+        """Record that the segments in this state were saved."""
         self._kept = state
 
     def noteClicks(self, promptCount: int) -> None:
-        """Count prompts that are new."""
+        """Count new prompts."""
         self.clicks += max(0, promptCount - self._promptCount)
         self._promptCount = promptCount
 
     def state(self) -> tuple:
-        """Equal as long as nothing is drawn or renamed."""
+        """Return a key that changes when segments are edited or renamed."""
         segmentation = self.segmentationNode.GetSegmentation()
         state = []
         for each in segmentIDs(self.segmentationNode):
@@ -125,15 +125,14 @@ class CheckedScan:
 
 
 class Reviewing:
-    """The scan that is checked here for another module, one at a time.
+    """Review of scans for another module, one at a time.
 
     Args:
-        logic: The module's logic.
         writer: Writer and reader of masks.
 
     Attributes:
-        reviewer: Who decides on the scan; None while nothing is checked.
-        scan: The scan that is checked, or None.
+        reviewer: Module that decides on the scan; None while nothing is reviewed.
+        scan: Scan under review, or None.
     """
 
     def __init__(self, logic, writer: SegmentWriter) -> None:
@@ -141,7 +140,7 @@ class Reviewing:
         self._writer = writer
         self._search = TermSearch()
         self._terms: dict[str, Term] = {}
-        # The session that has started on the scan that comes next, and what starts it.
+        # Session that has opened the next scan, and the job that opens it.
         self._ahead: Any = None
         self._starting: BackgroundJob | None = None
         self._isLeft = threading.Event()
@@ -151,18 +150,18 @@ class Reviewing:
 
     @property
     def isShown(self) -> bool:
-        """Whether the module works on the scan that is checked."""
+        """Whether the scan under review is the module's current scan."""
         logic, scan = self._logic, self.scan
         chosen = (logic.volumeNode, logic.segmentationNode)
         return scan is not None and chosen == (scan.volumeNode, scan.segmentationNode)
 
     @staticmethod
     def prepare(given: ReviewScan) -> PreparedReview:
-        """Do what takes long before `open`; on a thread."""
+        """Do the slow preparation for `open`; on a thread."""
         return prepareReview(given)
 
     def open(self, prepared: PreparedReview, reviewer: Reviewer) -> CheckedScan:
-        """Bring a scan into the scene and work on it; what was open stays in the scene.
+        """Add a scan to the scene and select it; earlier scans stay in the scene.
 
         Raises:
             PumitError: If the scene is changing, or a mask does not fit the scan.
@@ -170,12 +169,12 @@ class Reviewing:
         if self._logic.parameters is None:
             raise PumitError(_("The scene is changing; wait a moment."))
         given = prepared.given
-        # Not copied: only what is drawn is kept of the scene.
+        # Shared: only the segments are read back from the scene.
         volumeNode = addVolumeNode(
             given.name, prepared.shown, window=prepared.window, isShared=True
         )
         segmentationNode = newSegmentation(volumeNode)
-        # Labels without own colours have Slicer's, one for all.
+        # Labels without their own colours share Slicer's default.
         colors = [segment.color_rgb for segment in given.segments]
         try:
             for segment in given.segments:
@@ -192,7 +191,7 @@ class Reviewing:
         return scan
 
     def show(self, scan: CheckedScan) -> None:
-        """Work on a scan that is in the scene."""
+        """Select a scan that is in the scene."""
         logic, node = self._logic, scan.segmentationNode
         self.scan = scan
         logic.takeResult(node, scan.volumeNode)
@@ -207,7 +206,7 @@ class Reviewing:
         logic.onSessionChanged()
 
     def masks(self, scan: CheckedScan | None = None) -> list[tuple[str, PreparedMask]]:
-        """Name and mask of each segment that holds something, as it is now.
+        """Return name and mask of each non-empty segment.
 
         Raises:
             PumitError: If a segment cannot be read.
@@ -222,18 +221,18 @@ class Reviewing:
         return found
 
     def places(self, segmentID: str) -> tuple[Triple, ...]:
-        """Places of a segment that is as a model drew it where that may be wrong, LPS mm."""
+        """Return places where an unchanged segment by a model may be wrong, LPS mm."""
         return self.scan.places(segmentID) if self.scan is not None and self.isShown else ()
 
     def close(self, scan: CheckedScan) -> None:
-        """Take a scan out of the scene, with all that belongs to it."""
+        """Remove a scan and its nodes from the scene."""
         if scan is self.scan:
             self.scan = self.reviewer = None
         _remove(scan.segmentationNode, scan.volumeNode)
         self._logic.onSessionChanged()
 
     def startOn(self, prepared: PreparedReview) -> None:
-        """Let the worker begin with a scan that comes next, if there is a worker here."""
+        """Let a local worker open the next scan in advance."""
         self._letGo()
         compute = self._logic.compute
         isThere = compute.state in (ComputeState.READY, ComputeState.STARTING)
@@ -249,7 +248,7 @@ class Reviewing:
             except BaseException:
                 session.close()
                 raise
-            if isLeft.is_set():  # there is no one left to close it
+            if isLeft.is_set():  # not closed elsewhere then
                 session.close()
             return session
 
@@ -266,13 +265,13 @@ class Reviewing:
         compute.ensureReady(begin, forgo)
 
     def finish(self) -> None:
-        """Keep what is drawn when the module closes."""
+        """Save the segments when the module closes."""
         if self.reviewer is not None:
             self.reviewer.keepAtOnce()
         self.leave()
 
     def leave(self) -> None:
-        """Check nothing more; what is in the scene stays there."""
+        """End the review; the nodes stay in the scene."""
         self._letGo()
         self.scan = self.reviewer = None
 
@@ -285,7 +284,7 @@ class Reviewing:
             self._logic.background.submit(session.close)
 
     def _term(self, segment: ReviewSegment) -> Term:
-        """Meaning of a segment; looked for once, as what is not found takes longest."""
+        """Return the term of a segment, cached, as unknown names take longest."""
         text = segment.terminology or segment.name
         if text not in self._terms:
             search = self._search
@@ -325,7 +324,7 @@ class Reviewing:
             scan.noteClicks(sum(self._clicks(each) for each in ids))
 
     def _clicks(self, segmentID: str) -> int:
-        """Prompts of a segment that a person gave; a mask to start from is none."""
+        """Return the number of prompts of a segment given by a person, without initial masks."""
         if not self._logic.promptCount(segmentID):
             return 0
         frame = VolumeFrame(self._logic.volumeNode)
@@ -334,12 +333,12 @@ class Reviewing:
 
 
 def _shown(volume: Volume) -> Volume:
-    """Return the voxels that Slicer shows: of channels that are no colours, the first one."""
+    """Return the volume to show; of channels that are not colours only the first."""
     return volume if volume.channels in _COLORED else replace(volume, array=volume.array[0])
 
 
 def _remove(*nodes: Any) -> None:
-    """Remove nodes with what shows and stores them."""
+    """Remove nodes with their display and storage nodes."""
     scene = slicer.mrmlScene
     for node in nodes:
         if node.GetScene() is None:

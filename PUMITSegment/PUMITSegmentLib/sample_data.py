@@ -1,4 +1,4 @@
-"""Scans to try the module with, in Slicer's module Sample Data."""
+"""Sample scans for Slicer's Sample Data module."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from slicer.i18n import tr as _
 CATEGORY = "PUMIT"
 GENERATED = "PUMITGeneratedAbdomen"
 LIVER = "PUMITCTLiver"
-# The liver CT that Slicer itself offers as CTLiver: liver_100 of the Medical Segmentation
-# Decathlon, CC BY-SA 4.0. Under Slicer's own file name, so that one download serves both.
+# The liver CT that Slicer offers as CTLiver: liver_100 of the Medical Segmentation Decathlon, CC
+# BY-SA 4.0. It has Slicer's file name, so that both share one download.
 LIVER_FILE = "CTLiver.nrrd"
 LIVER_SHA256 = "e16eae0ae6fefa858c5c11e58f0f1bb81834d81b7102e021571056324ef6f37e"
 LIVER_URL = f"https://github.com/Slicer/SlicerTestingData/releases/download/SHA256/{LIVER_SHA256}"
@@ -19,7 +19,7 @@ _ICONS = Path(__file__).resolve().parent.parent / "Resources" / "Icons"
 
 
 def registerSampleData(iconsFolder: str | Path = _ICONS) -> None:
-    """Offer the scans in Slicer's Sample Data; to be called when Slicer has started.
+    """Register the scans in Slicer's Sample Data; call this when Slicer has started.
 
     Args:
         iconsFolder: Folder of the thumbnails.
@@ -29,7 +29,7 @@ def registerSampleData(iconsFolder: str | Path = _ICONS) -> None:
     SampleDataLogic.registerCustomSampleDataSource(
         category=CATEGORY,
         sampleName=GENERATED,
-        # Never read: the scan is made here. But Slicer wants an address for every entry.
+        # Never read, since the scan is generated, but Slicer requires a URL for every entry.
         uris="https://github.com/pumit/SlicerPUMIT",
         fileNames=f"{GENERATED}.nrrd",
         nodeNames=GENERATED,
@@ -48,30 +48,30 @@ def registerSampleData(iconsFolder: str | Path = _ICONS) -> None:
 
 
 def loadGeneratedScan():
-    """Make the generated abdomen and show it.
+    """Generate the abdominal scan and show it.
 
     Returns:
         The new vtkMRMLScalarVolumeNode.
     """
-    # Not at file scope: registering happens while Slicer starts.
+    # Imported here, since registration runs while Slicer starts.
     from PUMITSlicerLib.generated_scan import generatedScan
     from PUMITSlicerLib.mrml import addVolumeNode
 
     node = addVolumeNode(_("Generated abdomen"), generatedScan().volume)
     display = node.GetDisplayNode()
     display.SetAutoWindowLevel(False)
-    # As abdomens are usually viewed.
+    # Usual abdominal window.
     display.SetWindowLevel(400, 40)
     slicer.util.setSliceViewerLayers(background=node, fit=True)
     return node
 
 
 class _Generator:
-    """Generator of a data set, which Slicer calls instead of a download."""
+    """Custom downloader that generates the data set."""
 
     def __call__(self, source: object) -> list[object]:
         return [loadGeneratedScan()]
 
     def __repr__(self) -> str:
-        # Slicer compares entries by their text: after a reload this must be the same entry.
+        # Slicer compares entries by their text, which must not change at a reload.
         return "PUMIT generated abdomen"

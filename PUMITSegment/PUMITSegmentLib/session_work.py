@@ -1,4 +1,4 @@
-"""One long question about the whole scan, in its own session, with progress and cancel."""
+"""Long request about the whole scan, in its own session, with progress and cancel."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ SessionRequest = Callable[["Session", Watch], Any]  # called on a thread
 
 
 class SessionWork:
-    """Long request about the scan to the worker or remote machine, one at a time.
+    """Long request about the scan to the worker or server, one at a time.
 
     Args:
-        logic: The module's logic, whose scan it is about.
+        logic: The module's logic, whose scan is used.
         onChanged: Callback at start and end.
     """
 
@@ -37,7 +37,7 @@ class SessionWork:
 
     @property
     def isRunning(self) -> bool:
-        """Whether an answer is awaited."""
+        """Whether an answer is pending."""
         return self._cancelled is not None
 
     def start(self, text: str, request: SessionRequest, onDone: Callable[[Any], None]) -> None:
@@ -45,15 +45,16 @@ class SessionWork:
 
         Args:
             text: Sentence for the status.
-            request: Function that asks the session, on a thread.
-            onDone: Callback with the result of `request`, if the scan is still the same and shown.
+            request: Function that uses the session, on a thread.
+            onDone: Callback with the result of `request`, if the scan is still the same and
+                shown.
         """
         logic = self._logic
         if self.isRunning or logic.volumeNode is None:
             return
         if not logic.guard.allows(lambda: self.start(text, request, onDone)):
             return
-        # 1. The scan as it is now.
+        # 1. Read the scan.
         node, asked = logic.volumeNode, logic.guard.asked()
         self._text = text
         try:
@@ -61,7 +62,7 @@ class SessionWork:
         except PumitError as error:
             logic.status.problem(str(error))
             return
-        # 2. Whether the answer is still about the scan that is shown.
+        # 2. Check whether the answer still applies to the current scan.
         cancelled = self._cancelled = threading.Event()
 
         def isGone() -> bool:
@@ -77,11 +78,11 @@ class SessionWork:
             if cancelled.is_set():
                 return
             if isGone():
-                drop()  # what computes has better things to do
+                drop()  # the answer would be discarded
             else:
                 logic.status.working(self._text, fraction, self._cancelByUser)
 
-        # 3. On a thread: its own session, the scan, then the request.
+        # 3. On a thread: open a session, send the scan, then the request.
         def work() -> Any:
             with logic.compute.openSession() as session:
                 session.set_volume(finite(volume))
@@ -118,13 +119,13 @@ class SessionWork:
                 generation = logic.compute.generation
                 logic.background.submit(work, done, fail)
 
-        # 4. Start the worker where there is none, then send.
+        # 4. Start the worker if needed, then send.
         logic.status.working(text, None, self._cancelByUser)
         logic.compute.ensureReady(send, fail)
         self._onChanged()
 
     def showText(self, text: str) -> None:
-        """Replace the text of the status from now on."""
+        """Replace the text of the status."""
         if self.isRunning:
             self._text = text
             self._logic.status.working(text, None, self._cancelByUser)

@@ -1,1 +1,1 @@
-"""What the PUMIT modules share: the scene and the core, processes and dependencies."""
+"""Code shared by the PUMIT modules: scene access, background work and dependencies."""

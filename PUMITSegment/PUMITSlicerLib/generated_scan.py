@@ -1,6 +1,6 @@
-"""A generated CT of an abdomen that no one has, on an oblique grid: something to try things on.
+"""Generated abdominal CT on an oblique grid, for tutorials and tests.
 
-It needs neither a network nor torch, looks the same on every computer, and takes about a second.
+It needs neither network nor torch, is identical on every computer, and takes about a second.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ from pumit.volume import Volume
 
 SHAPE = (72, 150, 180)
 SPACING_MM = (3.0, 2.2, 2.2)
-# The table was tilted and turned a little, so nothing lies along an axis of the world.
+# Tilted and turned a little, so that no axis is aligned with the world's.
 TILT_DEGREES, TURN_DEGREES = 11.0, -7.0
-# Organs in the order in which they are drawn; those drawn first are not overwritten.
-# Centre and radii in mm from the middle of the scan as (z, h, w): h grows to posterior, w to the
-# patient's left. Then Hounsfield units.
+# Organs in drawing order; earlier ones are not overwritten. Centre and radii in mm from the middle
+# of the scan as (z, h, w): h grows to posterior, w to the patient's left. Then Hounsfield units.
 ORGANS: dict[str, tuple[tuple[float, ...], tuple[float, ...], float]] = {
     "aorta": ((0, 24, 14), (400, 11, 11), 185.0),
     "left kidney": ((-25, 42, 66), (46, 24, 25), 165.0),
@@ -30,18 +29,18 @@ ORGANS: dict[str, tuple[tuple[float, ...], tuple[float, ...], float]] = {
     "stomach": ((38, -34, 52), (36, 30, 36), 32.0),
     "liver": ((22, -2, -72), (62, 70, 58), 98.0),
 }
-# The liver's left lobe lies before the stomach.
+# The liver's left lobe is in front of the stomach.
 LEFT_LOBE = ((42, -46, -4), (30, 26, 52))
 TUMOUR = ((32, -22, -86), (18, 17, 17), 48.0)
 _NOISE_HU = 13.0
 _SEED = 20
-# By how much the organs of other patients lie elsewhere, mm, and are larger or smaller.
+# Largest shift in mm, and largest relative change of radius, of other patients' organs.
 _SHIFT_MM, _GROWTH = 7.0, 0.15
 
 
 @dataclass(frozen=True, eq=False)
 class GeneratedScan:
-    """A generated scan and what is in it.
+    """Generated scan with its ground truth.
 
     Attributes:
         volume: HU, int16, (D, H, W).
@@ -53,11 +52,10 @@ class GeneratedScan:
 
 
 def generatedScan(patient: int = 0) -> GeneratedScan:
-    """Generate the scan of a patient; the same one every time.
+    """Generate the scan of a patient; deterministic.
 
     Args:
-        patient: 0 for the one that the tutorial shows; the organs of others lie a little
-            elsewhere, and are larger or smaller.
+        patient: 0 for the patient of the tutorial; other numbers shift and scale the organs.
     """
     draw = _Canvas(np.random.default_rng(_SEED + patient), _placement(patient))
     _z, h, w = draw.mm
@@ -87,7 +85,7 @@ def generatedScan(patient: int = 0) -> GeneratedScan:
     return GeneratedScan(volume, masks)
 
 
-# Given the centre of an organ in mm: by how much it is shifted, and its radii are multiplied.
+# Function from an organ's centre in mm to its shift in mm and the factors of its radii.
 _Placement = Callable[[tuple[float, ...]], tuple[Floats, Floats]]
 
 
@@ -95,7 +93,7 @@ def _placement(patient: int) -> _Placement:
     def place(centre: tuple[float, ...]) -> tuple[Floats, Floats]:
         if patient == 0:
             return np.zeros(3), np.ones(3)
-        # Parts of an organ that lie close together move together.
+        # Nearby parts of an organ move together.
         near = int(np.dot(np.round(np.divide(centre, 90.0)) + 5, (1, 11, 121)))
         generator = np.random.default_rng((_SEED, patient, near))
         shift = generator.uniform(-_SHIFT_MM, _SHIFT_MM, 3)
@@ -105,7 +103,7 @@ def _placement(patient: int) -> _Placement:
 
 
 class _Canvas:
-    """Coordinates and smooth randomness on the scan's grid."""
+    """Coordinates and smooth noise on the scan's grid."""
 
     def __init__(self, generator: np.random.Generator, place: _Placement) -> None:
         self.generator = generator
@@ -114,11 +112,11 @@ class _Canvas:
             ((np.arange(n) - (n - 1) / 2) * s).astype(np.float32)
             for n, s in zip(SHAPE, SPACING_MM, strict=True)
         ]
-        # z, h, w in mm from the middle; they broadcast against each other.
+        # z, h, w in mm from the middle, broadcastable.
         self.mm = np.meshgrid(*axes, indexing="ij", sparse=True)
 
     def wobble(self, length_mm: float, amount: float) -> Floats:
-        """Smooth noise, (D, H, W), that changes over a length and reaches about an amount."""
+        """Return smooth noise, (D, H, W), of a length scale and at most about an amplitude."""
         from scipy import ndimage
 
         size = [int(n * s / length_mm) + 3 for n, s in zip(SHAPE, SPACING_MM, strict=True)]
@@ -147,7 +145,7 @@ def _draw_bones(hu: npt.NDArray[np.float32], body: Floats, draw: _Canvas) -> Non
 
 
 def _acquired(hu: npt.NDArray[np.float32], generator: np.random.Generator) -> np.ndarray:
-    """Return what a scanner makes of it: blur of its optics, noise, whole numbers."""
+    """Simulate the acquisition: blur, noise and rounding."""
     from scipy import ndimage
 
     noise = ndimage.gaussian_filter(

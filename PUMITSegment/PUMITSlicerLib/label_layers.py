@@ -1,4 +1,4 @@
-"""Segments as Slicer stores them, copied out of the scene, and as masks on a volume's grid."""
+"""Copies of segments as Slicer stores them, and their masks on a volume's grid."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ BINARY_LABELMAP = "Binary labelmap"
 
 @dataclass(frozen=True, eq=False)
 class LabelLayer:
-    """One label map of a segmentation; several segments that do not overlap may share it.
+    """Label map of a segmentation; several segments that do not overlap may share it.
 
     Attributes:
-        image: A copy that is in no scene, so any thread may use it; as if under no transform.
-        box: The part of the volume's grid that it may lie on; empty without a volume.
+        image: Copy that is in no scene, so any thread may use it; without any parent transform.
+        box: Box on the volume's grid that covers it; empty without a volume.
         gridMap: Map from the volume's grid to the image's; None without a volume.
-        bent: Labels on `box`, where a transform lies between that bends.
+        bent: Labels on `box`, if a non-linear transform is between the two.
     """
 
     image: object
@@ -32,22 +32,21 @@ class LabelLayer:
     bent: Array | None = None
 
     def labelsOnVolume(self) -> Array:
-        """Return the labels on `box` of the volume's grid, each the nearest; needs no scene."""
+        """Return the labels on `box` of the volume's grid, nearest neighbour; needs no scene."""
         if self.bent is not None or self.gridMap is None:
             return np.zeros((0, 0, 0), np.uint8) if self.bent is None else self.bent
         return sampled(self.image, self.box, self.gridMap)
 
 
 def copyLayers(segmentationNode, segmentIDs: list[str], volumeNode) -> list[tuple[LabelLayer, int]]:
-    """Copy the label maps of segments; from the main thread only.
+    """Copy the label maps of segments; main thread only.
 
     Args:
-        segmentationNode: The segmentation, under any transform.
-        segmentIDs: Segments to copy.
-        volumeNode: The volume on whose grid they are returned, as it lies in the world; or None.
+        segmentationNode: Segmentation, under any transform.
+        volumeNode: Volume whose grid is the target, with its parent transforms; or None.
 
     Returns:
-        For each segment its layer, which may be another segment's too, and its label.
+        For each segment its layer, which segments may share, and its label.
     """
     segmentation = segmentationNode.GetSegmentation()
     if not segmentation.ContainsRepresentation(BINARY_LABELMAP):
@@ -76,7 +75,7 @@ def _copied(segmentationNode, image, volumeNode) -> LabelLayer:
     reach = GridMap(*grids[::-1], *parents[::-1]).covering(Box.ofImage(image))
     box = _common(reach, Box.ofImage(volumeNode.GetImageData()))
     gridMap = GridMap(*grids, *parents)
-    # A bent transform belongs to the scene, and so to this thread.
+    # A non-linear transform belongs to the scene, so it is used on this thread.
     bent = sampled(copy, box, gridMap) if gridMap.matrix is None else None
     return LabelLayer(copy, box, gridMap, bent)
 
@@ -88,10 +87,10 @@ def _common(first: Box, second: Box) -> Box:
 
 
 def maskOnVolume(labels: Array, box: Box, label: int, shape: tuple[int, int, int]) -> Mask:
-    """One segment of `LabelLayer.labelsOnVolume` as a mask.
+    """Return one segment of `LabelLayer.labelsOnVolume` as a mask.
 
     Args:
-        labels: The layer's labels, fills `box`.
+        labels: The layer's labels on `box`.
         box: Box on the volume's grid.
         label: The segment's label.
         shape: The volume's (D, H, W).
@@ -103,7 +102,7 @@ def maskOnVolume(labels: Array, box: Box, label: int, shape: tuple[int, int, int
 
 
 def isEmptySegment(segmentationNode, segmentID: str) -> bool:
-    """Whether a segment has no voxel. Looks slice by slice, and stops at the first."""
+    """Return whether a segment has no voxel; stops at the first slice that has one."""
     segment = segmentationNode.GetSegmentation().GetSegment(segmentID)
     if segment is None:  # it is being removed
         return True

@@ -1,7 +1,7 @@
-"""Boxes of voxels on grids, and images brought from one grid onto another.
+"""Boxes of voxels on grids, and resampling between grids.
 
 A grid is a 4 x 4 matrix from indices (i, j, k) = (w, h, d) to RAS, without bounds: a segmentation
-stores only the part of it where there is something.
+stores only its non-empty part.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from pumit.geometry import Array, Floats
 
 from PUMITSlicerLib.mrml import orientedImageArray, transformBetween
 
-# Grids whose voxels lie closer together than this share them: headers round.
+# Grids that differ by less than this, in voxels, count as equal: headers are rounded.
 _SAME_VOXEL = 0.01
-# Points along each edge at which a box is followed through a transform that bends.
+# Samples per edge when a box is mapped through a non-linear transform.
 _SAMPLES = 9
 
 
 @dataclass(frozen=True)
 class Box:
-    """A box of voxels; empty where a stop is not behind its start.
+    """Box of voxels; empty if a stop is not greater than its start.
 
     Attributes:
         start: First index (d, h, w).
-        stop: Index behind the last, (d, h, w).
+        stop: Index after the last, (d, h, w).
     """
 
     start: tuple[int, int, int]
@@ -38,16 +38,16 @@ class Box:
 
     @staticmethod
     def ofImage(image) -> Box:
-        """Return the box that an oriented image fills on its grid."""
+        """Return the extent of an oriented image on its grid."""
         i, i2, j, j2, k, k2 = image.GetExtent()
         return Box((k, j, i), (k2 + 1, j2 + 1, i2 + 1))
 
     @staticmethod
     def around(voxels: Array, start: tuple[int, int, int] = (0, 0, 0)) -> Box:
-        """Get the smallest box around all that is not zero in an array that begins at `start`."""
+        """Return the bounding box of the non-zero voxels in an array that begins at `start`."""
         begins, ends = [], []
         for axis in range(3):
-            # One axis at a time, each in what the earlier ones left.
+            # One axis at a time, each within the crop of the earlier ones.
             others = tuple(a for a in range(3) if a != axis)
             found = np.flatnonzero(voxels.any(axis=others))
             if not len(found):
@@ -68,29 +68,29 @@ class Box:
 
     @property
     def isEmpty(self) -> bool:
-        """Whether there is no voxel in it."""
+        """Whether the box has no voxel."""
         return 0 in self.shape
 
     @property
     def extent(self) -> tuple[int, int, int, int, int, int]:
-        """As VTK has it: first and last index of i, j and k."""
+        """VTK extent: first and last index of i, j and k."""
         (d, h, w), (d2, h2, w2) = self.start, self.stop
         return (w, w2 - 1, h, h2 - 1, d, d2 - 1)
 
     @property
     def slices(self) -> tuple[slice, slice, slice]:
-        """Its voxels in an array that begins at (0, 0, 0)."""
+        """Slices of the box in an array that begins at (0, 0, 0)."""
         d, h, w = (slice(a, max(a, b)) for a, b in zip(self.start, self.stop, strict=True))
         return (d, h, w)
 
     def cut(self, outer: Box) -> Box:
-        """Return the part of it that lies in another box."""
+        """Return the intersection with another box."""
         d, h, w = (max(a, b) for a, b in zip(self.start, outer.start, strict=True))
         d2, h2, w2 = (min(a, b) for a, b in zip(self.stop, outer.stop, strict=True))
         return Box((d, h, w), (d2, h2, w2))
 
     def within(self, outer: Box) -> tuple[slice, slice, slice]:
-        """Where this box's voxels lie in an array that fills `outer`, cut at its borders."""
+        """Return the slices of this box in an array that fills `outer`, clipped to it."""
         d, h, w = (
             slice(max(a - o, 0), max(min(b, o2) - o, 0))
             for a, b, o, o2 in zip(self.start, self.stop, outer.start, outer.stop, strict=True)
@@ -98,7 +98,7 @@ class Box:
         return (d, h, w)
 
     def united(self, other: Box) -> Box:
-        """Return the smallest box around both."""
+        """Return the bounding box of both."""
         if self.isEmpty or other.isEmpty:
             return other if self.isEmpty else self
         d, h, w = (min(a, b) for a, b in zip(self.start, other.start, strict=True))
@@ -106,20 +106,20 @@ class Box:
         return Box((d, h, w), (d2, h2, w2))
 
     def moved(self, steps: tuple[int, int, int]) -> Box:
-        """Return the same box, this many voxels further along (d, h, w)."""
+        """Return the box shifted by voxels along (d, h, w)."""
         d, h, w = (a + s for a, s in zip(self.start, steps, strict=True))
         d2, h2, w2 = (a + s for a, s in zip(self.stop, steps, strict=True))
         return Box((d, h, w), (d2, h2, w2))
 
 
 class GridMap:
-    """Takes the indices of one grid to those of another, through the parents' transforms.
+    """Map from the indices of one grid to those of another, through the parent transforms.
 
     Args:
-        grid: The grid to compare, to the RAS of a node.
-        imageGrid: The other grid, to the RAS of another node.
-        parentTransformNode: Transform of the first node; None is the world.
-        imageParentTransformNode: Transform of the second node.
+        grid: Source grid, to the RAS of a node.
+        imageGrid: Target grid, to the RAS of another node.
+        parentTransformNode: Parent transform of the first node; None for the world.
+        imageParentTransformNode: Parent transform of the second node.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class GridMap:
         linear = vtk.vtkTransform()
         isLinear = slicer.vtkMRMLTransformNode.IsGeneralTransformLinear(between, linear)
         toImage = np.linalg.inv(imageGrid)
-        # 4 x 4, from (i, j, k) to (i, j, k); None where a transform bends.
+        # 4 x 4, from (i, j, k) to (i, j, k); None if a transform is non-linear.
         self.matrix: Floats | None = None
         if isLinear:
             self.matrix = toImage @ slicer.util.arrayFromVTKMatrix(linear.GetMatrix()) @ grid
@@ -144,7 +144,7 @@ class GridMap:
         self.transform = transform
 
     def shiftOver(self, box: Box) -> tuple[int, int, int] | None:
-        """By how many voxels (d, h, w) the grids differ, if that is all; else None."""
+        """Return the shift in voxels (d, h, w) if the grids differ by nothing else, or None."""
         if self.matrix is None or box.isEmpty:
             return None
         shift = np.round(self.matrix[:3, 3])
@@ -157,7 +157,7 @@ class GridMap:
         return (k, j, i)
 
     def covering(self, box: Box) -> Box:
-        """Return a box on the other grid that covers `box`, voxel borders included."""
+        """Return a box on the target grid that covers `box`, voxel borders included."""
         if box.isEmpty:
             return box
         shift = self.shiftOver(box)
@@ -166,7 +166,7 @@ class GridMap:
         count = 2 if self.matrix is not None else _SAMPLES
         points = np.array(list(_lattice(box, count)))
         found = np.array([self.transform.TransformPoint(p) for p in points])
-        # Between two samples a bent line may reach further by less than they lie apart.
+        # Between two samples a curved edge may reach further, by less than their distance.
         apart = [np.abs(np.diff(found.reshape(count, count, count, 3), axis=a)) for a in range(3)]
         slack = np.max([a.max(axis=(0, 1, 2)) for a in apart], axis=0) if count > 2 else 0.0
         low = np.floor(found.min(axis=0) - slack + 0.5).astype(int)
@@ -198,26 +198,26 @@ def imageGrid(image) -> Floats:
 def sampled(
     image, box: Box, gridMap: GridMap, *, isLinear: bool = False, background: float = 0.0
 ) -> Array:
-    """Return an image's voxels on a box of another grid.
+    """Resample an image onto a box of another grid.
 
     Args:
-        image: A vtkImageData; its geometry is ignored, `gridMap` speaks of its indices.
-        box: Voxels to fill, on the grid that `gridMap` comes from.
+        image: A vtkImageData; its geometry is ignored, `gridMap` refers to its indices.
+        box: Voxels to fill, on the source grid of `gridMap`.
         gridMap: Map from that grid to the image's.
-        isLinear: Whether to interpolate; else the voxel that a point lies in is taken.
+        isLinear: Whether to interpolate linearly instead of by nearest neighbour.
         background: Value outside the image.
 
     Returns:
-        Array that fills `box`; it may be a view of the image.
+        Array of the shape of `box`; it may be a view of the image.
     """
     whole = Box.ofImage(image)
     if box.isEmpty or whole.isEmpty or image.GetPointData().GetScalars() is None:
         return np.full(box.shape, background, dtype=np.uint8 if background == 0 else float)
-    # 1. Grids that differ by whole voxels: a copy.
+    # 1. Grids that differ by whole voxels are cropped.
     shift = gridMap.shiftOver(box)
     if shift is not None:
         return _cut(orientedImageArray(image), whole, box.moved(shift), background)
-    # 2. All others are sampled in the indices of the image.
+    # 2. All others are resampled in the image's indices.
     plain = vtk.vtkImageData()
     plain.ShallowCopy(image)
     plain.SetOrigin(0, 0, 0)
@@ -233,7 +233,7 @@ def sampled(
         reslice.SetInterpolationModeToLinear()
     else:
         reslice.SetInterpolationModeToNearestNeighbor()
-    if gridMap.matrix is not None:  # many times as fast as through a general transform
+    if gridMap.matrix is not None:  # many times faster than a general transform
         linear = vtk.vtkTransform()
         linear.SetMatrix(slicer.util.vtkMatrixFromArray(gridMap.matrix))
         reslice.SetResliceTransform(linear)
@@ -253,7 +253,7 @@ def _cut(voxels: Array, whole: Box, region: Box, background: float) -> Array:
 
 
 def emptyImage(grid: npt.ArrayLike):
-    """Return an oriented image on a grid, without a voxel."""
+    """Return an oriented image without voxels on a grid."""
     image = slicer.vtkOrientedImageData()
     image.SetImageToWorldMatrix(slicer.util.vtkMatrixFromArray(np.asarray(grid, dtype=float)))
     image.SetExtent(0, -1, 0, -1, 0, -1)
@@ -262,7 +262,7 @@ def emptyImage(grid: npt.ArrayLike):
 
 
 def padded(voxels: Array, box: Box, whole: Box) -> Array:
-    """Get a mask that fills a box as one that fills a larger box, with nothing in what is added."""
+    """Pad a mask of a box with zeros to a larger box."""
     result = np.zeros(whole.shape, dtype=bool)
     result[box.within(whole)] = voxels
     return result

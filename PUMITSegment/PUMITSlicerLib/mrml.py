@@ -1,12 +1,13 @@
-"""Between Slicer's scene and `pumit`: the one place where RAS becomes LPS and back.
+"""Conversion between MRML nodes and `pumit`: the only place that converts between RAS and LPS.
 
-Three frames meet here, all in mm:
+Three frames are used, all in mm:
 
-- World: Slicer's RAS, after every parent transform. Markups give their points in it.
+- World: Slicer's RAS, after all parent transforms. Markups give their points in it.
 - Volume RAS: a volume node's own coordinates, before its parent transform; `IJKToRAS` maps to it.
-- LPS: volume RAS with the first two axes turned round; all that `pumit` knows.
+- LPS: volume RAS with the first two axes reversed; the only frame of `pumit`.
 
-Scene objects may be used from the main thread only. A `pumit.Volume` and arrays may be handed on.
+Scene objects may be used on the main thread only. A `pumit.Volume` and arrays may be passed to
+other threads.
 """
 
 from __future__ import annotations
@@ -28,17 +29,14 @@ from vtk.util.numpy_support import get_vtk_array_type, numpy_to_vtk, vtk_to_nump
 # From RAS to LPS and from LPS to RAS.
 _FLIP = np.array([-1.0, -1.0, 1.0])
 _MADE_FROM = "PUMIT.madeFrom"
-# As `pumit.io.read`: a scan with more voxels than this that are no numbers is refused.
+# As in `pumit.io.read`: a scan with a larger fraction of NaN or infinite voxels is refused.
 _MAX_NONFINITE_PART = 0.5
 
 
 class VolumeFrame:
-    """Takes points between the world and a volume's own LPS frame.
+    """Map of points between the world and a volume's own LPS frame.
 
-    Parent transforms of the volume count, linear or not, as they are at the time of the call.
-
-    Args:
-        volumeNode: The volume; it may be moved under another transform later.
+    The volume's parent transforms, linear or not, are applied as they are at each call.
     """
 
     def __init__(self, volumeNode) -> None:
@@ -71,7 +69,7 @@ class VolumeFrame:
 
 
 def transformBetween(sourceTransformNode, targetTransformNode) -> vtk.vtkGeneralTransform:
-    """Return the transform from under one parent to under another; None stands for the world."""
+    """Return the transform between two parent transforms; None stands for the world."""
     transform = vtk.vtkGeneralTransform()
     slicer.vtkMRMLTransformNode.GetTransformBetweenNodes(
         sourceTransformNode, targetTransformNode, transform
@@ -101,24 +99,24 @@ def ijkToRas(volumeNode) -> Floats:
 def readVolume(volumeNode, *, isFinite: bool = True) -> Volume:
     """Return a volume node's voxels and geometry, in the volume's own LPS.
 
-    The voxels are a view: nothing is copied, and the array keeps Slicer's memory alive as long as
-    it lives itself, even if the node is deleted or gets other voxels. Who changes voxels in place
-    changes them here too; compare `volumeKey` before and after. Only where some voxels are NaN or
-    infinite, as registered scans have outside their field, is a copy made in which they have the
-    smallest finite value; to look for them takes one pass over voxels that are no integers.
+    The voxels are a view: nothing is copied, and the array keeps Slicer's memory alive even if the
+    node is deleted or gets other voxels. Voxels changed in place change here too; compare
+    `volumeKey` before and after. Only if some voxels are NaN or infinite, as in registered scans
+    outside their field of view, a copy is made in which they have the smallest finite value. This
+    check takes one pass over non-integer voxels.
 
     Args:
-        volumeNode: Scalar or vector volume (colour: its components become channels), also the
-            proxy node of a sequence, which holds the current frame.
-        isFinite: Whether to look for voxels that are NaN or infinite; a thread can do it later,
-            by `finite`.
+        volumeNode: Scalar or vector volume (colour components become channels), or the proxy
+            node of a sequence, which holds the current frame.
+        isFinite: Whether to replace NaN and infinite voxels; a thread can do it later with
+            `finite`.
 
     Returns:
         The volume, (D, H, W) or (C, D, H, W). One slice makes a planar volume.
 
     Raises:
-        VolumeError: If there is no volume, no voxels, a label map, a sheared grid, or more than
-            half of the voxels are no numbers.
+        VolumeError: If there is no volume or no voxels, for a label map or a sheared grid, or
+            if more than half of the voxels are NaN or infinite.
     """
     scalars = _scalars(volumeNode)
     array = vtk_to_numpy(scalars)
@@ -127,7 +125,7 @@ def readVolume(volumeNode, *, isFinite: bool = True) -> Volume:
     array = array.reshape(depth, height, width, components)
     array = array[..., 0] if components == 1 else np.moveaxis(array, -1, 0)
     matrix = ijkToRas(volumeNode)
-    # Columns of RAS steps become columns of LPS steps.
+    # RAS steps to LPS steps, in columns.
     steps, origin = matrix[:3, :3] * _FLIP[:, None], matrix[:3, 3] * _FLIP
     axes = steps.copy()
     if depth == 1:  # a single slice has no depth that could be oblique
@@ -140,17 +138,17 @@ def readVolume(volumeNode, *, isFinite: bool = True) -> Volume:
             )
         )
     volume = Volume.from_steps(_finite(array) if isFinite else array, steps, origin)
-    if depth == 1:  # exactly, as oblique axes round
+    if depth == 1:  # exactly: oblique axes introduce rounding
         row, column = volume.spacing_mm[1:]
         volume = replace(volume, spacing_mm=(PLANAR_SLICE_SPACING_MM, row, column))
     return volume
 
 
 def finite(volume: Volume) -> Volume:
-    """Return a volume without NaN and infinite voxels, as `readVolume` gives it; on any thread.
+    """Replace NaN and infinite voxels as `readVolume` does; on any thread.
 
     Raises:
-        VolumeError: If more than half of the voxels are no numbers.
+        VolumeError: If more than half of the voxels are NaN or infinite.
     """
     array = _finite(volume.array)
     return volume if array is volume.array else replace(volume, array=array)
@@ -178,10 +176,10 @@ def _finite(array: Array) -> Array:
     if array.dtype.kind != "f":
         return array
     with np.errstate(over="ignore", invalid="ignore"):
-        if np.isfinite(array.sum()):  # one quick pass, and not finite if any voxel is not
+        if np.isfinite(array.sum()):  # one quick pass; not finite if any voxel is not
             return array
     is_finite = np.isfinite(array)
-    if is_finite.all():  # only the sum was too large
+    if is_finite.all():  # only the sum overflowed
         return array
     part = 1.0 - float(is_finite.mean())
     if part > _MAX_NONFINITE_PART:
@@ -194,10 +192,10 @@ def _finite(array: Array) -> Array:
 
 
 def volumeKey(volumeNode) -> tuple[Hashable, ...]:
-    """Return what changes whenever `readVolume` would give something else, at no cost.
+    """Return a key that changes whenever `readVolume` would return something else; cheap.
 
-    Another frame of a sequence, edited voxels and a moved origin change it. A parent transform
-    does not: the voxels stay where they are in the volume's own frame, and prompts move instead.
+    Another frame of a sequence, edited voxels and a moved origin change it. A parent transform does
+    not: voxels stay in place in the volume's own frame, and prompts move instead.
     """
     if volumeNode is None:
         return ()
@@ -214,19 +212,19 @@ def addVolumeNode(
     window: tuple[float, float] | None = None,
     isShared: bool = False,
 ):
-    """Add a volume to the scene, such as a reconstruction.
+    """Add a volume to the scene.
 
     Args:
         name: The node's name; the scene makes it unique.
         volume: Voxels, copied, and geometry. Several channels make a vector volume.
-        besideNode: A volume node in whose frame `volume` is: the new one gets its parent transform
-            and its place in the subject hierarchy, and is known to be made from it.
-        window: Width and level of a scalar volume's window; None for Slicer's own, which takes a
-            look at each voxel, a second for a large scan.
-        isShared: Whether the node shows the voxels of `volume` without a copy where it can.
+        besideNode: Volume node in whose frame `volume` is: the new node gets its parent
+            transform and its parent in the subject hierarchy, and refers to it as its source.
+        window: Width and level of a scalar volume's window; None for Slicer's automatic one,
+            which reads every voxel and takes a second for a large scan.
+        isShared: Whether the node shares the memory of `volume` where possible.
 
     Returns:
-        The new vtkMRMLScalarVolumeNode, with a display node.
+        New vtkMRMLScalarVolumeNode or vtkMRMLVectorVolumeNode, with a display node.
     """
     matrix = np.eye(4)
     spacing_whd = np.array(written_spacing_mm(volume)[::-1])
@@ -254,7 +252,7 @@ def addVolumeNode(
 
 
 def _addDisplay(volumeNode, window: tuple[float, float]) -> None:
-    """Show a volume with a window that is known."""
+    """Add a display node with a given window."""
     display = slicer.vtkMRMLScalarVolumeDisplayNode()
     display.SetAutoWindowLevel(False)
     display.SetWindowLevel(*window)
@@ -264,12 +262,12 @@ def _addDisplay(volumeNode, window: tuple[float, float]) -> None:
 
 
 def madeFrom(volumeNode):
-    """Return the scan that a volume was made from by `addVolumeNode`; another volume itself."""
+    """Return the source scan of a volume added by `addVolumeNode`; otherwise the volume itself."""
     return volumeNode.GetNodeReference(_MADE_FROM) or volumeNode
 
 
 def moveBeside(node, besideNode) -> None:
-    """Put a node under the same parent as another one in the subject hierarchy, its study."""
+    """Move a node to another node's parent, its study, in the subject hierarchy."""
     hierarchy = slicer.vtkMRMLSubjectHierarchyNode.GetSubjectHierarchyNode(slicer.mrmlScene)
     if hierarchy is None:
         return
@@ -279,7 +277,7 @@ def moveBeside(node, besideNode) -> None:
 
 
 def _isShownAsItIs(array: Array) -> bool:
-    """Whether Slicer shows voxels of this type."""
+    """Return whether Slicer can display voxels of this type."""
     isLong = array.dtype.itemsize == 8 and array.dtype.kind in "iu"
     return (
         array.dtype.isnative
@@ -290,7 +288,7 @@ def _isShownAsItIs(array: Array) -> bool:
 
 
 def _wrapped(array: Array, image):
-    """`image` on the memory of voxels, (D, H, W, components), which VTK keeps alive."""
+    """Let `image` use the memory of voxels, (D, H, W, components), which VTK keeps alive."""
     depth, height, width, components = array.shape
     image.SetDimensions(width, height, depth)
     image.GetPointData().SetScalars(numpy_to_vtk(array.reshape(-1, components), deep=False))
@@ -298,12 +296,12 @@ def _wrapped(array: Array, image):
 
 
 def _allocated(array: Array, image):
-    """`image` with a copy of voxels, (D, H, W) or (D, H, W, components)."""
+    """Copy voxels, (D, H, W) or (D, H, W, components), into `image`."""
     if array.dtype.kind == "b":
         array = array.view(np.uint8)
     elif array.dtype == np.float16:
         array = array.astype(np.float32)
-    elif array.dtype.itemsize == 8 and array.dtype.kind in "iu":  # Slicer does not show them
+    elif array.dtype.itemsize == 8 and array.dtype.kind in "iu":  # Slicer cannot display them
         array = array.astype(np.float64)
     depth, height, width = array.shape[:3]
     image.SetDimensions(width, height, depth)
@@ -316,7 +314,7 @@ def _allocated(array: Array, image):
 def orientedImage(
     mask: npt.NDArray[np.bool_], matrix: npt.ArrayLike, start: tuple[int, int, int] = (0, 0, 0)
 ):
-    """Return a mask as the image that segmentations are made of, without a copy if contiguous.
+    """Return a mask as an oriented image for segmentations, without a copy if contiguous.
 
     Args:
         mask: bool or uint8, (D, H, W). It must outlive the image.
@@ -344,6 +342,6 @@ def orientedImageArray(image) -> Array:
 
 
 def _extent(shape: tuple[int, ...], start: tuple[int, int, int]) -> list[int]:
-    """VTK's (first i, last i, first j, ...) of a box given in array order."""
+    """Return the VTK extent (first i, last i, first j, ...) of a box given in array order."""
     axes = zip(reversed(start), reversed(shape), strict=True)
     return [edge for first, size in axes for edge in (first, first + size - 1)]

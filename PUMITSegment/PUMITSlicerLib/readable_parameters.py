@@ -1,4 +1,4 @@
-"""Parameters of a scene that someone edited, or that a later version saved."""
+"""Parameter nodes with unreadable values, edited by hand or saved by a later version."""
 
 from __future__ import annotations
 
@@ -16,20 +16,19 @@ Parameters = TypeVar("Parameters")
 def readableParameters(
     make: Callable[..., Parameters], node: Any, status: StatusBoard
 ) -> Parameters:
-    """Return the typed view of a parameter node; values that cannot be read become the usual ones.
+    """Return the parameter node wrapper; unreadable values are replaced by their defaults.
 
     Args:
-        make: Class of the typed view.
-        node: The parameter node.
-        status: Status board, which says where a value could not be read.
+        make: Class of the parameter node wrapper.
+        status: Status board that reports unreadable values.
     """
     if _isReadable(make, node):
         return make(node)
-    with slicer.util.NodeModify(node):  # no one sees what is tried
+    with slicer.util.NodeModify(node):  # hides the trials from observers
         texts = {name: node.GetParameter(name) for name in node.GetParameterNames()}
         for name in texts:
             node.UnsetParameter(name)
-        make(node)  # which writes the usual values
+        make(node)  # writes the defaults
         for name, text in texts.items():
             usual = node.GetParameter(name)
             node.SetParameter(name, text)

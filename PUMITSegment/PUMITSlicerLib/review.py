@@ -1,4 +1,4 @@
-"""A scan that one module gives another to be checked, and who decides on it."""
+"""Interface by which one module gives another a scan to review."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pumit.volume import Volume
 
 @dataclass(frozen=True, eq=False)
 class ReviewSegment:
-    """A segment to begin with.
+    """Initial segment.
 
     Attributes:
-        name: Its name.
+        name: Name of the segment.
         mask: bool, (D, H, W), on the scan's grid; None for an empty segment.
-        terminology: Concept of a terminology, by name or code; empty where unknown.
-        color_rgb: Colour, each part 0 to 1; None for that of the terminology.
-        isByModel: Whether a model drew it, and no person has looked at it yet.
+        terminology: Concept of a terminology, by name or code; empty if unknown.
+        color_rgb: Colour, components 0 to 1; None for that of the terminology.
+        isByModel: Whether a model produced it and no person has reviewed it yet.
         places: Places where that model may be wrong, LPS mm, the worst first.
     """
 
@@ -33,12 +33,11 @@ class ReviewSegment:
 
 @dataclass(frozen=True, eq=False)
 class ReviewScan:
-    """A scan to be checked, as it was read; nothing of it is in the scene yet.
+    """Scan to review, as read from file; not yet in the scene.
 
     Attributes:
         name: Name of its nodes.
-        volume: The scan.
-        segments: Segments to begin with, one for each class.
+        segments: Initial segments, one per class.
     """
 
     name: str
@@ -47,13 +46,13 @@ class ReviewScan:
 
 
 class Reviewer(Protocol):
-    """Interface of what gives out scans, and takes them back.
+    """Interface of the provider of scans to review.
 
     Attributes:
-        sentence: What is checked, and how many follow.
-        undoText: Name of the scan whose acceptance can be taken back; empty for none.
-        whyNot: Why nothing can be decided now; empty where it can.
-        whyNotPutOff: Why the scan can be neither put off nor left out; empty where it can.
+        sentence: What is reviewed, and how many scans follow.
+        undoText: Name of the scan whose acceptance can be undone; empty for none.
+        whyNot: Why nothing can be decided now; empty if it can.
+        whyNotPutOff: Why the scan can be neither postponed nor left out; empty if it can.
     """
 
     sentence: str
@@ -62,22 +61,22 @@ class Reviewer(Protocol):
     whyNotPutOff: str
 
     def accept(self) -> None:
-        """Take what is drawn as true, and give out the next scan."""
+        """Accept the segmentation as ground truth, and open the next scan."""
 
     def later(self) -> None:
-        """Put the scan behind the others, and give out the next one."""
+        """Move the scan to the end of the queue, and open the next one."""
 
     def leaveOut(self) -> None:
-        """Leave the scan out, and give out the next one."""
+        """Exclude the scan, and open the next one."""
 
     def undo(self) -> None:
-        """Take the last acceptance back, and open that scan again."""
+        """Undo the last acceptance, and open that scan again."""
 
     def goBack(self) -> None:
-        """Open the module that gives out the scans."""
+        """Open the module that provides the scans."""
 
     def onScanRemoved(self) -> None:
-        """React when the scan or its segmentation was removed from the scene."""
+        """React to the removal of the scan or its segmentation from the scene."""
 
     def keepAtOnce(self) -> None:
-        """Keep what is drawn before the scene or the module closes."""
+        """Save the segmentation before the scene or the module closes."""

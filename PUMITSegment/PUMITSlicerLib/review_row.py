@@ -1,4 +1,4 @@
-"""A row of buttons on the scan that is checked, and their keys, while one is."""
+"""Row of buttons for the scan under review, with their shortcut keys."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from PUMITSlicerLib.shortcut_keys import Shortcut, ShortcutKeys
 
 
 class ReviewRow:
-    """Accept, Later and Leave out, which act only while a scan is checked.
+    """Buttons Accept, Later and Leave out, active only while a scan is reviewed.
 
     Args:
-        above: Widget of the panel that the row is placed above.
-        reviewer: Function that gives who decides on the scan; None while nothing is checked.
+        above: Panel widget above which the row is placed.
+        reviewer: Function that returns the reviewer; None while nothing is reviewed.
         checkHere: Callback that shows the next doubtful place; None for no such button.
 
     Attributes:
         frame: The row.
-        acceptButton, laterButton, leaveOutButton, undoButton, placesButton, backButton: Buttons.
-        label: What is checked.
+        acceptButton, laterButton, leaveOutButton, undoButton, placesButton, backButton:
+            Buttons.
+        label: What is reviewed.
     """
 
     def __init__(
@@ -100,17 +101,17 @@ class ReviewRow:
         self.frame.hide()
 
     def enter(self) -> None:
-        """React when the module is shown."""
+        """Install the shortcuts when the module is entered."""
         self._isEntered = True
         self.refresh()
 
     def exit(self) -> None:
-        """Another module is shown, whose keys may be the same."""
+        """Remove the shortcuts when the module is left: another module may use the same keys."""
         self._isEntered = False
         self.keys.remove()
 
     def refresh(self) -> None:
-        """Show what is checked; nothing while nothing is."""
+        """Show what is reviewed; hide the row while nothing is."""
         reviewer = self._reviewer()
         self.frame.visible = reviewer is not None
         if reviewer is not None and self._isEntered:

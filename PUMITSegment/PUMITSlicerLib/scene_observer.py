@@ -1,4 +1,4 @@
-"""Observes the scene and a module's parameter node; leaves no observer behind."""
+"""Observers of the scene and a module's parameter node, all removed on `close`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class SceneObserver(VTKObservationMixin):
         self._parameterNode: Any = None
 
     def watchScene(self) -> None:
-        """Start to observe the scene."""
+        """Start observing the scene."""
         scene = slicer.mrmlScene
         for event in (scene.StartCloseEvent, scene.StartImportEvent):
             self.addObserver(scene, event, self._onSceneAboutToChange)
@@ -31,7 +31,7 @@ class SceneObserver(VTKObservationMixin):
             self.addObserver(scene, event, self._onSceneChanged)
 
     def watchParameterNode(self, node: Any) -> None:
-        """Observe this parameter node instead of the one before; None for none."""
+        """Observe this parameter node instead of the previous one; None for none."""
         modified = vtk.vtkCommand.ModifiedEvent
         self._parameterNode = self._instead(
             self._parameterNode, node, {modified: self._onParametersModified}
@@ -43,7 +43,7 @@ class SceneObserver(VTKObservationMixin):
         self._parameterNode = None
 
     def _instead(self, before: Any, node: Any, callbacks: dict[Any, Any]) -> Any:
-        """Observe events of a node instead of one before; returns the node."""
+        """Move observers from one node to another; return the new node."""
         for event, callback in callbacks.items():
             if before is not None:
                 self.removeObserver(before, event, callback)

@@ -1,9 +1,8 @@
-"""Slicer's own segmentation file, with everything that Slicer would write into it.
+"""Writer of Slicer's segmentation file (`.seg.nrrd`), with all tags that Slicer would write.
 
-Only Slicer knows every tag that a segment carries, those of other modules among them; Python
-cannot even list them. So Slicer's storage node writes the head of the file, over segments of one
-voxel each, and the voxels follow from here: written by Slicer, those of a large segmentation
-would hold up everything else for seconds.
+Only Slicer knows all tags of a segment, including those of other modules; Python cannot even list
+them. So Slicer's storage node writes the header for segments of one voxel each, and the voxels are
+written here: for a large segmentation, Slicer would block the application for seconds.
 """
 
 from __future__ import annotations
@@ -26,21 +25,20 @@ from PUMITSlicerLib.label_layers import BINARY_LABELMAP
 from PUMITSlicerLib.labelmap_grid import Box, imageGrid
 from PUMITSlicerLib.mrml import orientedImageArray
 
-# Masks pack well at once; higher levels only take longer.
+# Masks compress well already; higher levels only take longer.
 _GZIP_LEVEL = 3
-# Grids closer than this, in mm at the far corner, are one.
+# Grids that differ by less than this, in mm at the far corner, count as equal.
 _SAME_MM = 1e-3
 _RAS_TO_LPS = np.diag([-1.0, -1.0, 1.0])
 
 
 @dataclass(frozen=True, eq=False)
 class FileSegment:
-    """A segment to write; nothing of it may be in a scene.
+    """Segment to write; must not be in a scene.
 
     Attributes:
-        segmentID: ID of the segment.
-        segment: A vtkSegment: name, colour and tags.
-        image: The oriented image that it is in; several segments may share it.
+        segment: A vtkSegment with name, colour and tags.
+        image: Oriented image that contains it; several segments may share it.
         label: Label in that image.
     """
 
@@ -52,10 +50,6 @@ class FileSegment:
 
 def writeSegmentationFile(segments: Sequence[FileSegment], path: Path) -> None:
     """Write segments as `.seg.nrrd`; from any thread.
-
-    Args:
-        segments: Segments to write.
-        path: File to write.
 
     Raises:
         ExportError: If the file cannot be written.
@@ -74,7 +68,7 @@ def writeSegmentationFile(segments: Sequence[FileSegment], path: Path) -> None:
 
 
 def _is_one_grid(images: Sequence[object]) -> bool:
-    """Whether all images lie on one grid; else Slicer resamples them to a common one."""
+    """Return whether all images share one grid; otherwise Slicer resamples them to a common one."""
     boxes = [Box.ofImage(image) for image in images]
     if any(box.isEmpty for box in boxes):
         return False
@@ -108,7 +102,7 @@ def _let_slicer_write(
 
 
 def _head_by_slicer(segments: Sequence[FileSegment]) -> list[bytes]:
-    """Return what Slicer writes of each segment, but for its voxels: lines `key:=value`."""
+    """Return the segments' header lines `key:=value` as Slicer writes them."""
     pairs = []
     for given in segments:
         voxel = slicer.vtkOrientedImageData()
@@ -125,15 +119,15 @@ def _head_by_slicer(segments: Sequence[FileSegment]) -> list[bytes]:
 
 @dataclass(frozen=True, eq=False)
 class _Layers:
-    """The images of segments, cut to those segments, side by side in one box.
+    """Images of the segments, cropped to those segments, in one common box.
 
     Attributes:
         images: Images (D, H, W), each with its box.
-        box: Bounding box of all of them.
+        box: Bounding box of all segments.
         grid: 4 x 4, from indices to RAS.
         layerOf: Index of the image of each segment.
         boxes: Bounding box of each segment.
-        kept: Table from its labels to those that are written, for each image.
+        kept: Lookup table per image, from its labels to the labels that are written.
     """
 
     images: list[tuple[Array, Box]]
@@ -157,13 +151,13 @@ class _Layers:
             array, box = images[layer]
             boxes.append(Box.around(array == given.label, box.start))
             whole = whole.united(boxes[-1])
-            # Labels of other segments, which are not exported, stay behind.
+            # Labels of segments that are not exported become 0.
             if given.label < len(kept[layer]):
                 kept[layer][given.label] = given.label
         return _Layers(images, whole, imageGrid(distinct[0]), layerOf, boxes, kept)
 
     def slice(self, k: int) -> Array:
-        """One slice of all layers, (H, W, L): in the file the layers vary fastest."""
+        """Return one slice of all layers, (H, W, L): in the file the layer index varies fastest."""
         (d, h, w), stop = self.box.start, self.box.stop
         plane = Box((d + k, h, w), (d + k + 1, *stop[1:]))
         result = np.zeros((*plane.shape[1:], len(self.images)), dtype=self.kept[0].dtype)

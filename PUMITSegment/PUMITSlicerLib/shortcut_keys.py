@@ -1,4 +1,4 @@
-"""Keys that work in every window of the program, for as long as they are installed."""
+"""Application-wide shortcuts, active while installed."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import slicer
 
 @dataclass(frozen=True)
 class Shortcut:
-    """An action and its keys.
+    """Action and its keys.
 
     Attributes:
         keys: Key sequences as Qt writes them.
-        text: Its effect, translated.
+        text: Description of the action, translated.
         action: Callback.
-        repeats: Whether it acts again and again while the key is held.
+        repeats: Whether the action repeats while the key is held.
     """
 
     keys: tuple[str, ...]
@@ -27,7 +27,7 @@ class Shortcut:
 
 
 class _HeldKey(qt.QObject):
-    """Event filter for a key that goes down and up again, wherever in the program."""
+    """Event filter that tracks whether a key is held, application-wide."""
 
     def __init__(self, key: int, onHeld: Callable[[bool], None]) -> None:
         super().__init__()
@@ -58,11 +58,10 @@ def _isTyping() -> bool:
 
 
 class ShortcutKeys:
-    """Shortcuts that work in every window of the program while they are installed.
+    """Shortcuts that work in every window of the application while installed.
 
     Args:
-        shortcuts: Shortcuts to install.
-        onHideKey: Callback when the key that hides segments goes down, and up again.
+        onHideKey: Callback when the key that hides segments is pressed and when it is released.
     """
 
     def __init__(
@@ -73,10 +72,10 @@ class ShortcutKeys:
         self._held = _HeldKey(int(qt.Qt.Key_H), onHideKey)
 
     def install(self, parent=None) -> None:
-        """Make the keys work.
+        """Install the shortcuts.
 
         Args:
-            parent: Window in which they work; Slicer's main window by default.
+            parent: Parent window; Slicer's main window by default.
         """
         parent = parent or slicer.util.mainWindow()
         if self._keys or parent is None:
@@ -84,21 +83,20 @@ class ShortcutKeys:
         for shortcut in self.shortcuts:
             for sequence in shortcut.keys:
                 key = qt.QShortcut(qt.QKeySequence(sequence), parent)
-                key.setContext(qt.Qt.ApplicationShortcut)  # views may lie in a second window
+                key.setContext(qt.Qt.ApplicationShortcut)  # views may be in a second window
                 key.setAutoRepeat(shortcut.repeats)
-                # Ambiguous where another module left the same key behind: it is meant for the
-                # module that is open.
+                # Ambiguous if another module left the same key installed: the open module gets it.
                 for signal in ("activated()", "activatedAmbiguously()"):
                     key.connect(signal, lambda action=shortcut.action: action())
                 self._keys.append(key)
         slicer.app.installEventFilter(self._held)
 
     def remove(self) -> None:
-        """Leave nothing behind."""
+        """Remove all shortcuts."""
         if self._keys:
             slicer.app.removeEventFilter(self._held)
         for key in self._keys:
-            # Not later: the same keys may be another module's a moment from now.
+            # At once, since another module may install the same keys next.
             key.enabled = False
             key.setParent(None)
             key.deleteLater()

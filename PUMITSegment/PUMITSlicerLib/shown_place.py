@@ -1,4 +1,4 @@
-"""Slice views that show a place."""
+"""Jumping slice views to a position."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import vtk
 
 
 def showPlace(ras) -> None:
-    """Let all slice views show a place, world RAS mm."""
+    """Let all slice views show a position, world RAS mm."""
     for sliceNode in slicer.util.getNodesByClass("vtkMRMLSliceNode"):
-        # A view that shows the place already is not moved more than it needs.
+        # A view that shows the position already only changes its slice offset.
         if _isInView(sliceNode, ras):
             sliceNode.JumpSliceByOffsetting(*ras)
         else:
@@ -17,7 +17,7 @@ def showPlace(ras) -> None:
 
 
 def _isInView(sliceNode, ras) -> bool:
-    """Whether a view shows a place once its slice is moved along its normal."""
+    """Return whether a view shows a position once its slice is moved along its normal."""
     toXY = vtk.vtkMatrix4x4()
     vtk.vtkMatrix4x4.Invert(sliceNode.GetXYToRAS(), toXY)
     x, y = toXY.MultiplyPoint((*ras, 1.0))[:2]

@@ -1,4 +1,4 @@
-"""The status in one sentence: set by the logic, shown by its listeners."""
+"""One-sentence status: set by the logic, shown by its listeners."""
 
 from __future__ import annotations
 
@@ -8,24 +8,19 @@ from dataclasses import dataclass, field
 
 
 class Activity(enum.Enum):
-    """Kind of a status."""
+    """Kind of status."""
 
     WAITING = "waiting"  # for the user
     WORKING = "working"
     DONE = "done"
-    NOTE = "note"  # something was done, and nothing is known of how well
+    NOTE = "note"  # done, but the quality of the result is unknown
     CAUTION = "caution"
     PROBLEM = "problem"
 
 
 @dataclass(frozen=True)
 class Choice:
-    """An answer to a question, on a button.
-
-    Attributes:
-        text: Text of the button, translated.
-        act: Callback of the button.
-    """
+    """Answer to a question, on a button."""
 
     text: str
     act: Callable[[], None] = field(compare=False)
@@ -33,13 +28,13 @@ class Choice:
 
 @dataclass(frozen=True)
 class Status:
-    """A sentence on what is going on, and the progress of the work.
+    """Sentence on the current state, and the progress of the work.
 
     Attributes:
         activity: Kind of the sentence.
         text: The sentence, translated.
-        fraction: Finished share of the work, 0 to 1; None where it is not known.
-        choices: Answers, where the sentence asks something.
+        fraction: Finished fraction of the work, 0 to 1; None if unknown.
+        choices: Answers, if the sentence is a question.
     """
 
     activity: Activity
@@ -49,10 +44,10 @@ class Status:
 
 
 class StatusBoard:
-    """Holds the newest status and notifies its listeners.
+    """Holder of the latest status, which notifies listeners.
 
     Attributes:
-        current: The newest status.
+        current: The latest status.
         listeners: Callbacks for each new status.
     """
 
@@ -72,12 +67,12 @@ class StatusBoard:
         return self.isWorking and self._cancel is not None
 
     def cancel(self) -> None:
-        """Cancel the work, if that is possible."""
+        """Cancel the work, if possible."""
         if self.canCancel:
             self._cancel()
 
     def waiting(self, text: str) -> None:
-        """Say what the user may do next."""
+        """Tell the user what to do next."""
         self._show(Status(Activity.WAITING, text))
 
     def working(
@@ -89,39 +84,43 @@ class StatusBoard:
         """Show work in progress.
 
         Args:
-            text: The sentence.
-            fraction: Finished share, 0 to 1; None where it is not known.
-            cancel: Callback that stops it, and says so here; None where it cannot be stopped.
+            fraction: Finished fraction, 0 to 1; None if unknown.
+            cancel: Callback that stops the work and sets the next status; None if it cannot be
+                stopped.
         """
         self._cancel = cancel
         self._show(Status(Activity.WORKING, text, fraction))
 
     def done(self, text: str) -> None:
-        """Say what was achieved."""
+        """Report success."""
         self._show(Status(Activity.DONE, text))
 
     def note(self, text: str) -> None:
-        """Say what was done, without praise."""
+        """Report what was done, without a judgement on its quality."""
         self._show(Status(Activity.NOTE, text))
 
     def caution(self, text: str, *choices: Choice) -> None:
-        """Show a result that should be checked, with buttons for what may be better."""
+        """Show a result that should be checked, with buttons for alternatives."""
         self._show(Status(Activity.CAUTION, text, choices=choices))
 
     def result(self, activity: Activity, text: str) -> None:
-        """Show a result that is good, known to be doubtful, or neither."""
+        """Show a result as good, doubtful, or of unknown quality."""
         self._show(Status(activity, text))
 
     def problem(self, text: str) -> None:
-        """Say what is wrong and what to do."""
+        """Report a problem and what to do about it."""
         self._show(Status(Activity.PROBLEM, text))
 
     def ask(self, text: str, *choices: Choice) -> None:
-        """Say what stops the work, with buttons to continue; a later status ends the question."""
+        """Ask a question that blocks the work, with a button per answer.
+
+        A later status replaces it.
+        """
         self._show(Status(Activity.PROBLEM, text, choices=choices))
 
     def _show(self, status: Status) -> None:
-        isSame, self.current = status == self.current, status  # a question may act otherwise now
+        # Equal questions may have other callbacks.
+        isSame, self.current = status == self.current, status
         if isSame:
             return
         for listener in list(self.listeners):

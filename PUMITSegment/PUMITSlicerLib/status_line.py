@@ -1,4 +1,4 @@
-"""The status line, with progress and Cancel where work takes longer."""
+"""Status line, with progress bar and Cancel button for longer work."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from slicer.i18n import tr as _
 
 from PUMITSlicerLib.status import Activity, Status
 
-# Work that ends sooner shows no progress bar: it would only flicker.
+# Shorter work shows no progress bar: it would only flicker.
 _SHOW_PROGRESS_AFTER_MS = 700
 # Dark enough on light panels, light enough on dark ones.
 COLOURS = {
@@ -18,12 +18,7 @@ COLOURS = {
 
 
 class StatusLine:
-    """Shows a `StatusBoard`.
-
-    Args:
-        ui: Named widgets of the panel.
-        board: Source of the status.
-    """
+    """Widget that shows a `StatusBoard`."""
 
     def __init__(self, ui, board) -> None:
         self._ui = ui
@@ -37,7 +32,7 @@ class StatusLine:
         self._choiceButtons = [getattr(ui, name) for name in names if hasattr(ui, name)]
         for number, button in enumerate(self._choiceButtons):
             button.connect("clicked()", lambda number=number: self._choose(number))
-        # Progress has its place, so that nothing jumps when it comes and goes.
+        # The row's height is reserved, so that nothing moves when progress appears.
         row = ui.cancelButton.parentWidget()
         if row.name == "progressRow":
             row.setMinimumHeight(ui.cancelButton.sizeHint.height())
@@ -46,12 +41,12 @@ class StatusLine:
         self.show(board.current)
 
     def show(self, status: Status) -> None:
-        """Show one status."""
+        """Show a status."""
         label = self._ui.statusLabel
         label.text = status.text
         colour = COLOURS.get(status.activity)
         label.setStyleSheet(f"color: {colour};" if colour else "")
-        # A label that wraps takes its height from an earlier text otherwise.
+        # Otherwise a wrapping label keeps the height of its earlier text.
         lines = max(label.heightForWidth(label.width), 2 * label.fontMetrics().lineSpacing())
         label.setMinimumHeight(lines)
         for number, button in enumerate(self._choiceButtons):
@@ -62,7 +57,7 @@ class StatusLine:
             self._hideProgress()
             return
         bar = self._ui.progressBar
-        # A bar from 0 to 0 moves without saying how far it is.
+        # A range from 0 to 0 makes the bar indeterminate.
         bar.maximum = 0 if status.fraction is None else 100
         if status.fraction is not None:
             bar.value = round(100 * status.fraction)
@@ -70,7 +65,7 @@ class StatusLine:
             self._timer.start()
 
     def close(self) -> None:
-        """Show nothing more."""
+        """Stop showing statuses."""
         self._timer.stop()
         if self.show in self._board.listeners:
             self._board.listeners.remove(self.show)

@@ -1,7 +1,7 @@
-"""What a segment can be: names, SNOMED codes and colours from the terminologies Slicer has loaded.
+"""Search for segment terms: names, SNOMED codes and colours from Slicer's loaded terminologies.
 
-Slicer's own lists come first. Where they are absent, the table that comes with `pumit` serves, and
-it also knows lesions inside organs ("liver cyst") whichever lists are loaded.
+Slicer's own lists come first. If they are absent, the table in `pumit` is used. That table also has
+lesions inside organs ("liver cyst"), whichever lists are loaded.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pumit.export.terminology import (
 from pumit.segmentation import TISSUE
 from pumit.structures.names import meaning_of_name, nearest_names, words_of
 
-# Offered before anything is typed, as `concept_for` understands them.
+# Offered before anything is typed; names that `concept_for` understands.
 COMMON_NAMES = (
     *("liver", "spleen", "pancreas", "gallbladder", "stomach", "duodenum", "colon"),
     *("left kidney", "right kidney", "left adrenal gland", "right adrenal gland", "bladder"),
@@ -35,18 +35,18 @@ COMMON_NAMES = (
     *("mass", "cyst", "metastasis", "nodule", "edema", "hemorrhage"),
 )
 SEARCH_LIMIT = 30
-# What is shorter is an abbreviation, and the term keeps its full name.
+# Shorter names are abbreviations, for which the term keeps its full name.
 _SHORTEST_NAME = 4
 
 
 @dataclass(frozen=True)
 class Term:
-    """A coded term for a segment.
+    """Coded term for a segment.
 
     Attributes:
-        name: Name for people, and of a segment that has none yet: "Left kidney".
-        entry: Slicer's terminology entry, as segments carry it.
-        colorRgb: Recommended colour, each part in 0..1.
+        name: Display name, also the default name of a segment: "Left kidney".
+        entry: Slicer's serialized terminology entry, as stored in segments.
+        colorRgb: Recommended colour, components in 0..1.
         synonyms: Other names that a search finds, in lower case.
     """
 
@@ -57,10 +57,10 @@ class Term:
 
 
 class TermSearch:
-    """Finds terms by name; Slicer's lists are read when they are first needed.
+    """Search for terms by name; Slicer's lists are read at first use.
 
     Args:
-        logic: The logic of Slicer's Terminologies module; None for that of the application.
+        logic: Logic of Slicer's Terminologies module; None for the application's.
     """
 
     def __init__(self, logic=None) -> None:
@@ -71,16 +71,15 @@ class TermSearch:
         return [self._commonTerm(name) for name in COMMON_NAMES]
 
     def generic(self) -> Term:
-        """Slicer's default term of an unnamed segment: tissue."""
+        """Return Slicer's default term of an unnamed segment: tissue."""
         return _term_of(TISSUE.meaning, SegmentTerminology())
 
     def search(self, text: str, limit: int = SEARCH_LIMIT) -> list[Term]:
-        """Find terms that hold every word of a text, the likeliest first.
+        """Return the terms that contain every word of a text, best match first.
 
         Args:
-            text: Any words in any order and case, such as `liver` or `kidney left`. A code finds
-                its term too.
-            limit: The most terms to give.
+            text: Words in any order and case, such as `liver` or `kidney left`, or a code.
+            limit: Maximum number of terms.
         """
         words = _words(text)
         if not words:
@@ -99,20 +98,20 @@ class TermSearch:
         return terms[:limit] or self._near(text)[:limit]
 
     def isSure(self, text: str) -> bool:
-        """Whether what `search` finds holds what was typed, and does not only come near it."""
+        """Return whether `search` finds the typed text itself and not only similar names."""
         words = _words(text)
         isHeld = any(_rank(indexed, words) is not None for indexed in self._all())
         return isHeld or self._composed(text) is not None
 
     def _near(self, text: str) -> list[Term]:
-        """Terms whose names come near to what was typed."""
+        """Return terms whose names are similar to the text."""
         names = {" ".join(name): i.term for i in self._all() for name in i.names}
         near = nearest_names(text, names, only_these=True)
         spelt = {" ".join(words_of(name)): term for name, term in names.items()}
         return list(dict.fromkeys(spelt[name] for name in near if name in spelt))
 
     def named(self, name: str) -> Term | None:
-        """Return the term of exactly this name, in any case, or None."""
+        """Return the term of exactly this name, ignoring case, or None."""
         words = _words(name)
         for indexed in self._all():
             if words and words in indexed.names:
@@ -120,7 +119,7 @@ class TermSearch:
         return self._composed(name)
 
     def _composed(self, name: str) -> Term | None:
-        """Return a term of `pumit`'s own table, a lesion in an organ among them."""
+        """Return a term of `pumit`'s own table, which includes lesions in organs."""
         meaning = meaning_of_name(" ".join(_words(name)))
         if meaning is None:
             meaning = meaning_of_name(" ".join(words_of(name)))
@@ -145,7 +144,7 @@ class TermSearch:
 
 @dataclass(frozen=True)
 class _Indexed:
-    """A term with what a search compares: the words of each of its names, and its codes."""
+    """Term with its search index: the words of each name, and its codes."""
 
     term: Term
     names: list[list[str]]
@@ -153,7 +152,7 @@ class _Indexed:
 
 
 def isGeneric(entry: str) -> bool:
-    """Whether a segment's terminology entry is absent, unusable, or Slicer's default (tissue)."""
+    """Return whether a terminology entry is absent, invalid, or Slicer's default (tissue)."""
     try:
         meaning = concept_for(entry) if "~" in entry else None
     except ExportError:
@@ -168,10 +167,10 @@ def _application_logic():
 
 @lru_cache(maxsize=1)
 def _read(logic, names: tuple[str, ...]) -> list[_Indexed]:
-    """Return what the lists of these names hold, read once, or our table."""
+    """Return the terms of these lists, cached, or of our own table."""
     terms = _distinct(_loaded(logic, names))
     if not terms:
-        # Full names first, which terms keep, then abbreviations.
+        # Full names first, which become the terms' names, then abbreviations.
         full = sorted(known_names(), key=lambda name: len(name) < _SHORTEST_NAME)
         sided = [n for name in full for n in _with_sides(name)]
         terms = _distinct(_term_of(_capitalised(n), concept_for(n)) for n in sided)
@@ -179,7 +178,7 @@ def _read(logic, names: tuple[str, ...]) -> list[_Indexed]:
 
 
 def _loaded(logic, names: Iterable[str]) -> Iterator[Term]:
-    """Every type of the loaded lists, each also with its modifiers; the general list first."""
+    """Yield every type of the loaded lists, also with its modifiers; the general list first."""
     category, kind = slicer.vtkSlicerTerminologyCategory(), slicer.vtkSlicerTerminologyType()
     for name in sorted(names, key=lambda name: name != TYPE_CONTEXT):
         for i in range(logic.GetNumberOfCategoriesInTerminology(name)):
@@ -198,10 +197,10 @@ def _of_type(logic, context: str, category, kind) -> Iterator[Term]:
 
 
 def _modifier_count(logic, context: str, category, kind) -> int:
-    """How many modifiers a type has; without an error in VTK's eyes where it has none.
+    """Return a type's number of modifiers, without a VTK error message if it has none.
 
-    The flag alone does not answer: of a type without modifiers Slicer reads it past the end of the
-    type's members, so it is whatever stands there in memory.
+    The flag is not sufficient: for a type without modifiers Slicer reads it past the end of the
+    type's members, so its value is arbitrary.
     """
     if not kind.GetHasModifiers():
         return 0
@@ -239,14 +238,14 @@ def _term_of(name: str, meaning: SegmentTerminology) -> Term:
 def meaningOf(entry: str) -> tuple[str, ...]:
     """Return the identifying codes of a terminology entry: type and region, with modifiers.
 
-    Names, lists and the category, in which a type may stand several times, do not count.
+    Names, lists and the category are ignored: a type may occur in several categories.
     """
     _context, _category, *parts = entry.split("~")
     return tuple([part.rpartition("^")[0] for part in (*parts[:2], *parts[3:5])])
 
 
 def _distinct(terms: Iterator[Term]) -> list[_Indexed]:
-    """Return the first term of each meaning: the lists share most of theirs."""
+    """Return the first term of each meaning: the lists overlap widely."""
     first: dict[tuple[str, ...], Term] = {}
     for term in terms:
         first.setdefault(meaningOf(term.entry), term)
@@ -276,7 +275,7 @@ def _capitalised(name: str) -> str:
 
 
 def _rank(indexed: _Indexed, words: list[str]) -> int | None:
-    """How far a term is from what was typed: 0 is the very name; None lacks a word."""
+    """Return a term's rank for the typed words: 0 for an exact match, None if a word is missing."""
     names = indexed.names
     if words in names:
         return 0

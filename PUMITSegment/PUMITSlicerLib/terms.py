@@ -1,4 +1,4 @@
-"""Segments with a name, a colour and a coded meaning, each unlike its neighbours'."""
+"""Names, distinct colours and coded meanings of segments."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from PUMITSlicerLib.term_search import Term, TermSearch, isGeneric
 
 Color = tuple[float, float, float]
 
-# Colours closer than this, as the largest difference of a part in 0..1, look the same on a scan.
+# Colours closer than this, as the largest difference of a component in 0..1, look the same.
 _ALIKE = 0.2
-# How far a colour that is taken is turned round the colour circle, and how often.
+# Hue rotation for a colour that is taken, and the number of steps.
 _HUE_STEP = 0.13
 _HUE_STEPS = 12
 # Slicer's own first colours for segments, in its order (its table of generic anatomy).
@@ -19,7 +19,7 @@ _PALETTE = (
     *((128, 174, 128), (241, 214, 145), (177, 122, 101), (111, 184, 210), (216, 101, 79)),
     *((221, 130, 101), (144, 238, 144), (192, 104, 88), (220, 245, 20), (78, 63, 0)),
 )
-# What Slicer's terminologies give where they recommend nothing; it cannot be derived from a scan.
+# Grey of Slicer's terms without a recommended colour; hard to see on a scan.
 _NO_COLOR = (127 / 255, 127 / 255, 127 / 255)
 
 
@@ -28,19 +28,19 @@ def newSegment(
 ) -> str:
     """Add an empty segment with a name, colour and coded meaning.
 
-    Without a term, a name that the terminologies know gives one: "Liver" is coded as the liver.
-    Any other segment is coded as tissue, as Slicer does, with the first of Slicer's colours
-    that is free.
+    Without a term, a name that the terminologies contain sets it: "Liver" is coded as the liver.
+    Any other segment is coded as tissue, as in Slicer, with the first free colour of Slicer's
+    table.
 
     Args:
-        segmentationNode: The segmentation to add to.
-        name: The segment's name; empty for the term's, or for Slicer's next one. A number is
-            added to a name that is taken.
+        segmentationNode: Segmentation to add to.
+        name: Name of the segment; empty for the term's, or Slicer's next one. A number is
+            appended to a name that is taken.
         term: Meaning of the segment.
-        search: Search for names; None for the lists that Slicer has loaded.
+        search: Search for names; None for Slicer's loaded lists.
 
     Returns:
-        The ID of the new segment.
+        ID of the new segment.
     """
     segmentation = segmentationNode.GetSegmentation()
     name = name.strip()
@@ -59,10 +59,9 @@ def newSegment(
 
 
 def assignTerm(segmentationNode, segmentID: str, term: Term) -> None:
-    """Say what a segment is.
+    """Set the term of a segment.
 
-    Its colour becomes the recommended one, if there is one, and its name the term's, unless
-    someone chose them.
+    The segment takes the term's name and recommended colour, unless the user chose its own.
     """
     segmentation = segmentationNode.GetSegmentation()
     segment = segmentation.GetSegment(segmentID)
@@ -72,18 +71,18 @@ def assignTerm(segmentationNode, segmentID: str, term: Term) -> None:
 
 
 def hasCode(segment) -> bool:
-    """Whether a segment's coded meaning is not the default (tissue)."""
+    """Return whether a segment's coded meaning is not the default (tissue)."""
     return not isGeneric(segment.GetTerminology() or "")
 
 
 def uniqueName(segmentation, name: str, exceptID: str = "") -> str:
-    """Return a name that no segment has: "Liver", then "Liver 2"."""
+    """Return a name that is free in the segmentation: "Liver", then "Liver 2"."""
     taken = {segment.GetName() for other, segment in _segments(segmentation) if other != exceptID}
     return uniqueText(name, taken)
 
 
 def uniqueText(text: str, taken: set[str]) -> str:
-    """Return a text that is not taken: the text itself, or with a number behind it."""
+    """Return the text, with a number appended if it is taken."""
     number, unique = 1, text
     while unique in taken:
         number += 1
@@ -106,27 +105,27 @@ def _segments(segmentation) -> list[tuple[str, Any]]:
 
 
 def _nextColor(others: list[Color]) -> Color:
-    """Return the first of Slicer's colours that no other segment has, or one of another hue."""
+    """Return the first free colour of Slicer's table, or one with another hue."""
     palette: list[Color] = [(r / 255, g / 255, b / 255) for r, g, b in _PALETTE]
     free = [color for color in palette if not _isTaken(color, others)]
     return free[0] if free else _unlike(palette[len(others) % len(palette)], others)
 
 
 def _isTaken(color: Color, others: list[Color]) -> bool:
-    """Whether a colour looks the same as another segment's."""
+    """Return whether a colour looks like another segment's."""
     return any(
         max(abs(a - b) for a, b in zip(color, other, strict=True)) < _ALIKE for other in others
     )
 
 
 def _unlike(color: Color, others: list[Color]) -> Color:
-    """Return the colour itself, or one of another hue where another segment already has it."""
+    """Return the colour, with another hue if another segment has it."""
     hue, lightness, saturation = colorsys.rgb_to_hls(*color)
     candidate = color
     for step in range(1, _HUE_STEPS):
         if not _isTaken(candidate, others):
             break
-        # A grey has no hue to turn.
+        # A grey has no hue to rotate, so saturation is raised.
         turned = (hue + step * _HUE_STEP) % 1.0
         candidate = colorsys.hls_to_rgb(turned, lightness, max(saturation, 0.5))
     return candidate

@@ -1,1 +1,1 @@
-"""PUMITTrain: cases, plans, runs and results, without and with widgets."""
+"""PUMIT Train: cases, planning, runs, results and panel."""

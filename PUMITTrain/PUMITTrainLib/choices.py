@@ -1,4 +1,4 @@
-"""What a user chooses between: where cases come from, what is learnt, and how long it may take."""
+"""The user's choices: source of cases, goal and duration of a training."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import enum
 
 
 class CaseSource(enum.Enum):
-    """Kind of a source of cases; cases of all sources add up."""
+    """Kind of a source of cases; sources can be combined."""
 
     SCENE = "scene"
     FOLDER = "folder"
@@ -21,7 +21,7 @@ class Goal(enum.Enum):
 
 
 class ClickPart(enum.Enum):
-    """Trained weights of the promptable network; the value stands in the recipe."""
+    """Trained weights of the promptable network; the value is that of the recipe."""
 
     DECODER = "decoder"
     ADAPTERS = "adapters"

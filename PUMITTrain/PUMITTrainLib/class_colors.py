@@ -1,4 +1,4 @@
-"""The colours that classes have in pictures, and will have in segmentations."""
+"""Colours of classes in pictures and segmentations."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Color = tuple[float, float, float]
 
 
 def classColors(rows: Iterable[ClassRow]) -> list[Color]:
-    """Colours of classes, in order: their own, those of their codes, or others that differ."""
+    """Return distinct colours of classes: their own, those of their codes, or others."""
     return [meaning.color_rgb for meaning in class_terminology([_label(row) for row in rows])]
 
 
 def _label(row: ClassRow) -> ClassLabel:
     try:
         return ClassLabel(row.name, row.terminology, row.colorRgb)
-    except ExportError:  # a name that no file can hold, which is said when cases are read
+    except ExportError:  # a name that is not valid in files, which is reported when cases are read
         return ClassLabel("class", row.terminology, row.colorRgb)

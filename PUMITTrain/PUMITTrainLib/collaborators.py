@@ -1,4 +1,4 @@
-"""What the logic leaves to others: threads, programs, processes that stay, timers, settings."""
+"""Injected parts of the logic: threads, programs, detached processes, timers, settings."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ class Timer(Protocol):
     """Timer that calls a function once or repeatedly."""
 
     def start(self, interval_ms: int) -> None:
-        """Call it after each interval, or once; a timer that runs begins again."""
+        """Start or restart the timer."""
 
     def stop(self) -> None:
-        """Call it no more."""
+        """Stop the timer."""
 
 
 class QtTimer:
-    """A timer on the GUI thread.
+    """Timer on the GUI thread.
 
     Args:
         callback: Function to call.
-        isSingle: Whether it is called once for each start.
+        isSingle: Whether it is called once per start.
     """
 
     def __init__(self, callback: Callable[[], None], isSingle: bool = False) -> None:
@@ -44,11 +44,11 @@ class QtTimer:
         self._timer.connect("timeout()", callback)
 
     def start(self, interval_ms: int) -> None:
-        """Start, or begin again."""
+        """Start or restart the timer."""
         self._timer.start(interval_ms)
 
     def stop(self) -> None:
-        """Stop."""
+        """Stop the timer."""
         self._timer.stop()
 
 
@@ -61,10 +61,10 @@ class Collaborators:
         programs: Runner of the core's commands, which reads their output.
         launcher: Launcher of trainings.
         checker: Checker of recipes while they are typed.
-        makeTimer: Factory of timers, of a callback and whether it is called once.
-        store: The user's settings, which PUMITSegment shares.
-        whyNotInstalled: Function that names what is missing, or ""; called on a thread.
-        readAvailability: Function that lists devices of this machine; called on a thread.
+        makeTimer: Factory of timers, from a callback and whether it is called once.
+        store: The user's settings, shared with PUMITSegment.
+        whyNotInstalled: Function that names what is missing, or returns ""; called on a thread.
+        readAvailability: Function that lists this machine's devices; called on a thread.
         root: Folder of the user's runs.
     """
 
@@ -79,12 +79,12 @@ class Collaborators:
     root: Path
 
     def close(self) -> None:
-        """End what belongs to the module; trainings continue."""
+        """Close what belongs to the module; trainings continue."""
         self.background.close()
 
 
 def localCollaborators() -> Collaborators:
-    """Return the real ones; nothing is started before it is needed."""
+    """Return the default parts; nothing is started before it is needed."""
     background = QtBackground()
     return Collaborators(
         background,

@@ -1,4 +1,4 @@
-"""The folder of a run that is being prepared: checked and planned, and not started yet."""
+"""Folder of a run that is being prepared: checked and planned, but not started."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ MARK = ".draft"
 
 
 class Draft:
-    """A folder for data and recipe, which becomes the run's own when it is started.
+    """Folder for data and recipe, which becomes the run's when it is started.
 
     Args:
         root: Folder of the user's runs.
         name: Proposed name of the run.
 
     Raises:
-        ServiceError: If the folder cannot be made.
+        ServiceError: If the folder cannot be created.
     """
 
     def __init__(self, root: Path, name: str) -> None:
@@ -44,12 +44,12 @@ class Draft:
 
     @property
     def data(self) -> Path:
-        """Where cases of the scene are written to."""
+        """Folder for cases of the scene."""
         return self.folder / "data"
 
     @property
     def thumbnails(self) -> Path:
-        """Where pictures of the cases are written to."""
+        """Folder for thumbnails of the cases."""
         return self.folder / "thumbnails"
 
     @property
@@ -59,22 +59,22 @@ class Draft:
 
     @property
     def recipe(self) -> Path:
-        """What `pumit train` runs."""
+        """Recipe that `pumit train` runs."""
         return self.folder / "recipe.yaml"
 
     def keep(self) -> None:
-        """Make it a run; the recipe holds all settings."""
+        """Turn the draft into a run; the recipe has all settings."""
         self.config.unlink(missing_ok=True)
         (self.folder / MARK).unlink(missing_ok=True)
 
     def discard(self) -> None:
-        """Delete it, unless it became a run."""
+        """Delete the draft, unless it became a run."""
         if (self.folder / MARK).is_file():
             shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def removeAbandonedDrafts(root: Path) -> None:
-    """Delete drafts whose Slicer is gone; on a thread."""
+    """Delete drafts of Slicer processes that have ended; on a thread."""
     with suppress(OSError):
         for folder in sorted(path for path in root.iterdir() if (path / MARK).is_file()):
             mark = (folder / MARK).read_text(encoding="utf-8", errors="replace")

@@ -1,4 +1,4 @@
-"""Errors in one sentence for the user; unexpected ones go to the log with their traceback."""
+"""Errors as one sentence for the user; unexpected ones are logged with their traceback."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ logger = logging.getLogger(__name__)
 
 
 def sentenceOf(error: Exception) -> str:
-    """Return a sentence for an error that work on a thread ended with."""
+    """Return one sentence for an error from a thread."""
     if isinstance(error, PumitError):
         return str(error)
     if isinstance(error, FileNotFoundError):

@@ -1,4 +1,4 @@
-"""The module without its panel: cases become a plan, a plan becomes a run, a run a model."""
+"""Logic of PUMIT Train: from cases to a plan, a run and a model."""
 
 from __future__ import annotations
 
@@ -27,28 +27,26 @@ from PUMITTrainLib.setup import Setup
 
 
 class PUMITTrainLogic(ScriptedLoadableModuleLogic):
-    """Composes cases, planning, runs and results; has no widgets.
+    """Coordinator of cases, planning, runs and results, without widgets.
 
-    What the user chose lies in the parameter node, what runs lies in folders: both are found again
-    when the module is opened again. Everything returns at once. What cannot be done is said in
-    `status`, never raised.
+    The user's choices are in the parameter node, runs are in folders: both persist when the module
+    is closed. All methods return at once. Problems are reported in `status`, not raised.
 
     Args:
-        collaborators: Parts that compute; by default programs of this computer.
+        collaborators: Parts that compute; by default programs on this computer.
 
     Attributes:
-        status: Status board of the panel.
         background: Threads whose results arrive on the GUI thread.
         listeners: Callbacks after any change that a panel shows.
-        parameters: Parameters in the scene; None while the scene changes or nothing is open.
+        parameters: Parameter node; None while the scene changes or nothing is open.
         setup: State of the installation.
         cases: Table of the training cases.
         planning: Estimate of the effort, and the recipe.
         runs: Trainings of the user.
         results: Results of the run that is shown.
         comparison: Comparison of two segmentations of the scene.
-        campaign: The campaign that is open.
-        checking: Its scans, one after the other in PUMIT Segment.
+        campaign: The open campaign.
+        checking: Review of its scans in PUMIT Segment, one after another.
     """
 
     def __init__(self, collaborators: Collaborators | None = None) -> None:
@@ -87,7 +85,7 @@ class PUMITTrainLogic(ScriptedLoadableModuleLogic):
     # Lifetime
 
     def open(self) -> None:
-        """Take up what the scene and the folders hold, and observe them."""
+        """Read the scene and the run folders, and observe them."""
         self._follower.open()
         self._attach()
         self.setup.check()
@@ -96,19 +94,19 @@ class PUMITTrainLogic(ScriptedLoadableModuleLogic):
         self.campaign.reopen()
 
     def enter(self) -> None:
-        """Follow the runs while the module is shown."""
+        """Watch the runs while the module is shown."""
         self.setup.check()
         self.runs.watch()
         self.campaign.watch()
 
     def exit(self) -> None:
-        """Another module is shown; what runs continues."""
+        """Stop watching when the module is left; running work continues."""
         self.runs.stopWatching()
         if not self.checking.isChecking:
             self.campaign.stopWatching()
 
     def close(self) -> None:
-        """End what belongs to the module, and leave no observer; trainings continue."""
+        """Close what belongs to the module, and remove all observers; trainings continue."""
         self.checking.close()
         self.campaign.stopWatching()
         self.listeners.clear()
@@ -123,25 +121,25 @@ class PUMITTrainLogic(ScriptedLoadableModuleLogic):
         self._parts.close()
 
     def getParameterNode(self) -> TrainParameters:
-        """Return the typed parameter node."""
+        """Return the parameter node wrapper."""
         return readableParameters(TrainParameters, super().getParameterNode(), self.status)
 
     def cancel(self) -> None:
-        """Stop what is read, planned, exported or installed; a training continues."""
+        """Cancel reading, planning, export or installation; a training continues."""
         self.status.cancel()
 
     @property
     def devices(self) -> tuple[tuple[str, str], ...]:
-        """Name and title of what can compute; () until it is known, see `setup.requestDevices`."""
+        """Names and titles of devices; () while unknown, see `setup.requestDevices`."""
         return tuple((device.name, device.title) for device in self.setup.devices)
 
-    # What the scene tells
+    # Scene events
 
     def onSceneAboutToChange(self) -> None:
-        """Release the scene; runs continue, and stay shown."""
+        """Detach from the scene; runs continue, and stay shown."""
         self.checking.keepAtOnce()
         self.planning.forget()
-        # What was written out of this scene is nothing for the next one.
+        # Files written from this scene do not apply to the next one.
         self._check.discard()
         self.comparison.forget()
         self._follower.watchParameterNode(None)
@@ -149,17 +147,17 @@ class PUMITTrainLogic(ScriptedLoadableModuleLogic):
         self.cases.forgetRead()
 
     def onSceneChanged(self) -> None:
-        """Take up what the scene holds now."""
+        """Attach to the scene."""
         if self.parameters is None:
             self._attach()
 
     def onNodesChanged(self) -> None:
-        """Offer what the scene holds now."""
+        """Update the offered pairs."""
         if self.parameters is not None:
             self._notifyChanged()
 
     def onParametersModified(self) -> None:
-        """Follow what was chosen elsewhere."""
+        """Apply changed parameters."""
         if self.parameters is None:
             return
         folder = self.parameters.runFolder

@@ -1,4 +1,4 @@
-"""Two segmentations of the scene compared by `pumit evaluate`, and the places where they differ."""
+"""Comparison of two segmentations of the scene by `pumit evaluate`, with their differences."""
 
 from __future__ import annotations
 
@@ -26,14 +26,15 @@ _SHOWN_PLACES = 12
 
 @dataclass(frozen=True)
 class ClassAgreement:
-    """How well a class agrees in two segmentations; None where a number does not exist.
+    """Agreement of a class in two segmentations; None for undefined values.
 
     Attributes:
         name: Name of the class.
         dice: Dice coefficient.
-        nsd: Share of both surfaces within the tolerance of each other.
+        nsd: Normalized surface Dice: fraction of both surfaces within the tolerance of each
+            other.
         hd95Mm: 95th percentile of the distances between the surfaces, mm.
-        comparedMl: Volume in the segmentation that is compared, mL.
+        comparedMl: Volume in the compared segmentation, mL.
         referenceMl: Volume in the reference, mL.
     """
 
@@ -46,7 +47,7 @@ class ClassAgreement:
 
     @property
     def differenceMl(self) -> float | None:
-        """By how much the compared volume is larger, mL."""
+        """Compared volume minus reference volume, mL."""
         if self.comparedMl is None or self.referenceMl is None:
             return None
         return self.comparedMl - self.referenceMl
@@ -54,11 +55,11 @@ class ClassAgreement:
 
 @dataclass(frozen=True)
 class DifferentPlace:
-    """A place where two segmentations differ.
+    """Place where two segmentations differ.
 
     Attributes:
         name: Name of the class.
-        isMissing: Whether the compared segmentation lacks what the reference has there.
+        isMissing: Whether the compared segmentation lacks voxels of the reference there.
         depthMm: Distance to where both agree, mm.
         ras: World position, RAS mm.
     """
@@ -70,16 +71,15 @@ class DifferentPlace:
 
 
 class PairComparison:
-    """Compares a segmentation with a reference, in a process; both may be changed while it runs.
+    """Comparison of a segmentation with a reference in a subprocess; both may change meanwhile.
 
     Args:
         parts: Collaborators of the module.
-        status: Status board of the panel.
         setup: State of the installation.
         onChanged: Callback after any change.
 
     Attributes:
-        classes: How well each class agrees.
+        classes: Agreement of each class.
         places: Places of the largest differences, the largest first.
         title: What was compared with what; "" for nothing yet.
     """
@@ -104,16 +104,16 @@ class PairComparison:
 
     @property
     def isRunning(self) -> bool:
-        """Whether a comparison is awaited."""
+        """Whether a comparison is running."""
         return self._cancel is not None
 
     def start(self, reference: Any, compared: Any, toleranceMm: float) -> None:
-        """Begin; what was found before is forgotten.
+        """Start a comparison; earlier results are discarded.
 
         Args:
-            reference: Segmentation or label map that counts as right.
+            reference: Segmentation or label map that serves as ground truth.
             compared: Segmentation or label map that is compared with it.
-            toleranceMm: Distance of surfaces that still counts as the same, mm.
+            toleranceMm: Distance of surfaces that counts as agreement, mm.
         """
         if self.isRunning:
             return
@@ -137,7 +137,7 @@ class PairComparison:
         self._onChanged()
 
     def cancel(self) -> None:
-        """Stop comparing."""
+        """Cancel the comparison."""
         if self._cancel is not None:
             self._cancel()
             self._clear()
@@ -145,28 +145,28 @@ class PairComparison:
             self._onChanged()
 
     def close(self) -> None:
-        """Stop, and leave no file."""
+        """Stop, and delete temporary files."""
         if self._cancel is not None:
             self._cancel()
         self._clear(waits=True)
 
     def forget(self) -> None:
-        """Forget the segmentations of another scene."""
+        """Discard results of another scene."""
         if self._cancel is not None:
             self._cancel()
         self._clear()
         self.classes, self.places, self.title = (), (), ""
 
     def show(self, index: int) -> None:
-        """Let the slice views show one of the places."""
+        """Jump the slice views to one of the places."""
         if 0 <= index < len(self.places):
             showPlace(self.places[index].ras)
 
     def _taken(self, reference: Any, compared: Any) -> list[SceneSnapshot]:
-        """Both, on the grid of one scan.
+        """Copy both, on the grid of one scan.
 
         Raises:
-            PumitError: If they cannot be compared, in words.
+            PumitError: If they cannot be compared.
         """
         if self._setup.isMissing:
             raise PumitError(self._setup.sentence)
@@ -229,7 +229,7 @@ class PairComparison:
 
 
 def _scanOf(labelNode: Any) -> Any:
-    """Return the scan that labels were drawn on; a label map has its own grid."""
+    """Return the scan on which labels were drawn; a label map has its own grid."""
     if labelNode.IsA("vtkMRMLLabelMapVolumeNode"):
         return labelNode
     return labelNode.GetNodeReference(labelNode.GetReferenceImageGeometryReferenceRole())

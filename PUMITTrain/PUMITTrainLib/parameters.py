@@ -1,4 +1,4 @@
-"""What the scene remembers of the panel. Settings of this computer are not here."""
+"""Parameter node of the module. Settings of this computer are not in it."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from PUMITTrainLib.choices import CaseSource, ClickPart, Goal, PresetName
 
 @parameterNodeWrapper
 class TrainParameters:
-    """Typed view of the module's parameter node.
+    """Parameter node wrapper of the module.
 
     Attributes:
-        source: Kind of source that cases were added from last.
+        source: Kind of source from which cases were added last.
         folder: Folder that was added last.
-        imagePattern: Name pattern of images in the next one, such as "images/{case}.nii.gz"; empty
-            where that is found out.
+        imagePattern: Name pattern of images in the next one, such as "images/{case}.nii.gz";
+            empty to detect it.
         labelPattern: Name pattern of labels in it.
         folders: Folders that were added, as text; see `case_folders`.
-        caseList: Cases that are listed one by one, as text; see `case_list`. The nodes of such
-            cases are references of the parameter node.
-        caseEdits: The user's changes of cases that were found, as text; see `case_edits`.
-        classEdits: Classes as the user wants them, as text; empty for those that are found.
+        caseList: Individually listed cases, as text; see `case_list`. Nodes of these cases are
+            references of the parameter node.
+        caseEdits: The user's edits of cases, as text; see `case_edits`.
+        classEdits: The user's classes, as text; empty for the classes that were found.
         goal: Goal of the training.
         part: Trained weights of the promptable network.
         network: Network of an automatic model; empty for the planned one.
-        unlabelled: Folder of scans without labels that it learns from first; empty for none.
+        unlabelled: Folder of unlabelled scans for pre-training; empty for none.
         preset: Preset of the training time.
-        validationShare: Share of the patients for validation.
-        folds: Number of folds of a cross-validation of the patients; 0 for none.
-        name: Name of run and model; empty for a name made of data and goal.
+        validationShare: Fraction of the patients for validation.
+        folds: Number of folds of a cross-validation by patients; 0 for none.
+        name: Name of run and model; empty for a name from data and goal.
         device: Device of the training, such as "auto", "cpu" or "cuda:0".
-        runFolder: The run that is shown; empty for none.
+        runFolder: Folder of the run that is shown; empty for none.
     """
 
     source: CaseSource = CaseSource.SCENE
@@ -54,5 +54,5 @@ class TrainParameters:
     name: str = ""
     device: str = "auto"
     runFolder: str = ""
-    if TYPE_CHECKING:  # of the wrapper
+    if TYPE_CHECKING:  # added by the wrapper
         parameterNode: Any

@@ -1,4 +1,4 @@
-"""What has to be installed before anything can be read or trained."""
+"""Check of the packages that reading and training need."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ logger = logging.getLogger(__name__)
 
 
 class Setup:
-    """State of the installation; PUMITSegment's installer brings what is missing.
+    """State of the installation; PUMITSegment's installer installs missing packages.
 
     Args:
         parts: Collaborators of the module.
-        onChanged: Callback after each check.
+        onChanged: Callback after each change.
 
     Attributes:
-        sentence: Missing parts, in words; empty where nothing is, or it is not known yet.
-        devices: Devices of the machine; empty until they are known.
+        sentence: What is missing, in words; empty for nothing, or if unknown yet.
+        devices: Devices of the machine; empty until known.
     """
 
     def __init__(self, parts: Collaborators, onChanged: Callable[[], None]) -> None:
@@ -37,11 +37,11 @@ class Setup:
         return bool(self.sentence)
 
     def check(self) -> None:
-        """Find out, on a thread."""
+        """Check what is missing, on a thread."""
         self._parts.background.submit(self._parts.whyNotInstalled, self._take)
 
     def requestDevices(self) -> None:
-        """Find out once what can compute, in a process; the automatic choice always works."""
+        """List the devices once, in a subprocess; the automatic choice always works."""
         if self._isAvailabilityRequested or self.isMissing:
             return
         self._isAvailabilityRequested = True

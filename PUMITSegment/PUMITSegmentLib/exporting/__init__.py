@@ -1,1 +1,1 @@
-"""Export of the scene to files, after a check for what is missing."""
+"""Export of segments to files, with checks beforehand."""

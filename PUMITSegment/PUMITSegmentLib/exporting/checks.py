@@ -1,6 +1,6 @@
-"""What would go wrong with an export, in a sentence each, before anything is written.
+"""Checks of an export before anything is written, one sentence per problem.
 
-Only quick checks: the main thread runs them whenever something changes.
+Only quick checks: the main thread runs them at every change.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ from PUMITSegmentLib.exporting.export import (
 )
 from PUMITSegmentLib.segments.segment_list import segmentIDs
 
-# Label maps of organs pack to less than this part of their size.
+# Label maps of organs compress to less than this fraction of their size.
 _PACKED_PART = 0.1
-# Longest list of names in a sentence.
+# Maximum number of names in a sentence.
 _MOST_NAMES = 3
 
 
 class Severity(enum.Enum):
-    """Severity of a problem: whether an export can be written all the same."""
+    """Severity of a problem: whether it prevents the export."""
 
     STOPS = "stops"
     WARNS = "warns"
 
 
 class Repair(enum.Enum):
-    """Part of the panel that repairs a problem."""
+    """Part of the panel that solves a problem."""
 
     NONE = "none"
     ASSIGN_TERM = "assign term"
@@ -59,13 +59,13 @@ class Repair(enum.Enum):
 
 @dataclass(frozen=True)
 class Problem:
-    """A problem of an export.
+    """Problem of an export.
 
     Attributes:
-        severity: Whether it stops the export.
+        severity: Whether it prevents the export.
         sentence: Problem and remedy, for the user.
-        repair: Part of the panel that helps, or None.
-        segmentIDs: The segments concerned; empty where it is none in particular.
+        repair: Part of the panel that helps.
+        segmentIDs: Segments concerned; empty for none in particular.
     """
 
     severity: Severity
@@ -82,16 +82,15 @@ def findProblems(
     addToDatabase: bool = False,
     database=None,
 ) -> list[Problem]:
-    """Look for all that is missing or wrong, what stops the export first.
+    """Find all problems, those that prevent the export first.
 
     Args:
         segmentationNode: Segmentation to export, or None.
-        volumeNode: The volume that was segmented, or None.
-        choice: The user's choices.
-        addToDatabase: Whether a DICOM file shall go into Slicer's database too.
-        database: Slicer's DICOM database; None for that of the application.
+        volumeNode: Volume that was segmented, or None.
+        addToDatabase: Whether a DICOM file should also be added to Slicer's database.
+        database: Slicer's DICOM database; None for the application's.
     """
-    # Once: to see that a segment is empty takes a look at every voxel.
+    # Only once: checking for an empty segment reads its voxels.
     IDs = exportedSegmentIDs(segmentationNode, choice.onlyVisible)
     problems = [
         *_folder_problems(choice.folder),
@@ -144,7 +143,7 @@ def _folder_problems(folder: Path) -> Iterator[Problem]:
 
 
 def _existing(folder: Path) -> Path:
-    """Return the folder, or the nearest one above it that exists."""
+    """Return the folder, or its nearest existing parent."""
     folder = folder.absolute()
     return next(path for path in (folder, *folder.parents) if path.exists() or path.is_symlink())
 
@@ -155,12 +154,12 @@ def _space_problems(
     try:
         free = shutil.disk_usage(_existing(choice.folder)).free
     except OSError:
-        return  # some network folders do not tell
+        return  # unknown for some network folders
     images = _images(segmentationNode, IDs)
     plain = sum(int(np.prod(Box.ofImage(image).shape)) for image in images)
     if choice.format.isLabelMap and volumeNode is not None:
         plain = int(np.prod(volumeNode.GetImageData().GetDimensions()))
-    # Slicer's file is written plainly before it is packed.
+    # Slicer's file is written uncompressed first.
     needed = plain if choice.format is Format.SEG_NRRD else int(plain * _PACKED_PART)
     if free < needed:
         yield _stop(
@@ -255,7 +254,7 @@ def _name_problems(named: dict[str, Any], format_: Format) -> Iterator[Problem]:
             )
     for ID, segment in named.items() if isDicom else ():
         try:
-            # What DICOM allows is written there once.
+            # `Segment` checks what DICOM allows.
             Segment(segment.GetName(), np.ones((1, 1, 1), dtype=bool))
         except ExportError as error:
             yield _stop(str(error), Repair.RENAME, (ID,))
@@ -322,7 +321,7 @@ def _place_problems(segmentationNode, IDs: list[str], volumeNode) -> Iterator[Pr
         toVolume = GridMap(imageGrid(image), grid, *parents)
         if _isInside(toVolume.covering(Box.ofImage(image)), whole):
             continue
-        # Only now the segment's own box is worth a look at every voxel.
+        # Only now compute the segment's own box, which reads every voxel.
         labels = orientedImageArray(image) == segment.GetLabelValue()
         reach = toVolume.covering(Box.around(labels, Box.ofImage(image).start))
         name = _quoted([segment.GetName()])
@@ -383,7 +382,7 @@ def _header_problems(path: Path) -> Iterator[Problem]:
         from pydicom import dcmread
         from pydicom.errors import InvalidDicomError
     except ImportError:
-        return  # part of what is to be installed
+        return  # reported as not installed
     try:
         tags = ["NumberOfFrames", "SharedFunctionalGroupsSequence"]
         header = dcmread(path, stop_before_pixels=True, specific_tags=tags)

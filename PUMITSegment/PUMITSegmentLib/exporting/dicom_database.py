@@ -1,4 +1,4 @@
-"""Exported DICOM files in Slicer's DICOM database, as if they had been imported."""
+"""Adding exported DICOM files to Slicer's DICOM database."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from PUMITSegmentLib.exporting.dicom_source import openDatabase
 
 
 def addToDatabase(path: Path, database=None) -> None:
-    """Copy a DICOM file into Slicer's database; from the main thread only.
+    """Copy a DICOM file into Slicer's database; main thread only.
 
     Args:
-        path: The file.
-        database: The database; None for that of the application.
+        database: The database; None for the application's.
 
     Raises:
-        ExportError: If there is no open database, or it does not take the file.
+        ExportError: If no database is open, or it rejects the file.
     """
     database = database if database is not None else openDatabase()
     if database is None:
@@ -42,7 +41,7 @@ def addToDatabase(path: Path, database=None) -> None:
 
 
 def databaseName() -> str:
-    """Slicer's DICOM database as a user knows it: by its folder, where it is open."""
+    """Return a display name of Slicer's DICOM database, with its folder if it is open."""
     database = openDatabase()
     folder = getattr(database, "databaseDirectory", "") if database is not None else ""
     if not folder:

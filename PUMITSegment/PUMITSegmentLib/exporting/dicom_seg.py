@@ -1,4 +1,4 @@
-"""DICOM-SEG in which each segment says what made it, and RTSTRUCT."""
+"""Writers of DICOM-SEG, with the algorithm of each segment, and RTSTRUCT."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pumit.system.atomic import atomic_path
 
 from PUMITSegmentLib.segments.provenance import Provenance
 
-# DICOM's long string.
+# Length of DICOM's value representation LO.
 _LONGEST = 64
 
 
@@ -28,13 +28,12 @@ def writeDicomSeg(
     Args:
         segmentation: Segments on a volume with its DICOM source.
         provenances: Provenance of each segment.
-        path: File to write.
-        seriesDescription: Description of the new series; cut where it is too long.
-        kind: Type of the object, BINARY or LABELMAP.
+        seriesDescription: Description of the new series; truncated if too long.
+        kind: Segmentation type, BINARY or LABELMAP.
 
     Raises:
-        ExportError: If segments of a LABELMAP overlap, the source cannot be referenced, or the file
-            cannot be written.
+        ExportError: If segments of a LABELMAP overlap, the source cannot be referenced, or the
+            file cannot be written.
     """
     # highdicom takes a second to import.
     from pumit.export.dicom_seg import write_dicom_seg
@@ -49,26 +48,26 @@ def writeDicomSeg(
 
 
 def writeRtStruct(segmentation: Segmentation, path: Path, seriesDescription: str) -> None:
-    """Write an RTSTRUCT; from any thread. Arguments and errors are those of `writeDicomSeg`."""
+    """Write an RTSTRUCT; from any thread. See `writeDicomSeg` for arguments and errors."""
     from pumit.export.rt_struct import write_rt_struct
 
     write_rt_struct(segmentation, path, series_description=_description(seriesDescription))
 
 
 def _description(text: str) -> str:
-    """Return the text as far as DICOM takes it."""
+    """Return the text truncated and cleaned for DICOM."""
     description = "".join(c for c in text if c.isprintable() and c != "\\")
-    # Characters are what the standard counts, but validators count bytes.
+    # The standard counts characters, but validators count bytes.
     description = description.encode("utf-8", "replace")[:_LONGEST].decode("utf-8", "ignore")
     return description.strip() or "PUMIT segmentation"
 
 
 def _distinguish(path: Path, provenances: Sequence[Provenance]) -> None:
-    """Give each segment its own algorithm; the file holds that of the first model for all."""
+    """Set each segment's algorithm; the file has that of the first model for all."""
     from pydicom import dcmread
 
     dataset = dcmread(path)
-    # A LABELMAP describes its background, too.
+    # A LABELMAP also has an item for the background.
     items = [item for item in dataset.SegmentSequence if item.SegmentNumber]
     for item, provenance in zip(items, provenances, strict=True):
         item.SegmentAlgorithmType = provenance.type

@@ -1,4 +1,4 @@
-"""The DICOM files that a volume in the scene was read from, and how its slices lie on them."""
+"""DICOM files of a volume node, and the geometry of its slices in them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pumit.volume import Volume
 from slicer.i18n import tr as _
 
 INSTANCES_ATTRIBUTE = "DICOM.instanceUIDs"
-# Pixel spacings that differ by more than this part are not those of the files.
+# Relative difference above which the pixel spacing is not that of the files.
 SPACING_TOLERANCE = 0.01
 
 
@@ -24,8 +24,8 @@ class DicomFiles:
     """DICOM files of a volume.
 
     Attributes:
-        paths: Files that exist, in the order in which they were given to the reader.
-        missing: Number of further source files of the volume that exist no more.
+        paths: Existing files, in the order in which the reader got them.
+        missing: Number of source files that no longer exist.
         isFromDicom: Whether the volume was read from DICOM at all.
     """
 
@@ -35,14 +35,14 @@ class DicomFiles:
 
 
 def findDicomFiles(volumeNode, database=None) -> DicomFiles:
-    """Find the DICOM files of a volume; only names are read, no file is read whole.
+    """Find the DICOM files of a volume; only names are read, no whole file.
 
-    Slicer's DICOM module notes the instances on the volume, and its database knows their files.
+    Slicer's DICOM module stores the instance UIDs on the volume, and its database has their files.
     A volume that was read from files directly has them in its storage node.
 
     Args:
         volumeNode: The volume, or None.
-        database: Slicer's DICOM database; None for that of the application, if there is one.
+        database: Slicer's DICOM database; None for the application's, if there is one.
     """
     if volumeNode is None:
         return DicomFiles()
@@ -58,7 +58,7 @@ def findDicomFiles(volumeNode, database=None) -> DicomFiles:
 
 
 def openDatabase():
-    """Slicer's DICOM database, or None where there is none or it is closed."""
+    """Return Slicer's DICOM database, or None if there is none or it is closed."""
     database = getattr(slicer, "dicomDatabase", None)
     return database if database is not None and database.isOpen else None
 
@@ -86,7 +86,7 @@ def _stored_files(volumeNode) -> list[Path]:
 
 
 def _existing(paths: list[Path]) -> DicomFiles:
-    # A multi-frame file is one instance, and may be named once for each frame.
+    # A multi-frame file is one instance, and may be listed once per frame.
     unique = tuple(dict.fromkeys(paths))
     existing = tuple(path for path in unique if path.is_file())
     return DicomFiles(existing, len(unique) - len(existing), isFromDicom=bool(unique))
@@ -94,17 +94,17 @@ def _existing(paths: list[Path]) -> DicomFiles:
 
 @dataclass(frozen=True, eq=False)
 class SliceStack(Volume):
-    """A volume whose slices are a series' own frames, wherever the series says that they lie.
+    """Volume whose slices are the frames of a DICOM series, at the positions in the series.
 
-    A volume node may lie elsewhere than its files say: Slicer straightens a tilted or unevenly
-    spaced series and puts the difference into a transform, and users centre or register volumes.
-    The voxels are the files' pixels all the same, so a segment belongs to the frames it was drawn
-    on. Here a position in the series' patient coordinates leads to the slice that is that frame.
+    A volume node may have another position than its files: Slicer straightens a tilted or unevenly
+    spaced series by a transform, and users centre or register volumes. The voxels are still the
+    files' pixels, so a segment belongs to the frames on which it was drawn. This class maps
+    positions in the series' patient coordinates to those slices.
 
     Attributes:
         corners_lps: First pixel of each slice's frame, (D, 3), mm.
-        pixels_per_mm: 3 x 2; columns take an offset in mm to row (h) and column (w) indices.
-        normal_lps: Unit vector across the frames.
+        pixels_per_mm: 3 x 2; columns map an offset in mm to row (h) and column (w) indices.
+        normal_lps: Unit normal of the frames.
     """
 
     corners_lps: Floats = None
@@ -112,7 +112,7 @@ class SliceStack(Volume):
     normal_lps: Floats = None
 
     def world_to_index(self, points_lps: npt.ArrayLike) -> Floats:
-        """Map the series' LPS mm, shape (..., 3), to (d, h, w) on the nearest slice."""
+        """Map positions in the series' LPS mm, (..., 3), to (d, h, w) in the nearest slice."""
         points = np.asarray(points_lps, dtype=np.float64)
         heights = self.corners_lps @ self.normal_lps
         d = np.abs((points @ self.normal_lps)[..., None] - heights).argmin(axis=-1)
@@ -121,19 +121,20 @@ class SliceStack(Volume):
 
 
 def withSource(volume: Volume, files: tuple[Path, ...]) -> Volume:
-    """Give a volume its DICOM files, in slice order. Reads every header; needs no scene.
+    """Add the DICOM source to a volume, in slice order; reads every header, needs no scene.
 
     Args:
-        volume: The volume as it lies in the scene, in its own LPS.
-        files: Files of one series, single- or multi-frame, as they were given to the reader.
+        volume: The volume in its own LPS.
+        files: Files of one series, single- or multi-frame, in the order in which the reader got
+            them.
 
     Returns:
-        A `SliceStack` where the voxels are the files' pixels; else, as after cropping or
-        resampling, the same volume with its source.
+        A `SliceStack` if the voxels are the files' pixels; otherwise, for example after
+            cropping or resampling, the same volume with its source.
 
     Raises:
-        ExportError: If a header cannot be read or used, or the slices were not read in the order
-            in which they lie, so that no one can say which slice is which file.
+        ExportError: If a header cannot be read or used, or if the slices were not read in
+            spatial order, so that slices cannot be matched to files.
     """
     from pumit.export.source_frames import source_frames
     from pumit.export.source_headers import read_headers
@@ -152,7 +153,7 @@ def withSource(volume: Volume, files: tuple[Path, ...]) -> Volume:
     normal = np.cross(first.row_lps, first.column_lps)
     order = np.argsort(corners @ normal, kind="stable")
     if np.linalg.det(volume.direction) < 0:
-        # Slices run against the normal of rows and columns.
+        # Slices are ordered against the normal of rows and columns.
         order = order[::-1]
     is_single = len(files) == len(frames)
     ordered = tuple(files[i] for i in order) if is_single else files
@@ -165,7 +166,8 @@ def withSource(volume: Volume, files: tuple[Path, ...]) -> Volume:
     )
     if not is_own:
         return replace(volume, source=source)
-    # Read in order, as Slicer's DICOM module does; or sorted by the reader, and not moved since.
+    # The volume was read in spatial order, as by Slicer's DICOM module; or the reader sorted it,
+    # and it was not moved since.
     ends = volume.index_to_world([(0, 0, 0), (volume.shape[0] - 1, 0, 0)])
     is_in_place = np.abs(ends - corners[order[[0, -1]]]).max() < min(spacing) / 2
     if not is_in_place and not np.array_equal(order, np.arange(len(frames))):

@@ -1,7 +1,7 @@
-"""Segments out of Slicer as files: DICOM, Slicer's segmentation file, label maps, or statistics.
+"""Export of segments: DICOM, Slicer's segmentation file, label maps, or statistics.
 
-`collect` takes from the scene what is needed, on the main thread and quickly. `write` does the
-long work, on any thread, and touches no node of the scene.
+`collect` copies what is needed out of the scene, quickly and on the main thread. `write` does the
+long work on any thread, without the scene.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ COLUMNS = (
 
 
 def colorTable(segments: Sequence[tuple[str, tuple[float, float, float], str]]) -> str:
-    """Write a colour table as Slicer's colour table reader takes it: CSV with coded terms.
+    """Return a colour table for Slicer's colour table reader: CSV with coded terms.
 
     Args:
         segments: Name, colour in 0..1 and terminology entry of labels 1, 2, ...
@@ -58,7 +58,7 @@ def colorTable(segments: Sequence[tuple[str, tuple[float, float, float], str]]) 
     rows.writerow([0, "Background", 0, 0, 0, 0, *[""] * (3 * len(_CODES))])
     for label, (name, color, entry) in enumerate(segments, start=1):
         rgb = [round(255 * part) for part in color]
-        # Slicer's reader loses a name that holds a double quote, however it is written.
+        # Slicer's reader drops a name with a double quote, however it is escaped.
         plain = " ".join(name.replace('"', "'").split())
         rows.writerow([label, plain, *rgb, 255, *_codes(entry)])
     return text.getvalue()
@@ -77,7 +77,7 @@ def _codes(entry: str) -> list[str]:
 
 
 class Format(enum.Enum):
-    """Format of an exported file; the value is the ending of its name."""
+    """Format of an exported file; the value is its file name suffix."""
 
     DICOM_SEG = ".dcm"
     DICOM_LABELMAP = ".labelmap.dcm"
@@ -90,17 +90,17 @@ class Format(enum.Enum):
 
     @property
     def isDicom(self) -> bool:
-        """Whether the file refers to the images of a DICOM series."""
+        """Whether the file references the images of a DICOM series."""
         return self.value.endswith(".dcm")
 
     @property
     def isLabelMap(self) -> bool:
-        """Whether a voxel holds one label, and the names are in a table beside."""
+        """Whether each voxel has one label, with the names in a separate table."""
         return self in (Format.NIFTI, Format.NRRD)
 
     @property
     def isStatistics(self) -> bool:
-        """Whether the file has figures of each segment, and no voxels."""
+        """Whether the file has statistics of each segment and no voxels."""
         return self in (Format.STATISTICS_CSV, Format.STATISTICS_JSON)
 
 
@@ -109,10 +109,9 @@ class ExportChoice:
     """The user's choices for an export.
 
     Attributes:
-        format: Kind of file.
-        folder: Folder to write into; created if it does not exist.
-        fileName: File name without its ending; empty for the segmentation's name.
-        onlyVisible: Whether to leave out segments that are hidden.
+        folder: Folder to write to; created if it does not exist.
+        fileName: File name without suffix; empty for the segmentation's name.
+        onlyVisible: Whether to skip hidden segments.
     """
 
     format: Format
@@ -123,13 +122,12 @@ class ExportChoice:
 
 @dataclass(frozen=True, eq=False)
 class CollectedSegment:
-    """A segment, copied out of the scene.
+    """Segment, copied out of the scene.
 
     Attributes:
         segmentID: ID in the segmentation.
         segment: A vtkSegment that is in no scene: name, colour and all tags, without voxels.
-        provenance: Its provenance.
-        layer: Label map that holds its voxels.
+        layer: Label map that contains it.
         label: Label in that label map.
     """
 
@@ -155,12 +153,11 @@ class Collected:
     """Input of `write`, copied out of the scene.
 
     Attributes:
-        choice: The user's choices.
-        target: The file to write.
+        target: File to write.
         segments: Segments in the order of the table.
-        volume: The volume's geometry, with its voxels for statistics only; None where the format
+        volume: The volume's geometry, with its voxels for statistics only; None if the format
             needs none.
-        dicomFiles: Files of the volume, in the order they were read in.
+        dicomFiles: Files of the volume, in the order in which they were read.
         seriesDescription: Description of a DICOM series.
     """
 
@@ -177,9 +174,7 @@ class Exported:
     """Result of an export.
 
     Attributes:
-        format: Format of the file.
-        path: The file.
-        colorTablePath: The table of a label map's labels, else None.
+        colorTablePath: Colour table of a label map, else None.
     """
 
     format: Format
@@ -188,7 +183,7 @@ class Exported:
 
 
 def chosenSegmentIDs(segmentationNode, onlyVisible: bool) -> list[str]:
-    """IDs of the segments that the user wants exported, in the order of the table."""
+    """Return the IDs of the segments to export, in the order of the table."""
     IDs = segmentIDs(segmentationNode)
     display = segmentationNode.GetDisplayNode() if segmentationNode is not None else None
     if not onlyVisible or display is None:
@@ -197,19 +192,18 @@ def chosenSegmentIDs(segmentationNode, onlyVisible: bool) -> list[str]:
 
 
 def exportedSegmentIDs(segmentationNode, onlyVisible: bool) -> list[str]:
-    """IDs of the segments that an export takes: of the chosen ones those that are not empty."""
+    """Return the IDs of the chosen segments that are not empty."""
     chosen = chosenSegmentIDs(segmentationNode, onlyVisible)
     return [segmentID for segmentID in chosen if not isEmptySegment(segmentationNode, segmentID)]
 
 
 def collect(segmentationNode, volumeNode, choice: ExportChoice, database=None) -> Collected:
-    """Take everything out of the scene that an export needs; from the main thread only.
+    """Copy what an export needs out of the scene; main thread only.
 
     Args:
         segmentationNode: Segmentation to export.
-        volumeNode: The volume that was segmented; `.seg.nrrd` needs none.
-        choice: The user's choices.
-        database: Slicer's DICOM database; None for that of the application.
+        volumeNode: Volume that was segmented; not needed for `.seg.nrrd`.
+        database: Slicer's DICOM database; None for the application's.
 
     Raises:
         ExportError: If there is nothing to export.
@@ -251,13 +245,13 @@ def collect(segmentationNode, volumeNode, choice: ExportChoice, database=None) -
 
 def _geometry(volumeNode) -> Volume:
     volume = readVolume(volumeNode)
-    # A grid without memory: what is written does not depend on the voxels.
+    # Geometry without voxels: the file does not depend on them.
     nothing = np.broadcast_to(np.zeros((), np.uint8), volume.shape)
     return Volume(nothing, volume.spacing_mm, volume.origin_lps, volume.direction)
 
 
 def _harden(segmentationNode, layers) -> None:
-    """Move copies to where the segmentation's transform shows them in the world."""
+    """Apply the segmentation's parent transform to the copies."""
     if segmentationNode.GetParentTransformNode() is None:
         return
     logic = slicer.vtkSlicerSegmentationsModuleLogic
@@ -268,15 +262,15 @@ def _harden(segmentationNode, layers) -> None:
 def write(collected: Collected, isCancelled: Callable[[], bool] = lambda: False) -> Exported:
     """Write the file; from any thread.
 
-    The file is written next to its target and renamed. A file that exists is never replaced: the
-    new one gets a number behind its name.
+    The file is written next to its target and renamed. An existing file is never replaced: the new
+    one gets a number appended to its name.
 
     Args:
         collected: Result of `collect`.
-        isCancelled: Check between the steps; True stops.
+        isCancelled: Function called between steps; True stops the export.
 
     Raises:
-        ExportError: If the format cannot hold the segments, or the file cannot be written.
+        ExportError: If the format cannot represent the segments, or the file cannot be written.
         Cancelled: If the user cancelled; no file is left.
     """
     format_ = collected.choice.format
@@ -341,7 +335,7 @@ def _segmentation(
         mask = maskOnVolume(onVolume[id(layer)], layer.box, given.label, volume.shape)
         name = given.name
         if not collected.choice.format.isDicom:
-            # The names go into a table, which holds any.
+            # The names go into a table, which accepts any name.
             name = uniqueText(_plain(name), {segment.name for segment in segments})
         meaning = _meaning(given.entry)
         red, green, blue = given.segment.GetColor()
@@ -372,7 +366,7 @@ def _meaning(entry: str) -> SegmentTerminology:
 
 
 def _algorithm(segments: tuple[CollectedSegment, ...]) -> Algorithm:
-    """Return the first model that took part; where none did, this program, which wrote the file."""
+    """Return the first model involved, or this program if there was none."""
     for segment in segments:
         made = segment.provenance
         if made.type != "MANUAL":

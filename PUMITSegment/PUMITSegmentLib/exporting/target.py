@@ -1,4 +1,4 @@
-"""The name of an exported file: one that every system accepts, and that no file has yet."""
+"""Valid and unused names of exported files."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 from pumit.errors import ExportError
 from slicer.i18n import tr as _
 
-# Longest name without its ending: file systems accept 255 bytes.
+# Longest name without suffix: file systems accept 255 bytes.
 _LONGEST_BYTES = 180
-# What Windows refuses in names, and its devices.
+# Characters and device names that Windows forbids.
 _FORBIDDEN = set('<>:"/\\|?*')
 _DEVICES = {"con", "prn", "aux", "nul", *(f"{d}{n}" for d in ("com", "lpt") for n in range(1, 10))}
 _MOST_COPIES = 10_000
@@ -21,9 +21,9 @@ class Target:
     """Path of an export.
 
     Attributes:
-        folder: Folder; made when the file is.
+        folder: Folder, created together with the file.
         name: Name from the user; any characters.
-        suffix: Ending of the file name.
+        suffix: Suffix of the file name.
     """
 
     folder: Path
@@ -31,10 +31,10 @@ class Target:
     suffix: str
 
     def path(self, others: tuple[str, ...] = ()) -> Path:
-        """Return the first name that is free: `liver.dcm`, then `liver_2.dcm`.
+        """Return the first unused path: `liver.dcm`, then `liver_2.dcm`.
 
         Args:
-            others: Endings of files that go next to it, whose names must be free too.
+            others: Suffixes of accompanying files, whose names must be unused too.
 
         Raises:
             ExportError: If there are thousands of files of that name.
@@ -48,10 +48,10 @@ class Target:
         raise ExportError(_("The folder is full of files of this name; choose another folder."))
 
     def reserve(self, others: tuple[str, ...] = ()) -> Path:
-        """Make the folder and give the name to write.
+        """Create the folder and return the path to write.
 
         Raises:
-            ExportError: If the folder cannot be made.
+            ExportError: If the folder cannot be created.
         """
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -63,7 +63,7 @@ class Target:
 
 
 def safeFileName(name: str) -> str:
-    """Return a file name without an ending, near to any text, that every system accepts."""
+    """Convert text to a similar file name, without suffix, that is valid on every system."""
     text = "".join("_" if c in _FORBIDDEN or not c.isprintable() else c for c in name)
     text = text.encode("utf-8", "replace")[:_LONGEST_BYTES].decode("utf-8", "ignore")
     text = text.strip(" .")

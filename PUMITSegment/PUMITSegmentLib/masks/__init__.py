@@ -1,1 +1,1 @@
-"""Masks: requested, written into segments, and kept for undo."""
+"""Requesting masks, writing them to segments, and their undo history."""

@@ -1,4 +1,4 @@
-"""A mask as it is written and as it is remembered, and the grid that it is on."""
+"""Predicted mask in the forms of writer and history, and its grid."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """A mask in the forms of the writer and of the history, made on a thread.
+    """Mask in the forms of the writer and of the history, made on a thread.
 
     Attributes:
         prepared: Mask in the writer's form.
@@ -33,12 +33,12 @@ class Answer:
 
     @staticmethod
     def of(mask: Mask, choice: AnswerChoice | None = None) -> Answer:
-        """Prepare a mask, bool (D, H, W); touches no scene."""
+        """Prepare a mask, bool (D, H, W); needs no scene."""
         return Answer(prepare(mask), PackedMask.of(mask), choice or AnswerChoice())
 
 
 def emptyMask(volumeNode) -> PackedMask:
-    """Return a mask on a scan's grid that holds nothing.
+    """Return an empty mask on a scan's grid.
 
     Raises:
         VolumeError: If the scan has no voxels.
@@ -51,7 +51,7 @@ def emptyMask(volumeNode) -> PackedMask:
 
 
 def gridOf(volumeNode) -> tuple:
-    """Equal for scans whose masks fit each other."""
+    """Return a key of a scan's grid; masks are interchangeable between scans with equal keys."""
     if volumeNode is None or volumeNode.GetImageData() is None:
         return ()
     return (volumeNode.GetImageData().GetDimensions(), *ijkToRas(volumeNode).ravel().tolist())

@@ -1,13 +1,14 @@
-"""A structure that one click found in a frame is clicked again in the next.
+"""Propagation of a structure from one frame of a sequence to the next.
 
-A network that starts from a mask keeps most of it: where a structure contracts from one frame to
-the next, the answer contracts half as much, and over several frames the error grows. A click does
-not depend on an earlier frame. So the next frame is segmented from a click at the innermost place
-of the mask, if that answer overlaps the mask as two frames of one structure do. A segment that took
-more than one click (several, a box, a hand) is clicked in its own frame first: only if that finds
-the same there, it is clicked in the next. What one click does not find, such as several pieces, a
-thin ring, what a box gave or what clicks outside had to separate, starts from the mask as the
-tissue moved from one frame to the next (diffeomorphic demons).
+A network that starts from a mask keeps most of it: if a structure contracts from one frame to the
+next, the answer contracts half as much, and the error grows over several frames. A click does not
+depend on an earlier frame. So the next frame is segmented from a click at the innermost point of
+the mask, provided that the answer overlaps the mask enough for two frames of one structure.
+
+A segment that took more than one click (several prompts, a box, manual edits) is first clicked in
+its own frame; only if that reproduces its mask, it is clicked in the next. Otherwise (several
+pieces, a thin ring, boxes, or negative clicks that separated structures) the network starts from
+the mask, warped by the tissue's motion between the frames (diffeomorphic demons).
 """
 
 from __future__ import annotations
@@ -25,29 +26,29 @@ from scipy import ndimage
 
 Mask = npt.NDArray[np.bool_]
 Array = npt.NDArray[np.generic]
-# Dice between the mask of a frame and the answer in the next: half the volume may be gone.
+# Minimum Dice between a frame's mask and the next frame's answer: half the volume may be gone.
 LEAST_OVERLAP = 0.5
-# Dice between a mask and what one click finds in its own frame: the same but for the border.
+# Minimum Dice between a mask and one click's answer in its own frame: equal except for the border.
 SAME_OVERLAP = 0.95
-# Tissue around a mask that is registered with it, mm, and how far noise is averaged.
+# Margin around the mask for the registration, and standard deviation of the smoothing, mm.
 MARGIN_MM, NOISE_MM = 12.0, 1.5
-# Registration: steps, smoothing of the motion in voxels (between slices, in the plane), and voxels
-# above which fewer are taken.
+# Registration: iterations, smoothing of the motion in voxels (across slices, in plane), and number
+# of voxels above which images are subsampled.
 ITERATIONS, SMOOTHNESS, MOST_VOXELS = 60, (0.7, 2.0), 200_000
-# Correlation of a frame with the other that was moved onto it; below, the motion is not believed.
+# Minimum correlation of a frame with the warped other one; below, the motion is not used.
 LEAST_LIKENESS = 0.5
 
 
 def clickInside(mask: Mask, frame: VolumeFrame, spacing_mm: Sequence[float]) -> PointPrompt:
-    """Return a click at the innermost place of a mask.
+    """Return a click at the innermost point of a mask.
 
     Args:
-        mask: Mask that is not empty, bool (D, H, W).
+        mask: Non-empty mask, bool (D, H, W).
         frame: Frame of its scan.
         spacing_mm: Spacing of the scan, (D, H, W).
     """
     window = ndimage.find_objects(mask.astype(np.uint8))[0]
-    # Beyond a scan of one slice there is nothing that its only slice could border on.
+    # An axis of one slice is not padded: the slice has no neighbours that could bound it.
     rim = [(int(n > 1), int(n > 1)) for n in mask.shape]
     depth = ndimage.distance_transform_edt(np.pad(mask[window], rim), sampling=tuple(spacing_mm))
     place = np.unravel_index(int(depth.argmax()), depth.shape)
@@ -61,11 +62,11 @@ def clickedAgain(
     click: PointPrompt,
     answer: Callable[[Sequence[Prompt]], PromptAnswer],
 ) -> Sequence[Prompt]:
-    """Return the prompts to answer instead of the mask of another frame; on a thread.
+    """Return the prompts that replace the mask of another frame; call it on a thread.
 
     Args:
         prompts: Only the mask of another frame.
-        click: Click at its innermost place.
+        click: Click at its innermost point.
         answer: Function that answers prompts.
     """
     found = answer([click]).mask
@@ -77,11 +78,11 @@ def isFoundByClick(
     click: PointPrompt,
     answer: Callable[[Sequence[Prompt]], PromptAnswer],
 ) -> bool:
-    """Whether a click finds a mask in its own frame; on a thread.
+    """Return whether a click reproduces a mask in its own frame; call it on a thread.
 
     Args:
         prompts: Only the mask.
-        click: Click at its innermost place.
+        click: Click at its innermost point.
         answer: Function that answers prompts in that frame.
     """
     return _overlap(prompts, answer([click]).mask) >= SAME_OVERLAP
@@ -90,17 +91,19 @@ def isFoundByClick(
 def moved(
     prompts: Sequence[Prompt], before: Array, now: Array, spacing_mm: Sequence[float]
 ) -> list[Prompt]:
-    """Return the mask of another frame, moved as the tissue around it; on a thread.
+    """Warp the mask of another frame by the tissue's motion; call it on a thread.
 
     Args:
         prompts: Only the mask of the other frame.
-        before: Intensities of that frame, (D, H, W) or (C, D, H, W), of which the first channel
-            counts.
-        now: Intensities of the frame that is segmented, of the same shape.
+        before: Intensities of that frame, (D, H, W) or (C, D, H, W); the first channel is used.
+        now: Intensities of the frame to segment, of the same shape.
         spacing_mm: Spacing of both, (D, H, W).
 
+    Returns:
+        The warped mask; `prompts` unchanged if the registration is unusable.
+
     Source:
-        Vercauteren et al., NeuroImage 2009 (symmetric forces), as SimpleITK computes it.
+        Vercauteren et al., NeuroImage 2009 (symmetric forces), as implemented in SimpleITK.
     """
     (prior,) = prompts
     assert isinstance(prior, MaskPrompt)
@@ -148,13 +151,13 @@ def moved(
 
 
 def _isAlike(now: Array, shifted: Array) -> bool:
-    """Whether a frame that was moved shows what the next one does."""
+    """Return whether a warped frame correlates with the next one."""
     a, b = (each.ravel() - each.mean() for each in (now, shifted))
     return float(a @ b) >= LEAST_LIKENESS * float(np.linalg.norm(a) * np.linalg.norm(b)) > 0.0
 
 
 def _overlap(prompts: Sequence[Prompt], found: Mask) -> float:
-    """Dice of the only prompt, a mask, and another mask."""
+    """Return the Dice of the only prompt, a mask, and another mask."""
     (prior,) = prompts
     assert isinstance(prior, MaskPrompt)
     both = 2.0 * np.count_nonzero(found & prior.mask)

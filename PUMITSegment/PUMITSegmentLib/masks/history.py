@@ -1,4 +1,4 @@
-"""Undo and redo over segments: their prompts and their masks together, at every level."""
+"""Undo and redo of segments: their prompts together with their masks."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class SegmentState:
 
     Attributes:
         prompts: Immutable and comparable, such as a `PromptSnapshot`.
-        mask: Voxels of the segment; None where they are not known.
-        appearance: Further properties of a removed segment: name, colour, terminology. Anything
-            immutable and comparable.
+        mask: Voxels of the segment; None if unknown.
+        appearance: Further properties that restore a removed segment, such as name, colour and
+            terminology. Anything immutable and comparable.
     """
 
     prompts: Any
@@ -28,19 +28,19 @@ class SegmentState:
 
     @property
     def byteCount(self) -> int:
-        """Memory that it takes, about."""
+        """Approximate memory use."""
         prompts = getattr(self.prompts, "byteCount", 0)
         return int(prompts) + (self.mask.byteCount if self.mask else 0)
 
 
-# A segment that does not exist (yet, or any more) has no state.
+# A segment that does not exist (yet or anymore) has state None.
 States = dict[str, SegmentState | None]
 Changes = dict[str, tuple[SegmentState | None, SegmentState | None]]
 
 
 @dataclass(eq=False)
 class _Moment:
-    """A state that two levels share: one ended with it, the next began with it."""
+    """State shared by two levels: the end of one and the start of the next."""
 
     state: SegmentState | None
 
@@ -51,13 +51,13 @@ _Level = dict[str, tuple[_Moment, _Moment]]
 class History:
     """Undo history: states of segments, level by level.
 
-    A level is one step of the user and may concern several segments, such as one whose mask grew
-    and a neighbour that was overwritten. To restore what `undo` and `redo` return, and not to
-    record that as another change, is the caller's part.
+    A level is one step of the user and may affect several segments, such as one whose mask grew and
+    a neighbour that it overwrote. The caller restores the states that `undo` and `redo` return,
+    without recording that as another change.
 
     Args:
-        maxBytes: Memory for all levels. The oldest are forgotten first; the step before the
-            present one is always kept.
+        maxBytes: Memory for all levels. The oldest are dropped first; the last step is always
+            kept.
     """
 
     def __init__(self, maxBytes: int = DEFAULT_MAX_BYTES) -> None:
@@ -68,41 +68,41 @@ class History:
 
     @property
     def canUndo(self) -> bool:
-        """Whether there is something to take back."""
+        """Whether there is a step to undo."""
         return bool(self._past)
 
     @property
     def canRedo(self) -> bool:
-        """Whether something that was undone can be repeated."""
+        """Whether there is a step to redo."""
         return bool(self._future)
 
     @property
     def byteCount(self) -> int:
-        """Memory that all levels take; what they share is counted once."""
+        """Memory use of all levels; shared states count once."""
         moments = {id(m): m for m in self._present.values()}
         for level in self._past + self._future:
             moments |= {id(m): m for pair in level.values() for m in pair}
         return sum(m.state.byteCount for m in moments.values() if m.state is not None)
 
     def present(self, segmentID: str) -> SegmentState | None:
-        """Return the latest state of a segment that is known here."""
+        """Return the latest known state of a segment."""
         moment = self._present.get(segmentID)
         return moment.state if moment else None
 
     @property
     def existing(self) -> list[str]:
-        """IDs of the segments that are known here and exist, as far as is known."""
+        """IDs of the known segments that exist."""
         return [each for each, moment in self._present.items() if moment.state is not None]
 
     def begin(self, segmentID: str, state: SegmentState | None) -> None:
-        """Take note of a segment as it was found; this is no step."""
+        """Set a segment's initial state; this is not a step."""
         self._present.setdefault(segmentID, _Moment(None)).state = state
 
     def record(self, states: Mapping[str, SegmentState | None]) -> bool:
         """Add a level: the states of segments after a step of the user.
 
-        What was undone before can no longer be repeated then. Segments that are as they were
-        are no part of the level.
+        Steps that were undone can then no longer be redone. Unchanged segments are not part of the
+        level.
 
         Args:
             states: States by segment ID; None for a segment that was removed.
@@ -127,32 +127,32 @@ class History:
     def amend(self, segmentID: str, state: SegmentState | None) -> None:
         """Complete the segment's present state, such as with the mask that answers its prompts.
 
-        This is no step: the level that led to the state leads to the completed one now, even if
+        This is not a step: the level that led to the state now leads to the completed one, even if
         other segments have changed since.
         """
         self.begin(segmentID, state)
         self._forgetOldest()
 
     def upcoming(self, isUndo: bool) -> Changes:
-        """Get what `undo`, or else `redo`, is about: each segment before and after that level."""
+        """Return the states before and after the level that `undo`, or else `redo`, would use."""
         levels = self._past if isUndo else self._future
         level = levels[-1] if levels else {}
         return {each: (before.state, after.state) for each, (before, after) in level.items()}
 
     def undo(self) -> States | None:
-        """Take back the last level.
+        """Undo the last level.
 
         Returns:
-            States to restore, by segment ID, or None where there is nothing to take back.
+            States to restore, by segment ID; None if there is nothing to undo.
         """
         return self._move(self._past, self._future, 0)
 
     def redo(self) -> States | None:
-        """Repeat the level that was undone last; see `undo`."""
+        """Redo the level that was undone last; see `undo`."""
         return self._move(self._future, self._past, 1)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Drop all levels and states."""
         self._present.clear()
         self._past.clear()
         self._future.clear()

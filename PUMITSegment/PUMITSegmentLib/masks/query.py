@@ -1,4 +1,4 @@
-"""The query for one segment's mask, read from the scene."""
+"""Query for one segment's mask, read from the scene."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ class MaskQuery:
 
     Attributes:
         name: Name of the segment, for the status.
-        volumeKey: Key of the scan, which changes whenever its voxels or geometry do.
+        volumeKey: Key of the scan, which changes with its voxels and geometry.
         readVolume: Reader of the scan, for the GUI thread; called only before an upload.
         prompts: All prompts of the segment, in the order they were given.
-        allow: Constraint of an answer, bool (D, H, W), by what the user drew for certain: boxes
-            outside, and lassos in their slices; on a thread.
-        isAllowed: Whether a place lies in nothing that the user excluded.
-        click: Click to predict from before the only prompt, the mask of another frame; or None.
+        allow: Function that applies hard constraints to an answer, bool (D, H, W): negative
+            boxes, and lassos in their slices; called on a thread.
+        isAllowed: Function that returns whether a place is outside all negative boxes.
+        click: Click to try instead of the only prompt, the mask of another frame; or None.
         isOneClick: Whether one click made that mask.
-        cleaned: The scan that was read without voxels that are no numbers; on a thread.
+        cleaned: Function that replaces NaN and infinite voxels of the scan; called on a thread.
     """
 
     name: str
@@ -56,15 +56,14 @@ class MaskQuery:
 def queryOf(
     working: WorkingSegmentation | None, segmentID: str, volumeNode=None
 ) -> MaskQuery | None:
-    """Return the query for a segment's mask; None where there is no such segment, or no scan.
+    """Return the query for a segment's mask; None without such a segment or a scan.
 
     Args:
         working: The segmentation with its prompts.
-        segmentID: The segment.
-        volumeNode: The scan to segment; None for the one that is worked on.
+        volumeNode: Scan to segment; None for the current one.
 
     Raises:
-        PumitError: If a prompt lies outside the image.
+        PumitError: If a prompt is outside the image.
     """
     if working is None or working.volumeNode is None or segmentID not in segmentIDs(working.node):
         return None

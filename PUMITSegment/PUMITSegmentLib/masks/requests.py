@@ -1,4 +1,4 @@
-"""Requests for masks: the newest wins, and a crash of the server loses nothing."""
+"""Requests for masks: the newest has priority, and a crash of the server loses none."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
     Session = RemoteSession | NNInteractiveSession
 
-# How many places to check are requested.
+# Number of places to check that are requested.
 PLACES = 5
 OnPlaces = Callable[[Sequence[UncertainRegion]], None]
 
 
 @dataclass(frozen=True, eq=False)
 class _PendingRequest:
-    """A request for a segment's mask, or for its uncertain regions where `onPlaces` is given."""
+    """Request for a segment's mask, or for its uncertain regions if `onPlaces` is given."""
 
     segmentID: str
     onPlaces: OnPlaces | None
@@ -48,16 +48,15 @@ class _PendingRequest:
 
 @dataclass(frozen=True, eq=False)
 class Delivery:
-    """An answer that arrived, to be written and spoken of.
+    """Answer that arrived, to be written and reported.
 
     Attributes:
-        segmentID: The segment.
         prepared: Result of `prepare`.
-        asked: What `asked` gave when it was requested.
-        query: The question.
-        answer: The answer; its mask before what the user excluded for certain.
-        seconds: Time since it was requested.
-        isMaskKept: Whether it started from the mask of another frame, since no click found it.
+        asked: Result of `asked` at the time of the request.
+        answer: The answer; its mask is without the hard constraints.
+        seconds: Time since the request.
+        isMaskKept: Whether it started from the mask of another frame, since no click reproduced
+            it.
     """
 
     segmentID: str
@@ -71,7 +70,7 @@ class Delivery:
 
 @dataclass
 class _Opened:
-    """An open session and the key of its scan."""
+    """Open session with the key of its scan."""
 
     session: Session
     generation: int
@@ -80,7 +79,7 @@ class _Opened:
 
 @dataclass(eq=False)
 class _RunningRequest:
-    """A running request, and the session that it uses."""
+    """Running request with its session."""
 
     pending: _PendingRequest
     query: MaskQuery
@@ -95,25 +94,24 @@ class _RunningRequest:
 
 
 class _Lost(Exception):
-    """The server was lost during a request; the cause says how."""
+    """The server was lost during a request; the cause has the details."""
 
 
 class MaskRequests:
-    """Requests for masks, computed one at a time: always the newest.
+    """Queue of mask requests, processed one at a time, newest first.
 
-    At most one request waits for each segment. A running older request is stopped and
-    never answered; it comes back afterwards, with the prompts of then, unless it was for the same
-    segment or only for places to check. The scan is sent once for each key.
+    At most one request per segment is pending. A newer request stops the running one, which is
+    repeated afterwards with the prompts of that time, unless it was for the same segment or only
+    for places to check. The scan is sent once for each key.
 
     Args:
-        compute: The worker or the remote machine.
+        compute: The worker or the server.
         background: Threads for work that takes time.
-        status: Status board of the panel.
-        makeQuery: Function of a segment ID that gives its question; None where there is none.
-        onMask: Callback on the GUI thread that writes an answer, and says what became of it.
-        prepare: Function on a thread that brings a mask, and which answer it is, into the form
-            that is written.
-        asked: Function that tells, when a mask is requested, what for.
+        makeQuery: Function from a segment ID to its query; None if there is none.
+        onMask: Callback on the GUI thread that writes an answer and reports it.
+        prepare: Function on a thread that converts a mask and its answer choice to the form to
+            write.
+        asked: Function that returns the context of a request, called when a mask is requested.
     """
 
     def __init__(
@@ -134,11 +132,11 @@ class MaskRequests:
         self._onMask = onMask
         self._prepare = prepare
         self._asked = asked
-        self._pending: list[_PendingRequest] = []  # the newest last
-        # What is on its way; where it was cancelled, until its thread is back with the session.
+        self._pending: list[_PendingRequest] = []  # newest last
+        # Running request; a cancelled one until its thread returns the session.
         self._current: _RunningRequest | None = None
         self._opened: _Opened | None = None
-        self._refused: Hashable = None  # the scan that could not be opened, and by which worker
+        self._refused: Hashable = None  # scan that could not be opened, and the generation
         self._isClosed = False
 
     @property
@@ -147,21 +145,18 @@ class MaskRequests:
         return self._pending[-1].segmentID if self._pending else None
 
     def request(self, segmentID: str, readSource: Callable[[], Volume] | None = None) -> None:
-        """Compute a segment from its present prompts, before anything else.
+        """Compute a segment from its current prompts, before all other requests.
 
         Args:
-            segmentID: The segment.
-            readSource: Reader of the frame whose mask is the only prompt; None for other prompts.
+            readSource: Reader of the frame whose mask is the only prompt; None for other
+                prompts.
         """
         self._enqueue(_PendingRequest(segmentID, None, readSource, self._asked()))
 
     def openScan(self, segmentID: str) -> None:
-        """Open the scan of a segment before its first prompt, unless something is requested.
+        """Open the scan of a segment before its first prompt, unless a request is pending.
 
         The worker must be ready. Problems are reported with the first request.
-
-        Args:
-            segmentID: The segment.
         """
         if self._isClosed or self._pending or self._current is not None:
             return
@@ -181,7 +176,7 @@ class MaskRequests:
         self._send(self._current)
 
     def findPlaces(self, segmentID: str, onPlaces: OnPlaces) -> None:
-        """Ask where the answer to a segment's prompts should be checked; no mask is written."""
+        """Find the places where a segment's answer should be checked; no mask is written."""
         self._enqueue(_PendingRequest(segmentID, onPlaces))
 
     def cancel(self) -> None:
@@ -197,7 +192,7 @@ class MaskRequests:
         self._pending = [pending for pending in self._pending if pending.segmentID != segmentID]
 
     def close(self) -> None:
-        """Stop everything, and free the session; returns at once."""
+        """Stop everything and free the session, without waiting."""
         self._isClosed = True
         self._pending.clear()
         self._stop()
@@ -205,7 +200,7 @@ class MaskRequests:
         self._opened = None
 
     def _enqueue(self, pending: _PendingRequest) -> None:
-        """Compute the newest request, and no other."""
+        """Add a request and start it at once, stopping the running one."""
         self._pending = [
             other
             for other in self._pending
@@ -232,7 +227,7 @@ class MaskRequests:
             )
 
     def _start(self) -> None:
-        """Begin with the newest request, unless a thread still has the session."""
+        """Start the newest request, unless a thread still uses the session."""
         while self._pending and self._current is None:
             pending = self._pending[-1]
             try:
@@ -271,7 +266,7 @@ class MaskRequests:
             opened = None
         request.opened = opened
         try:
-            # Read here, since the scene is for the GUI thread only.
+            # Read here: the scene may be used on the GUI thread only.
             query, readSource = request.query, request.pending.readSource
             if readSource is not None and query.click is not None:
                 request.source = readSource()
@@ -288,7 +283,7 @@ class MaskRequests:
         )
 
     def _work(self, request: _RunningRequest) -> tuple[PromptAnswer, Any] | None:
-        """On the thread: the answer, and what is written of it; None where a scan was opened."""
+        """Return the answer and its prepared mask, or None if only a scan was opened."""
         try:
             return self._answer(request)
         except ServiceError as error:
@@ -297,7 +292,7 @@ class MaskRequests:
                 raise _Lost from error
             raise
         finally:
-            if self._isClosed and request.opened is not None:  # no one hears of it any more
+            if self._isClosed and request.opened is not None:  # not closed elsewhere then
                 request.opened.session.close()
 
     def _answer(self, request: _RunningRequest) -> tuple[PromptAnswer, Any] | None:
@@ -391,7 +386,7 @@ class MaskRequests:
         self._start()
 
     def _release(self, request: _RunningRequest) -> bool:
-        """Take the session back; whether anybody still waits for the answer."""
+        """Take the session back; return whether the answer is still wanted."""
         self._current, self._opened = None, request.opened or self._opened
         if self._isClosed:
             self._drop(request.opened)
@@ -407,7 +402,7 @@ class MaskRequests:
 
 
 def _is_lost(error: ServiceError, session: Session | None) -> bool:
-    """Whether nothing answers any more; a server that is merely slow is not lost."""
+    """Return whether the server is gone; a timeout does not count."""
     from pumit.client.http_client import TimedOut, Unreachable
 
     if isinstance(error, TimedOut):

@@ -1,4 +1,4 @@
-"""What a step changed, in words: for Undo and Redo, which name what they take back."""
+"""Description of a step in words, for Undo and Redo."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from PUMITSegmentLib.prompts.tag import PromptTag
 
 
 def segmentOfStep(changes: Changes) -> str:
-    """Return the segment that a step is about; others may have lost voxels to it."""
+    """Return the main segment of a step; others may have lost voxels to it."""
     prompted = [i for i, (a, b) in changes.items() if _promptsOf(a) != _promptsOf(b)]
     return (prompted or list(changes) or [""])[0]
 
 
 def stepInWords(changes: Changes) -> str:
-    """Return what a step was, such as "point outside"; empty where nothing changed.
+    """Describe a step, such as "point outside"; empty if nothing changed.
 
     Args:
-        changes: Segments before and after it.
+        changes: State of each segment before and after it.
     """
     if not changes:
         return ""
@@ -49,7 +49,7 @@ def _inWords(node: NodeSnapshot) -> str:
 
 
 def promptInWords(tag: PromptTag) -> str:
-    """Return a prompt, such as "point outside"."""
+    """Describe a prompt, such as "point outside"."""
     inside = {
         PromptKind.POINT: _("point inside"),
         PromptKind.BOX_3D: _("3D box"),

@@ -1,4 +1,4 @@
-"""The segmentation that is worked on: its prompts, its masks, and every step back and forth."""
+"""Current segmentation: its prompts, its masks, and their undo history."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ Steps = tuple[History, list[SegmentState]]
 
 
 class WorkingSegmentation:
-    """Keeps prompts, masks and history of one segmentation node together.
+    """Prompts, masks and history of one segmentation node, kept consistent.
 
-    Masks are read only where someone else may have changed them: reading is slow.
+    Masks are read only if another part of Slicer may have changed them: reading is slow.
 
     Args:
         node: The segmentation, in the scene.
         volumeNode: The scan on whose grid masks are.
         writer: Writer and reader of masks.
         onPromptsChanged: Callback with the segment ID after the user changed its prompts.
-        onPlacing: Callback when clicks in the views place something else, or nothing any more.
+        onPlacing: Callback when the kind of prompt that clicks place changes, or placing stops.
 
     Attributes:
         node: The segmentation.
@@ -63,21 +63,21 @@ class WorkingSegmentation:
         self.prompts = PromptNodes(node, onPromptsChanged, onPlacing=onPlacing)
         self._writer = writer
         self._history = History()
-        # Segments whose masks someone else may have changed since they were last read.
+        # Segments whose masks may have been changed elsewhere since they were last read.
         self._dirtySegments: set[str] = set()
         # Names, colours and terms of removed segments.
         self._appearances: dict[str, Appearance] = {}
         # States whose prompts were never answered.
         self._unanswered: list[SegmentState] = []
-        # Whose prompts the latest step changed; empty if it was another kind of step.
+        # Segment whose prompts the latest step changed; empty for another kind of step.
         self._latest = ""
         self._isRestoring = False
         self.setVolume(volumeNode)
 
     def setVolume(self, volumeNode) -> None:
-        """Work on another scan, or note that the present one changed.
+        """Use another scan, or note that the current one changed.
 
-        On another grid the steps so far cannot be undone: their masks do not fit it.
+        On another grid the history is cleared: its masks do not fit.
         """
         grid = gridOf(volumeNode)
         if grid != self._grid:
@@ -87,7 +87,7 @@ class WorkingSegmentation:
         self.volumeNode, self._grid = volumeNode, grid
 
     def swapHistory(self, steps: Steps | None) -> Steps:
-        """Continue with the steps of another frame, or none; gives back those of the one left."""
+        """Switch to the history of another frame, or an empty one; return the previous one."""
         left = (self._history, self._unanswered)
         self._history, self._unanswered = steps or (History(), [])
         self._dirtySegments.clear()
@@ -95,28 +95,28 @@ class WorkingSegmentation:
         return left
 
     def close(self) -> None:
-        """Leave no observer; prompts and masks stay in the scene."""
+        """Remove all observers; prompts and masks stay in the scene."""
         self.prompts.close()
         self._history.clear()
 
     # Prompts and masks
 
     def promptCount(self, segmentID: str) -> int:
-        """How many prompts a segment has; 0 without a scan to place them in."""
+        """Return the number of prompts of a segment; 0 without a scan."""
         if self.volumeNode is None:
             return 0
         prompts = self.prompts.prompts(segmentID, VolumeFrame(self.volumeNode))
         return sum(not isinstance(prompt, AnswerPrompt) for prompt in prompts)
 
     def mask(self, segmentID: str) -> Mask:
-        """Return what a segment covers now, bool (D, H, W)."""
+        """Return the current mask of a segment, bool (D, H, W)."""
         return self._writer.read(self.node, segmentID, self.volumeNode)
 
     def noteChange(self) -> bool:
         """Note that masks may have been changed.
 
         Returns:
-            Whether it was someone else who changed them.
+            Whether the change was made outside this class.
         """
         if self._writer.isWriting:
             return False
@@ -124,7 +124,7 @@ class WorkingSegmentation:
         return True
 
     def snapshot(self, segmentID: str) -> None:
-        """Take note of a segment as it is, before its first step."""
+        """Record a segment's initial state before its first step."""
         if self._isRestoring:
             return
         if canRead(self.node, self.volumeNode) and self._history.present(segmentID) is None:
@@ -133,13 +133,12 @@ class WorkingSegmentation:
             self._dirtySegments.discard(segmentID)
 
     def adoptManualEdits(self, segmentID: str, *, isPrompted: bool = False) -> None:
-        """Let a mask that was edited by hand become the prompt from which the next one continues.
+        """Turn a manually edited mask into the prompt from which the next prediction starts.
 
-        So does one that holds something but has no prompt, such as one that was loaded.
+        A non-empty mask without prompts, such as a loaded one, is treated likewise.
 
         Args:
-            segmentID: The segment.
-            isPrompted: Whether its prompts have just changed: it had some, then.
+            isPrompted: Whether its prompts have just changed; then it had prompts.
         """
         if not canRead(self.node, self.volumeNode):
             return
@@ -157,7 +156,7 @@ class WorkingSegmentation:
             self._record({segmentID: self._state(segmentID, packed)})
         elif not isPrompted and packed.box is not None and not self.promptCount(segmentID):
             self.prompts.setMaskPrior(segmentID, packed.mask(), self.volumeNode)
-            # No one did anything yet that could be undone.
+            # The user did nothing yet that could be undone.
             self._history.amend(segmentID, self._state(segmentID, packed))
 
     def answer(
@@ -168,19 +167,18 @@ class WorkingSegmentation:
         model: dict[str, str],
         quality: Quality | None = None,
     ) -> float:
-        """Write the mask that answers a segment's present prompts, and rate what was written.
+        """Write the mask that answers a segment's current prompts, and rate the result.
 
         Args:
-            segmentID: The segment.
             answer: The mask.
             overwrite: Rule for other segments under it.
             model: Name and version of the model that made it.
-            quality: The word on the whole answer; None where it is not known.
+            quality: Estimated quality of the whole answer; None if unknown.
 
         Returns:
-            Share of the mask that the segment holds now, 0 to 1; 0 of an empty mask. Other
-            segments have the rest, or the user allows no change there, or the voxels of the
-            segmentation are larger than the scan's.
+            Fraction of the mask that the segment covers now, 0 to 1; 0 for an empty mask. It is
+                less than 1 if other segments keep voxels, the editable area excludes some, or the
+                segmentation's voxels are larger than the scan's.
         """
         with self._writer.writing(self.node):
             isWhole = self._writer.write(
@@ -190,7 +188,7 @@ class WorkingSegmentation:
                 self._segment(segmentID),
                 byModel("SEMIAUTOMATIC", model.get("name", ""), model.get("version", "")),
             )
-            # What was restricted or resampled has to be read back.
+            # A restricted or resampled mask has to be read back.
             packed = answer.packed if isWhole else self._read(segmentID)
             kept = (
                 float(answer.packed.box is not None) if isWhole else _share(packed, answer.packed)
@@ -198,7 +196,7 @@ class WorkingSegmentation:
             isFilled = packed.box is not None and not isEmptySegment(self.node, segmentID)
             rate(self._segment(segmentID), Rating.ofAnswer(quality, kept) if isFilled else None)
         if packed.box is not None and (snapshot := self.prompts.snapshot(segmentID)).isContinued:
-            # Clicks correct what was found here, and not what was in the frame before.
+            # Later clicks correct this answer and not the mask of the previous frame.
             origin = {"isContinued": True, "isClicked": snapshot.isOneClick}
             self.prompts.setMaskPrior(segmentID, packed, self.volumeNode, **origin)
         else:
@@ -210,13 +208,13 @@ class WorkingSegmentation:
             self._history.amend(segmentID, state)
         else:
             if self._latest == segmentID:
-                # The step that placed the prompt is also the one that took from others.
+                # Merge placing the prompt and overwriting others into one step.
                 self._history.undo()
             self._record({segmentID: state, **others})
         return kept if isFilled else 0.0
 
     def holders(self, segmentID: str, answer: Answer) -> dict[str, float]:
-        """Shares of an answer, 0 to 1, that other segments hold, the largest first."""
+        """Return the fractions of an answer, 0 to 1, that other segments cover, largest first."""
         found = answer.packed.mask()
         count = max(int(np.count_nonzero(found)), 1)
         others = [each for each in segmentIDs(self.node) if each != segmentID]
@@ -224,7 +222,7 @@ class WorkingSegmentation:
         return {i: share for i, share in sorted(held.items(), key=lambda e: -e[1]) if share}
 
     def chooseAnother(self, segmentID: str) -> bool:
-        """Choose the next answer to a segment's prompts as a step; False where there is one."""
+        """Choose the next answer to a segment's prompts as a step; False if there is only one."""
         choice = self.prompts.choice(segmentID)
         if choice.count < 2:
             return False
@@ -234,15 +232,15 @@ class WorkingSegmentation:
         return True
 
     def refusePrompts(self, segmentID: str) -> None:
-        """Put a segment's prompts back as they were before the latest change, which is no step."""
+        """Restore a segment's prompts to the state before their latest change; not a step."""
         present = self._history.present(segmentID)
         before = present.prompts if present is not None else PromptSnapshot()
         self.prompts.restore(segmentID, before, isInEvent=True)
 
     def isOnlyExcluded(self, segmentID: str) -> bool:
-        """Whether nothing but boxes outside were added since the segment's last step.
+        """Return whether only negative boxes were added since the segment's last step.
 
-        Then its mask, which answers everything else, needs no new answer.
+        Then no new prediction is needed: its mask already answers all other prompts.
         """
         present = self._history.present(segmentID)
         if present is None or present.mask is None or present in self._unanswered:
@@ -254,10 +252,10 @@ class WorkingSegmentation:
         return isKept and bool(added) and all(isExcluding(node.tag) for node in added)
 
     def exclude(self, segmentID: str) -> bool:
-        """Take the boxes outside out of the segment as it is; part of the latest step.
+        """Remove the negative boxes from the current mask; part of the latest step.
 
         Returns:
-            Whether the segment holds something now.
+            Whether the segment still has voxels.
         """
         boxes = excludedBoxes(self.node, segmentID, self.volumeNode)
         answer = Answer.of(withoutBoxes(self.mask(segmentID), boxes))
@@ -269,7 +267,7 @@ class WorkingSegmentation:
         return packed.box is not None
 
     def edit(self, segmentID: str, change: Callable[[Mask], Mask]) -> bool:
-        """Change a mask as by hand, in one step; False where nothing changes or nothing is left."""
+        """Apply a manual edit as one step; False if it changes nothing or leaves no voxel."""
         self.adoptManualEdits(segmentID)
         before = self.mask(segmentID)
         after = change(before)
@@ -287,7 +285,7 @@ class WorkingSegmentation:
         self._history.amend(segmentID, self._state(segmentID, emptyMask(self.volumeNode)))
 
     def reset(self, ids: Iterable[str]) -> None:
-        """Remove prompts and masks of segments, in one step."""
+        """Remove prompts and masks of segments as one step."""
         states = {}
         for segmentID in ids:
             self.adoptManualEdits(segmentID)
@@ -300,16 +298,16 @@ class WorkingSegmentation:
 
     @property
     def canUndo(self) -> bool:
-        """Whether there is something to take back."""
+        """Whether there is a step to undo."""
         return self._history.canUndo
 
     @property
     def canRedo(self) -> bool:
-        """Whether something that was undone can be repeated."""
+        """Whether there is a step to redo."""
         return self._history.canRedo
 
     def recordPrompts(self, segmentID: str) -> None:
-        """Remember a change of prompts; the mask that answers them completes the step."""
+        """Record a change of prompts; the mask that answers them completes the step."""
         before = self._history.present(segmentID)
         state = self._state(segmentID, before.mask if before else None)
         if self._record({segmentID: state}):
@@ -317,21 +315,21 @@ class WorkingSegmentation:
             self._unanswered.append(state)
 
     def recordNew(self, segmentID: str) -> None:
-        """Remember that a segment was added."""
-        # It may have been viewed already, since it was selected.
+        """Record that a segment was added."""
+        # It may have a state already, since it was selected.
         self._history.begin(segmentID, None)
         self._record({segmentID: self._state(segmentID, emptyMask(self.volumeNode))})
 
     def addFound(self, found: FoundStructures, overwrite: OverwriteMode) -> list[str]:
-        """Add what an automatic model found, in one step.
+        """Add an automatic model's result as one step.
 
         Returns:
             IDs of the new segments.
 
         Raises:
-            PumitError: If one cannot be written; none is added then.
+            PumitError: If one cannot be written; then none is added.
         """
-        if overwrite is OverwriteMode.STOP:  # what is found is to be compared with what is there
+        if overwrite is OverwriteMode.STOP:  # results may overlap existing segments, for comparison
             overwrite = OverwriteMode.NONE
         added = addStructures(found, self.node, self.volumeNode, self._writer, overwrite)
         for segmentID in added:
@@ -344,42 +342,42 @@ class WorkingSegmentation:
     def removeSegment(self, segmentID: str) -> None:
         """Remove a segment with its prompts."""
         self.adoptManualEdits(segmentID)
-        # A name given since is what comes back.
+        # Undo restores its current name, even if it was renamed since.
         self._history.amend(segmentID, self._state(segmentID, self._read(segmentID)))
         self._drop(segmentID)
         self._record({segmentID: None})
 
     def recordRemoved(self) -> None:
-        """Take segments that someone else removed for a step, so that undo brings them back."""
+        """Record segments that were removed elsewhere as a step, so that undo restores them."""
         ids = self._history.existing
         self._record({i: None for i in ids if self._segment(i) is None})
 
     def upcoming(self, isUndo: bool) -> Changes:
-        """Return what the next undo, or else redo, is about."""
+        """Return what the next undo, or else redo, would change."""
         return self._history.upcoming(isUndo)
 
     def present(self, segmentID: str) -> PackedMask | None:
-        """Return a segment's mask, as far as it is known."""
+        """Return a segment's last known mask."""
         state = self._history.present(segmentID)
         return state.mask if state is not None else None
 
     def undo(self) -> list[str] | None:
-        """Take back the last step.
+        """Undo the last step.
 
         Returns:
-            Segments whose prompts were never answered; None where there is nothing to take back.
+            Segments whose prompts were never answered; None if there is nothing to undo.
         """
         return self._restore(self._history.undo())
 
     def redo(self) -> list[str] | None:
-        """Repeat the step that was undone last; see `undo`."""
+        """Redo the step that was undone last; see `undo`."""
         return self._restore(self._history.redo())
 
     def _restore(self, states) -> list[str] | None:
         if states is None:
             return None
         self._latest = ""
-        # One segment that goes selects the next, which may go as well: that is no other step.
+        # Removing a segment selects the next one, which may be removed too: that is not a new step.
         self._isRestoring = True
         try:
             self._restoreEach(states)
@@ -401,7 +399,7 @@ class WorkingSegmentation:
             self._dirtySegments.discard(segmentID)
 
     def _close(self, answered: SegmentState | None) -> None:
-        """Note that a state's prompts are answered."""
+        """Mark a state's prompts as answered."""
         self._unanswered = [other for other in self._unanswered if other != answered]
 
     def _record(self, states: dict[str, SegmentState | None]) -> bool:
@@ -411,7 +409,7 @@ class WorkingSegmentation:
         return self._history.record(states)
 
     def _overwritten(self, segmentID: str) -> dict[str, SegmentState]:
-        """Segments that lost something to one, as far as their masks are known."""
+        """Return the states of segments that lost voxels to one, if their masks are known."""
         changed = {}
         for other in segmentIDs(self.node):
             present = self._history.present(other)
@@ -433,23 +431,23 @@ class WorkingSegmentation:
     def _drop(self, segmentID: str) -> None:
         self.prompts.removeSegment(segmentID)
         if self._segment(segmentID) is not None:
-            # A name may have been given since the state that brings it back.
+            # It may have been renamed since the state that restores it.
             self._appearances[segmentID] = Appearance.of(self.node, segmentID)
             self.node.GetSegmentation().RemoveSegment(segmentID)
         self._dirtySegments.discard(segmentID)
 
     def _read(self, segmentID: str) -> PackedMask:
         if isEmptySegment(self.node, segmentID):
-            return emptyMask(self.volumeNode)  # without a look at every voxel of the scan
+            return emptyMask(self.volumeNode)  # without reading every voxel of the scan
         return PackedMask.of(self.mask(segmentID))
 
     def _restoreMask(self, segmentID: str, packed: PackedMask) -> None:
-        # Masking that was set since then must not keep a step from being undone.
+        # The editable area set since then must not prevent the undo.
         with editingAnywhere():
             self._writer.write(self.node, segmentID, unpacked(packed), self.volumeNode)
 
 
 def _share(written: PackedMask, answer: PackedMask) -> float:
-    """Share of an answer that was written, 0 to 1."""
+    """Return the fraction of an answer that was written, 0 to 1."""
     found = answer.mask()
     return float(np.count_nonzero(found & written.mask()) / max(int(np.count_nonzero(found)), 1))

@@ -1,4 +1,4 @@
-"""Answers written into their segments, and what is said of what was written."""
+"""Writing answers to their segments, and reporting the result."""
 
 from __future__ import annotations
 
@@ -21,11 +21,8 @@ if TYPE_CHECKING:
 class WrittenAnswers:
     """Writer of the answers to prompts.
 
-    The word judges what was written. Where others have more than a tenth of an answer, they are
-    named, with buttons for the two other ways.
-
-    Args:
-        logic: The module's logic.
+    The reported rating applies to the written mask. If other segments keep more than a tenth of an
+    answer, the message names them, with buttons for the two other overwrite rules.
     """
 
     def __init__(self, logic) -> None:
@@ -37,12 +34,11 @@ class WrittenAnswers:
         again: Callable[[], None],
         overwrite: OverwriteMode | None = None,
     ) -> None:
-        """Write an answer where it was asked, and say how good what was written is.
+        """Write an answer to the scan it was requested for, and report its quality.
 
         Args:
-            delivery: The answer.
-            again: Callback that does it once the scan is shown.
-            overwrite: Rule for other segments; that of the panel where None.
+            again: Callback that repeats this once the scan is shown.
+            overwrite: Rule for other segments; None for the panel's.
         """
         logic = self._logic
         if not logic.guard.allowsAnswer(delivery.asked, again):
@@ -105,7 +101,7 @@ class WrittenAnswers:
         )
 
     def _otherWays(self, delivery: Delivery, written) -> tuple[Choice, ...]:
-        """Buttons that write the same answer by another rule, as long as it is what is there."""
+        """Return buttons that write the same answer by another rule, if it is still unchanged."""
 
         def write(overwrite: OverwriteMode) -> None:
             logic, segmentID = self._logic, delivery.segmentID
@@ -126,5 +122,5 @@ class WrittenAnswers:
 
 
 def tooLargeInWords() -> str:
-    """Return what to do where a first click found a great deal."""
+    """Return advice for a first prompt whose answer is very large."""
     return _("This may be more than you meant: draw a box or a stroke.")

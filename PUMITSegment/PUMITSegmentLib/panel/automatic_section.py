@@ -1,4 +1,4 @@
-"""Section 4 of the panel: segments without prompts."""
+"""Section 4 of the panel: segmentation without prompts."""
 
 from __future__ import annotations
 
@@ -20,12 +20,7 @@ _MOST_CLASSES = 12
 
 
 class AutomaticSection:
-    """Choice and run of a model that segments automatically.
-
-    Args:
-        ui: Named widgets of the panel.
-        logic: The module's logic.
-    """
+    """Widgets to choose and run an automatic model."""
 
     def __init__(self, ui, logic) -> None:
         self._ui = ui
@@ -42,14 +37,14 @@ class AutomaticSection:
         self.refresh()
 
     def refresh(self) -> None:
-        """Show which models there are, and whether one can run."""
+        """Show the available models, and whether one can run."""
         ui, compute = self._ui, self._logic.compute
         serverModels = (compute.capabilities or {}).get("models") or []
         models = [
             model for model in serverModels if model.get("kind") in ("automatic", "promptable")
         ]
-        # Those made for it first; the one that is made for prompts looks for what stands out.
-        # Those of this computer whose licence waits to be agreed to come after these.
+        # Automatic models first, then promptable ones, which without prompts segment whatever
+        # stands out. Local models whose licence is not accepted yet are appended.
         listed = {model["name"] for model in models}
         models += [model for model in self._closed if models and model["name"] not in listed]
         models.sort(key=lambda model: model.get("kind") == "promptable")
@@ -71,7 +66,7 @@ class AutomaticSection:
         self._explain()
 
     def close(self) -> None:
-        """Add nothing more."""
+        """Cancel the segmentation."""
         self._work.cancel()
         if self.refresh in self._logic.compute.onStateChanged:
             self._logic.compute.onStateChanged.remove(self.refresh)
@@ -88,7 +83,7 @@ class AutomaticSection:
         return _notOffered(self._logic.compute) or _("No automatic model is installed")
 
     def _fill(self) -> None:
-        """List the models; the one that was chosen before, here or by PUMITTrain, is chosen."""
+        """List the models; select the one chosen before, here or by PUMITTrain."""
         selector, parameters = self._ui.automaticModelSelector, self._logic.parameters
         names = [model["name"] for model in self._models]
         chosen = parameters.automaticModel if parameters is not None else ""
@@ -130,12 +125,12 @@ class AutomaticSection:
     def _onCollapsed(self, isCollapsed: bool) -> None:
         compute = self._logic.compute
         if not isCollapsed and compute.state is ComputeState.STOPPED:
-            # Who looks for models wants to see them: only what computes knows them.
+            # Only a running worker or server can list its models.
             compute.ensureReady(self.refresh, self._logic.showError)
         isLocal = compute.settings.mode is ComputeMode.LOCAL
         if not isCollapsed and isLocal and not self._isAvailabilityRequested:
             self._isAvailabilityRequested = True
-            # Where it cannot be listed, what may be used already works all the same.
+            # On failure, the models that the worker lists still work.
             compute.listAvailable(self._onAvailability, lambda error: None)
         self.refresh()
 
@@ -171,7 +166,7 @@ class AutomaticSection:
 
 
 def _notOffered(compute) -> str:
-    """Say that the computer in use has no such model, or "" where it may have one."""
+    """Return that the server has no such model, or "" if it may have one."""
     if not is_nninteractive(compute.capabilities):
         return ""
     return answers_prompts_only(_("models that segment without prompts"))

@@ -1,4 +1,4 @@
-"""Section 6 of the panel: where segments are computed."""
+"""Section 6 of the panel: compute settings."""
 
 from __future__ import annotations
 
@@ -19,11 +19,10 @@ _MEMORY_INTERVAL_MS = 5000
 
 
 class ComputeSection:
-    """This computer or another one, its device, its memory, and a test.
+    """Widgets for this computer or a server, its device, its memory, and a connection test.
 
     Args:
-        ui: Named widgets of the panel.
-        compute: The worker or the remote machine.
+        compute: The worker or the server.
         status: Status board for the result of a test.
     """
 
@@ -46,30 +45,30 @@ class ComputeSection:
         ui.testButton.connect("clicked()", self._onTest)
         ui.restartButton.connect("clicked()", compute.stop)
         compute.onStateChanged.append(self.refresh)
-        # Opening a section shows everything in it, also what is not for this machine.
+        # Expanding a section shows all its widgets, even those that do not apply.
         ui.computeSection.connect("contentsCollapsed(bool)", self._onCollapsed)
-        # Memory changes by itself; it is read only while it is visible.
+        # Free memory changes; it is read only while it is visible.
         self._timer = qt.QTimer()
         self._timer.setInterval(_MEMORY_INTERVAL_MS)
         self._timer.connect("timeout()", self._onTimeout)
         self.refresh()
 
     def enter(self) -> None:
-        """React when the panel opens."""
+        """Start reading the free memory when the module is entered."""
         self._timer.start()
 
     def exit(self) -> None:
-        """React when the panel is left."""
+        """Stop reading the free memory when the module is left."""
         self._timer.stop()
 
     def close(self) -> None:
-        """Ask nothing more."""
+        """Stop all requests."""
         self._timer.stop()
         if self.refresh in self._compute.onStateChanged:
             self._compute.onStateChanged.remove(self.refresh)
 
     def refresh(self, *_arguments) -> None:
-        """Show the settings in force, and the state."""
+        """Show the current settings and the state."""
         ui, settings = self._ui, self._compute.settings
         self._isShowing = True
         try:
@@ -132,7 +131,7 @@ class ComputeSection:
         self._ui.modelSelector.addItem(_("Shipped with PUMIT"), "default")
 
     def _onCollapsed(self, isCollapsed: bool) -> None:
-        """Ask for devices and models when someone looks for the first time."""
+        """List devices and models when the section is first opened."""
         isLocal = self._compute.settings.mode is ComputeMode.LOCAL
         if not isCollapsed and isLocal and not self._isAvailabilityRequested:
             self._isAvailabilityRequested = True
@@ -159,7 +158,7 @@ class ComputeSection:
         self.refresh()
 
     def _onNoAvailability(self, error: Exception) -> None:
-        # The automatic choice still works; what is missing is said at the top.
+        # The automatic choice still works; the setup area at the top shows what is missing.
         self._isAvailabilityRequested = False
 
     def _onChanged(self, *_arguments) -> None:
@@ -186,7 +185,7 @@ class ComputeSection:
             self._compute.checkInstalled()
 
     def _hasConsent(self, model: str) -> bool:
-        """Whether a model may be used; asks for the user's consent where its licence needs it."""
+        """Return whether a model may be used; ask for consent if its licence needs it."""
         licence = self._licences.get(model, "")
         if has_consent(model, licence):
             return True
@@ -212,7 +211,7 @@ class ComputeSection:
 
 
 def _choose(selector, name: str) -> None:
-    """Select what is in force, which the list may not hold (yet)."""
+    """Select the current value, adding it to the list if absent."""
     if selector.findData(name) < 0:
         selector.addItem(name, name)
     selector.currentIndex = selector.findData(name)

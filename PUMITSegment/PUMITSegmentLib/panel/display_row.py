@@ -1,26 +1,21 @@
-"""Opacity and outline of the segments at hand, and a key that hides them."""
+"""Display of the current segments: opacity, outline, and a key that hides them."""
 
 from __future__ import annotations
 
 
 class DisplayRow:
-    """Display of the segments.
-
-    Args:
-        ui: Named widgets of the panel.
-        logic: The module's logic.
-    """
+    """Widgets for the display of the segments."""
 
     def __init__(self, ui, logic) -> None:
         self._ui = ui
         self._logic = logic
         self._isShowing = False
-        self._hidden = None  # the display node whose segments a held key hides
+        self._hidden = None  # display node that a held key hides
         ui.opacitySlider.connect("valueChanged(int)", self._onOpacity)
         ui.outlineCheckBox.connect("toggled(bool)", self._onOutline)
 
     def refresh(self) -> None:
-        """Show the state of the scene."""
+        """Show the display node's state."""
         display = self._display()
         self._isShowing = True
         for widget in (self._ui.opacitySlider, self._ui.outlineCheckBox):
@@ -31,7 +26,7 @@ class DisplayRow:
         self._isShowing = False
 
     def hide(self, isHidden: bool) -> None:
-        """Hide all segments while a key is held, and show them again."""
+        """Hide all segments while a key is held; show them again on release."""
         if isHidden and self._hidden is None:
             display = self._display()
             if display is not None and display.GetVisibility():
@@ -42,7 +37,7 @@ class DisplayRow:
             display.SetVisibility(True)
 
     def close(self) -> None:
-        """Show nothing more."""
+        """Show the segments if they are hidden."""
         self.hide(False)
 
     def _display(self):

@@ -1,4 +1,4 @@
-"""A button that removes what was downloaded, after saying what that is and how much it takes."""
+"""Button that removes downloaded data after confirmation."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ from PUMITSegmentLib.panel.question import confirm
 
 
 class DownloadedData:
-    """Button that removes downloaded files, after a question.
+    """Button that removes downloaded files after confirmation.
 
     Args:
-        button: Button of the panel.
-        logic: The module's logic: its worker is stopped first, and its status says the result.
+        logic: The module's logic; its worker is stopped first, and its status shows the result.
         find: Search for downloaded files.
     """
 
@@ -39,7 +38,7 @@ class DownloadedData:
             if not found:
                 logic.status.waiting(_("There is no downloaded data on this computer."))
             elif confirm(questionOf(found)):
-                # A worker may have a model open.
+                # The worker may have a model file open.
                 logic.compute.stop()
                 size = sizeInWords(removeDownloaded(found))
                 logic.status.done(_("Removed {size} of downloaded data.").format(size=size))
@@ -48,7 +47,7 @@ class DownloadedData:
 
 
 def questionOf(found: list[Downloaded]) -> str:
-    """Return what would be removed, how much it takes, and what stays."""
+    """Return a question that lists what would be removed, the sizes, and what is kept."""
     line = _("{what}: {size}")
     lines = [f"• {line.format(what=d.what, size=sizeInWords(d.byteCount))}" for d in found]
     total = sizeInWords(sum(each.byteCount for each in found))

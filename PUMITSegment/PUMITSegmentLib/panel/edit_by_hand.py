@@ -1,4 +1,4 @@
-"""By hand: to the Segment Editor and back, and a menu that tidies the selected segment."""
+"""Manual editing: a switch to the Segment Editor and back, and a clean-up menu."""
 
 from __future__ import annotations
 
@@ -14,11 +14,7 @@ from PUMITSegmentLib.segments.segment_list import segmentName
 
 
 class EditByHand:
-    """One press opens the Segment Editor; a button in Slicer's tool bars leads back.
-
-    Args:
-        logic: The module's logic.
-    """
+    """Switch to the Segment Editor, with a toolbar button that leads back."""
 
     def __init__(self, logic) -> None:
         self._logic = logic
@@ -30,7 +26,7 @@ class EditByHand:
         return self._bar.actions()[0] if self._bar is not None else None
 
     def start(self) -> None:
-        """Open the Segment Editor on what is selected."""
+        """Open the Segment Editor with the current segment."""
         logic = self._logic
         if not logic.segmentID or logic.volumeNode is None:
             logic.status.problem(_("Add a segment first."))
@@ -45,7 +41,7 @@ class EditByHand:
         slicer.util.selectModule("SegmentEditor")
 
     def close(self) -> None:
-        """Remove the way back when the module is open again, or goes."""
+        """Remove the toolbar button, on return to the module or clean-up."""
         bar, self._bar = self._bar, None
         if bar is not None:
             bar.setParent(None)
@@ -66,7 +62,7 @@ class EditByHand:
 
 
 def addCleanUpMenu(button, logic) -> None:
-    """Give a tool button a menu that fills holes, keeps the largest island, or smooths."""
+    """Add a menu to a tool button: fill holes, keep the largest island, or smooth."""
     menu = qt.QMenu(button)
     for how, text in cleanUpTexts().items():
         action = menu.addAction(text)
@@ -76,18 +72,13 @@ def addCleanUpMenu(button, logic) -> None:
 
 
 def cleanUp(logic, how: CleanUp) -> None:
-    """Clean up the selected segment by a rule; can be undone, and later prompts start from it.
-
-    Args:
-        logic: The module's logic.
-        how: The rule.
-    """
+    """Clean up the selected segment; can be undone, and later prompts start from the result."""
     working, segmentID = logic.working, logic.segmentID
     if working is None or not segmentID or logic.volumeNode is None:
         return
     if not logic.mayWrite(lambda: cleanUp(logic, how)):
         return
-    logic.cancel()  # its answer would be another one's
+    logic.cancel()  # a pending answer would be for the old mask
     spacing_mm = logic.volumeNode.GetSpacing()[::-1]
     with logic.showingErrors():
         isChanged = working.edit(segmentID, lambda mask: cleanedUp(mask, how, spacing_mm))

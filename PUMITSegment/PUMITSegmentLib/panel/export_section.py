@@ -1,4 +1,4 @@
-"""Section 7 of the panel: the segmentation as a file."""
+"""Section 7 of the panel: export of the segmentation."""
 
 from __future__ import annotations
 
@@ -21,19 +21,14 @@ _SOON_MS = 200
 
 
 class ExportSection:
-    """Export: what is missing, the writing on a thread, and the path of the file.
-
-    Args:
-        ui: Named widgets of the panel.
-        logic: The module's logic.
-    """
+    """Widgets of the export, which lists problems and writes on a thread."""
 
     def __init__(self, ui, logic) -> None:
         self._ui = ui
         self._logic = logic
         self._job: Any = None
         self._latestFolder = Path()
-        # To look for what is missing takes too long to do it at each of many changes.
+        # The checks take too long to run at each of many changes.
         self._timer = qt.QTimer()
         self._timer.setSingleShot(True)
         self._timer.setInterval(_SOON_MS)
@@ -54,19 +49,19 @@ class ExportSection:
 
     @property
     def choice(self) -> ExportChoice:
-        """What the user chose."""
+        """The user's choices."""
         ui = self._ui
         folder = ui.exportFolderEdit.currentPath.strip()
         return ExportChoice(
             list(formatTexts())[ui.exportFormatSelector.currentIndex],
-            # Where a relative one would lie, no one knows.
+            # A relative path depends on the working directory, which users do not know.
             Path(folder).expanduser().absolute() if folder else Path(),
             fileName=ui.exportNameEdit.text.strip(),
             onlyVisible=ui.exportVisibleCheckBox.checked,
         )
 
     def refresh(self, *_arguments) -> None:
-        """Show what is missing; only while the section is open."""
+        """Show the problems, while the section is open."""
         ui, logic = self._ui, self._logic
         if ui.exportSection.collapsed:
             return
@@ -97,12 +92,12 @@ class ExportSection:
         )
 
     def refreshSoon(self) -> None:
-        """Say what is missing, once the scene has settled."""
+        """Refresh once the scene has settled."""
         if not self._ui.exportSection.collapsed:
             self._timer.start()
 
     def close(self) -> None:
-        """Write nothing more."""
+        """Cancel a running export."""
         self._timer.stop()
         if self._job is not None:
             self._job.cancel()
@@ -160,7 +155,7 @@ class ExportSection:
 
 
 def formatTexts() -> dict[Format, str]:
-    """Kinds of files, in words."""
+    """Return the display names of the file formats."""
     return {
         Format.DICOM_SEG: _("DICOM-SEG (.dcm)"),
         Format.SEG_NRRD: _("Slicer segmentation (.seg.nrrd)"),

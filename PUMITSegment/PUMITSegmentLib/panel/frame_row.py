@@ -1,4 +1,4 @@
-"""The row of a scan that is a sequence: which frame is shown, and segments that follow it."""
+"""Frame of a sequence in the panel, and propagation to the next frames."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from PUMITSegmentLib.scene.continuing import Continuing
 
 
 class FrameRow:
-    """Row of the frames, for a sequence only.
+    """Row for the current frame, for sequences only.
 
     Args:
-        ui: Named widgets of the panel.
-        logic: The module's logic.
         continuing: Propagation of segments from frame to frame.
     """
 
@@ -24,7 +22,7 @@ class FrameRow:
         ui.continueAllButton.connect("clicked()", continuing.continueToEnd)
 
     def refresh(self) -> None:
-        """Show the frame, and what can be continued."""
+        """Show the frame, and what can be propagated."""
         ui, frame = self._ui, self._continuing.frame
         for widget in (ui.frameLabel, ui.frameRow):
             widget.visible = frame is not None

@@ -1,4 +1,4 @@
-"""Missing packages: explained, and installed with the user's consent."""
+"""Missing packages: explanation, and installation with the user's consent."""
 
 from __future__ import annotations
 
@@ -14,12 +14,10 @@ from slicer.i18n import tr as _
 
 
 class InstallSection:
-    """The area of the first run at the top, and its details in the section Compute.
+    """Setup area at the top of the panel, and its details in the section Compute.
 
     Args:
-        ui: Named widgets of the panel.
-        logic: The module's logic.
-        installer: Installer of packages; Slicer's own way where None.
+        installer: Installer of packages; None for the default.
     """
 
     def __init__(self, ui, logic, installer: Installer | None = None) -> None:
@@ -28,7 +26,7 @@ class InstallSection:
         self._compute = logic.compute
         self.installer = installer or Installer(logic.background)
         self._plan: InstallationPlan | None = None
-        # What the plan is for: it is made again when that changes.
+        # Key of the plan, which is made again when it changes.
         self._planned: tuple = ()
         ui.wheelFolderEdit.filters = ctk.ctkPathLineEdit.Dirs
         ui.wheelFolderEdit.currentPath = self._compute.settings.wheelFolder
@@ -45,17 +43,17 @@ class InstallSection:
         self._show()
 
     def enter(self) -> None:
-        """React when the panel opens."""
+        """Refresh when the module is entered."""
         self.refresh()
 
     def close(self) -> None:
-        """Show nothing more; what is being installed stops after the present package."""
+        """Disconnect; a running installation stops after the current package."""
         if self.refresh in self._compute.onStateChanged:
             self._compute.onStateChanged.remove(self.refresh)
         self.installer.cancel()
 
     def refresh(self, *_arguments) -> None:
-        """Explain what is missing, if anything is."""
+        """Explain what is missing, if anything."""
         isMissing = self._compute.state is ComputeState.NOT_INSTALLED
         settings = self._compute.settings
         allows = self._ui.torchFromIndexCheckBox.checked
@@ -76,7 +74,7 @@ class InstallSection:
         self._show()
 
     def _onPlan(self, plan: InstallationPlan, planKey: tuple) -> None:
-        if planKey == self._planned:  # not one of earlier choices
+        if planKey == self._planned:  # not for earlier settings
             self._plan = plan
             self._show()
 
@@ -128,7 +126,7 @@ class InstallSection:
     def _onInstalled(self) -> None:
         self._logic.status.done(_("Installed. Choose Point and click in a slice view."))
         self._planned = ()
-        # A worker that runs has not seen what is new; the next prompt starts another.
+        # A running worker does not see the new packages; the next prompt starts a new one.
         self._compute.stop()
         self._compute.checkInstalled()
 

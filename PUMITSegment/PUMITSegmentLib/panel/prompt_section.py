@@ -1,4 +1,4 @@
-"""Section 3 of the panel: prompts, their history, and how masks meet what is there."""
+"""Section 3 of the panel: prompts, undo, and the overwrite mode."""
 
 from __future__ import annotations
 
@@ -13,13 +13,7 @@ from PUMITSegmentLib.segments.writer import OverwriteMode
 
 
 class PromptSection:
-    """Buttons that place prompts, take them back, and compute.
-
-    Args:
-        ui: Named widgets of the panel.
-        logic: The module's logic.
-        iconFolder: Folder of the icons.
-    """
+    """Buttons that place prompts, undo them, and update the segment."""
 
     def __init__(self, ui, logic, iconFolder: str) -> None:
         self._ui = ui
@@ -70,11 +64,11 @@ class PromptSection:
         ui.overwriteSelector.connect("currentIndexChanged(int)", self._onOverwrite)
 
     def toggle(self, kind: PromptKind) -> None:
-        """Start to place prompts of a kind, or stop if this kind is placed already."""
+        """Start placing prompts of a kind, or stop if it is active."""
         self._onKind(kind, not self.kindButtons[kind].checked)
 
     def refresh(self) -> None:
-        """Show what can be done now, and why not where it cannot."""
+        """Enable the possible actions; tooltips explain why the others are disabled."""
         ui, logic = self._ui, self._logic
         parameters = logic.parameters
         noScan = "" if logic.volumeNode is not None else _("Choose a scan first")
@@ -116,7 +110,7 @@ class PromptSection:
             self._logic.startPlacing(kind)
         else:
             self._logic.stopPlacing()
-        # A button that was pressed in vain must not stay down.
+        # If placing could not start, the button must not stay checked.
         self.refresh()
 
     def _onReset(self) -> None:
@@ -128,7 +122,7 @@ class PromptSection:
 
 
 def overwriteTexts() -> dict[OverwriteMode, str]:
-    """Return what each overwrite mode does, in words."""
+    """Return the display texts of the overwrite modes."""
     return {
         OverwriteMode.STOP: _("Keep off other segments"),
         OverwriteMode.NONE: _("May overlap"),

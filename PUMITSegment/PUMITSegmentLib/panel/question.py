@@ -1,4 +1,4 @@
-"""Questions that need an answer before anything is changed."""
+"""Confirmation dialogs."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from slicer.i18n import tr as _
 
 
 def confirm(question: str) -> bool:
-    """Ask the user; No is what Enter and closing the window mean.
+    """Ask the user a question; Enter and closing the window mean No.
 
-    Not by `slicer.util`, whose questions go to the log: they hold names of scans.
+    `slicer.util` is not used: it logs its questions, which contain names of scans.
     """
     buttons = qt.QMessageBox.Yes | qt.QMessageBox.No
     window = slicer.util.mainWindow()

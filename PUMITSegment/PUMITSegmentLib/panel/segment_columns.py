@@ -1,4 +1,4 @@
-"""Columns of the table of segments: volume, rating, and whether a person has reviewed it."""
+"""Columns of the segments table: volume, rating, and whether a person has reviewed it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,7 @@ _YES = "\u2713"
 
 
 class SegmentColumns:
-    """Three columns behind those of Slicer's table.
-
-    Args:
-        ui: Named widgets of the panel.
-        logic: The module's logic.
-    """
+    """Three columns appended to Slicer's segments table."""
 
     def __init__(self, ui, logic) -> None:
         self._table = ui.segmentsTable
@@ -29,7 +24,7 @@ class SegmentColumns:
         self._volumes = SegmentVolumes()
         rows = self._table.tableWidget()
         model = rows.model()
-        # Before there are rows: Slicer gives each cell of a new row the segment's ID.
+        # Before there are rows: Slicer stores the segment ID in each cell of a new row.
         self._first = model.columnCount()
         model.insertColumns(self._first, len(_headers()))
         header = rows.horizontalHeader()
@@ -40,20 +35,20 @@ class SegmentColumns:
             header.setSectionResizeMode(column, qt.QHeaderView.ResizeToContents)
         header.setStretchLastSection(False)
         rows.connect("clicked(QModelIndex)", self._onClicked)
-        # Counting takes some ms for a large segment; a drag changes it many times.
+        # Counting takes some ms for a large segment, which changes many times during a drag.
         self._timer = qt.QTimer()
         self._timer.setSingleShot(True)
         self._timer.setInterval(_SOON_MS)
         self._timer.connect("timeout()", self.count)
 
     def refresh(self) -> None:
-        """Show the state of the scene, and count soon what has changed."""
+        """Show the current values, and count changed segments soon."""
         self._show()
-        if not self._timer.isActive():  # else many changes in a row would never be counted
+        if not self._timer.isActive():  # restarting would postpone it at each of many changes
             self._timer.start()
 
     def count(self) -> None:
-        """Count each segment that has changed, and show how large it is."""
+        """Count the voxels of changed segments, and show their sizes."""
         node = self._logic.segmentationNode
         for segmentID, extent in self._volumes.of(node).items():
             segment = self._segment(segmentID)
@@ -62,17 +57,17 @@ class SegmentColumns:
         self._show()
 
     def close(self) -> None:
-        """Count nothing more."""
+        """Stop counting."""
         self._timer.stop()
 
     def _show(self) -> None:
-        """Write into each segment's row, which may be another one now."""
+        """Fill each segment's row, which may have moved."""
         model = self._table.tableWidget().model()
         extents = self._volumes.known(self._logic.segmentationNode)
         for segmentID in self._table.displayedSegmentIDs():
             texts, colour = ["", "", ""], None
             segment, extent = self._segment(segmentID), extents.get(segmentID)
-            # What was not counted yet may have changed since it was rated.
+            # An uncounted segment may have changed since it was rated.
             if segment is not None and extent is not None:
                 rating = ratingOf(segment, extent.digest)
                 texts[_SIZE] = sizeInWords(extent, self._logic.volumeNode)
@@ -89,7 +84,7 @@ class SegmentColumns:
                         model.setData(index, brush, qt.Qt.ForegroundRole)
 
     def _onClicked(self, index) -> None:
-        """Say that a segment is reviewed, or no longer."""
+        """Toggle whether a segment is reviewed."""
         if index.column() != self._first + _REVIEWED:
             return
         segmentID = self._table.segmentIDForRow(index.row())

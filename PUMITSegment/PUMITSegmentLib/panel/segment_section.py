@@ -21,32 +21,26 @@ from PUMITSegmentLib.segments.templates import (
     writeList,
 )
 
-# Height of the table: of its frame, of three rows, and of about ten.
+# Heights of the table: its frame, three rows, and about ten rows.
 _FRAME_PX, _LEAST_PX, _MOST_PX = 4, 104, 330
 
 
 class ListDialogs:
-    """File dialogs of lists of segments; a test gives others."""
+    """File dialogs for segment lists; replaced in tests."""
 
     def open(self) -> str:
-        """Return the list to read; empty for none."""
+        """Return the list file to read; "" if cancelled."""
         pattern = _("Lists of segments ({pattern})").format(pattern=f"*{SUFFIX}")
         return str(qt.QFileDialog.getOpenFileName(None, _("Open a list"), "", pattern) or "")
 
     def save(self) -> str:
-        """Return the file to write; empty for none."""
+        """Return the list file to write; "" if cancelled."""
         pattern = _("Lists of segments ({pattern})").format(pattern=f"*{SUFFIX}")
         return str(qt.QFileDialog.getSaveFileName(None, _("Save the list"), "", pattern) or "")
 
 
 class SegmentSection:
-    """New, removed and selected segments; names, colours and terms are the table's own.
-
-    Args:
-        ui: Named widgets of the panel.
-        logic: The module's logic.
-        iconFolder: Folder of the icons.
-    """
+    """Table of segments with New and Remove; the table itself edits names, colours and terms."""
 
     def __init__(self, ui, logic, iconFolder: str) -> None:
         self._ui = ui
@@ -56,7 +50,7 @@ class SegmentSection:
         table = ui.segmentsTable
         table.setSelectionMode(qt.QAbstractItemView.SingleSelection)
         table.opacityColumnVisible = False
-        table.statusColumnVisible = False  # "Reviewed" says it in a word
+        table.statusColumnVisible = False  # replaced by our column "Reviewed"
         rows = table.tableWidget()
         rows.connect("doubleClicked(QModelIndex)", self._jump)
         table.connect("selectionChanged(QItemSelection,QItemSelection)", self._onSelectionChanged)
@@ -71,9 +65,9 @@ class SegmentSection:
         ui.removeSegmentButton.connect("clicked()", self._onRemove)
 
     def refresh(self) -> None:
-        """Show what the scene holds."""
+        """Show the scene's segments."""
         ui, logic = self._ui, self._logic
-        # Filling the table selects a row, which is no wish of the user.
+        # Filling the table selects a row, which is not the user's choice.
         self._isShowing = True
         try:
             node = logic.segmentationNode
@@ -109,13 +103,13 @@ class SegmentSection:
         )
 
     def _fitHeight(self) -> None:
-        """Let the table show its rows, as far as there is room for the other sections."""
+        """Fit the table's height to its rows, within limits."""
         rows = self._ui.segmentsTable.tableWidget()
         needed = rows.verticalHeader().length() + rows.horizontalHeader().height + _FRAME_PX
         self._ui.segmentsTable.setMinimumHeight(min(max(needed, _LEAST_PX), _MOST_PX))
 
     def close(self) -> None:
-        """Let go of the scene."""
+        """Disconnect the widgets from the segmentation."""
         self._ui.segmentsTable.setSegmentationNode(None)
         self._ui.show3DButton.setSegmentationNode(None)
 
@@ -123,7 +117,7 @@ class SegmentSection:
         self._logic.newSegment()
 
     def _listStarts(self) -> None:
-        """Label maps of the scene, each of which can be a start that clicks correct."""
+        """Fill the menu with the scene's label maps, which clicks can correct, and lists."""
         self._startMenu.clear()
         nodes = labelMapNodes()
         for node in nodes:
@@ -183,6 +177,6 @@ class SegmentSection:
         if self._isShowing or self._logic.parameters is None:
             return
         chosen = list(self._ui.segmentsTable.selectedSegmentIDs())
-        # A table without a chosen row is being filled, or its last segment went.
+        # No selection means that the table is being filled, or the last segment was removed.
         if chosen:
             self._logic.selectSegment(chosen[0])

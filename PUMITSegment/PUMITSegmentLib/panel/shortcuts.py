@@ -1,7 +1,7 @@
-"""Keys that work while the module is open, and only then.
+"""Shortcuts that work only while the module is open.
 
-They avoid keys that Slicer's own views take (B, F, G, R, T, V, space, brackets, arrows) and those
-of the Segment Editor, except that undo and redo are where everybody looks for them.
+They avoid the keys of Slicer's own views (B, F, G, R, T, V, space, brackets, arrows) and those of
+the Segment Editor; only undo and redo use the customary keys.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ from PUMITSegmentLib.prompts.kinds import PromptKind
 def shortcutsOf(
     logic, toggle: Callable[[PromptKind], None], editByHand: Callable[[], None]
 ) -> list[Shortcut]:
-    """All shortcuts of the module.
+    """Return all shortcuts of the module.
 
     Args:
-        logic: The module's logic.
         toggle: Function that starts or stops placing prompts of a kind.
         editByHand: Callback that opens the Segment Editor.
     """

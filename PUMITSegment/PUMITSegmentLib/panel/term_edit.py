@@ -1,4 +1,4 @@
-"""The field of a segment's term, with suggestions from the terminologies."""
+"""Line edit for a segment's term, with suggestions from the terminologies."""
 
 from __future__ import annotations
 
@@ -12,17 +12,12 @@ from slicer.i18n import tr as _
 
 from PUMITSegmentLib.segments.rating import ratingOf
 
-# Longest text that a sentence repeats.
+# Maximum length of user text quoted in a sentence.
 _MOST_SHOWN = 40
 
 
 class TermEdit:
-    """Line edit with a search for coded terms, whose choice names the segment.
-
-    Args:
-        edit: The line edit.
-        logic: The module's logic.
-    """
+    """Line edit that searches coded terms; choosing one names the segment."""
 
     def __init__(self, edit, logic) -> None:
         self._edit = edit
@@ -32,7 +27,7 @@ class TermEdit:
         self._completer = qt.QCompleter()
         self._completer.setModel(self._suggestions)
         self._completer.setCaseSensitivity(qt.Qt.CaseInsensitive)
-        # The search has chosen already, by words in any order.
+        # The search has filtered already, with words in any order.
         self._completer.setCompletionMode(qt.QCompleter.UnfilteredPopupCompletion)
         edit.setCompleter(self._completer)
         edit.connect("textEdited(QString)", self._onEdited)
@@ -40,7 +35,7 @@ class TermEdit:
         self._completer.connect("activated(QString)", self._assign)
 
     def refresh(self) -> None:
-        """Show what the selected segment is."""
+        """Show the term of the selected segment."""
         node, segmentID = self._logic.segmentationNode, self._logic.segmentID
         self._edit.enabled = bool(segmentID)
         self._edit.toolTip = (
@@ -92,7 +87,7 @@ class TermEdit:
 
 
 def _meaning(segment) -> str:
-    """Return the words of a segment's terminology entry: type, with its modifier."""
+    """Return the text of a segment's terminology entry: type, with its modifier."""
     parts = [part.split("^") for part in (segment.GetTerminology() or "").split("~")]
     words = [parts[i][2] for i in (2, 3) if len(parts) > i and len(parts[i]) > 2 and parts[i][2]]
     return " ".join(reversed(words))

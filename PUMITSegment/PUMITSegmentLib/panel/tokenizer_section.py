@@ -1,4 +1,4 @@
-"""Section 5 of the panel: what a tokenizer keeps of the scan."""
+"""Section 5 of the panel: reconstruction of the scan by a tokenizer."""
 
 from __future__ import annotations
 
@@ -13,12 +13,7 @@ from PUMITSegmentLib.session_work import SessionWork
 
 
 class TokenizerSection:
-    """Reconstruction of the scan by a tokenizer, and how familiar the scan is to it.
-
-    Args:
-        ui: Named widgets of the panel.
-        logic: The module's logic.
-    """
+    """Widgets that show a tokenizer's reconstruction and how familiar the scan is to it."""
 
     def __init__(self, ui, logic) -> None:
         self._ui = ui
@@ -34,7 +29,7 @@ class TokenizerSection:
         self.refresh()
 
     def refresh(self) -> None:
-        """Show whether there is a tokenizer, and what it found."""
+        """Show whether there is a tokenizer, and its result."""
         reason = self._whyNot()
         self._ui.tokenizerButton.enabled = not reason
         self._ui.tokenizerButton.toolTip = reason or _(
@@ -51,7 +46,7 @@ class TokenizerSection:
         self._showScore()
 
     def close(self) -> None:
-        """Add nothing more."""
+        """Cancel the reconstruction."""
         self._work.cancel()
         if self.refresh in self._logic.compute.onStateChanged:
             self._logic.compute.onStateChanged.remove(self.refresh)
@@ -117,7 +112,7 @@ class TokenizerSection:
 
         def show(answer: Any) -> None:
             volumeNode = self._logic.volumeNode
-            if self._before is None:  # not the views of an earlier reconstruction
+            if self._before is None:  # not those of an earlier reconstruction
                 self._before = ViewsBefore()
             self._ui.viewsBackButton.enabled = True
             compareInViews(showReconstruction(answer, volumeNode, name), volumeNode)

@@ -1,4 +1,4 @@
-"""The panel: loads it, and lets its sections show the state of the logic."""
+"""Panel of the module: loads the UI and keeps its sections up to date."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ TUTORIAL_URL = "https://github.com/pumit/SlicerPUMIT/blob/main/docs/tutorials/fi
 
 
 def helpText() -> str:
-    """Return a short way through the panel, as rich text."""
+    """Return short instructions for the panel, as rich text."""
     steps = [
         _("Load a scan and choose it in section 1."),
         _("Press New, then Point, and click inside the structure in any slice view."),
@@ -70,7 +70,7 @@ def shortcutsText(shortcuts: list[Shortcut]) -> str:
 
 
 def _byMouse() -> list[Shortcut]:
-    """Return what is held or clicked rather than pressed."""
+    """Return the actions by held keys and the mouse."""
     return [
         Shortcut((_("Hold H"),), _("Hide the segments"), lambda: None),
         Shortcut((_("Ctrl and click"),), _("Point outside, while placing"), lambda: None),
@@ -85,10 +85,9 @@ class SegmentWidget:
         logic: The module's logic; opened and closed here.
 
     Attributes:
-        widget: The panel, to be placed into a layout.
+        widget: The panel, to be added to a layout.
         ui: Named children of the panel.
-        logic: The module's logic.
-        shortcuts: Keys that work while the module is open.
+        shortcuts: Shortcuts that work while the module is open.
     """
 
     def __init__(self, resources: str, logic: PUMITSegmentLogic) -> None:
@@ -142,7 +141,7 @@ class SegmentWidget:
         self.refresh()
 
     def enter(self) -> None:
-        """React when the module is shown."""
+        """React when the module is entered."""
         self.editByHand.close()
         self.shortcuts.install()
         self.reviewRow.enter()
@@ -154,7 +153,7 @@ class SegmentWidget:
         self.refresh()
 
     def exit(self) -> None:
-        """Another module is shown; what is computed is written all the same."""
+        """React when the module is left; pending answers are still written."""
         self.shortcuts.remove()
         self.reviewRow.exit()
         self.offered.close()
@@ -165,8 +164,8 @@ class SegmentWidget:
         self.logic.exit()
 
     def close(self) -> None:
-        """Leave nothing behind: no key, no observer, no timer, no worker."""
-        self.followUpSection.close()  # takes its preview out of the scene, which others follow
+        """Remove all shortcuts, observers and timers, and end the worker."""
+        self.followUpSection.close()  # removes its preview from the scene, which others observe
         self.shortcuts.remove()
         self.reviewRow.exit()
         self.offered.close()
@@ -206,7 +205,7 @@ class SegmentWidget:
         self.exportSection.refreshSoon()
 
     def _followLayout(self, isFollowed: bool) -> None:
-        """Listen to the slice views, also to those that another layout brings."""
+        """Observe the slice views, including those of later layouts."""
         manager = slicer.app.layoutManager()
         if manager is not None and isFollowed is not self._isFollowingLayout:
             change = manager.connect if isFollowed else manager.disconnect
@@ -231,13 +230,13 @@ class SegmentWidget:
         self.viewCursor.refresh()
 
     def _connect(self, parameters) -> None:
-        """Let widgets follow a parameter node, and it them."""
+        """Connect the widgets to a parameter node, in both directions."""
         if parameters is self._connected:
             return
         if self._connected is not None:
             self._connected.disconnectGui(self._guiTag)
         self._connected, self._guiTag = parameters, None
         if parameters is not None:
-            # Not by `connectGui`: Slicer's gives no tag, so nothing could be disconnected again.
+            # Not by `connectGui`: it returns no tag, so it could not be disconnected.
             named = ((w.property("SlicerParameterName"), w) for w in vars(self.ui).values())
             self._guiTag = parameters.connectParametersToGui({n: w for n, w in named if n})

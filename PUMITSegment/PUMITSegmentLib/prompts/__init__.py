@@ -1,1 +1,1 @@
-"""Prompts as markups in the scene: placed, ordered, kept and restored."""
+"""Prompts as markups nodes: placing, ordering, saving and restoring them."""

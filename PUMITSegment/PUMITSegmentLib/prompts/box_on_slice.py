@@ -1,4 +1,4 @@
-"""Boxes drawn in slice views: turned as the slice is, and flat ones that stay in their slice."""
+"""Boxes drawn in slice views: oriented like the slice, and flat ones that stay in their slice."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _THIN_MM = 1e-3
 
 
 def sliceAt(pointWorld: npt.ArrayLike, candidates: list):
-    """Return the first of some slice nodes in whose plane a point lies, or None.
+    """Return the first slice node whose plane contains a point, or None.
 
     Args:
         pointWorld: World RAS mm.
-        candidates: Slice nodes, likely ones first; None is passed over.
+        candidates: Slice nodes, likely ones first; None is skipped.
     """
     for sliceNode in candidates:
         if sliceNode is None:
@@ -33,15 +33,15 @@ def sliceAt(pointWorld: npt.ArrayLike, candidates: list):
 
 
 def alignToSlice(roiNode, sliceNode) -> None:
-    """Turn a box that is being placed so that its edges are the slice view's.
+    """Rotate a box that is being placed to the axes of the slice view.
 
-    Slicer spans a box along the world's axes, which on an oblique slice is another box than the
-    one that the two clicks seem to draw. Call it after the first click.
+    Slicer spans a box along the world's axes, which on an oblique slice differs from what the two
+    clicks seem to draw. Call this after the first click.
     """
     matrix = slicer.util.arrayFromVTKMatrix(roiNode.GetObjectToNodeMatrix()).copy()
     axes = _nodeFromWorld(roiNode) @ _sliceAxes(sliceNode)
     axes /= np.linalg.norm(axes, axis=0)
-    # On an axial, sagittal or coronal slice the edges are along the axes anyhow.
+    # On an axial, sagittal or coronal slice the box is aligned already.
     if np.allclose(np.abs(axes).max(axis=0), 1.0, atol=_ALIGNED):
         return
     matrix[:3, :3] = axes
@@ -49,9 +49,9 @@ def alignToSlice(roiNode, sliceNode) -> None:
 
 
 def setDepth(roiNode) -> None:
-    """Make a box that was drawn in one slice as deep as its shorter side, as Slicer does.
+    """Set the depth of a box drawn in one slice to its shorter side, as Slicer does.
 
-    On oblique slices rounding leaves a depth of nearly nothing, which Slicer takes for one.
+    On oblique slices rounding leaves a tiny depth, which Slicer accepts as a depth.
     """
     size = np.array(roiNode.GetSize())
     isThin = size < _THIN_MM
@@ -60,15 +60,15 @@ def setDepth(roiNode) -> None:
 
 
 def flatten(roiNode, sliceNode, pointWorld: npt.ArrayLike) -> None:
-    """Make a placed box one slice thin, and remember its plane.
+    """Make a placed box one slice thick, and store its plane.
 
     Args:
-        roiNode: A box whose edges are the slice view's.
-        sliceNode: The slice that it was drawn in.
+        roiNode: Box aligned with the slice view.
+        sliceNode: Slice in which it was drawn.
         pointWorld: Starting point, world RAS mm.
     """
     toNode = _nodeFromWorld(roiNode)
-    # The distance of two slices; a view shows a box if it is not farther than half of that.
+    # Distance between slices; a view shows a box within half of it.
     step = np.array(sliceNode.GetXYToRAS().MultiplyPoint([0, 0, 1, 0])[:3])
     thickness = float(np.linalg.norm(toNode @ step))
     point = [0.0, 0.0, 0.0]
@@ -90,9 +90,9 @@ def normalInNode(roiNode, sliceNode) -> Matrix:
 
 
 def keepFlat(roiNode) -> None:
-    """Put a flat box back into its plane if it was moved, turned or thickened out of it.
+    """Restore a flat box's plane and thickness if it was moved, rotated or thickened.
 
-    Its extent within the plane is the user's. Boxes that were never flat are left alone.
+    Its extent within the plane is kept. Other boxes are not changed.
     """
     plane = planeOf(roiNode)
     if plane is None:
@@ -100,7 +100,7 @@ def keepFlat(roiNode) -> None:
     normal, offset, thickness = plane
     old = slicer.util.arrayFromVTKMatrix(roiNode.GetObjectToNodeMatrix())
     size = np.array(roiNode.GetSize())
-    # The box's own axis that is the normal, most likely: a box along the axes keeps them.
+    # The box axis closest to the normal: an axis-aligned box stays aligned.
     across = int(np.abs(normal @ old[:3, :3]).argmax())
     new = old.copy()
     new[:3, :3] = _turned(old[:3, :3], across, normal)
@@ -129,17 +129,17 @@ def planeOf(roiNode) -> tuple[Matrix, float, float] | None:
 
 
 def planeText(roiNode) -> str:
-    """Return the plane of a flat box as it is saved; empty for other boxes."""
+    """Return the plane of a flat box as it is saved; "" for other boxes."""
     return roiNode.GetAttribute(_PLANE) or ""
 
 
 def setPlaneText(roiNode, text: str) -> None:
-    """Make a box flat, or not flat, as another one was."""
+    """Restore the result of `planeText`: make a box flat, or not."""
     roiNode.SetAttribute(_PLANE, text or None)
 
 
 def acrossAxis(roiNode) -> int:
-    """Which of a box's own axes is across its plane: the recorded one, or the thinnest."""
+    """Return the index of the box axis normal to its plane: the stored one, or the thinnest."""
     plane = planeOf(roiNode)
     if plane is None:
         return int(np.argmin(roiNode.GetSize()))
@@ -148,7 +148,7 @@ def acrossAxis(roiNode) -> int:
 
 
 def _turned(axes: Matrix, across: int, normal: Matrix) -> Matrix:
-    """Axes with one of them turned onto the normal, the others kept as near as possible."""
+    """Rotate axes so that one is the normal and the others change as little as possible."""
     toward = normal * np.sign(normal @ axes[:, across])
     first, second = (i for i in range(3) if i != across)
     turned = axes.copy()
@@ -161,14 +161,14 @@ def _turned(axes: Matrix, across: int, normal: Matrix) -> Matrix:
 
 
 def _sliceAxes(sliceNode) -> Matrix:
-    """Right-handed axes of a slice view in the world, (3, 3), the normal last."""
+    """Return the right-handed axes of a slice view in the world, (3, 3), the normal last."""
     axes = slicer.util.arrayFromVTKMatrix(sliceNode.GetSliceToRAS())[:3, :3].copy()
     axes[:, 2] = np.cross(axes[:, 0], axes[:, 1])
     return axes
 
 
 def _nodeFromWorld(node) -> Matrix:
-    """Linear part, (3, 3), of the transform from the world to a node's own coordinates."""
+    """Return the linear part, (3, 3), of the transform from the world to a node's coordinates."""
     transform = node.GetParentTransformNode()
     if transform is None:
         return np.eye(3)

@@ -1,4 +1,4 @@
-"""How prompts look: green says where the segment is, red where it is not; outlined in black."""
+"""Display of prompts: green if positive, red if negative, with a black outline."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from PUMITSegmentLib.prompts.tag import PromptTag
 _POSITIVE_RGB = (0.1, 0.8, 0.2)
 _NEGATIVE_RGB = (0.95, 0.15, 0.1)
 _GLYPH_PERCENT = 2.0
-_STROKE_GLYPH_PERCENT = 0.4  # a stroke has many, close together: the line is what is seen
+_STROKE_GLYPH_PERCENT = 0.4  # many close points: the line should be seen
 _FILL_OPACITY = 0.08
-# Pixels: nine handles hide what is in a smaller box; zoomed in they are there.
+# Pixels: the nine handles would hide the content of a smaller box; zooming in shows them.
 _LEAST_BOX = 90.0
-# What lies under a glyph or a line and shows around it, so that it is seen on any fill.
+# Outline under glyphs and lines, so that they are visible on any fill.
 OUTLINE_RGB = (0.0, 0.0, 0.0)
 _OUTLINE_GLYPH, _OUTLINE_LINE = 1.5, 1.8
 
 
 def nameOf(tag: PromptTag, segmentName: str) -> str:
-    """Return what a prompt node is called, such as "Liver +"."""
+    """Return the name of a prompt node, such as "Liver +"."""
     sign = "+" if tag.isPositive else "-"
     kinds = {
         PromptKind.POINT: "{segment} {sign}",
@@ -36,15 +36,15 @@ def nameOf(tag: PromptTag, segmentName: str) -> str:
 
 
 def rename(node, tag: PromptTag, oldName: str, newName: str) -> None:
-    """Let a node's name follow its segment's, unless the user gave it another."""
+    """Rename a node with its segment, unless the user renamed it."""
     old, name = nameOf(tag, oldName), node.GetName()
     if name == old or name.startswith(f"{old}_"):
         node.SetName(nameOf(tag, newName) + name[len(old) :])
 
 
 def applyStyle(node, tag: PromptTag) -> None:
-    """Give a new markups node its colours and handles."""
-    # Points are "+1", "-2"...: a saved list tells its polarity, to `pumit segment` too.
+    """Set the colours and handles of a new markups node."""
+    # Labels "+1", "-2"... record the polarity in a saved list, also for `pumit segment`.
     node.SetControlPointLabelFormat("+%d" if tag.isPositive else "-%d")
     display = _displayWithOutline(node)
     color = _POSITIVE_RGB if tag.isPositive else _NEGATIVE_RGB
@@ -57,11 +57,11 @@ def applyStyle(node, tag: PromptTag) -> None:
     display.SetUseGlyphScale(True)
     display.SetGlyphScale(_STROKE_GLYPH_PERCENT if tag.kind in CURVES else _GLYPH_PERCENT)
     if tag.kind in BOXES:
-        # So a saved file tells it, too.
+        # Records the polarity in a saved file.
         node.SetInsideOut(not tag.isPositive)
         display.SetFillOpacity(_FILL_OPACITY)
         display.SetHandlesInteractive(True)
-        # Slicer's context menu shows it for who wants to turn a box; as a rule it is in the way.
+        # Hidden, as it is usually in the way; Slicer's context menu can show it.
         display.SetRotationHandleVisibility(False)
         display.SetTranslationHandleVisibility(True)
         display.SetScaleHandleVisibility(True)
@@ -70,22 +70,22 @@ def applyStyle(node, tag: PromptTag) -> None:
 
 
 def displayOf(node):
-    """Return what displays a prompt node, without its outline; or None."""
+    """Return a prompt node's main display node, not its outline; or None."""
     count = node.GetNumberOfDisplayNodes()
     return node.GetNthDisplayNode(count - 1) if count else None
 
 
 def showHandles(boxNode, isShown: bool) -> None:
-    """Show what a box is dragged by; of a box without corners it would lie at the origin."""
+    """Show or hide a box's handles; without corners they would be at the origin."""
     displayOf(boxNode).SetHandlesInteractive(isShown)
 
 
 def fitHandles(boxNode, smallest: float) -> None:
-    """Show the handles of a box only where they leave its content to be seen.
+    """Show the handles of a box only if they do not hide its content.
 
     Args:
-        boxNode: The box.
-        smallest: Its smaller side where it is seen largest, pixels; infinite where it is not seen.
+        smallest: Its shorter side in the view where it is largest, pixels; infinite if not
+            visible.
     """
     display, isShown = displayOf(boxNode), smallest >= _LEAST_BOX
     if display is not None and bool(display.GetScaleHandleVisibility()) is not isShown:
@@ -96,7 +96,7 @@ def fitHandles(boxNode, smallest: float) -> None:
 
 
 def show(node, isShown: bool) -> None:
-    """Show a prompt node, or hide and lock it so that it is not moved by mistake."""
+    """Show a prompt node, or hide and lock it so that it cannot be moved by mistake."""
     if not node.IsA("vtkMRMLMarkupsNode"):
         return
     for index in range(node.GetNumberOfDisplayNodes()):
@@ -105,10 +105,10 @@ def show(node, isShown: bool) -> None:
 
 
 def _displayWithOutline(node):
-    """Return what displays a prompt, which lies over its own display outline.
+    """Return a prompt node's main display node, which is drawn over its outline's.
 
-    Of a node's displays the one that was there first is drawn first, below the others. A box has
-    none: Slicer draws its edges equally thin in both; see `scene.box_edges`.
+    The first display node of a node is drawn below the others. Boxes have no outline display:
+    Slicer draws their edges equally thin in both; see `scene.box_edges`.
     """
     node.CreateDefaultDisplayNodes()
     if node.GetNumberOfDisplayNodes() == 1 and not node.IsA("vtkMRMLMarkupsROINode"):

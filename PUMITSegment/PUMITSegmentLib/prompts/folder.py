@@ -1,4 +1,4 @@
-"""The folder of a segmentation's prompts in the subject hierarchy."""
+"""Subject hierarchy folder of a segmentation's prompts."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _IS_FOLDER = "PUMITSegment.PromptFolder"
 
 
 def putIntoFolder(node, segmentationNode) -> None:
-    """Put a prompt node into its segmentation's folder, which is made if there is none.
+    """Move a prompt node to its segmentation's folder, which is created if needed.
 
-    The folder lies next to the segmentation: what is below one is taken for its segments.
+    The folder is a sibling of the segmentation: children of a segmentation are its segments.
     """
     hierarchy = _hierarchy(segmentationNode.GetScene())
     if hierarchy is None:
@@ -35,7 +35,7 @@ def putIntoFolder(node, segmentationNode) -> None:
 
 
 def removeNode(node) -> None:
-    """Remove a node from the scene, and its item."""
+    """Remove a node and its subject hierarchy item."""
     scene = node.GetScene()
     if scene is None:
         return
@@ -47,7 +47,7 @@ def removeNode(node) -> None:
 
 
 def removePrompts(nodes: list) -> None:
-    """Remove those of some prompt nodes that are still in their scene, and folders left empty."""
+    """Remove the prompt nodes that are still in their scene, and folders left empty."""
     for node in nodes:
         scene = node.GetScene()
         if scene is not None:
@@ -56,7 +56,7 @@ def removePrompts(nodes: list) -> None:
 
 
 def removeEmptyFolders(scene) -> None:
-    """Remove folders of prompts that hold nothing any more."""
+    """Remove empty folders of prompts."""
     hierarchy = _hierarchy(scene)
     if hierarchy is None:
         return
@@ -69,9 +69,9 @@ def removeEmptyFolders(scene) -> None:
 
 
 def _folderOf(hierarchy, segmentationNode) -> int:
-    """Return the folder that any prompt of the segmentation is in, or 0.
+    """Return the folder that contains any prompt of the segmentation, or 0.
 
-    Found by its contents: names and node IDs may change when scenes are merged.
+    It is found by its contents: names and node IDs may change when scenes are merged.
     """
     for node in promptNodesOf(segmentationNode):
         item = hierarchy.GetItemByDataNode(node)

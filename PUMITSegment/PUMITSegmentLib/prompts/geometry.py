@@ -1,4 +1,4 @@
-"""Where a prompt node is: its finished geometry, and the prompts of `pumit` that it makes."""
+"""Geometry of a prompt node, and its conversion to prompts of `pumit`."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from PUMITSegmentLib.prompts.tag import PromptTag
 
 Points = npt.NDArray[np.float64]
 ToLps = Callable[[npt.ArrayLike], Points]
-# Two corners of a box nearer than this are one click.
+# Box corners closer than this count as one click.
 _SMALLEST_MM = 1e-3
 
 
 def definedPoints(node) -> Points:
-    """Control points that were placed, (N, 3), in the node's own coordinates; no preview."""
+    """Return the placed control points, (N, 3), in the node's coordinates, without the preview."""
     defined = slicer.vtkMRMLMarkupsNode.PositionDefined
     points = [
         node.GetNthControlPointPosition(i)
@@ -36,7 +36,7 @@ def definedPoints(node) -> Points:
 
 
 def definedPointsWorld(node) -> Points:
-    """Control points that were placed, (N, 3), world RAS mm."""
+    """Return the placed control points, (N, 3), world RAS mm."""
     defined = slicer.vtkMRMLMarkupsNode.PositionDefined
     points = [
         node.GetNthControlPointPositionWorld(i)
@@ -47,7 +47,7 @@ def definedPointsWorld(node) -> Points:
 
 
 def isFinished(node, tag: PromptTag) -> bool:
-    """Whether a node holds a prompt: a placed point, a box with a size, a drawn curve."""
+    """Return whether a node holds a prompt: a placed point, a box with a size, a drawn curve."""
     if tag.kind is None:
         return MaskPrior.isIn(node)
     if tag.kind in BOXES:
@@ -59,7 +59,7 @@ def isFinished(node, tag: PromptTag) -> bool:
 
 
 def signatureOf(node, tag: PromptTag) -> Hashable:
-    """Return what changes whenever a node's prompts do, except under a moving transform."""
+    """Return a key that changes with a node's prompts, except under a moving transform."""
     if not isFinished(node, tag):
         return None
     if tag.kind is None:
@@ -73,7 +73,7 @@ def signatureOf(node, tag: PromptTag) -> Hashable:
 
 
 def boxCornersWorld(node, isFlat: bool) -> Points:
-    """Corners of a region of interest, world RAS mm: (8, 3), or (4, 3) of its middle slice."""
+    """Return the corners of an ROI, world RAS mm: (8, 3), or (4, 3) of its middle slice."""
     half = np.array(node.GetSize(), dtype=np.float64) / 2
     sides: list[tuple[float, ...]] = [(-1.0, 1.0)] * 3
     if isFlat:
@@ -81,19 +81,19 @@ def boxCornersWorld(node, isFlat: bool) -> Points:
     signs = np.array(list(product(*sides)))
     matrix = slicer.util.arrayFromVTKMatrix(node.GetObjectToNodeMatrix())
     corners = (signs * half) @ matrix[:3, :3].T + matrix[:3, 3]
-    # One by one: right under parent transforms that are not linear, too.
+    # One by one, which is also correct under non-linear parent transforms.
     return np.array([toWorld(node, corner) for corner in corners])
 
 
 def toWorld(node, point: npt.ArrayLike) -> list[float]:
-    """Return a point in a node's own coordinates, in the world."""
+    """Transform a point from a node's coordinates to the world."""
     world = [0.0, 0.0, 0.0]
     node.TransformPointToWorld(np.asarray(point).tolist(), world)
     return world
 
 
 def curvePointsWorld(node) -> Points:
-    """Points along a curve as it is drawn, (N, 3), world RAS mm; not its control points only."""
+    """Return points along a curve as it is drawn, (N, 3), world RAS mm, not only control points."""
     if node.GetNumberOfDefinedControlPoints() < 2:
         return definedPointsWorld(node)
     points = slicer.util.arrayFromMarkupsCurvePoints(node, world=True)
@@ -101,11 +101,9 @@ def curvePointsWorld(node) -> Points:
 
 
 def promptsOf(node, tag: PromptTag, toLps: ToLps) -> list[tuple[str, Prompt]]:
-    """Return the prompts of a markups node, each with its key in the order; a box outside none.
+    """Return the prompts of a markups node, each with its key; none for a negative box.
 
     Args:
-        node: A markups node.
-        tag: Tag of its node.
         toLps: Map from world RAS to the volume's LPS, (N, 3) to (N, 3).
     """
     if not isFinished(node, tag) or (tag.kind in BOXES and not tag.isPositive):

@@ -1,4 +1,4 @@
-"""The kinds of prompts a user places, and the markups node that each kind is."""
+"""Kinds of prompts, and the class of the markups node of each."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import enum
 
 
 class PromptKind(enum.Enum):
-    """Kind of a prompt; the value is written into saved scenes."""
+    """Kind of a prompt; the value is stored in saved scenes."""
 
     POINT = "point"
     BOX_3D = "box3d"
@@ -15,7 +15,7 @@ class PromptKind(enum.Enum):
     LASSO = "lasso"
 
 
-# How the current segment, after it was edited by hand, is kept as a prompt. Never placed.
+# Kind of the prompt that holds a manually edited mask; never placed by the user.
 MASK_PRIOR = "mask"
 MASK_PRIOR_CLASS = "vtkMRMLScriptedModuleNode"
 

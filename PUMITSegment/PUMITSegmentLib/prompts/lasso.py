@@ -1,12 +1,12 @@
-"""A lasso as a scribble: the middle line of the area that it encloses.
+"""Conversion of a lasso to a scribble: the middle line of the enclosed area.
 
-The network has no prompt for an area. Of what it has, a short line along the area's middle answers
-a positive lasso best. Measured around 13 structures of seven CT and MR scans, on the slice where
-each is thickest, by the Dice of the answer in 3D: the middle line of the area's inner half 0.61,
-of its innermost fifth 0.63, its deepest point 0.55 (on nine of them the whole area, row by row,
-had 0.45 where the inner half had 0.58). A negative lasso does least harm as its deepest point:
-after one click with 0.57, where the click had spread too far, the answer was 0.51; with longer
-lines 0.48 and 0.42.
+The network has no prompt for an area. Of its prompts, a short line along the area's middle answers
+a positive lasso best. This was measured around 13 structures of seven CT and MR scans, on the slice
+where each is thickest, by the Dice of the answer in 3D: the middle line of the area's inner half
+gave 0.61, of its innermost fifth 0.63, its deepest point 0.55. On nine of them the whole area, row
+by row, gave 0.45 where the inner half gave 0.58. A negative lasso does least harm as its deepest
+point: after one click with Dice 0.57 that had spread too far, the answer was 0.51; with longer
+lines it was 0.48 and 0.42.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ import numpy.typing as npt
 from pumit.gestures.middle_line import inner_path
 
 Points = npt.NDArray[np.float64]
-# Cells along the longer side of the area; the middle line needs no more.
+# Grid cells along the longer side of the area.
 _CELLS = 40
 _VERTICES = 96
 
 
 def middle_line(outline: Points, inner: float) -> Points:
-    """Return the line along the middle of an area.
+    """Return the middle line of an area.
 
     Args:
-        outline: (N, 3), mm, in order; the last is joined with the first. They need not lie
-            exactly in one plane: the plane that fits best counts.
-        inner: Start of the area's inner part, over the largest distance to the outline: 0 for
-            all of it, 1 for the deepest point.
+        outline: (N, 3), mm, in order; closed implicitly. The points may deviate from a plane;
+            the best-fitting plane is used.
+        inner: Start of the area's inner part, relative to the largest distance to the outline:
+            0 for all of it, 1 for the deepest point.
 
     Returns:
-        (M, 3), from one end of the inner part to the other; one point where the area is round,
-        and the outline's middle where it encloses nothing.
+        (M, 3), from one end of the inner part to the other; one point for a round area, and the
+            outline's centre if it encloses nothing.
     """
     center = outline.mean(axis=0)
     if len(outline) < 3:
@@ -54,20 +54,20 @@ def middle_line(outline: Points, inner: float) -> Points:
 
 
 def _thinned(outline: Points) -> Points:
-    """At most `_VERTICES` of the vertices, evenly spread: curves have many more than needed."""
+    """Return at most `_VERTICES` of the vertices, evenly spread."""
     if len(outline) <= _VERTICES:
         return outline
     return outline[np.linspace(0, len(outline), _VERTICES, endpoint=False).astype(int)]
 
 
 def _depth(places: Points, outline: Points) -> Points:
-    """Distance of (N, 2) places to a closed outline (K, 2), where inside; 0 outside."""
+    """Return the distance of (N, 2) positions to a closed outline (K, 2); 0 outside."""
     start, end = outline[None], np.roll(outline, -1, axis=0)[None]  # (1, K, 2)
     edge, offset = end - start, places[:, None] - start  # (1, K, 2), (N, K, 2)
     length = np.maximum((edge**2).sum(axis=2), np.finfo(float).tiny)
     along = np.clip((offset * edge).sum(axis=2) / length, 0.0, 1.0)
     nearest = np.sqrt((((offset - along[..., None] * edge) ** 2).sum(axis=2)).min(axis=1))
-    # A ray along the first axis crosses an odd number of edges from within.
+    # A point is inside if a ray along the first axis crosses an odd number of edges.
     y = places[:, None, 1]
     crosses = (start[..., 1] > y) != (end[..., 1] > y)
     rise = np.where(edge[..., 1] == 0, 1.0, edge[..., 1])

@@ -1,4 +1,4 @@
-"""The segment as the user edited it, kept in the scene as a prompt to continue from."""
+"""Manually edited mask, stored in the scene as a prompt from which predictions start."""
 
 from __future__ import annotations
 
@@ -18,22 +18,23 @@ Mask = npt.NDArray[np.bool_]
 Matrix = npt.NDArray[Any]
 _GRID = "grid"
 _BITS = "bits"
-# Voxel centres that are nearer than this part of a voxel are the same.
+# Voxel centres closer than this, in voxels, count as equal.
 _SAME_VOXEL = 0.01
 
 
 @dataclass(frozen=True)
 class MaskPrior:
-    """A mask and the grid that it was made on.
+    """Mask with the grid on which it was made.
 
-    It is kept in parameters of a hidden node rather than in a label map, because they are part of
-    the scene file itself: Slicer's save dialog leaves out the files of hidden nodes.
+    It is stored in parameters of a hidden node and not in a label map, because these are part of
+    the scene file itself: Slicer's save dialog omits the files of hidden nodes.
 
     Attributes:
         packed: The mask.
         ijkToRas: The grid's 4 x 4 matrix, row by row.
-        isContinued: Whether it comes from another frame of a sequence, and not from a hand.
-        isClicked: Whether one click made it in the frame that it comes from.
+        isContinued: Whether it comes from another frame of a sequence and not from manual
+            edits.
+        isClicked: Whether a single click made it in its frame.
     """
 
     packed: PackedMask
@@ -43,16 +44,16 @@ class MaskPrior:
 
     @property
     def byteCount(self) -> int:
-        """Memory that it takes."""
+        """Memory use."""
         return self.packed.byteCount
 
     @staticmethod
     def isIn(node) -> bool:
-        """Whether a node holds one."""
+        """Return whether a node contains a mask prior."""
         return bool(node.GetParameter(_GRID))
 
     def write(self, node) -> None:
-        """Keep it in a vtkMRMLScriptedModuleNode."""
+        """Store it in a vtkMRMLScriptedModuleNode."""
         grid = {
             "shape": self.packed.shape,
             "box": self.packed.box,
@@ -67,7 +68,7 @@ class MaskPrior:
 
     @staticmethod
     def read(node) -> MaskPrior | None:
-        """Return what a node holds, or None where that cannot be read."""
+        """Return the mask prior in a node, or None if it is absent or cannot be read."""
         try:
             grid = json.loads(node.GetParameter(_GRID) or "null")
             if grid is None:
@@ -82,7 +83,7 @@ class MaskPrior:
             return None  # edited by hand
 
     def on(self, shape: tuple[int, ...], ijkToRas: Matrix) -> Mask:
-        """Get the mask on a grid, bool (D, H, W): the same one, or another that it is sampled on.
+        """Return the mask on a grid, bool (D, H, W), resampled if the grid differs.
 
         Args:
             shape: (D, H, W).
@@ -97,7 +98,7 @@ class MaskPrior:
         return self._sampled(shape, fromTarget)
 
     def _sampled(self, shape: tuple[int, ...], fromTarget: Matrix) -> Mask:
-        """Nearest neighbours, where the box of the mask lies on the other grid."""
+        """Resample by nearest neighbour, within the mask's box on the other grid."""
         target = np.zeros(shape, dtype=bool)
         if self.packed.box is None:
             return target
@@ -109,7 +110,7 @@ class MaskPrior:
             return target
         inside = self.packed.inside()
         start = np.array([first for first, _ in self.packed.box])
-        for d in range(low[0], high[0]):  # slice by slice: little memory
+        for d in range(low[0], high[0]):  # slice by slice to save memory
             plane = np.moveaxis(np.mgrid[d : d + 1, low[1] : high[1], low[2] : high[2]], 0, -1)
             index = np.rint(_moved(plane.reshape(-1, 3), fromTarget)).astype(int) - start
             isIn = ((index >= 0) & (index < inside.shape)).all(axis=1)
@@ -120,17 +121,17 @@ class MaskPrior:
 
 
 class MaskPrompts:
-    """Mask priors as prompts; the same object as long as a prior and the scan's grid stay."""
+    """Latest mask prior as a prompt; the same object while prior and grid are unchanged."""
 
     def __init__(self) -> None:
         self._cache: dict[object, tuple[object, list[tuple[str, Prompt]]]] = {}
 
     def of(self, node, volumeNode) -> list[tuple[str, Prompt]]:
-        """Get the prompt that a node holds, with its key in the order; none if it lies elsewhere.
+        """Return the prompt in a node with its key; none if it is outside the scan.
 
         Args:
-            node: A node that holds a prior.
-            volumeNode: The scan that it is computed on; None for the one it was made on.
+            node: A node that contains a prior.
+            volumeNode: Scan on whose grid it is computed; None for its own grid.
         """
         prior = MaskPrior.read(node)
         if prior is None:
@@ -142,7 +143,7 @@ class MaskPrompts:
         cacheKey = (prior, shape, matrix.tobytes())
         if node not in self._cache or self._cache[node][0] != cacheKey:
             mask = prior.on(shape, matrix)
-            # Only the latest: whole masks are large.
+            # Only the latest, since whole masks are large.
             self._cache = {node: (cacheKey, [("", MaskPrompt(mask))] if mask.any() else [])}
         return self._cache[node][1]
 
@@ -153,5 +154,5 @@ def _corners(edges: list[tuple[float, float]]) -> Matrix:
 
 
 def _moved(index_dhw: Matrix, matrix: Matrix) -> Matrix:
-    """Return indices (N, 3) in (d, h, w) order through a 4 x 4 matrix that knows (i, j, k)."""
+    """Transform indices (N, 3) in (d, h, w) order by a 4 x 4 matrix for (i, j, k)."""
     return (index_dhw[:, ::-1] @ matrix[:3, :3].T + matrix[:3, 3])[:, ::-1]

@@ -1,4 +1,4 @@
-"""The prompts of a segmentation's segments, as markups nodes that the user places and edits."""
+"""Prompts of a segmentation's segments, as markups nodes."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ Mask = npt.NDArray[np.bool_]
 class PromptNodes(VTKObservationMixin):
     """All prompts of one segmentation node.
 
-    The scene is the truth: every prompt is a node, or a control point of one, that is saved with
-    the scene and found again after loading it. What the user does to them in the views, in other
-    modules or by key is noticed, a drag when it ends. What is done through the methods here is
-    not reported back.
+    The scene is the only state: every prompt is a node, or a control point of one, that is saved
+    with the scene and found again after loading. Changes by the user in the views, in other modules
+    or by keys are reported, a drag at its end. Changes by the methods of this class are not
+    reported.
 
     Args:
-        segmentationNode: The segmentation; it must be in a scene.
-        onChanged: Callback with the segment ID after the user has changed its prompts.
-        sliceViews: Slice views in which curves can be drawn in one stroke.
-        onPlacing: Callback when clicks in the views place something else, or nothing any more.
+        segmentationNode: The segmentation; must be in a scene.
+        onChanged: Callback with the segment ID after the user changed its prompts.
+        sliceViews: Function that returns the slice views for freehand drawing.
+        onPlacing: Callback when the kind of prompt that clicks place changes, or placing stops.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class PromptNodes(VTKObservationMixin):
             whileFinishing=lambda: self._watch.muted(isReported=True),
         )
         self._tool = PromptTool(self._scene, sliceViews, self._isFlat, events)
-        # Whose prompts are shown: those of all segments at first.
+        # Segment whose prompts are shown; those of all segments at first.
         self._isEverythingShown, self._shownID = True, ""
         self._maskPrompts = MaskPrompts()
         self._watch = PromptWatch(
@@ -103,11 +103,11 @@ class PromptNodes(VTKObservationMixin):
 
     @property
     def isDepthNext(self) -> bool:
-        """Whether a 3D box has its corners, and its depth is drawn next."""
+        """Whether a 3D box has both corners and waits for its depth."""
         return self._tool.isDepthNext
 
     def disarm(self) -> None:
-        """End placing, and remove an unfinished prompt."""
+        """Stop placing, and remove an unfinished prompt."""
         self._tool.stop(self._watch.nodes())
         self._dropUnfinished()
 
@@ -116,29 +116,29 @@ class PromptNodes(VTKObservationMixin):
     ) -> None:
         """Let the next clicks in the views place prompts, until `stopPlacing`.
 
-        A 3D box asks for its depth after its corners. A scribble or lasso is drawn click by
-        click, with a right click at the end; or by a stroke of the mouse.
+        A 3D box asks for its depth after its corners. A scribble or lasso is drawn click by click,
+        ended by a right click, or by a freehand stroke.
 
         Args:
             kind: Kind of prompt.
-            segmentID: The segment that it is for.
-            isPositive: Whether it lies in the segment.
-            sliceNode: The slice view a box is drawn in; the one under the mouse if None.
+            segmentID: Segment of the prompt.
+            isPositive: Whether the prompt is inside the segment.
+            sliceNode: Slice view in which a box is drawn; None for the one under the mouse.
         """
         self.stopPlacing()
         self._tool.start(kind, segmentID, isPositive, sliceNode)
 
     def stopPlacing(self) -> None:
-        """Go back to the normal mouse mode; what is not finished is dropped."""
+        """Return to the normal mouse mode; an unfinished prompt is removed."""
         self._tool.stop(self._watch.nodes() if self.isPlacing else [])
         self._dropUnfinished()
 
-    # What the prompts are
+    # Reading the prompts
 
     def prompts(self, segmentID: str, frame: VolumeFrame) -> list[Prompt]:
-        """Prompts of a segment in the order in which they were given, in a volume's LPS.
+        """Return the prompts of a segment in the order they were given, in a volume's LPS.
 
-        A chosen answer follows the prompt that it answers. Boxes outside are none: see
+        A chosen answer follows the prompt that it answers. Negative boxes are not included: see
         `prompts.excluded`.
         """
         numbered = []
@@ -156,7 +156,7 @@ class PromptNodes(VTKObservationMixin):
         return [prompt for _number, prompt in sorted(numbered, key=lambda pair: pair[0])]
 
     def pointsRas(self, segmentID: str) -> list[tuple[float, float, float]]:
-        """Where the points inside a segment are, world RAS mm."""
+        """Return the positive points of a segment, world RAS mm."""
         node, place = self._nodeTagged(PromptTag(segmentID, PromptKind.POINT)), [0.0, 0.0, 0.0]
         found = []
         for index in range(node.GetNumberOfControlPoints() if node is not None else 0):
@@ -166,7 +166,7 @@ class PromptNodes(VTKObservationMixin):
         return found
 
     def snapshot(self, segmentID: str) -> PromptSnapshot:
-        """Return the prompts of a segment as they are now, to be restored later."""
+        """Return the current prompts of a segment, to be restored later."""
         taken = [
             NodeSnapshot.of(key, node, self._watch.tag(node))
             for key, node in nodesByKey(self._watch.finished(segmentID)).items()
@@ -174,21 +174,21 @@ class PromptNodes(VTKObservationMixin):
         return PromptSnapshot(tuple(sorted(taken, key=lambda each: each.key)))
 
     def choice(self, segmentID: str) -> AnswerChoice:
-        """Which answer to the prompts of a segment is shown, and of how many."""
+        """Return which answer to the prompts of a segment is shown, and of how many."""
         node, key = self._latest(segmentID)
         return choicesOf(node).get(key, AnswerChoice()) if node is not None else AnswerChoice()
 
     # Changing them
 
     def choose(self, segmentID: str, choice: AnswerChoice) -> None:
-        """Keep which answer to the prompts of a segment is shown, and of how many."""
+        """Store which answer to the prompts of a segment is shown, and of how many."""
         node, key = self._latest(segmentID)
         if node is not None:
             with self._watch.muted():
                 setChoices(node, {**choicesOf(node), key: choice})
 
     def _latest(self, segmentID: str) -> tuple[Any, str]:
-        """Node and key of the latest prompt of a segment; boxes outside are none."""
+        """Return node and key of the latest prompt of a segment, ignoring negative boxes."""
         nodes = self._watch.finished(segmentID)
         numbered = [
             (number, key, node)
@@ -208,16 +208,16 @@ class PromptNodes(VTKObservationMixin):
         isContinued: bool = False,
         isClicked: bool = False,
     ) -> None:
-        """Make a segment that was edited by hand its latest prompt, from which the next continue.
+        """Store a manually edited mask as the latest prompt, from which predictions start.
 
-        It replaces an earlier one, and is kept in the scene.
+        It replaces an earlier one, and is saved with the scene.
 
         Args:
-            segmentID: The segment.
-            mask: Mask of the segment, bool (D, H, W); an empty one only removes the earlier one.
-            volumeNode: The scan on whose grid that is.
-            isContinued: Whether it comes from another frame, and not from the user's hand.
-            isClicked: Whether one click made it there.
+            mask: Mask of the segment, bool (D, H, W); an empty one only removes the earlier
+                one.
+            volumeNode: Scan on whose grid the mask is.
+            isContinued: Whether it comes from another frame and not from manual edits.
+            isClicked: Whether a single click made it there.
         """
         packed = mask if isinstance(mask, PackedMask) else PackedMask.of(mask)
         tag = PromptTag(segmentID, None)
@@ -233,15 +233,14 @@ class PromptNodes(VTKObservationMixin):
             makeLatest(node, self._watch.finished(segmentID))
 
     def restore(self, segmentID: str, snapshot: PromptSnapshot, *, isInEvent: bool = False) -> None:
-        """Make a segment's prompts what they were; what is being drawn is dropped.
+        """Restore a segment's earlier prompts; a prompt that is being drawn is removed.
 
-        Points continue being placed, and another box or curve can be drawn.
+        Placing of points continues, and another box or curve can be drawn.
 
         Args:
-            segmentID: The segment.
             snapshot: Earlier prompts of the segment.
-            isInEvent: Whether a view is still at work with a node: none is removed then, but
-                emptied.
+            isInEvent: Whether a view is still handling an event of a node: then nodes are
+                emptied instead of removed.
         """
         self._dropWithoutDepth(isInEvent)
         isDrawing = self._tool.isDrawing
@@ -260,14 +259,14 @@ class PromptNodes(VTKObservationMixin):
             self._tool.again()
 
     def clear(self, segmentID: str) -> None:
-        """Remove all prompts of a segment; points continue being placed."""
+        """Remove all prompts of a segment; placing of points continues."""
         with self._watch.muted():
             for node in promptNodesOf(self._segmentationNode, segmentID):
                 self._removeOrEmpty(node)
         removeEmptyFolders(self._scene)
 
     def removeSegment(self, segmentID: str) -> None:
-        """Remove a segment's prompts and their nodes, because the segment is gone."""
+        """Remove a segment's prompts and their nodes after the segment was removed."""
         placed = self.placed
         if placed is not None and placed.segmentID == segmentID:
             self._dropWithoutDepth()
@@ -282,7 +281,7 @@ class PromptNodes(VTKObservationMixin):
                 show(node, self._isShown(self._watch.tag(node).segmentID))
 
     def close(self) -> None:
-        """End placing and leave no observer; the nodes stay in the scene."""
+        """Stop placing and remove all observers; the nodes stay in the scene."""
         with self._watch.muted(isReported=True):
             self._tool.close()
         if not self._scene.IsClosing():
@@ -297,7 +296,7 @@ class PromptNodes(VTKObservationMixin):
         return node in self._watch and self._watch.tag(node).kind is PromptKind.POINT
 
     def _isKept(self, node) -> bool:
-        """Whether a node is there and holds a prompt."""
+        """Return whether a node is observed and holds a prompt."""
         return node in self._watch and isFinished(node, self._watch.tag(node))
 
     def _isFlat(self) -> bool:
@@ -313,14 +312,14 @@ class PromptNodes(VTKObservationMixin):
         return next((n for n in nodes if tagOf(n, self._segmentationNode) == tag), None)
 
     def _nodeToPlace(self, tag: PromptTag):
-        """Return the segment's list of points, or a new node for a box or a curve; shown."""
+        """Return the segment's point list, or a new node for a box or a curve; visible."""
         node = self._nodeTagged(tag) if tag.kind is PromptKind.POINT else None
         node = node or self._add(tag)
         show(node, True)
         return node
 
     def _add(self, tag: PromptTag):
-        with self._watch.muted(isReported=True):  # of other nodes
+        with self._watch.muted(isReported=True):  # for other nodes
             node = addPromptNode(self._segmentationNode, tag)
             show(node, self._isShown(tag.segmentID))
             self._watch.watch(node)
@@ -335,7 +334,7 @@ class PromptNodes(VTKObservationMixin):
         return node
 
     def _removeOrEmpty(self, node, isInEvent: bool = False) -> None:
-        """Remove a node, unless points are being placed into it, or a view is at work with it."""
+        """Remove a node, or empty it if points are being placed in it or a view is using it."""
         if self._isList(node) and (isInEvent or node.GetID() == self._tool.mode.nodeID):
             removePoints(node, set(keysOf(node)))
         elif isInEvent and node.IsA("vtkMRMLMarkupsNode"):
@@ -350,16 +349,16 @@ class PromptNodes(VTKObservationMixin):
         removeEmptyFolders(self._scene)
 
     def _dropWithoutDepth(self, isInEvent: bool = False) -> None:
-        """Remove the box whose depth is requested."""
+        """Remove the box that waits for its depth."""
         node = self._tool.dropDepth()
         if node is not None:
             with self._watch.muted():
                 self._removeOrEmpty(node, isInEvent)
 
     def _dropUnfinished(self) -> None:
-        """Remove boxes and curves that were begun and left, and lists without a point.
+        """Remove unfinished boxes and curves, and empty point lists.
 
-        Never from within an event of theirs: the view that draws them is still at work then.
+        Never call this within one of their events: the view that draws them still uses them.
         """
         self._removeNodes(
             [
@@ -408,7 +407,7 @@ class PromptNodes(VTKObservationMixin):
             self.removeSegment(segmentID)
 
     @vtk.calldata_type(vtk.VTK_STRING)
-    def _onSegmentModified(self, caller, event, segmentID="") -> None:  # collected: no ID
+    def _onSegmentModified(self, caller, event, segmentID="") -> None:  # no ID for collected events
         names = segmentNames(self._segmentationNode)
         old, new = self._segmentNames.get(segmentID), names.get(segmentID)
         self._segmentNames = names

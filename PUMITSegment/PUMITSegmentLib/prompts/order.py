@@ -1,9 +1,8 @@
-"""The order in which a segment's prompts were given, kept on their nodes.
+"""Order in which a segment's prompts were given, stored on their nodes.
 
-Every prompt has a number. A list of points keeps one for each control point, by the control
-point's ID, which markups files keep too; any other node keeps one for itself. Numbers rather
-than a list in one place: a prompt that is deleted takes its number with it, a moved one keeps
-it, and scenes can be merged.
+Every prompt has a number. A point list stores one per control point, by the control point's ID,
+which markups files save too; any other node stores one. With numbers instead of a central list, a
+deleted prompt removes its number, a moved one keeps it, and scenes can be merged.
 """
 
 from __future__ import annotations
@@ -13,11 +12,11 @@ import json
 import slicer
 
 _ORDER = "PUMITSegment.Order"
-_WHOLE = ""  # the key of a node that is one prompt
+_WHOLE = ""  # key of a node that is a single prompt
 
 
 def keysOf(node) -> list[str]:
-    """Names of the prompts in a node: IDs of defined control points, or one for all of it."""
+    """Return the keys of a node's prompts: IDs of defined control points, or a single key."""
     if not node.IsA("vtkMRMLMarkupsFiducialNode"):
         return [_WHOLE]
     defined = slicer.vtkMRMLMarkupsNode.PositionDefined
@@ -29,7 +28,7 @@ def keysOf(node) -> list[str]:
 
 
 def numbersOf(node) -> dict[str, int]:
-    """Return the number of each prompt of a node that has one."""
+    """Return the number of each numbered prompt of a node, by key."""
     try:
         numbers = json.loads(node.GetAttribute(_ORDER) or "{}")
         return {str(key): int(number) for key, number in numbers.items()}
@@ -38,14 +37,14 @@ def numbersOf(node) -> dict[str, int]:
 
 
 def setNumbers(node, numbers: dict[str, int]) -> None:
-    """Keep the numbers of a node's prompts."""
+    """Store the numbers of a node's prompts."""
     text = json.dumps(numbers, separators=(",", ":"))
     if node.GetAttribute(_ORDER) != text:
         node.SetAttribute(_ORDER, text)
 
 
 def numberPrompts(nodes: list) -> None:
-    """Give the next numbers to prompts that have none, or one that another has already.
+    """Assign the next numbers to prompts without a number or with a duplicate one.
 
     Args:
         nodes: All nodes of one segment that hold finished prompts.
@@ -71,6 +70,6 @@ def numberPrompts(nodes: list) -> None:
 
 
 def makeLatest(node, nodes: list) -> None:
-    """Give a node that is one prompt a number after all others of its segment."""
+    """Give a single-prompt node a number after all others of its segment."""
     latest = max((n for other in nodes for n in numbersOf(other).values()), default=0)
     setNumbers(node, {_WHOLE: latest + 1})

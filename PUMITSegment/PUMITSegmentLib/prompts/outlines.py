@@ -1,4 +1,4 @@
-"""Lassos as what was drawn: outlines on a scan's grid, with the clicks that came after them."""
+"""Lassos as outlines on a scan's grid, with the clicks that follow them."""
 
 from __future__ import annotations
 
@@ -12,14 +12,12 @@ from PUMITSegmentLib.prompts.tag import promptNodesOf, tagOf
 
 
 def outlinesOf(segmentationNode, segmentID: str, frame: VolumeFrame) -> list[Outline]:
-    """Return the lassos of a segment in the order in which they were drawn.
+    """Return the lassos of a segment in drawing order.
 
-    A lasso is the whole of the segment in its slice where nothing but lassos came before it; else
-    it adds to what was there. One that was drawn before the segment was edited by hand is in that.
+    A lasso defines the whole segment in its slice if only lassos precede it; otherwise it adds to
+    the segment. Lassos drawn before a manual edit are omitted: the edited mask includes them.
 
     Args:
-        segmentationNode: The segmentation.
-        segmentID: The segment.
         frame: LPS frame of the scan.
     """
     lassos, others, clicks = [], [], []

@@ -1,4 +1,4 @@
-"""Prompts outside the image, which nothing can answer."""
+"""Prompts outside the image, which are refused."""
 
 from __future__ import annotations
 
@@ -10,20 +10,19 @@ from pumit.prompts import BoxPrompt, PointPrompt, Prompt, ScribblePrompt
 from PUMITSlicerLib.mrml import VolumeFrame
 from slicer.i18n import tr as _
 
-# The border of a voxel may be computed a little off.
+# Tolerance for rounding of voxel borders.
 _TOLERANCE = 1e-6
-# Towards smaller and larger R, A and S.
+# Letters for negative and positive R, A and S.
 _SIDES = (("L", "R"), ("P", "A"), ("I", "S"))
 
 
 def promptsOutsideImage(prompts: Sequence[Prompt], volumeNode) -> list[Prompt]:
-    """Of some prompts those that a scan cannot hold.
+    """Return the prompts that are outside a scan.
 
-    Points and strokes must lie in the image, of boxes some part.
+    Points and strokes must be inside the image completely, boxes at least partly.
 
     Args:
         prompts: Prompts in the scan's LPS.
-        volumeNode: The scan.
     """
     image = volumeNode.GetImageData()
     if image is None:
@@ -38,7 +37,7 @@ def _isOutside(prompt: Prompt, frame: VolumeFrame, size: npt.NDArray[np.int_]) -
     if not points:
         return False
     index = frame.lpsToIndex(points)
-    if size[0] == 1:  # one slice has no thickness
+    if size[0] == 1:  # a single slice has no thickness
         index[:, 0] = 0.0
     low, high = -0.5 - _TOLERANCE, size - 0.5 + _TOLERANCE
     if isinstance(prompt, BoxPrompt):
@@ -47,7 +46,7 @@ def _isOutside(prompt: Prompt, frame: VolumeFrame, size: npt.NDArray[np.int_]) -
 
 
 def refusalText(prompt: Prompt) -> str:
-    """One sentence on a prompt that was just placed or moved outside the image."""
+    """Return one sentence on a prompt that was just placed or moved outside the image."""
     if isinstance(prompt, BoxPrompt):
         return _("The box lies outside the image and is not used. Draw it around the structure.")
     if isinstance(prompt, ScribblePrompt):
@@ -56,7 +55,7 @@ def refusalText(prompt: Prompt) -> str:
 
 
 def locationText(prompt: Prompt, volumeNode) -> str:
-    """One sentence on a prompt that lies outside the image already, with its place as Slicer's."""
+    """Return one sentence on an earlier prompt outside the image, with its RAS position."""
     middle = np.mean(VolumeFrame(volumeNode).lpsToWorld(_pointsOf(prompt)), axis=0)
     place = ", ".join(
         f"{sides[int(value >= 0)]} {abs(value):.1f}"

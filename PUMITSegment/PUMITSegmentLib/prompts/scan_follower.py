@@ -1,4 +1,4 @@
-"""Lets prompts stay on the scan when it is put under another transform."""
+"""Keeping prompts on the scan when its parent transform is replaced."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from PUMITSegmentLib.segments.scan_of import scanOf
 
 
 class ScanFollower(VTKObservationMixin):
-    """Observer that puts prompt nodes under the transform of their scan, keeping their place.
+    """Observer that moves prompt nodes to the parent transform of their scan.
 
-    A transform that changes moves scan and prompts alike, without this.
+    It is not needed when the transform itself changes: that moves both scan and prompts.
 
     Args:
         segmentationNode: Segmentation whose reference volume is the scan.
-        nodes: All prompt nodes that can be transformed.
+        nodes: Function that returns all transformable prompt nodes.
     """
 
     def __init__(self, segmentationNode, nodes: Callable[[], list]) -> None:
@@ -33,7 +33,7 @@ class ScanFollower(VTKObservationMixin):
         self._onReferenceChanged()
 
     def close(self) -> None:
-        """Leave no observer."""
+        """Remove all observers."""
         self.removeObservers()
 
     def _onReferenceChanged(self, caller=None, event=None) -> None:
@@ -56,7 +56,7 @@ class ScanFollower(VTKObservationMixin):
         old, new = self._transformNode, self._volumeNode.GetParentTransformNode()
         if new is old:
             return
-        # A deleted transform leaves the scan where its voxels are.
+        # Deleting a transform leaves the scan's own geometry unchanged.
         isHardened = new is None and old.GetScene() is not None and self._isMovedBy(old)
         for node in self._nodes():
             if node.GetParentTransformNode() is not old:
@@ -68,7 +68,7 @@ class ScanFollower(VTKObservationMixin):
         self._remember()
 
     def _isMovedBy(self, transformNode) -> bool:
-        """Whether the scan's own geometry changed as a transform says: that was made permanent."""
+        """Return whether the scan's geometry changed by a transform, that is, it was hardened."""
         now = ijkToRas(self._volumeNode)
         if not transformNode.IsTransformToWorldLinear():
             return not np.allclose(now, self._ijkToRas)

@@ -1,4 +1,4 @@
-"""A segment's prompts at one moment: taken from its nodes, and put back into them."""
+"""Snapshot of a segment's prompts, taken from its nodes and restored to them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from PUMITSegmentLib.prompts.order import keysOf, numbersOf, setNumbers
 from PUMITSegmentLib.prompts.tag import PromptTag
 
 Point = tuple[float, float, float]
-_BYTES_PER_POINT = 100  # three Python numbers and the tuple that holds them
+_BYTES_PER_POINT = 100  # three Python floats and their tuple
 
 
 @dataclass(frozen=True)
 class BoxShape:
-    """A region of interest: its size, its 4 x 4 matrix and, of a flat one, its plane."""
+    """Region of interest: its size, its 4 x 4 matrix and, for a flat one, its plane."""
 
     size: tuple[float, ...]
     objectToNode: tuple[float, ...]
@@ -35,7 +35,7 @@ class BoxShape:
         return BoxShape(tuple(node.GetSize()), tuple(matrix.ravel().tolist()), planeText(node))
 
     def apply(self, node) -> None:
-        """Give a node this shape."""
+        """Set a node's shape."""
         matrix = np.array(self.objectToNode).reshape(4, 4)
         setPlaneText(node, self.plane)
         node.SetAndObserveObjectToNodeMatrix(slicer.util.vtkMatrixFromArray(matrix))
@@ -48,14 +48,13 @@ class NodeSnapshot:
 
     Attributes:
         key: Identifier of the node.
-        tag: Tag of the node.
-        numbers: Places in the order, of each point of a list or of all of the node.
+        numbers: Numbers in the order, one per point of a list or one for the node.
         points: Control points of a list or curve, in the node's own coordinates.
         box: Shape of a box; None for other kinds.
         prior: Mask of a prior; None for other kinds.
         choices: Number in the order and choice of each prompt that has several answers.
         name: Name of the node.
-        transformID: The parent transform that a deleted node is put under again.
+        transformID: Parent transform for a deleted node that is restored.
     """
 
     key: str
@@ -70,14 +69,14 @@ class NodeSnapshot:
 
     @staticmethod
     def of(key: str, node, tag: PromptTag) -> NodeSnapshot:
-        """Take it of a node that holds finished, numbered prompts."""
+        """Take the snapshot of a node with finished, numbered prompts."""
         known = numbersOf(node)
         isDrawn = tag.kind is not None and tag.kind not in BOXES
         numbers = [known[each] for each in keysOf(node)]
         choices = {key: each for key, each in choicesOf(node).items() if key in known}
         points = [(x, y, z) for x, y, z in definedPoints(node).tolist()] if isDrawn else []
         if tag.kind is PromptKind.POINT:
-            # A point that comes back stands last in its list, but counts where it was given.
+            # A restored point is last in its list, but its number keeps its place in the order.
             points = [point for _, point in sorted(zip(numbers, points, strict=True))]
             numbers.sort()
         return NodeSnapshot(
@@ -94,11 +93,11 @@ class NodeSnapshot:
 
     @property
     def byteCount(self) -> int:
-        """Memory that it takes, about."""
+        """Approximate memory use."""
         return _BYTES_PER_POINT * len(self.points) + (self.prior.byteCount if self.prior else 0)
 
     def apply(self, node) -> None:
-        """Make a node hold this; control points that stay are moved, not replaced."""
+        """Restore a node; remaining control points are moved, not replaced."""
         modified = node.StartModify()
         if self.tag.kind is PromptKind.POINT:
             self._applyList(node)
@@ -132,7 +131,7 @@ class NodeSnapshot:
 
 
 def removePoints(node, keys: set[str]) -> None:
-    """Remove placed control points of a list by their IDs; the one being placed stays."""
+    """Remove placed control points of a list by ID; the one being placed stays."""
     for index in reversed(range(node.GetNumberOfControlPoints())):
         if node.GetNthControlPointID(index) in keys:
             node.RemoveNthControlPoint(index)
@@ -140,13 +139,13 @@ def removePoints(node, keys: set[str]) -> None:
 
 @dataclass(frozen=True)
 class PromptSnapshot:
-    """All prompts of a segment; immutable, and equal to another that holds the same prompts."""
+    """All prompts of a segment; immutable and compared by value."""
 
     nodes: tuple[NodeSnapshot, ...] = ()
 
     @property
     def byteCount(self) -> int:
-        """Memory that it takes, about."""
+        """Approximate memory use."""
         return sum(node.byteCount for node in self.nodes)
 
     @property
@@ -157,16 +156,16 @@ class PromptSnapshot:
 
     @property
     def isOneClick(self) -> bool:
-        """Whether one click inside made all of it, in this frame or in those before."""
+        """Whether a single positive click made the whole mask, in this frame or an earlier one."""
         if len(self.nodes) != 1:
             return False
         (node,) = self.nodes
         if node.prior is not None:
             return node.prior.isClicked
         if any(choice.number > 1 for _, choice in node.choices):
-            return False  # another answer to it was chosen
+            return False  # the user chose another answer
         return node.tag.kind is PromptKind.POINT and node.tag.isPositive and len(node.points) == 1
 
     def __bool__(self) -> bool:
-        """Whether there is any prompt."""
+        """Return whether there is any prompt."""
         return bool(self.nodes)

@@ -1,7 +1,7 @@
-"""The tag of a prompt node: its segment, kind and polarity.
+"""Tag of a prompt node: its segment, kind and polarity.
 
-Attributes and a node reference, so that it is saved with the scene. The segmentation is a
-reference, because node IDs change when a scene is added to another one.
+Stored in attributes and a node reference, so that it is saved with the scene. The segmentation is a
+reference because node IDs change when scenes are merged.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class PromptTag:
     """Tag of a prompt node: its segment and the kind of prompt.
 
     Attributes:
-        segmentID: The segment that the prompt is for.
+        segmentID: Segment of the prompt.
         kind: Kind of prompt, or None for a mask prior.
-        isPositive: Whether it says where the segment is, rather than where it is not.
+        isPositive: Whether the prompt is inside the segment.
     """
 
     segmentID: str
@@ -36,7 +36,7 @@ class PromptTag:
     isPositive: bool = True
 
     def write(self, node, segmentationNode) -> None:
-        """Make a node this prompt of a segmentation."""
+        """Mark a node as this prompt of a segmentation."""
         modified = node.StartModify()
         node.SetNodeReferenceID(_SEGMENTATION_ROLE, segmentationNode.GetID())
         node.SetAttribute(_SEGMENT_ID, self.segmentID)
@@ -47,7 +47,7 @@ class PromptTag:
 
 
 def tagOf(node, segmentationNode) -> PromptTag | None:
-    """Tag of a node, or None if it is no prompt of this segmentation."""
+    """Return the tag of a node, or None if it is not a prompt of this segmentation."""
     segmentID, kind = node.GetAttribute(_SEGMENT_ID), node.GetAttribute(_KIND)
     if not segmentID or not kind:
         return None
@@ -59,16 +59,16 @@ def tagOf(node, segmentationNode) -> PromptTag | None:
     try:
         return PromptTag(segmentID, PromptKind(kind), isPositive)
     except ValueError:
-        return None  # of a later version
+        return None  # from a later version
 
 
 def isPrompt(node) -> bool:
-    """Whether a node has a prompt's tag, of any segmentation."""
+    """Return whether a node is a prompt of any segmentation."""
     return bool(node.GetAttribute(_SEGMENT_ID) and node.GetAttribute(_KIND))
 
 
 def nodesByKey(nodes: list) -> dict[str, object]:
-    """Nodes by a key that stays theirs; a clone of one, which has the same, gets its own."""
+    """Return nodes by their persistent keys; a clone, which has a duplicate key, gets a new one."""
     found: dict[str, object] = {}
     for node in nodes:
         key = node.GetAttribute(_KEY)
@@ -79,13 +79,13 @@ def nodesByKey(nodes: list) -> dict[str, object]:
 
 
 def setKey(node, key: str) -> str:
-    """Give a node a key, such as that of a deleted one that it replaces."""
+    """Set a node's key, such as that of a deleted node that it replaces."""
     node.SetAttribute(_KEY, key)
     return key
 
 
 def promptNodesOf(segmentationNode, segmentID: str | None = None) -> list:
-    """Prompt nodes of a segmentation, or of one of its segments, in the scene's order."""
+    """Return the prompt nodes of a segmentation, or of one of its segments, in scene order."""
     scene = segmentationNode.GetScene() or slicer.mrmlScene
     found = []
     for className in ("vtkMRMLMarkupsNode", MASK_PRIOR_CLASS):

@@ -1,4 +1,4 @@
-"""Notices what the user does to prompt nodes, in the views and anywhere else in Slicer."""
+"""Observer of the user's changes to prompt nodes, in the views and elsewhere in Slicer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CHANGE_EVENTS = (
     _Markups.PointModifiedEvent,
     slicer.vtkMRMLTransformableNode.TransformModifiedEvent,
 )
-# None of these happens while the mouse drags something.
+# None of these is invoked during a drag.
 _END_EVENTS = (
     _Markups.PointEndInteractionEvent,
     _Markups.PointPositionDefinedEvent,
@@ -42,10 +42,11 @@ class PromptWatch(VTKObservationMixin):
     """Observer of the prompt nodes of one segmentation.
 
     Args:
-        segmentationNode: The segmentation; it must be in a scene.
-        onChanged: Callback with the segment ID after the user has changed its prompts.
-        onTouched: Callback with a node before its comparison with its last known state.
-        isBeingDrawn: Whether a node is still being drawn and is no prompt yet.
+        segmentationNode: The segmentation; must be in a scene.
+        onChanged: Callback with the segment ID after the user changed its prompts.
+        onTouched: Callback with a node before it is compared with its last known state.
+        isBeingDrawn: Function that returns whether a node is being drawn and is not a prompt
+            yet.
     """
 
     def __init__(
@@ -71,20 +72,20 @@ class PromptWatch(VTKObservationMixin):
         self.watchAll()
 
     def nodes(self) -> list:
-        """Every node that is observed."""
+        """Return all observed nodes."""
         return list(self._states)
 
     def __contains__(self, node: object) -> bool:
-        """Whether a node is observed."""
+        """Return whether a node is observed."""
         return node in self._states
 
     def tag(self, node) -> PromptTag:
-        """Tag of an observed node."""
+        """Return the tag of an observed node."""
         return self._states[node].tag
 
     def finished(self, segmentID: str) -> list:
-        """Nodes of a segment that hold a prompt and are not being drawn now, all numbered."""
-        self.watchAll()  # tagged after they were added to the scene, such as clones
+        """Return a segment's nodes that hold a finished prompt, all numbered."""
+        self.watchAll()  # nodes tagged after they were added
         nodes = [
             node
             for node in promptNodesOf(self._segmentationNode, segmentID)
@@ -94,7 +95,7 @@ class PromptWatch(VTKObservationMixin):
         return nodes
 
     def watchAll(self) -> None:
-        """Observe every prompt node that is in the scene."""
+        """Observe every prompt node in the scene."""
         for node in promptNodesOf(self._segmentationNode):
             self.watch(node)
 
@@ -109,7 +110,7 @@ class PromptWatch(VTKObservationMixin):
             self.addObserver(node, event, react)
 
     def forget(self, node) -> None:
-        """Observe a node no longer."""
+        """Stop observing a node."""
         if self._states.pop(node, None) is None:
             return
         for event, react in self._reactions():
@@ -117,7 +118,7 @@ class PromptWatch(VTKObservationMixin):
 
     @contextmanager
     def muted(self, isReported: bool = False) -> Iterator[None]:
-        """Change nodes without reporting it; `isReported` if the next look shall report it."""
+        """Change nodes without reporting it; with `isReported` the next check reports it."""
         wasQuiet, self._isQuiet = self._isQuiet, True
         try:
             yield
@@ -128,7 +129,7 @@ class PromptWatch(VTKObservationMixin):
                     state.signature = signatureOf(node, state.tag)
 
     def check(self, node) -> None:
-        """Report a node's segment if the node holds other prompts than before."""
+        """Report a node's segment if its prompts changed."""
         state = self._states.get(node)
         if state is None:
             return
@@ -141,20 +142,20 @@ class PromptWatch(VTKObservationMixin):
         signature = signatureOf(node, state.tag)
         if signature != state.signature:
             state.signature = signature
-            self.finished(state.tag.segmentID)  # numbers what is new
+            self.finished(state.tag.segmentID)  # numbers new prompts
             self._onChanged(state.tag.segmentID)
 
     def close(self) -> None:
-        """Leave no observer."""
+        """Remove all observers."""
         self._isQuiet = True
         self._states.clear()
         self.removeObservers()
 
     def _reactions(self) -> list[tuple[int, Callable]]:
-        """Events of a node, and what follows from each.
+        """Return the observed events of a node with their callbacks.
 
-        Slicer's key "s", which snaps a point to the slice, begins a drag that never ends. The
-        change is reported with the next one then.
+        Slicer's key "s", which snaps a point to the slice, starts a drag that never ends. That
+        change is reported with the next one.
         """
         changes = [(event, self._onNodeChanged) for event in _CHANGE_EVENTS]
         ends = [(event, self._onDragEnded) for event in _END_EVENTS]
@@ -175,10 +176,10 @@ class PromptWatch(VTKObservationMixin):
     @vtk.calldata_type(vtk.VTK_OBJECT)
     def _onNodeAdded(self, caller, event, node) -> None:
         if self._scene.IsImporting():
-            return  # its references are not settled yet
+            return  # node references are not updated yet
         self.watch(node)
         state = self._states.get(node)
-        if state is not None:  # a clone brings prompts with it
+        if state is not None:  # a clone already has prompts
             state.signature = None
             self.check(node)
 
@@ -196,10 +197,10 @@ class PromptWatch(VTKObservationMixin):
 
 
 def _saveOnlyFinished(node, isFinished: bool) -> None:
-    """Let a prompt node be saved with the scene, or not yet: files hold no empty prompts.
+    """Save a prompt node with the scene only if it holds a finished prompt.
 
     Args:
-        node: A prompt node; what displays it is saved, or not, along with it.
+        node: A prompt node; its display nodes are treated likewise.
         isFinished: Whether it holds a prompt.
     """
     nodes = [node]

@@ -1,1 +1,1 @@
-"""The scan, segmentation and frame that are worked on, and their views."""
+"""Current scan, segmentation and frame, and the views."""

@@ -1,6 +1,6 @@
-"""Edges of boxes in slice views between dark lines, so that they are seen on any fill.
+"""Dark lines beside the edges of boxes in slice views, for contrast on any fill.
 
-Slicer draws them one pixel thin, and has no setting for more.
+Slicer draws the edges one pixel thin, with no setting for more.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from PUMITSegmentLib.scene.view_overlay import ViewOverlay
 
 Points = npt.NDArray[np.float64]
 _BOX = "vtkMRMLMarkupsROINode"
-# Pixels between an edge and each of the two lines next to it, and how thick these are.
+# Distance of the lines from the edge, and their thickness, in pixels.
 _BESIDE, _THICKNESS = 1.5, 2.0
-# The twelve edges of a box, as pairs of its corners: those that differ in one bit.
+# The twelve edges of a box, as pairs of corner indices that differ in one bit.
 _EDGES = [(a, a | bit) for a in range(8) for bit in (1, 2, 4) if not a & bit]
 
 
 class BoxEdges(VTKObservationMixin):
-    """Dark lines next to the edges of every box prompt, in the slice views of the layout."""
+    """Dark lines beside the edges of every box prompt, in the slice views of the layout."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -32,11 +32,11 @@ class BoxEdges(VTKObservationMixin):
 
     @property
     def lines(self) -> list[vtk.vtkPolyData]:
-        """What is drawn, in pixels, one for each view."""
+        """Drawn lines in pixels, one vtkPolyData per view."""
         return [each.actor.GetMapper().GetInput() for each in self._overlay.views]
 
     def open(self) -> None:
-        """Follow the boxes in the views of the present layout."""
+        """Observe the boxes and views of the current layout."""
         self.close()
         self._overlay.open()
         if not self._overlay.views:
@@ -51,7 +51,7 @@ class BoxEdges(VTKObservationMixin):
         self._onChanged()
 
     def close(self) -> None:
-        """Leave nothing in the views, and no observer."""
+        """Remove the lines and all observers."""
         self.removeObservers()
         self._overlay.close()
 
@@ -91,10 +91,10 @@ def _isShown(node) -> bool:
 
 
 def _cut(node, sliceNode) -> Points:
-    """Where a slice cuts a box: the corners of a convex outline in pixels, (N, 2)."""
+    """Return the intersection of a box and a slice: a convex outline in pixels, (N, 2)."""
     if not node.GetNumberOfControlPoints():
         return np.zeros((0, 2))
-    # 1. The corners of the box in pixels of the view, and the distance from its slice.
+    # 1. Corners of the box in pixels of the view, and their distance from the slice.
     signs = np.array([[-1 if corner & bit else 1 for bit in (1, 2, 4)] for corner in range(8)])
     local = np.c_[signs * np.array(node.GetSize()) / 2, np.ones(8)]
     toXY = vtk.vtkMatrix4x4()
@@ -102,7 +102,7 @@ def _cut(node, sliceNode) -> Points:
     matrices = (toXY, node.GetObjectToWorldMatrix())
     toPixels, toWorld = (slicer.util.arrayFromVTKMatrix(each) for each in matrices)
     corners = (local @ (toPixels @ toWorld).T)[:, :3]
-    # 2. Where the edges of the box go through the slice.
+    # 2. Intersections of the edges with the slice.
     found = []
     for a, b in _EDGES:
         near, far = corners[a, 2], corners[b, 2]
@@ -110,20 +110,20 @@ def _cut(node, sliceNode) -> Points:
             found.append(corners[a, :2] + (corners[b, :2] - corners[a, :2]) * near / (near - far))
     if len(found) < 3:
         return np.zeros((0, 2))
-    # 3. In the order in which they lie around their middle.
+    # 3. Order them by angle around their centre.
     points = np.array(found)
     x, y = (points - points.mean(axis=0)).T
     return points[np.argsort(np.arctan2(y, x))]
 
 
 def _linesBeside(outline: Points) -> list[Points]:
-    """Two lines for each side of an outline, one outside it and one inside, each (2, 2)."""
+    """Return two lines per side of an outline, outside and inside, each (2, 2)."""
     lines = []
     for start, end in zip(outline, np.roll(outline, -1, axis=0), strict=True):
         length = np.linalg.norm(end - start)
         if length > 2 * _BESIDE:
             along = (end - start) / length * _BESIDE
-            across = np.array([along[1], -along[0]])  # outward: the outline goes anticlockwise
+            across = np.array([along[1], -along[0]])  # outward, as the outline is anticlockwise
             lines.append(np.array([start - along, end + along]) + across)
             lines.append(np.array([start + along, end - along]) - across)
     return lines

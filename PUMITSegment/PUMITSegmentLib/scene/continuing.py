@@ -1,4 +1,4 @@
-"""Segments of a frame that start from those of the frame before, here or in all that follow."""
+"""Propagation of segments to the next frame of a sequence, or to all following frames."""
 
 from __future__ import annotations
 
@@ -19,13 +19,12 @@ from PUMITSegmentLib.segments.writer import SegmentWriter
 class Continuing:
     """Propagation of segments from frame to frame of a sequence.
 
-    The mask of the other frame is what an answer starts from, and not the answer: nothing of it is
-    written where the model does not find it again.
+    The other frame's mask is only the start of a prediction: nothing of it is written where the
+    model does not find the structure again.
 
     Args:
-        logic: The module's logic.
         requests: Mask requests of the logic.
-        frames: Function that gives the frames that are not shown.
+        frames: Function that returns the stored prompts of frames that are not shown.
     """
 
     def __init__(self, logic, requests, frames: Callable[[], KeptFrames]) -> None:
@@ -33,10 +32,10 @@ class Continuing:
         self._requests = requests
         self._frames = frames
         self._writer = SegmentWriter()
-        # First and next frame of a run through all that follow; None while there is none.
+        # First and next frame of a run through all following frames; None while there is none.
         self._run: tuple[int, int] | None = None
         self._isMoving = False
-        # A mask is written from within an event; another frame comes after it.
+        # Masks are written within an event; the next frame is shown after it.
         self._timer = qt.QTimer()
         self._timer.setSingleShot(True)
         self._timer.setInterval(0)
@@ -46,12 +45,12 @@ class Continuing:
 
     @property
     def frame(self) -> Frame | None:
-        """The frame that is shown; None of a scan that is no sequence."""
+        """The frame that is shown; None if the scan is not a sequence."""
         return frameOf(self._logic.volumeNode)
 
     @property
     def source(self) -> int | None:
-        """The frame that holds what can be followed here; None where there is none."""
+        """Frame with segments to propagate to this one; None if there is none."""
         frame, node = self.frame, self._logic.segmentationNode
         if frame is None or frame.sequenceOf(node) is None:
             return None
@@ -60,14 +59,14 @@ class Continuing:
 
     @property
     def isSegmented(self) -> bool:
-        """Whether this frame holds a segment that the next ones can follow."""
+        """Whether this frame has a segment that can be propagated."""
         frame, node = self.frame, self._logic.segmentationNode
         if frame is None or frame.sequenceOf(node) is None:
             return False
         return any(not isEmptySegment(node, each) for each in segmentIDs(node))
 
     def continueHere(self) -> bool:
-        """Compute what this frame lacks from the other frame's masks; whether anything is."""
+        """Predict this frame's missing segments from the source; return whether any is pending."""
         logic, frame, source = self._logic, self.frame, self.source
         if frame is None or source is None or not logic.mayWrite(self.continueHere):
             return False
@@ -89,14 +88,14 @@ class Continuing:
 
     @property
     def following(self) -> int | None:
-        """The next frame, where this one holds what it can follow; None where there is none."""
+        """Next frame, if this one has segments to propagate; otherwise None."""
         frame = self.frame
         if frame is None or frame.number + 1 >= frame.count or not self.isSegmented:
             return None
         return frame.number + 1
 
     def continueOnce(self) -> bool:
-        """Compute this frame from another one, or else the next one from this."""
+        """Propagate to this frame from another one, or else from this one to the next."""
         frame, following = self.frame, self.following
         if self.source is not None or frame is None or following is None:
             return self.continueHere()
@@ -104,11 +103,11 @@ class Continuing:
         return self.continueHere()
 
     def continueToEnd(self) -> None:
-        """Continue through all frames that follow, until an empty one or a stop by the user."""
+        """Propagate to all following frames, until one cannot be continued or the user stops."""
         frame = self.frame
         if frame is None:
             return
-        if self.source is None:  # this frame is the one to follow
+        if self.source is None:  # this frame is the source
             self._run = (frame.number + 1, frame.number + 1)
             self._goOn()
         else:
@@ -117,12 +116,12 @@ class Continuing:
                 self._run = None
 
     def close(self) -> None:
-        """Stop continuing."""
+        """Stop the propagation."""
         self._run = None
         self._timer.stop()
 
     def _missing(self, frame: Frame, source: int) -> list[str]:
-        """Segments that the other frame has, and this one neither has nor has prompts for."""
+        """Return segments of the other frame that are empty and without prompts here."""
         node, working = self._logic.segmentationNode, self._logic.working
         held = frame.segmentationAt(node, source)
         return [
@@ -135,7 +134,7 @@ class Continuing:
         ]
 
     def _goOn(self) -> None:
-        """Show the next frame and compute it."""
+        """Show the next frame and predict its segments."""
         frame, run = self.frame, self._run
         if run is None or frame is None:
             return
@@ -154,7 +153,7 @@ class Continuing:
         self._isMoving = False
         self._run = (first, number)
         if not self.continueHere():
-            self._run = None  # it has segments already, or there is nothing to follow
+            self._run = None  # it has segments already, or there is no source
             words = _("Stopped at frame {number}: it has nothing to continue, or is segmented.")
             self._logic.status.waiting(words.format(number=number + 1))
 
@@ -165,7 +164,7 @@ class Continuing:
             self._timer.start()
 
     def _onStatus(self, status: Status) -> None:
-        """Stop where it was cancelled, failed, or someone shows another frame."""
+        """Stop on cancellation, failure, or when the user shows another frame."""
         isOver = status.activity in (Activity.PROBLEM, Activity.WAITING)
         if isOver and not self._isMoving:
             self._run = None

@@ -1,7 +1,7 @@
-"""Segments of each frame of a sequence, such as a cine, kept by Slicer's sequence browser.
+"""Segments of each frame of a sequence, such as a cine, in Slicer's sequence browser.
 
-The browser shows a frame in its proxy nodes: one is the scan, and the segmentation is made another.
-So every frame has its own masks, which play, are saved and loaded as Slicer's own sequences are.
+The browser shows a frame in its proxy nodes: the scan is one, and the segmentation becomes another.
+So every frame has its own masks, which are played, saved and loaded like any sequence.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from PUMITSlicerLib.mrml import readVolume
 
 from PUMITSegmentLib.segments.segment_list import segmentIDs
 
-# Frame whose prompts are in the scene, kept by the sequence of the segmentation.
+# Attribute of the segmentation's sequence: frame whose prompts are in the scene.
 _PROMPTED = "PUMITSegment.PromptedFrame"
 
 
 @dataclass(frozen=True)
 class Frame:
-    """The frame that a sequence browser shows.
+    """Frame that a sequence browser shows.
 
     Attributes:
         browser: The vtkMRMLSequenceBrowserNode.
@@ -35,13 +35,13 @@ class Frame:
     count: int
 
     def sequenceOf(self, segmentationNode):
-        """Return the sequence that holds a segmentation's frames, or None."""
+        """Return the sequence with a segmentation's frames, or None."""
         if segmentationNode is None or not self.browser.IsProxyNodeID(segmentationNode.GetID()):
             return None
         return self.browser.GetSequenceNode(segmentationNode)
 
     def segmentationAt(self, segmentationNode, number: int):
-        """Return what a segmentation is in a frame; None where nothing was segmented there."""
+        """Return the segmentation of a frame; None if nothing was segmented there."""
         sequence = self.sequenceOf(segmentationNode)
         if sequence is None or not 0 <= number < self.count:
             return None
@@ -50,7 +50,7 @@ class Frame:
 
 
 def frameOf(volumeNode) -> Frame | None:
-    """Return the frame that a scan shows; None for one that is no sequence."""
+    """Return the frame that a scan shows; None if it is not a sequence."""
     if volumeNode is None:
         return None
     for browser in slicer.util.getNodesByClass("vtkMRMLSequenceBrowserNode"):
@@ -62,7 +62,7 @@ def frameOf(volumeNode) -> Frame | None:
 
 
 def readVolumeAt(frame: Frame, volumeNode, number: int) -> Volume:
-    """Return the scan of another frame, where the one that is shown lies.
+    """Return the voxels of another frame with the geometry of the scan that is shown.
 
     Args:
         frame: Frame that is shown.
@@ -76,9 +76,9 @@ def readVolumeAt(frame: Frame, volumeNode, number: int) -> Volume:
 
 
 def keepPerFrame(segmentationNode, volumeNode) -> None:
-    """Let a segmentation without segments have its own masks in each frame of a scan.
+    """Give an empty segmentation separate masks in each frame of a scan.
 
-    One that holds segments stays as it is: its masks may be meant for every frame.
+    One with segments is not changed: its masks may be meant for every frame.
     """
     frame = frameOf(volumeNode)
     if frame is None or segmentIDs(segmentationNode) or frame.sequenceOf(segmentationNode):
@@ -92,7 +92,7 @@ def keepPerFrame(segmentationNode, volumeNode) -> None:
     sequence.SetIndexType(master.GetIndexType())
     sequence.SetDataNodeAtValue(segmentationNode, master.GetNthIndexValue(frame.number))
     browser.AddSynchronizedSequenceNode(sequence)
-    # Not from the frame before: its masks would be stale.
+    # Not copied from the previous frame: those masks would be stale.
     browser.SetMissingItemMode(sequence, browser.MissingItemCreateFromDefault)
     browser.SetOverwriteProxyName(sequence, False)
     browser.AddProxyNode(segmentationNode, sequence, False)
@@ -101,7 +101,7 @@ def keepPerFrame(segmentationNode, volumeNode) -> None:
 
 
 def promptedFrame(segmentationNode, frame: Frame) -> int | None:
-    """Return the frame whose prompts are in the scene; None where there are no frames."""
+    """Return the frame whose prompts are in the scene; None without frames."""
     sequence = frame.sequenceOf(segmentationNode)
     if sequence is None:
         return None
@@ -110,12 +110,12 @@ def promptedFrame(segmentationNode, frame: Frame) -> int | None:
 
 
 def setPromptedFrame(segmentationNode, frame: Frame) -> None:
-    """Note that the prompts in the scene are those of a frame."""
+    """Record the frame whose prompts are in the scene."""
     frame.sequenceOf(segmentationNode).SetAttribute(_PROMPTED, str(frame.number))
 
 
 def neighbourFrame(segmentationNode, frame: Frame, latest: int | None) -> int | None:
-    """Get the frame to continue from: the one shown last, or a neighbour, that holds a segment."""
+    """Return the frame to propagate from: the last shown, or a neighbour, that has a segment."""
     for number in (latest, frame.number - 1, frame.number + 1):
         if number is not None and number != frame.number:
             other = frame.segmentationAt(segmentationNode, number)

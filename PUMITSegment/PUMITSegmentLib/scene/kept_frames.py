@@ -1,4 +1,4 @@
-"""Prompts and steps of the frames of a sequence that are not shown."""
+"""Prompts and history of the frames of a sequence that are not shown."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class _Kept:
 
 
 class KeptFrames:
-    """Store of the prompts and steps of the frames that are not shown.
+    """Store of the prompts and history of the frames that are not shown.
 
-    Masks are not kept here: they are the sequence browser's. What is put away is not saved with
-    the scene; the masks are, and clicks correct them.
+    Masks are in the sequence browser and not here. This store is not saved with the scene; the
+    masks are, and clicks can correct them.
 
     Attributes:
-        latest: The frame that was shown before this one; None where that is not known.
+        latest: The frame that was shown before this one; None if unknown.
     """
 
     def __init__(self) -> None:
@@ -36,13 +36,13 @@ class KeptFrames:
         self.latest: int | None = None
 
     def prompts(self, segmentationNode, number: int, segmentID: str) -> PromptSnapshot:
-        """Return the prompts of a segment in a frame that is not shown; none if not kept."""
+        """Return the stored prompts of a segment in a frame that is not shown, if any."""
         kept = self._kept.get((segmentationNode.GetID(), number))
         prompts = kept.prompts if kept is not None else {}
         return prompts.get(segmentID, PromptSnapshot())
 
     def follow(self, working: WorkingSegmentation) -> bool:
-        """Take up the frame that is shown now; whether it is another one than before."""
+        """Switch to the frame that is shown now; return whether it changed."""
         node, frame = working.node, frameOf(working.volumeNode)
         left = promptedFrame(node, frame) if frame is not None else None
         if frame is None or left is None or left == frame.number:
@@ -64,7 +64,7 @@ class KeptFrames:
 
 
 def _bringSegments(node, left) -> None:
-    """Let a frame have the segments of the one that was left, empty where it has none yet."""
+    """Add the previous frame's segments to a frame, empty if it lacks them."""
     existing = segmentIDs(node)
     for segmentID in segmentIDs(left):
         if segmentID not in existing:
@@ -72,7 +72,7 @@ def _bringSegments(node, left) -> None:
 
 
 def _bringSurfaces(node, left) -> None:
-    """Let a frame be shown in 3D where the one that was left was, and not where it was not."""
+    """Show a frame in 3D if and only if the previous one was."""
     wasShown, isShown = (
         each.GetSegmentation().ContainsRepresentation(CLOSED_SURFACE) for each in (left, node)
     )

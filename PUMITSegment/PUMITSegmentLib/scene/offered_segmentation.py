@@ -1,4 +1,4 @@
-"""A segmentation that was loaded from a file is offered to the scan on whose grid it is."""
+"""Offer to use a newly loaded segmentation with the current scan if their grids match."""
 
 from __future__ import annotations
 
@@ -21,30 +21,26 @@ _SAME_MM = 1e-2
 
 
 class OfferedSegmentation(VTKObservationMixin):
-    """Observer of segmentations that are added to the scene, while the module is open.
-
-    Args:
-        logic: The module's logic.
-    """
+    """Observer of segmentations that are added to the scene while the module is open."""
 
     def __init__(self, logic) -> None:
         super().__init__()
         self._logic = logic
         self._added: list = []
-        # A loader adds a node, then fills and names it.
+        # A reader adds the node first, then its content and name.
         self._timer = qt.QTimer()
         self._timer.setSingleShot(True)
         self._timer.setInterval(0)
         self._timer.connect("timeout()", self._offer)
 
     def open(self) -> None:
-        """Wait for segmentations."""
+        """Start observing the scene."""
         self.close()
         scene = slicer.mrmlScene
         self.addObserver(scene, scene.NodeAddedEvent, self._onNodeAdded)
 
     def close(self) -> None:
-        """Offer nothing more."""
+        """Stop observing the scene."""
         self.removeObservers()
         self._timer.stop()
         self._added = []
@@ -80,14 +76,14 @@ def _isOfNoScan(segmentationNode) -> bool:
 
 
 def isOnGridOf(segmentationNode, volumeNode) -> bool:
-    """Whether a segmentation is on the grid of a scan, within it, and not known to be another's."""
+    """Return whether a segmentation is on a scan's grid, within it, and may be of its patient."""
     if volumeNode is None or volumeNode.GetImageData() is None:
         return False
     reference = referenceGrid(segmentationNode.GetSegmentation())
     if reference is None or kinship(segmentationNode, volumeNode) is Kinship.OTHER:
         return False
     box, whole = Box.ofImage(reference), Box.ofImage(volumeNode.GetImageData())
-    # The file may hold a part of the grid, with its own origin and count of voxels.
+    # The file may contain a part of the grid, with its own origin and extent.
     steps = np.linalg.inv(ijkToRas(volumeNode)) @ imageGrid(reference)
     start = steps @ [*box.start[::-1], 1.0]
     stop = steps @ [*(n - 1 for n in box.stop[::-1]), 1.0]

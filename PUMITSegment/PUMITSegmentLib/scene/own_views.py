@@ -1,4 +1,4 @@
-"""Segments and prompts drawn in the views of their own scan only, as in compare layouts."""
+"""Limiting segments and prompts to the views of their own scan, as in compare layouts."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ import slicer
 
 from PUMITSegmentLib.prompts.tag import promptNodesOf
 
-# Tells what was limited here from what the user limited.
+# Distinguishes our limits from the user's.
 _OURS = "PUMITSegment.OwnViews"
 
 
 def limitToViews(segmentationNode, viewIDs: list[str]) -> None:
-    """Draw a segmentation and its prompts in some views; in all of them where none is given.
+    """Limit a segmentation and its prompts to some views; an empty list means all.
 
-    What the user limited to views in another module stays as it is.
+    Limits that the user set in another module are kept.
 
     Args:
-        segmentationNode: The segmentation.
         viewIDs: IDs of slice and 3D view nodes.
     """
     for node in (segmentationNode, *promptNodesOf(segmentationNode)):
@@ -25,7 +24,7 @@ def limitToViews(segmentationNode, viewIDs: list[str]) -> None:
 
 
 def limitNothing() -> None:
-    """Draw everything that was limited here in all views again."""
+    """Remove all limits that were set here."""
     for display in slicer.util.getNodesByClass("vtkMRMLDisplayNode"):
         if display.GetAttribute(_OURS):
             _limit(display, [])

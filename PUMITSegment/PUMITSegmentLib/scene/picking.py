@@ -1,4 +1,4 @@
-"""A click on a segment in a slice view selects it, while nothing is placed."""
+"""Selecting a segment by a click in a slice view, while nothing is placed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from PUMITSegmentLib.prompts.drawing.freehand import DrawnView, openSliceViews
 from PUMITSegmentLib.segments.at_place import segmentsAt
 
-# Pixels: a press and release farther apart are a drag, which adjusts the window or pans.
+# Pixels: press and release farther apart are a drag, which adjusts the window or pans.
 _CLICK = 3
 
 
@@ -16,8 +16,7 @@ class SegmentPicking:
     """Selection of segments by clicks in slice views; Slicer still gets every event.
 
     Args:
-        logic: The module's logic.
-        sliceViews: Slice views to observe.
+        sliceViews: Function that returns the slice views to observe.
     """
 
     def __init__(self, logic, sliceViews: Callable[[], list[DrawnView]] = openSliceViews) -> None:
@@ -27,7 +26,7 @@ class SegmentPicking:
         self._tags: list[tuple[Any, int]] = []
 
     def open(self) -> None:
-        """Listen to the views of the present layout."""
+        """Observe the views of the current layout."""
         self.close()
         for view in self._sliceViews():
             for event, react in (
@@ -38,7 +37,7 @@ class SegmentPicking:
                 self._tags.append((view.interactor, view.interactor.AddObserver(event, observer)))
 
     def close(self) -> None:
-        """Leave no observer."""
+        """Remove all observers."""
         for interactor, tag in self._tags:
             interactor.RemoveObserver(tag)
         self._tags = []
@@ -58,7 +57,7 @@ class SegmentPicking:
         if max(abs(x - pressed[1][0]), abs(y - pressed[1][1])) > _CLICK or self._logic.isPlacing:
             return
         if not self._logic.guard.nameIn(view.sliceNode):
-            return  # another scan is seen here
+            return  # another scan is shown here
         found = segmentsAt(node, view.sliceNode.GetXYToRAS().MultiplyPoint([x, y, 0, 1])[:3])
         if found:
             self._logic.selectSegment(found[0])

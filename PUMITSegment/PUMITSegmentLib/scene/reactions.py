@@ -1,4 +1,4 @@
-"""What follows from changes of the scene: masks follow prompts, and nothing outlives its reason."""
+"""Reactions of the logic to changes of the scene."""
 
 from __future__ import annotations
 
@@ -20,35 +20,30 @@ if TYPE_CHECKING:
 
 
 class SessionReactions:
-    """Reactions of the logic to the events of a `SceneSession`.
-
-    Args:
-        logic: The module's logic.
-        requests: Mask requests of the logic.
-    """
+    """Reactions of the logic to the events of a `SceneSession`."""
 
     def __init__(self, logic, requests: MaskRequests) -> None:
         self._logic = logic
         self._requests = requests
         self._written = WrittenAnswers(logic)
-        # How many prompts of each segment lay outside the image when it was last checked.
+        # Number of prompts of each segment outside the image at the last check.
         self._outsideCounts: dict[tuple[str, str], int] = {}
 
     def getParameterNode(self) -> SegmentParameters:
-        """Return the typed parameter node, made where there is none."""
+        """Return the parameter node wrapper, creating the node if needed."""
         return self._logic.getParameterNode()
 
     def showError(self, error: Exception) -> None:
-        """Say what is wrong with what is selected."""
+        """Show an error of the current selection."""
         self._logic.showError(error)
 
     def forgetScene(self) -> None:
-        """React when the IDs of another scene's nodes name other nodes."""
+        """Clear data by node ID: in another scene the IDs name other nodes."""
         self._outsideCounts.clear()
         self._logic.permission.forget()
 
     def cancelWork(self, reason: str) -> None:
-        """Cancel what is computed: what it is for is gone, or about to go."""
+        """Cancel running requests whose scan or segmentation is changing or gone."""
         logic = self._logic
         if logic.isComputing:
             self._requests.cancel()
@@ -60,7 +55,7 @@ class SessionReactions:
                 logic.showNextStep()
 
     def onPromptsChanged(self, segmentID: str) -> None:
-        """Let a mask follow its prompts."""
+        """Update the mask after its prompts changed."""
         logic = self._logic
         working, volumeNode = logic.working, logic.volumeNode
         with logic.showingErrors():
@@ -79,7 +74,7 @@ class SessionReactions:
             if volumeNode is None:
                 logic.status.problem(_("Choose a scan first."))
             elif not logic.permission.isGiven(working.node, volumeNode):
-                # No question here: the mouse may be dragging something.
+                # No dialog here: a drag may be in progress.
                 logic.status.problem(whyNotWritten(working.node, volumeNode))
             elif isOnlyExcluded and logic.parameters.updateAutomatically:
                 isFilled = working.exclude(segmentID)
@@ -95,15 +90,15 @@ class SessionReactions:
         self.onSessionChanged()
 
     def onMask(self, delivery: Delivery) -> None:
-        """Write an answer where it was asked, and say what became of it."""
+        """Write an answer, and report the result."""
         with self._logic.tellingOnce():
             self._written.write(delivery, lambda: self._requests.request(delivery.segmentID))
             self.onSessionChanged()
 
     def _refuseOutside(self, segmentID: str) -> bool:
-        """Put back what was just placed or moved outside the image.
+        """Undo placing or moving a prompt outside the image; return whether there was one.
 
-        Prompts that lay there before, such as those of a loaded scene, are none of the user's now.
+        Prompts that were outside before, such as those of a loaded scene, are not refused.
         """
         key = (self._logic.segmentationNode.GetID(), segmentID)
         outside = self._promptsOutside(segmentID)
@@ -122,7 +117,7 @@ class SessionReactions:
         return promptsOutsideImage(prompts, volumeNode)
 
     def onPlacingChanged(self) -> None:
-        """Show the tool that Slicer places with now."""
+        """Show the prompt tool that is active in Slicer."""
         logic = self._logic
         placed = logic.placed
         if placed is not None and logic.parameters is not None:
@@ -134,16 +129,16 @@ class SessionReactions:
         self.onSessionChanged()
 
     def placeAgain(self) -> None:
-        """Keep the tool that was in the hand before another scan was chosen."""
+        """Keep the prompt tool active after another scan was chosen."""
         self._logic.startPlacing(self._logic.parameters.promptKind)
 
     def onSegmentsGone(self, remaining: list[str]) -> None:
-        """Compute nothing for segments that were removed."""
+        """Cancel requests for segments that were removed."""
         if self._requests.running is not None and self._requests.running not in remaining:
             self._requests.forget(self._requests.running)
 
     def onSegmentShown(self) -> None:
-        """Continue placing, for the segment that is selected now."""
+        """Continue placing for the newly selected segment."""
         logic = self._logic
         if logic.segmentID and logic.volumeNode is not None:
             key = (logic.segmentationNode.GetID(), logic.segmentID)
@@ -153,5 +148,5 @@ class SessionReactions:
         logic.showNextStep()
 
     def onSessionChanged(self) -> None:
-        """Tell the listeners."""
+        """Notify the listeners."""
         self._logic.onSessionChanged()

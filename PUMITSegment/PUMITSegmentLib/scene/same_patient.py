@@ -1,4 +1,4 @@
-"""Whether two scans are of one patient, in one position: by DICOM, by their making, by the user."""
+"""Relation of two scans: same patient and position, by DICOM, by derivation, or by the user."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Kinship(enum.Enum):
 
 
 def kinship(first, second) -> Kinship:
-    """How two scans are related. What is not known is not the same.
+    """Return the relation of two scans.
 
-    Scans are the same where DICOM states one patient and one frame of reference for both, where
-    PUMIT made one from the other, or where the user said so.
+    Scans are the same if DICOM states the same patient and frame of reference for both, if PUMIT
+    made one from the other, or if the user said so. Unknown relations do not count as the same.
     """
     first, second = madeFrom(first), madeFrom(second)
     if first is second:
@@ -38,9 +38,9 @@ def kinship(first, second) -> Kinship:
 
 
 def ofOnePatient(first, second) -> Kinship:
-    """Whether two scans are of one patient, in whatever position, such as at two dates.
+    """Return whether two scans are of one patient, in any position, such as at two dates.
 
-    Where DICOM does not say, that the user said so.
+    Without that information in DICOM, the user's earlier answer is used.
     """
     first, second = madeFrom(first), madeFrom(second)
     patients = [_identifier(node, *_PATIENT_ID) for node in (first, second)]
@@ -51,9 +51,9 @@ def ofOnePatient(first, second) -> Kinship:
 
 
 def vouchForPatient(first, second) -> None:
-    """Keep, with the scene, that the user said that two scans of two dates are of one patient.
+    """Record in the scene the user's answer that two scans of two dates are of one patient.
 
-    It says nothing of their positions, so that nothing is clicked in one through the other.
+    This does not imply equal positions, so prompts are not shared between them.
     """
     first, second = madeFrom(first), madeFrom(second)
     if not _isLinked(first, second, _ONE_PATIENT):
@@ -61,14 +61,14 @@ def vouchForPatient(first, second) -> None:
 
 
 def vouch(first, second) -> None:
-    """Keep, with the scene, that the user said that two scans are of one patient."""
+    """Record in the scene the user's answer that two scans are of one patient in one position."""
     first, second = madeFrom(first), madeFrom(second)
     if not _isVouchedFor(first, second):
         first.AddNodeReferenceID(_TOGETHER, second.GetID())
 
 
 def nameWithPatient(volumeNode) -> str:
-    """Name of a scan, with that of its patient where DICOM states one."""
+    """Return the name of a scan, with the patient's name if DICOM has one."""
     patient = _identifier(madeFrom(volumeNode), *_PATIENT_NAME).replace("^", " ").strip()
     return f"{volumeNode.GetName()} ({patient})" if patient else str(volumeNode.GetName())
 
@@ -86,7 +86,7 @@ def _isLinked(first, second, role: str) -> bool:
 
 
 def _identifier(volumeNode, attribute: str, tag: str) -> str:
-    """Return what DICOM states about a scan; empty where it states nothing, or two things."""
+    """Return what DICOM states about a scan; "" if nothing, or contradictory values."""
     from pumit.io.dicom.files import stated
 
     found = [volumeNode.GetAttribute(attribute)]

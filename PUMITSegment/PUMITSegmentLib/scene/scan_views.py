@@ -1,4 +1,4 @@
-"""What the views show of the scan that is worked on: its voxels, and no other scan's segments."""
+"""Showing the current scan in the views, without segments of other scans."""
 
 from __future__ import annotations
 
@@ -17,18 +17,17 @@ class ScanViews:
         self.forget()
 
     def forget(self) -> None:
-        """Start with another scene."""
-        # What was hidden here; what the user hid stays hidden.
+        """Reset for another scene."""
+        # Segmentations hidden here; those hidden by the user stay hidden.
         self._hiddenIDs: set[str] = set()
-        # A scan that had no voxels when it was to be shown; a view fitted to it shows nothing.
+        # Scan that had no voxels when it was to be shown: fitting a view to it would show nothing.
         self._emptyID = ""
 
     def show(self, volumeNode, segmentationNode) -> None:
         """Show a scan in all slice views, without the segmentations of other scans.
 
         Args:
-            volumeNode: The scan.
-            segmentationNode: The segmentation that is worked on with it, which is shown; or None.
+            segmentationNode: Its current segmentation, which is made visible; or None.
         """
         if segmentationNode is not None:
             segmentationNode.SetDisplayVisibility(True)
@@ -42,16 +41,16 @@ class ScanViews:
             _showInSlices(volumeNode)
 
     def showAlone(self, volumeNode, sliceNode=None) -> None:
-        """Show a scan without others in a slice view; in all of them for None."""
+        """Show only this scan in a slice view; in all of them for None."""
         for logic in _openSlices():
             if sliceNode in (None, logic.GetSliceNode()):
                 _showAlone(volumeNode, logic)
 
     def follow(self, volumeNode) -> bool:
-        """Show the segmentations of a scan while some view shows it; whether one does.
+        """Show a scan's segmentations while some view shows it; return whether one does.
 
-        Each is drawn in the views that show its scan, and in 3D. Where the views show no scan at
-        all they are left as they are.
+        Each is drawn in the views that show its scan, and in 3D. If the views show no scan at all,
+        the segmentations are shown without such a limit.
         """
         slices = [logic.GetSliceNode() for logic in _openSlices()]
         shown = [each for each in slices if each.IsMappedInLayout() and shownScans(each)]
@@ -65,18 +64,18 @@ class ScanViews:
         return isShown
 
     def showFilled(self, volumeNode) -> None:
-        """Show a scan in all slice views that was chosen before it had voxels."""
+        """Show a scan that had no voxels when it was chosen."""
         if volumeNode.GetID() == self._emptyID and _hasVoxels(volumeNode):
             self._emptyID = ""
             _showInSlices(volumeNode)
 
     def seenOf(self, volumeNodes: list) -> list:
-        """Of some scans those that a slice view shows."""
+        """Return the scans that a slice view shows."""
         slices = [logic.GetSliceNode() for logic in _openSlices()]
         return [node for node in volumeNodes if any(isSeen(node, each) for each in slices)]
 
     def hide(self, segmentationNode) -> None:
-        """Hide a segmentation while its scan is not shown."""
+        """Hide a segmentation whose scan is not shown."""
         if segmentationNode.GetDisplayVisibility():
             segmentationNode.SetDisplayVisibility(False)
             self._hiddenIDs.add(segmentationNode.GetID())
@@ -89,7 +88,7 @@ class ScanViews:
 
 
 def _viewsOf(volumeNode, sliceNodes: list) -> list[str]:
-    """Slice views that show a scan, and all 3D views; none where there is no other view."""
+    """Return the slice views that show a scan and all 3D views; [] if all or none show it."""
     own = [each.GetID() for each in sliceNodes if isSeen(volumeNode, each)]
     if not own or len(own) == len(sliceNodes):
         return []

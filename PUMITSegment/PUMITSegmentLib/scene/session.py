@@ -1,4 +1,4 @@
-"""What of the scene is worked on, followed through whatever happens to the scene."""
+"""Current scan, segmentation and segment, kept consistent with the scene."""
 
 from __future__ import annotations
 
@@ -32,34 +32,34 @@ class SessionOwner(Protocol):
     """Interface of a listener to a session."""
 
     def getParameterNode(self) -> SegmentParameters:
-        """Return the typed parameter node, made where there is none."""
+        """Return the parameter node wrapper, creating the node if needed."""
 
     def cancelWork(self, reason: str) -> None:
-        """Cancel what is computed: what it is for is gone, or about to go."""
+        """Cancel running requests whose scan or segmentation is changing or gone."""
 
     def onPromptsChanged(self, segmentID: str) -> None:
         """React when the user changed prompts."""
 
     def onPlacingChanged(self) -> None:
-        """Clicks in the views place something else, or nothing any more."""
+        """React when the kind of prompt that clicks place changes, or placing stops."""
 
     def placeAgain(self) -> None:
-        """Keep the tool that was in the hand before another scan was chosen."""
+        """Keep the prompt tool active after another scan was chosen."""
 
     def onSegmentsGone(self, remaining: list[str]) -> None:
-        """Segments were removed."""
+        """React when segments were removed."""
 
     def onSegmentShown(self) -> None:
-        """Another segment is selected, or none."""
+        """React when another segment is selected, or none."""
 
     def forgetScene(self) -> None:
-        """React when the IDs of another scene's nodes name other nodes."""
+        """Clear data by node ID: in another scene the IDs name other nodes."""
 
     def showError(self, error: Exception) -> None:
-        """Say what is wrong with what is selected."""
+        """Show an error of the current selection."""
 
     def onSessionChanged(self) -> None:
-        """Something changed that a panel shows."""
+        """React to a change that a panel shows."""
 
 
 class SceneSession:
@@ -70,12 +70,12 @@ class SceneSession:
         writer: Writer and reader of masks.
 
     Attributes:
-        parameters: Parameters in the scene; None while the scene changes or nothing is open.
+        parameters: Parameter node; None while the scene changes or nothing is open.
         volumeNode: The scan, or None.
         working: The segmentation with its prompts and history, or None.
         segmentID: The selected segment; empty for none.
-        frames: Prompts and steps of the frames of a sequence that are not shown.
-        views: What the views show of the scan.
+        frames: Prompts and history of the frames of a sequence that are not shown.
+        views: Display of the scan in the views.
     """
 
     def __init__(self, owner: SessionOwner, writer: SegmentWriter) -> None:
@@ -84,15 +84,15 @@ class SceneSession:
         self._watch = SceneWatch(self)
         self.views = ScanViews()
         self._isFollowing = False
-        # While the scene is taken up, its own choice of scan and segmentation counts.
+        # While the scene is read, its own scan and segmentation are kept.
         self._isAttaching = False
-        # The segmentation that was last worked on, for each scan.
+        # Last used segmentation of each scan.
         self._latestIDs: dict[str, str] = {}
-        # Whether the segmentation was chosen before any scan was.
+        # Whether the segmentation was chosen before any scan.
         self._isWithoutScan = False
         self._isShown = self._isScanShown = True
         self.frames = KeptFrames()
-        # Prompts of each segmentation that is being deleted; one may go because another does.
+        # Prompts of each segmentation that is being deleted; its deletion may cause another's.
         self._orphans: dict = {}
         self.parameters: SegmentParameters | None = None
         self.volumeNode = None
@@ -100,12 +100,12 @@ class SceneSession:
         self.segmentID = ""
 
     def open(self) -> None:
-        """Take up what the scene holds, and follow it."""
+        """Read the scene and start observing it."""
         self._watch.watchScene()
         self._attach()
 
     def close(self) -> None:
-        """Let go, and leave no observer."""
+        """Close the session and remove all observers."""
         self._detach()
         self._watch.close()
 
@@ -115,21 +115,21 @@ class SceneSession:
         return self.working.node if self.working else None
 
     def answerKey(self) -> tuple:
-        """Equal as long as the selected segment answers the same prompts on the same scan."""
+        """Return a key of the selected segment's prompts and scan."""
         if self.working is None or self.volumeNode is None or not self.segmentID:
             return ()
         snapshot = self.working.prompts.snapshot(self.segmentID)
         return (self.segmentationNode.GetID(), self.segmentID, snapshot, volumeKey(self.volumeNode))
 
     def _attach(self) -> None:
-        limitNothing()  # a scene was saved with other views
+        limitNothing()  # the scene may have been saved with other views
         self.parameters = self._owner.getParameterNode()
         self._watch.watchParameterNode(self.parameters.parameterNode)
         if nodeOf(self.parameters, "sourceVolume") is None:
             volumes = slicer.util.getNodesByClass("vtkMRMLScalarVolumeNode")
             scans = [node for node in volumes if not node.IsA("vtkMRMLLabelMapVolumeNode")]
             if scans:
-                # What the user looks at, and not what was loaded before it.
+                # Prefer a scan that is shown over one that was loaded earlier.
                 self.parameters.sourceVolume = (self.views.seenOf(scans) or scans)[0]
         self._isAttaching = True
         try:
@@ -149,23 +149,23 @@ class SceneSession:
         self.parameters = self.volumeNode = None
 
     def onSceneAboutToChange(self) -> None:
-        """Let go of everything: the scene is closed, or read."""
+        """Detach from the scene before it is closed or loaded."""
         self._detach()
         self._owner.onSessionChanged()
 
     def onSceneChanged(self) -> None:
-        """Take up what the scene holds now, and what the views show of it."""
+        """Attach to the scene after it was closed or loaded."""
         if self.parameters is None:
             self._attach()
             self.followViews()
 
     def onNodeAboutToBeRemoved(self, node) -> None:
-        """Note whose prompts go with a segmentation that is deleted."""
+        """Remember the prompts of a segmentation that is about to be removed."""
         if self.parameters is not None and node.IsA("vtkMRMLSegmentationNode"):
             self._orphans[node] = promptNodesOf(node)
 
     def onNodeRemoved(self, node) -> None:
-        """Let go of a node that was deleted."""
+        """React to the removal of a node."""
         if self.parameters is None:
             return
         if node is self.parameters.parameterNode:
@@ -183,11 +183,11 @@ class SceneSession:
             self.onParametersModified()
 
     def onParametersModified(self) -> None:
-        """Act upon parameters that changed."""
+        """Apply changed parameters."""
         parameters = self.parameters
         if parameters is None or self._isFollowing:
             return
-        # What is done here changes parameters again.
+        # The code below modifies parameters itself.
         self._isFollowing = True
         try:
             wasPlacing = self.working is not None and self.working.prompts.isPlacing
@@ -209,7 +209,7 @@ class SceneSession:
         self._owner.onSessionChanged()
 
     def takeResult(self, segmentationNode, volumeNode) -> None:
-        """Work on a new segmentation of a scan; of one that is not chosen, once it is."""
+        """Use a new segmentation of a scan: at once if the scan is current, else once it is."""
         self._latestIDs[volumeNode.GetID()] = segmentationNode.GetID()
         if volumeNode is self.volumeNode:
             self.parameters.segmentation = segmentationNode
@@ -217,7 +217,7 @@ class SceneSession:
             self.views.hide(segmentationNode)
 
     def onVoxelsModified(self) -> None:
-        """React when the scan shows something else, such as another frame of a sequence."""
+        """React when the scan's voxels changed, such as to another frame of a sequence."""
         self._owner.cancelWork("voxels")
         self.views.showFilled(self.volumeNode)
         if self.working is None:
@@ -226,7 +226,7 @@ class SceneSession:
         self._followFrame()
 
     def _followFrame(self) -> None:
-        """Bring the prompts and steps of the frame that is shown now."""
+        """Restore prompts and history of the frame that is shown now."""
         if self.frames.follow(self.working):
             self._writer.surfaces.followFrame(self.working.node)
             self._snapshotSelected()
@@ -234,14 +234,14 @@ class SceneSession:
             self._owner.onSessionChanged()
 
     def onMasksModified(self) -> None:
-        """Note that a segment may have been edited by hand."""
+        """Note that a segment may have been edited manually."""
         working = self.working
-        # Edits while prompts are placed must come before the next prompt.
+        # Edits made while prompts are placed must precede the next prompt.
         if working is not None and working.noteChange() and working.prompts.isPlacing:
             working.adoptManualEdits(self.segmentID)
 
     def onSegmentsChanged(self) -> None:
-        """Follow segments that were added, removed or renamed elsewhere."""
+        """React to segments that were added, removed or renamed elsewhere."""
         if self.working is None or self.parameters is None:
             return
         self.working.recordRemoved()
@@ -268,7 +268,7 @@ class SceneSession:
         self._owner.onSegmentShown()
 
     def _bringSegmentation(self, volumeNode) -> None:
-        """Choose the segmentation of a scan, or none yet."""
+        """Select the segmentation of a scan, or none."""
         chosen = nodeOf(self.parameters, "segmentation")
         if chosen is not None and self._canGoOn(chosen, volumeNode):
             return
@@ -280,10 +280,10 @@ class SceneSession:
         self.parameters.segmentID = ""
 
     def _canGoOn(self, segmentationNode, volumeNode) -> bool:
-        """Whether a segmentation may stay chosen for a scan that was not chosen before."""
+        """Return whether a segmentation may stay selected for a newly chosen scan."""
         if scanName(segmentationNode):
             return scanOf(segmentationNode) is volumeNode
-        # Of no scan yet: what was chosen with another one holds that one's segments.
+        # Without a scan yet; one that was selected with another scan has that scan's segments.
         return self._isWithoutScan or not segmentIDs(segmentationNode)
 
     def _openSegmentation(self, node) -> None:
@@ -308,7 +308,7 @@ class SceneSession:
             self._owner.onPromptsChanged,
             self._owner.onPlacingChanged,
         )
-        # A scene may have been saved while someone placed something.
+        # The scene may have been saved during placing.
         self.working.prompts.disarm()
         self._watch.watchSegmentation(node)
         self.frames.follow(self.working)
@@ -322,11 +322,11 @@ class SceneSession:
         working, self.working, self.segmentID = self.working, None, ""
         if working is None:
             return
-        # What is not finished is removed from the scene, which must not open anything again.
+        # Unfinished prompts are removed from the scene, which must not open anything again.
         wasFollowing, self._isFollowing = self._isFollowing, True
         try:
             if not slicer.mrmlScene.IsClosing():
-                # Nothing would follow a prompt that is moved from now on.
+                # Nothing would react to prompts that are moved from now on.
                 working.prompts.showOnly(None)
             working.close()
         finally:
@@ -340,14 +340,14 @@ class SceneSession:
         self._owner.onSegmentShown()
 
     def setShown(self, isShown: bool) -> None:
-        """Show the prompts of the selected segment, or none: another module is open."""
+        """Show the selected segment's prompts, or hide all while another module is open."""
         self._isShown = isShown
         self._showPrompts()
-        if not isShown:  # no one follows what the views show
+        if not isShown:  # the views are not observed then
             limitNothing()
 
     def followViews(self) -> None:
-        """Show segments and prompts while some view shows their scan, and not over another one."""
+        """Show segments and prompts only while some view shows their scan."""
         if not self._isShown:
             return
         isShown = self.volumeNode is None or self.views.follow(self.volumeNode)
@@ -361,7 +361,7 @@ class SceneSession:
             self.working.prompts.showOnly((isShown and self.segmentID) or None)
 
     def _snapshotSelected(self) -> None:
-        """Look at the selected segment, before anything is done to it."""
+        """Record the selected segment's initial state."""
         if self.working is None or not self.segmentID:
             return
         try:

@@ -1,4 +1,4 @@
-"""The one place that says whether prompts that are given in a view may go to a scan."""
+"""Check whether prompts given in a view may be applied to a scan."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import slicer
 from PUMITSegmentLib.scene.same_patient import Kinship, kinship
 from PUMITSegmentLib.segments.scan_of import scanOf
 
-# A scan of which so little is left under others is not seen.
+# A scan with a smaller share of the picture, under others, counts as not visible.
 _LEAST_SHARE = 0.05
 
 
 @dataclass(frozen=True)
 class Obstacle:
-    """Reason why prompts of a view may not go to a scan.
+    """Reason why prompts in a view may not be applied to a scan.
 
     Attributes:
-        view: The view, or None where no view shows the scan.
-        other: What the view shows instead of the scan, or with it; None for nothing.
-        kinship: How that is related to the scan; None where the view does not show the scan.
+        view: The view, or None if no view shows the scan.
+        other: Scan that the view shows instead of, or with, the scan; None for nothing.
+        kinship: Relation of `other` to the scan; None if the view does not show the scan.
     """
 
     view: Any
@@ -30,15 +30,15 @@ class Obstacle:
 
 
 def obstacle(volumeNode, viewNode=None) -> Obstacle | None:
-    """Why prompts that are given in a view may not go to a scan; None where they may.
+    """Return why prompts given in a view may not be applied to a scan; None if they may.
 
-    The scan must be seen in the view, and every other scan there must be of the same patient, in
-    the same position. What is given without a view, such as by a key or by *Find*, needs one view
-    that may; where the views show no scan at all nothing can mislead.
+    The scan must be visible in the view, and every other scan there must be of the same patient in
+    the same position. Actions without a view, such as keys or *Find*, need one view that fulfils
+    this, or views that show no scan at all, which cannot mislead.
 
     Args:
         volumeNode: The scan.
-        viewNode: Slice or 3D view; None for what is given in none.
+        viewNode: Slice or 3D view; None for actions without a view.
     """
     inView = None
     if viewNode is not None and _isOpen(viewNode):
@@ -50,7 +50,7 @@ def obstacle(volumeNode, viewNode=None) -> Obstacle | None:
     found = [_inView(volumeNode, view) for view in views]
     if not found or None in found:
         return inView
-    # One that shows the scan with something else is nearer than one that does not show it.
+    # Prefer a view that shows the scan with another one over a view that does not show it.
     first = next((each for each in found if each.kinship is not None), found[0])
     if first.kinship is not None:
         return inView or first
@@ -58,13 +58,13 @@ def obstacle(volumeNode, viewNode=None) -> Obstacle | None:
 
 
 def viewUnderMouse():
-    """Return the slice view that the mouse is in, also one of no layout; None for another place."""
+    """Return the slice view under the mouse, even outside the layout; None if there is none."""
     crosshair = slicer.mrmlScene.GetFirstNodeByClass("vtkMRMLCrosshairNode")
     return crosshair.GetCursorPositionXYZ([0.0, 0.0, 0.0]) if crosshair is not None else None
 
 
 def shownScans(viewNode) -> list[Any]:
-    """Return scans that are seen in a view, the topmost first."""
+    """Return the visible scans in a view, topmost first."""
     if viewNode.IsA("vtkMRMLSliceNode"):
         return [node for node, _share in _layers(viewNode)]
     return _shownIn3D(viewNode)
@@ -84,14 +84,14 @@ def _inView(volumeNode, viewNode) -> Obstacle | None:
 
 
 def isSeen(volumeNode, viewNode) -> bool:
-    """Whether a view shows a scan, and not under another one."""
+    """Return whether a scan is visible in a view and not covered by another one."""
     if not viewNode.IsA("vtkMRMLSliceNode"):
         return volumeNode in _shownIn3D(viewNode)
     return any(node is volumeNode and share >= _LEAST_SHARE for node, share in _layers(viewNode))
 
 
 def _layers(sliceNode) -> list[tuple[Any, float]]:
-    """Return the scans in a slice view with the share of each in the picture, topmost first."""
+    """Return the scans in a slice view with their shares of the picture, topmost first."""
     composite = _compositeOf(sliceNode)
     if composite is None:
         return []
@@ -128,7 +128,7 @@ def _labelMaps(viewNode) -> list[Any]:
 
 
 def _shownIn3D(viewNode) -> list[Any]:
-    """Get scans that a 3D view shows by volume rendering, by their segments, or by their slices."""
+    """Return scans that a 3D view shows by volume rendering, segments or slices."""
     viewID = viewNode.GetID()
     found = [
         display.GetDisplayableNode()

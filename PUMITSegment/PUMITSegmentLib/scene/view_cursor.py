@@ -1,4 +1,4 @@
-"""The mouse pointer in slice views: a cross with a plus inside a segment, with a minus outside."""
+"""Mouse pointer in slice views: a cross with a plus or a minus for the polarity of prompts."""
 
 from __future__ import annotations
 
@@ -9,25 +9,21 @@ import slicer
 
 _SIZE, _MIDDLE, _GAP = 32, 15, 4
 _SIGN = (21, 31)  # lower right of the cross
-# The colours of points, and black around them, seen on any image.
+# The colours of points, outlined in black to be visible on any image.
 _INSIDE_RGB, _OUTSIDE_RGB = (60, 220, 90), (255, 70, 60)
 
 
 class ViewCursor:
-    """Pointer of the slice views while prompts are placed.
-
-    Args:
-        logic: The module's logic.
-    """
+    """Mouse pointer of the slice views while prompts are placed."""
 
     def __init__(self, logic) -> None:
         self._logic = logic
-        # Views with their slice nodes, and those of them that have a pointer of ours.
+        # Views with their slice nodes, and the views that have our pointer.
         self._views: list[tuple[Any, Any]] = []
         self._pointed: list[Any] = []
 
     def open(self) -> None:
-        """Take up the views of the present layout."""
+        """Use the views of the current layout."""
         self.close()
         manager = slicer.app.layoutManager()
         if manager is not None:
@@ -36,7 +32,7 @@ class ViewCursor:
         self.refresh()
 
     def refresh(self) -> None:
-        """Follow what clicks place now, also where Slicer has set its own pointer since."""
+        """Update the pointer, also if Slicer has replaced it."""
         placed = self._logic.placed
         pointed = []
         if placed is not None:
@@ -47,20 +43,20 @@ class ViewCursor:
             self._set(pointed, pointer(placed.isPositive))
 
     def close(self) -> None:
-        """Give the views their usual pointer."""
+        """Restore the views' usual pointer."""
         self._set(self._pointed, qt.QCursor())
         self._views, self._pointed = [], []
 
     @staticmethod
     def _set(views: list[Any], cursor: Any) -> None:
         for view in views:
-            # As Slicer itself: the one of now, and the one after something was pointed at.
+            # As Slicer does: the current pointer, and the one after hovering over an object.
             view.setViewCursor(cursor)
             view.setDefaultViewCursor(cursor)
 
 
 def pointer(isPositive: bool) -> Any:
-    """Return a cross, open in its middle, whose sign and colour tell the side."""
+    """Return a cross with an open centre; sign and colour show the polarity."""
     picture = qt.QPixmap(_SIZE, _SIZE)
     picture.fill(qt.QColor(0, 0, 0, 0))
     rgb = _INSIDE_RGB if isPositive else _OUTSIDE_RGB

@@ -1,4 +1,4 @@
-"""The view that the user acts in, and prompts that are refused there before Slicer places them."""
+"""Observer of the user's actions in views, which refuses prompts before Slicer places them."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _ACTS = (
 )
 
 
-# Pixels around a point in which a click means it.
+# Pixels within which a click hits a point.
 _REACH = 8
 
 
 class ViewGate(VTKObservationMixin):
-    """Observer of what the user does in any slice or 3D view, before all others.
+    """Observer of the user's actions in all slice and 3D views, called before all others.
 
     Args:
         logic: The module's logic, which decides.
@@ -38,13 +38,13 @@ class ViewGate(VTKObservationMixin):
         self._logic = logic
         self._events: ViewEvents | None = None
         self._refused: Any = None
-        # What is done in a view is done with when the program waits for the next event.
+        # The event is handled completely when the event loop continues.
         self._done = _timer(self._forgetView)
-        # Slicer changes the layers of several views one after the other.
+        # Slicer changes the layers of several views in sequence.
         self._changed = _timer(onViewsChanged)
 
     def open(self) -> None:
-        """Observe the views of the present layout."""
+        """Observe the views of the current layout."""
         self.close()
         self._events = ViewEvents(3 * BEFORE_SLICER)
         for view in _openViews():
@@ -55,7 +55,7 @@ class ViewGate(VTKObservationMixin):
         self._changed.start()
 
     def close(self) -> None:
-        """Leave no observer."""
+        """Remove all observers."""
         self.removeObservers()
         if self._events is not None:
             self._events.close()
@@ -68,7 +68,7 @@ class ViewGate(VTKObservationMixin):
         self._done.start()
         isLeft = event.startswith("LeftButton")
         if event == "LeftButtonPressEvent":
-            isMoved = bool(view.interactor.GetShiftKey())  # the crosshair, or the whole slice
+            isMoved = bool(view.interactor.GetShiftKey())  # moves the crosshair or the slice
             isTaken = isMoved or not self._logic.isPlacing or self._logic.guard.allows()
             self._refused = None if isTaken else view.interactor
             isPlain = isTaken and not isMoved and not view.interactor.GetControlKey()
@@ -82,7 +82,7 @@ class ViewGate(VTKObservationMixin):
             self._refused = view.interactor
             logic.status.note(_("This object has its point already; click on another one."))
         elif logic.beginNextObject():
-            # Slicer places the point that it showed below the mouse: that of the new node.
+            # Slicer places the point previewed under the mouse, now that of the new node.
             view.interactor.InvokeEvent("MouseMoveEvent")
 
     def _forgetView(self) -> None:
@@ -94,7 +94,7 @@ class ViewGate(VTKObservationMixin):
 
 
 def _isOnPoint(view: DrawnView, points: list[tuple[float, float, float]]) -> bool:
-    """Whether the mouse is on one of some points, world RAS mm, in the slice that is shown."""
+    """Return whether the mouse is on one of the points, world RAS mm, in the current slice."""
     if not view.sliceNode.IsA("vtkMRMLSliceNode"):
         return False
     toXy = vtk.vtkMatrix4x4()
@@ -116,7 +116,7 @@ def _timer(react: Callable[[], None]) -> Any:
 
 
 def _openViews() -> list[DrawnView]:
-    """Slice and 3D views of the present layout, in whichever window."""
+    """Return the slice and 3D views of the current layout, in all windows."""
     manager = slicer.app.layoutManager()
     if manager is None:
         return []

@@ -1,4 +1,4 @@
-"""Lets nothing change a scan that is not shown where the user acts, and asks instead."""
+"""Guard against changes of a scan that is not shown where the user acts."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ from PUMITSegmentLib.scene.shown_scan import Obstacle, obstacle, viewUnderMouse
 
 @dataclass(frozen=True)
 class Asked:
-    """What the user looked at when something was asked that is written later.
+    """Context of a request whose answer is written later.
 
     Attributes:
-        volumeNode: The scan.
-        segmentationNode: The segmentation; None where the answer makes one.
-        viewNode: The view; None for what was asked in none.
+        segmentationNode: The segmentation; None if the answer creates one.
+        viewNode: The view; None for requests without a view.
     """
 
     volumeNode: Any
@@ -33,11 +32,10 @@ class ViewGuard:
     """Guard of the logic before everything that changes segments.
 
     Args:
-        logic: The module's logic.
-        session: What of the scene the logic works on.
+        session: The logic's current scan and segmentation.
 
     Attributes:
-        eventView: The view of the layout whose event is handled now, or None.
+        eventView: View of the layout whose event is being handled, or None.
     """
 
     def __init__(self, logic, session: SceneSession) -> None:
@@ -46,10 +44,10 @@ class ViewGuard:
         self.eventView: Any = None
 
     def allows(self, goOn: Callable[[], object] = lambda: None, viewNode=None) -> bool:
-        """Whether what is done in a view may change the scan's segments; asks the user if not.
+        """Return whether an action in a view may change the scan's segments; asks the user if not.
 
         Args:
-            goOn: Callback that does it once the scan is shown.
+            goOn: Callback that repeats the action once the scan is shown.
             viewNode: The view; None for the one under the mouse, if any.
         """
         if self._logic.volumeNode is None:
@@ -60,11 +58,11 @@ class ViewGuard:
         return found is None
 
     def asked(self) -> Asked:
-        """Return what the user looks at now."""
+        """Return the current context."""
         return Asked(self._logic.volumeNode, self._logic.segmentationNode, self._viewNow())
 
     def allowsAnswer(self, asked: Asked, goOn: Callable[[], object]) -> bool:
-        """Whether an answer may be written where it was asked; asks the user if not."""
+        """Return whether an answer may be written in its context; asks the user if not."""
         isSame = asked.volumeNode is self._logic.volumeNode
         if not isSame or asked.segmentationNode not in (None, self._logic.segmentationNode):
             self._logic.status.waiting(
@@ -74,9 +72,9 @@ class ViewGuard:
         return self.allows(goOn, asked.viewNode)
 
     def nameIn(self, viewNode) -> str:
-        """Name of the scan that prompts in a view go to; empty where they go to none.
+        """Return the name of the scan for prompts in a view; "" if they are not accepted.
 
-        While what is placed says where a segment is not, that is said too.
+        While negative prompts are placed, the name says so.
         """
         volumeNode, placed = self._logic.volumeNode, self._logic.placed
         if volumeNode is None or obstacle(volumeNode, viewNode) is not None:
@@ -86,7 +84,7 @@ class ViewGuard:
         return _("OUTSIDE, {scan}").format(scan=name) if isOutside else name
 
     def onViewsChanged(self) -> None:
-        """Ask, or ask no longer, after views showed something else."""
+        """Ask the user, or withdraw the question, after views changed."""
         logic = self._logic
         self._session.followViews()
         if logic.volumeNode is None or logic.status.isWorking:
@@ -100,7 +98,7 @@ class ViewGuard:
         return self.eventView or viewUnderMouse()
 
     def _ask(self, found: Obstacle, goOn: Callable[[], object]) -> None:
-        """Say in one line what stands in the way, with buttons that take it away."""
+        """Explain the obstacle in one line, with buttons that resolve it."""
         logic, scan, other = self._logic, self._logic.volumeNode, found.other
         names = {
             "scan": nameWithPatient(scan),

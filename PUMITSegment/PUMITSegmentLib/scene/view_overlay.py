@@ -1,4 +1,4 @@
-"""What is drawn into every slice view, above all that Slicer draws there."""
+"""Overlay in every slice view, drawn above everything of Slicer."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 import slicer
 import vtk
 
-# Tells actors of ours from Slicer's, which are in layer 0; VTK draws in the order of adding.
+# Distinguishes our actors from Slicer's in layer 0; VTK draws in the order of adding.
 _LAYER = 1
 
 
 @dataclass(frozen=True)
 class OverlaidView:
-    """A slice view with an actor of this module.
+    """Slice view with an actor of this module.
 
     Attributes:
         view: Slicer's view, which renders.
@@ -30,7 +30,7 @@ class OverlaidView:
     actor: Any
 
     def keepOnTop(self, caller=None, event=None) -> None:
-        """Draw the actor last: Slicer adds a segment's fill whenever it is made again."""
+        """Move the actor to the end: Slicer re-adds a segment's fill at each update."""
         props = self.renderer.GetViewProps()
         for index in range(props.GetNumberOfItems() - 1, -1, -1):
             prop = props.GetItemAsObject(index)
@@ -43,13 +43,13 @@ class OverlaidView:
 
 
 class ViewOverlay:
-    """One actor in every slice view of the present layout.
+    """One actor in every slice view of the current layout.
 
     Args:
-        makeActor: Factory of the actor of one view.
+        makeActor: Factory of a view's actor.
 
     Attributes:
-        views: The views that have one; empty while closed.
+        views: Views with an actor; empty while closed.
     """
 
     def __init__(self, makeActor: Callable[[], Any]) -> None:
@@ -58,7 +58,7 @@ class ViewOverlay:
         self.views: list[OverlaidView] = []
 
     def open(self) -> None:
-        """Take up the views of the present layout."""
+        """Add an actor to the views of the current layout."""
         self.close()
         manager = slicer.app.layoutManager()
         if manager is None:
@@ -77,7 +77,7 @@ class ViewOverlay:
                 self.views.append(overlay)
 
     def close(self) -> None:
-        """Leave nothing in the views, and no observer."""
+        """Remove all actors and observers."""
         for renderer, tag in self._tags:
             renderer.RemoveObserver(tag)
         for each in self.views:

@@ -1,4 +1,4 @@
-"""The scan and the status in the slice views, where the hand is while prompts are placed."""
+"""Scan name and status in the slice views, where the user looks while placing prompts."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from PUMITSegmentLib.scene.view_overlay import ViewOverlay
 _RGB = {Activity.PROBLEM: (1.0, 0.6, 0.2), Activity.DONE: (0.5, 1.0, 0.6)}
 _WHITE = (1.0, 1.0, 1.0)
 _SIZE, _LONGEST = 13, 160
-# Mean width of a letter, as a share of its height; and letters of a line in the narrowest view.
+# Mean letter width relative to its height, and letters per line in the narrowest view.
 _WIDTH, _FEWEST = 0.55, 24
 
 
 class ViewStatus:
-    """The scan of clicks and the status at the top of slice views, while the module is open.
+    """Scan name and status at the top of slice views, while the module is open.
 
     Args:
         board: Status board to show.
-        nameIn: Function that gives the name of the scan that clicks in a slice view go to; empty
-            where they go to none.
+        nameIn: Function that returns the name of the scan for clicks in a slice view; "" for
+            none.
     """
 
     def __init__(self, board: StatusBoard, nameIn: Callable[[Any], str]) -> None:
@@ -34,11 +34,11 @@ class ViewStatus:
 
     @property
     def actors(self) -> list:
-        """The lines, one for each view."""
+        """Text actors, one per view."""
         return [each.actor for each in self._overlay.views]
 
     def open(self) -> None:
-        """Show the status in the views of the present layout."""
+        """Show the status in the views of the current layout."""
         self.close()
         self._overlay.open()
         if self._overlay.views:
@@ -46,7 +46,7 @@ class ViewStatus:
             self.show(self._board.current)
 
     def show(self, status: Status) -> None:
-        """Show one status."""
+        """Show a status."""
         text = status.text if len(status.text) <= _LONGEST else status.text[:_LONGEST] + "..."
         for each in self._overlay.views:
             perLine = max(_FEWEST, int(each.renderer.GetSize()[0] / (_WIDTH * _SIZE)))
@@ -57,12 +57,12 @@ class ViewStatus:
             each.view.scheduleRender()
 
     def refresh(self) -> None:
-        """Follow what the views show now."""
+        """Update after the views changed."""
         if self._overlay.views:
             self.show(self._board.current)
 
     def close(self) -> None:
-        """Leave nothing in the views."""
+        """Remove the text from the views."""
         if self.show in self._board.listeners:
             self._board.listeners.remove(self.show)
         self._overlay.close()
@@ -76,5 +76,5 @@ def _line():
     textProperty.SetFontSize(_SIZE)
     textProperty.SetJustificationToCentered()
     textProperty.SetVerticalJustificationToTop()
-    textProperty.ShadowOn()  # seen on any image
+    textProperty.ShadowOn()  # visible on any image
     return actor

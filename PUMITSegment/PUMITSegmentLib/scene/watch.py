@@ -1,4 +1,4 @@
-"""Every observer of the module in one place, so that none is left behind."""
+"""All scene observers of the module, in one place so that none is left behind."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ class SceneListener(Protocol):
     """Interface of a listener to changes of the scene."""
 
     def onSceneAboutToChange(self) -> None:
-        """React when the scene is about to be closed, or another is about to be read into it."""
+        """React when the scene is about to be closed or loaded."""
 
     def onSceneChanged(self) -> None:
-        """React when a scene was closed or read; the state of the earlier one is invalid."""
+        """React when a scene was closed or loaded; earlier state is invalid."""
 
     def onNodeAboutToBeRemoved(self, node: Any) -> None:
-        """React when a node is about to leave the scene; what refers to it still does."""
+        """React when a node is about to be removed; references to it still exist."""
 
     def onNodeRemoved(self, node: Any) -> None:
-        """React when a node has left the scene."""
+        """React when a node was removed."""
 
     def onParametersModified(self) -> None:
         """React when a parameter may have changed."""
 
     def onVoxelsModified(self) -> None:
-        """React when the scan shows something else, such as another frame of a sequence."""
+        """React when the scan's voxels changed, such as to another frame of a sequence."""
 
     def onMasksModified(self) -> None:
-        """Voxels of some segment may have changed, by us or by someone else."""
+        """React when voxels of some segment may have changed, by us or elsewhere."""
 
     def onSegmentsChanged(self) -> None:
-        """Segments were added, removed or renamed."""
+        """React when segments were added, removed or renamed."""
 
 
 class SceneWatch(SceneObserver):
@@ -51,19 +51,19 @@ class SceneWatch(SceneObserver):
         self._deletedDisplays: list[Any] = []
 
     def watchScene(self) -> None:
-        """Start to observe the scene."""
+        """Start observing the scene."""
         super().watchScene()
         scene = slicer.mrmlScene
         self.addObserver(scene, scene.NodeAboutToBeRemovedEvent, self._onNodeAboutToBeRemoved)
         self.addObserver(scene, scene.NodeRemovedEvent, self._onNodeRemoved)
 
     def watchVolume(self, node: Any) -> None:
-        """Observe this scan instead of the one before; None for none."""
+        """Observe this scan instead of the previous one; None for none."""
         modified = slicer.vtkMRMLVolumeNode.ImageDataModifiedEvent
         self._volumeNode = self._instead(self._volumeNode, node, {modified: self._onVoxelsModified})
 
     def watchSegmentation(self, node: Any) -> None:
-        """Observe this segmentation instead of the one before; None for none."""
+        """Observe this segmentation instead of the previous one; None for none."""
         segmentation = slicer.vtkSegmentation
         callbacks = {
             segmentation.SourceRepresentationModified: self._onMasksModified,
@@ -74,15 +74,16 @@ class SceneWatch(SceneObserver):
         self._segmentationNode = self._instead(self._segmentationNode, node, callbacks)
 
     def close(self) -> None:
-        """Remove every observer."""
+        """Remove all observers."""
         super().close()
         self._volumeNode = self._segmentationNode = None
 
     @vtk.calldata_type(vtk.VTK_OBJECT)
     def _onNodeAboutToBeRemoved(self, caller: Any, event: str, node: Any) -> None:
-        # A slice view of Slicer remembers by its address what Ctrl and a drag made transparent
-        # (vtkMRMLSliceIntersectionWidget::StartActionSegmentationDisplayNode) and reads it at the
-        # next Ctrl-click: Slicer would crash where that was freed. What is kept here is small.
+        # A slice view of Slicer keeps the address of the display node that Ctrl+drag made
+        # transparent (vtkMRMLSliceIntersectionWidget::StartActionSegmentationDisplayNode) and reads
+        # it at the next Ctrl+click: Slicer would crash if that was freed. The nodes kept here are
+        # small.
         if node.IsA("vtkMRMLSegmentationDisplayNode"):
             self._deletedDisplays.append(node)
         self._listener.onNodeAboutToBeRemoved(node)
@@ -95,7 +96,7 @@ class SceneWatch(SceneObserver):
         self._listener.onVoxelsModified()
 
     def _onMasksModified(self, caller: Any, event: str) -> None:
-        # The node collects such events while it is changed, and then does not say which segment.
+        # Events collected during a modification do not name the segment.
         self._listener.onMasksModified()
 
     def _onSegmentsChanged(self, caller: Any, event: str) -> None:

@@ -1,4 +1,4 @@
-"""Permission of the user to write into the segmentation of another scan."""
+"""The user's permission to write to the segmentation of another scan."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from PUMITSegmentLib.segments.scan_of import assignScan, claim, isOfAnotherScan,
 
 
 class WritePermission:
-    """The user's permission to write masks of a scan into a segmentation, requested once for each.
+    """The user's permission to write a scan's masks to a segmentation, requested once per pair.
 
     Attributes:
         confirm: Function that asks a question; True for yes. By default the answer is no.
@@ -23,20 +23,20 @@ class WritePermission:
         self._given: set[tuple[str, str]] = set()
 
     def forget(self) -> None:
-        """Ask again: another scene's nodes may have the same IDs."""
+        """Reset the permissions: in another scene nodes may have the same IDs."""
         self._given.clear()
 
     def isGiven(self, segmentationNode, volumeNode) -> bool:
-        """Whether masks of a scan may go into a segmentation, without a dialog."""
+        """Return whether a scan's masks may be written to a segmentation without asking."""
         if _isOfAnotherPatient(segmentationNode, volumeNode):
             return False
         pair = (segmentationNode.GetID(), volumeNode.GetID())
         return pair in self._given or not isOfAnotherScan(segmentationNode, volumeNode)
 
     def request(self, segmentationNode, volumeNode) -> bool:
-        """Whether masks of a scan may go into a segmentation; confirms with the user where needed.
+        """Return whether a scan's masks may be written to a segmentation; ask the user if needed.
 
-        A segmentation that was of no scan is of this one afterwards.
+        A segmentation without a scan is assigned to this one.
         """
         if _isOfAnotherPatient(segmentationNode, volumeNode):
             return False
@@ -55,7 +55,7 @@ class WritePermission:
         return True
 
     def _convert(self, segmentationNode, volumeNode) -> bool:
-        """Make voxels of surfaces or contours where the user agrees.
+        """Convert surfaces or contours to voxels if the user agrees.
 
         Raises:
             PumitError: If Slicer cannot convert them.
@@ -73,7 +73,7 @@ class WritePermission:
 
 
 def whyNotWritten(segmentationNode, volumeNode) -> str:
-    """Return what to do where permission was not given."""
+    """Return what to do if permission was not given."""
     if _isOfAnotherPatient(segmentationNode, volumeNode):
         return _(
             "{which} That is of another patient. Choose another segmentation to segment {scan}."

@@ -1,1 +1,1 @@
-"""Segments: written, read, named, coded and shown."""
+"""Writing, reading, naming, coding and showing segments."""

@@ -1,4 +1,4 @@
-"""What restores a removed segment together with its mask: name, colour, term, origin, rating."""
+"""Properties that restore a removed segment: name, colour, term, provenance, rating."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ from PUMITSegmentLib.segments.rating import RATING_TAG
 
 @dataclass(frozen=True)
 class Appearance:
-    """A segment without its voxels.
+    """Segment without its voxels.
 
     Attributes:
         place: Row in the table.
         name: Name of the segment.
         color: Red, green and blue, 0 to 1.
         terminology: Slicer's terminology entry.
-        provenance: Its provenance.
-        rating: The tag of the word on what it held; empty for none.
+        rating: The rating's tag; empty for none.
     """
 
     place: int
@@ -33,7 +32,7 @@ class Appearance:
 
     @staticmethod
     def of(segmentationNode, segmentID: str) -> Appearance:
-        """Appearance of a segment that exists."""
+        """Return the appearance of an existing segment."""
         segmentation = segmentationNode.GetSegmentation()
         segment = segmentation.GetSegment(segmentID)
         terminology = vtk.mutable("")
@@ -48,7 +47,7 @@ class Appearance:
         )
 
     def addTo(self, segmentationNode, segmentID: str) -> None:
-        """Add an empty segment that looks like this."""
+        """Add an empty segment with this appearance."""
         segmentation = segmentationNode.GetSegmentation()
         segmentation.AddEmptySegment(segmentID, self.name, list(self.color))
         segment = segmentation.GetSegment(segmentID)

@@ -1,4 +1,4 @@
-"""What was loaded as surfaces, contours or a label map, made voxels that clicks correct."""
+"""Conversion of surfaces, contours and label maps to voxels that clicks can correct."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from PUMITSegmentLib.segments.segment_list import newSegmentation, segmentIDs
 
 
 def isOfVoxels(segmentationNode) -> bool:
-    """Whether a segmentation's segments are voxels, or it has none yet."""
+    """Return whether a segmentation's segments are label maps, or it has none yet."""
     source = segmentationNode.GetSegmentation().GetSourceRepresentationName()
     return source == BINARY_LABELMAP or not segmentIDs(segmentationNode)
 
 
 def canRead(segmentationNode, volumeNode) -> bool:
-    """Whether masks of a segmentation can be read on the grid of a scan, if there is one."""
+    """Return whether masks of a segmentation can be read on the grid of a scan."""
     return volumeNode is not None and isOfVoxels(segmentationNode)
 
 
 def makeVoxels(segmentationNode, volumeNode) -> None:
-    """Make voxels of surfaces or contours, on a scan's grid; from now on they are what counts.
+    """Convert surfaces or contours to voxels on a scan's grid, the new source representation.
 
     Raises:
-        PumitError: If they cannot be converted; nothing is changed then.
+        PumitError: If they cannot be converted; then nothing is changed.
     """
     segmentation = segmentationNode.GetSegmentation()
     isFilled = canFill(segmentationNode, volumeNode)
@@ -44,16 +44,16 @@ def makeVoxels(segmentationNode, volumeNode) -> None:
 
 
 def labelMapNodes() -> list:
-    """Label maps of the scene that hold something, in its order."""
+    """Return the non-empty label maps of the scene."""
     nodes = slicer.util.getNodesByClass("vtkMRMLLabelMapVolumeNode")
     return [n for n in nodes if n.GetImageData() is not None and not n.GetHideFromEditors()]
 
 
 def segmentationFromLabelMap(labelMapNode, volumeNode):
-    """Return a new segmentation of a scan with a segment for each label.
+    """Create a segmentation of a scan with a segment for each label.
 
     Raises:
-        PumitError: If the label map holds no label.
+        PumitError: If the label map has no label.
     """
     node = newSegmentation(volumeNode)
     logic = slicer.vtkSlicerSegmentationsModuleLogic

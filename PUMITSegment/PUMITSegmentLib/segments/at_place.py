@@ -1,4 +1,4 @@
-"""Which segment lies at a place, and where a segment lies."""
+"""Segments at a position, and the position of a segment."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Point = Sequence[float]
 
 
 def segmentsAt(segmentationNode, ras: Point) -> list[str]:
-    """Visible segments at a place of the world, RAS mm, the smallest one first.
+    """Return the visible segments at a position, world RAS mm, smallest first.
 
-    The smallest is what one aims at where segments overlap, such as a tumour in its organ.
+    Where segments overlap, the smallest is the likely target, such as a tumour in its organ.
     """
     local = _toSegmentation(segmentationNode, ras)
     found = []
@@ -40,7 +40,7 @@ def segmentsAt(segmentationNode, ras: Point) -> list[str]:
 
 
 def showSegment(segmentationNode, segmentID: str) -> bool:
-    """Let all slice views show the middle of a segment; False where it holds nothing."""
+    """Centre all slice views on a segment; return False if it is empty."""
     middle = segmentationNode.GetSegmentCenterRAS(segmentID)
     if middle is None or not np.isfinite(middle).all():
         return False

@@ -1,4 +1,4 @@
-"""A mask made tidier by rules: holes filled, only the largest island, borders smoothed."""
+"""Clean-up of a mask: fill holes, keep the largest island, smooth."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pumit.segmentation import Mask
 from PUMITSlicerLib.labelmap_grid import Box
 from slicer.i18n import tr as _
 
-# In-plane voxels over which a border is evened out.
+# Standard deviation of the smoothing in in-plane voxels.
 _SMOOTHING = 2.0
-# Share of mask around a border that counts as inside; less where a small mask would shrink.
+# Threshold of the smoothed mask, and its minimum where a small mask would shrink.
 _INSIDE, _LEAST_INSIDE = 0.5, 0.35
 _MARGIN = 8
 _NEIGHBOURS = np.ones((3, 3, 3), dtype=bool)
@@ -26,7 +26,7 @@ class CleanUp(enum.Enum):
 
 
 def cleanUpTexts() -> dict[CleanUp, str]:
-    """Return what each does, in words."""
+    """Return the display texts of the operations."""
     return {
         CleanUp.FILL_HOLES: _("Fill holes"),
         CleanUp.LARGEST_ISLAND: _("Keep the largest island"),
@@ -35,16 +35,17 @@ def cleanUpTexts() -> dict[CleanUp, str]:
 
 
 def cleanedUp(mask: Mask, how: CleanUp, spacing_mm: tuple[float, float, float]) -> Mask:
-    """Another mask made of one, (D, H, W).
+    """Return a cleaned-up mask, (D, H, W).
 
-    A hole is background that no way leads out of: in 3D, and on an image of one slice in 2D.
+    A hole is background that is not connected to the outside, in 3D; in 2D for an image of one
+    slice.
 
     Args:
         mask: bool, (D, H, W).
         how: Operation to apply.
-        spacing_mm: (D, H, W); a border is smoothed over the same distance in every direction.
+        spacing_mm: (D, H, W); smoothing is isotropic in mm.
     """
-    from scipy import ndimage  # 0.3 s, for who needs it
+    from scipy import ndimage  # takes 0.3 s, so only if needed
 
     result = mask.copy()
     box = Box.around(mask)
@@ -70,7 +71,7 @@ def cleanedUp(mask: Mask, how: CleanUp, spacing_mm: tuple[float, float, float]) 
             for step, n in zip(spacing_mm, mask.shape, strict=True)
         ]
         share = ndimage.gaussian_filter(part.astype(np.float32), sigma)
-        # As many voxels as before: half of a small convex mask is less than the mask.
+        # Keep the number of voxels: a threshold of 0.5 would shrink a small convex mask.
         kept = np.partition(share, -np.count_nonzero(part), axis=None)
         inside = float(kept[-np.count_nonzero(part)])
         result[window] = share >= min(max(inside, _LEAST_INSIDE), _INSIDE)

@@ -1,4 +1,4 @@
-"""Planar contours, as an RTSTRUCT has them, filled on the slices of a scan.
+"""Filling planar contours, as in an RTSTRUCT, on the slices of a scan.
 
 Slicer itself cannot convert them; the extension SlicerRT, which loads them, goes through surfaces.
 """
@@ -23,7 +23,7 @@ PLANAR_CONTOUR = "Planar contour"
 
 
 def canFill(segmentationNode, volumeNode) -> bool:
-    """Whether a segmentation is made of contours, and lies in the world as the scan does."""
+    """Return whether a segmentation has planar contours and the scan's parent transform."""
     isPlanar = segmentationNode.GetSegmentation().GetSourceRepresentationName() == PLANAR_CONTOUR
     nodes = (segmentationNode, volumeNode)
     first, second = (node.GetParentTransformNode() for node in nodes)
@@ -31,7 +31,7 @@ def canFill(segmentationNode, volumeNode) -> bool:
 
 
 def fillContours(segmentationNode, volumeNode) -> None:
-    """Make voxels of a segmentation's contours on a scan's grid; nothing changes where that fails.
+    """Convert a segmentation's contours to voxels on a scan's grid; nothing changes on failure.
 
     Raises:
         VolumeError: If contours are oblique to the scan's slices, or none encloses a voxel.
@@ -64,7 +64,7 @@ def fillContours(segmentationNode, volumeNode) -> None:
 
 
 def _contoursWorld(segmentationNode, contours: vtk.vtkPolyData | None) -> list[Floats]:
-    """Corners of each closed contour, (N, 3) world RAS mm."""
+    """Return the vertices of each closed contour, (N, 3) world RAS mm."""
     if contours is None or contours.GetPoints() is None:
         return []
     toWorld = vtk.vtkGeneralTransform()
@@ -78,7 +78,7 @@ def _contoursWorld(segmentationNode, contours: vtk.vtkPolyData | None) -> list[F
         while cells.GetNextCell(corners):
             index = [corners.GetId(i) for i in range(corners.GetNumberOfIds())]
             if len(index) > 3 and index[0] == index[-1]:
-                index.pop()  # closed by its first corner
+                index.pop()  # closed by repeating its first vertex
             if len(index) >= 3:
                 found.append(points[index])
     return found

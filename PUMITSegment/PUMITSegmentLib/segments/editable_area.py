@@ -1,4 +1,4 @@
-"""Where the Segment Editor's masking settings allow a segment to change."""
+"""Editable area of the Segment Editor's masking settings."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _TAG = "SegmentEditor"
 
 
 def segmentEditorNode():
-    """Return the Segment Editor's own parameter node, made as the Segment Editor makes it."""
+    """Return the Segment Editor's parameter node, created as the Segment Editor does."""
     name = "vtkMRMLSegmentEditorNode"
     node = slicer.mrmlScene.GetSingletonNode(_TAG, name)
     if node is None:
-        node = slicer.mrmlScene.CreateNodeByClass(name)  # with the user's defaults
+        node = slicer.mrmlScene.CreateNodeByClass(name)  # has the user's defaults
         node.UnRegister(None)
         node.SetSingletonTag(_TAG)
         node = slicer.mrmlScene.AddNode(node)
@@ -39,8 +39,8 @@ class EditableArea:
     """Settings under "Masking" in the Segment Editor.
 
     Attributes:
-        mode: Mode, one of vtkMRMLSegmentationNode's EditAllowed...
-        maskSegmentID: The segment that the mode speaks of, or "".
+        mode: One of vtkMRMLSegmentationNode's EditAllowed...
+        maskSegmentID: Segment that the mode refers to, or "".
         intensities: Lowest and highest intensity that may change, or None for all.
     """
 
@@ -50,10 +50,10 @@ class EditableArea:
 
     @staticmethod
     def ofSegmentEditor(segmentationNode) -> EditableArea:
-        """Read the settings, for a segmentation.
+        """Read the settings for a segmentation.
 
         Raises:
-            PumitError: If they name a segment that this segmentation does not have.
+            PumitError: If they refer to a segment that this segmentation does not have.
         """
         node = segmentEditorNode()
         mode, segmentID = node.GetMaskMode(), node.GetMaskSegmentID() or ""
@@ -79,17 +79,17 @@ class EditableArea:
         return self.mode == everywhere and self.intensities is None
 
     def on(self, box: Box, grid: Floats, segmentationNode, segmentID: str, volumeNode) -> Mask:
-        """Where a segment may change.
+        """Return where a segment may change.
 
         Args:
             box: Box of the result, on `grid`.
             grid: Matrix from (i, j, k) to the segmentation's RAS.
-            segmentationNode: The segmentation whose segments allow or forbid.
-            segmentID: The segment to be changed.
-            volumeNode: The volume of the intensity range.
+            segmentationNode: Segmentation whose segments allow or forbid changes.
+            segmentID: Segment to be changed.
+            volumeNode: Volume of the intensity range.
 
         Returns:
-            bool, fills `box`.
+            bool, of the shape of `box`.
         """
         if self.mode == slicer.vtkMRMLSegmentationNode.EditAllowedEverywhere:
             allowed = np.ones(box.shape, dtype=bool)
@@ -115,7 +115,7 @@ class EditableArea:
             modes.EditAllowedOutsideAllSegments,
             modes.EditAllowedOutsideVisibleSegments,
         )
-        if isOutside:  # a segment never stands in its own way
+        if isOutside:  # a segment does not mask itself
             named = [other for other in named if other != segmentID]
         inside = occupied(segmentationNode.GetSegmentation(), named, box, grid)
         return ~inside if isOutside else inside
@@ -123,9 +123,9 @@ class EditableArea:
 
 @contextmanager
 def editingAnywhere() -> Iterator[None]:
-    """Let what is written inside of the block be written everywhere, without an event.
+    """Disable the masking settings inside the block, without an event.
 
-    Taking back a step restores what was there, whatever masking the user has set since.
+    Undo restores voxels regardless of masking that was set since.
     """
     node = segmentEditorNode()
     mode, isMasked = node.GetMaskMode(), node.GetSourceVolumeIntensityMask()
@@ -142,10 +142,10 @@ def editingAnywhere() -> Iterator[None]:
 
 
 def maskingInWords(segmentationNode) -> str:
-    """Say where masks may be written; empty where that is everywhere.
+    """Describe where masks may be written; "" if everywhere.
 
     Args:
-        segmentationNode: The segmentation whose segment may be the mask; or None.
+        segmentationNode: Segmentation of a segment that may be the mask; or None.
     """
     editor = slicer.mrmlScene.GetSingletonNode("SegmentEditor", "vtkMRMLSegmentEditorNode")
     if editor is None:
@@ -163,7 +163,7 @@ def maskingInWords(segmentationNode) -> str:
 
 
 def visibleSegmentIDs(segmentationNode) -> list[str]:
-    """Segments that are shown, as the Segment Editor counts them."""
+    """Return the visible segments, as the Segment Editor counts them."""
     if segmentationNode.GetDisplayNode() is None:
         segmentationNode.CreateDefaultDisplayNodes()
     display = segmentationNode.GetDisplayNode()
@@ -185,7 +185,7 @@ def _areas(segmentationNode, editor) -> dict[int, str]:
 
 
 def _within(values: Array, low: float, high: float) -> Mask:
-    if values.dtype.kind in "iu":  # integers are compared many times as fast with integers
+    if values.dtype.kind in "iu":  # integer comparisons are many times faster
         limits = np.iinfo(values.dtype)
         low, high = max(np.ceil(low), limits.min), min(np.floor(high), limits.max)
         if low > high:
@@ -197,7 +197,7 @@ def _within(values: Array, low: float, high: float) -> Mask:
 
 
 def _intensities(box: Box, grid: Floats, segmentationNode, volumeNode):
-    """First component of a volume on a box of a segmentation's grid, interpolated linearly."""
+    """Return the first component of a volume on a box of a segmentation's grid, linear."""
     image = volumeNode.GetImageData()
     if image.GetNumberOfScalarComponents() > 1:
         extract = vtk.vtkImageExtractComponents()

@@ -1,4 +1,4 @@
-"""Where segments have voxels, on a box of their segmentation's grid."""
+"""Union of segments on a box of their segmentation's grid."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ BINARY_LABELMAP = "Binary labelmap"
 
 
 def occupied(segmentation, segmentIDs: Iterable[str], box: Box, grid: Floats) -> Mask:
-    """Whether any of some segments has a voxel.
+    """Return where any of the segments has a voxel.
 
     Args:
-        segmentation: A vtkSegmentation with binary labelmaps.
-        segmentIDs: Segments of it; what is not there is nowhere.
+        segmentation: A vtkSegmentation with binary label maps.
+        segmentIDs: Segments of it; missing ones are ignored.
         box: Box of the result.
         grid: The box's grid, from (i, j, k) to the segmentation's RAS.
 
     Returns:
-        bool, fills `box`.
+        bool, of the shape of `box`.
     """
     layers: dict[object, list[int]] = {}
     for segmentID in segmentIDs:

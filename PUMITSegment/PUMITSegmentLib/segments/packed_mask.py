@@ -1,4 +1,4 @@
-"""Masks kept small: the bits of their bounding box, compressed."""
+"""Compressed masks: the bits of their bounding box."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _FASTEST = 1
 
 @dataclass(frozen=True)
 class PackedMask:
-    """A mask that is immutable, comparable and small.
+    """Compressed mask, immutable and comparable.
 
     Attributes:
         shape: Shape of the whole grid, (D, H, W).
-        box: First and last-plus-one index of each axis; None where nothing is set.
-        bits: The bits inside of the box, compressed.
+        box: First and last-plus-one index of each axis; None for an empty mask.
+        bits: Compressed bits inside the box.
     """
 
     shape: tuple[int, ...]
@@ -39,7 +39,7 @@ class PackedMask:
 
     @property
     def byteCount(self) -> int:
-        """Memory that it takes."""
+        """Memory use."""
         return len(self.bits)
 
     def inside(self) -> Mask:
@@ -57,7 +57,7 @@ class PackedMask:
 
 
 def _boundingBox(mask: Mask) -> tuple[tuple[int, int], ...] | None:
-    """First and last-plus-one index of each axis that holds something, or None."""
+    """Return the first and last-plus-one index of each axis, or None for an empty mask."""
     box: list[tuple[int, int]] = []
     for axis in range(mask.ndim):
         others = tuple(other for other in range(mask.ndim) if other != axis)
@@ -65,6 +65,6 @@ def _boundingBox(mask: Mask) -> tuple[tuple[int, int], ...] | None:
         if not len(hits):
             return None
         box.append((int(hits[0]), int(hits[-1]) + 1))
-        # The next axes need to look at what is left only.
+        # The next axes only need the cropped mask.
         mask = mask[(slice(None),) * axis + (slice(*box[axis]),)]
     return tuple(box)

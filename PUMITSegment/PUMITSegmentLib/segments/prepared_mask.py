@@ -1,4 +1,4 @@
-"""Masks cut to their foreground, ready to be written into a segment."""
+"""Masks cropped to their foreground, ready to be written to a segment."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from PUMITSegmentLib.segments.packed_mask import PackedMask
 
 @dataclass(frozen=True, eq=False)
 class PreparedMask:
-    """A mask cropped to its foreground.
+    """Mask cropped to its foreground.
 
     Attributes:
         shape: (D, H, W) of the volume.
-        box: Bounding box of the voxels that are set; empty where none is.
-        voxels: uint8, 0 or 1, contiguous, fills `box`.
+        box: Bounding box of the foreground; empty for an empty mask.
+        voxels: uint8, 0 or 1, contiguous, of the shape of `box`.
     """
 
     shape: tuple[int, int, int]
@@ -35,13 +35,13 @@ class PreparedMask:
 
 
 def prepare(mask: Mask) -> PreparedMask:
-    """Cut a mask to what is set in it: the part of a write that any thread may do.
+    """Crop a mask to its foreground: the part of a write that any thread may do.
 
     Args:
         mask: bool, (D, H, W).
 
     Raises:
-        VolumeError: If it is not such an array.
+        VolumeError: If it has another type or number of dimensions.
     """
     mask = np.asarray(mask)
     if mask.dtype != np.bool_ or mask.ndim != 3:
@@ -52,7 +52,7 @@ def prepare(mask: Mask) -> PreparedMask:
 
 
 def unpacked(packed: PackedMask) -> PreparedMask:
-    """Return a mask that was kept, ready to be written back."""
+    """Return a packed mask, ready to be written."""
     starts, stops = zip(*(packed.box or ((0, 0),) * 3), strict=True)
     voxels = np.ascontiguousarray(packed.inside()).view(np.uint8)
     d, h, w = packed.shape

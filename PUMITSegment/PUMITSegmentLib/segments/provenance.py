@@ -1,7 +1,7 @@
-"""Who drew a segment: a person, or a model with or without a person's prompts.
+"""Provenance of a segment: a person, or a model with or without a person's prompts.
 
-The tags are those from which Slicer's own DICOM-SEG export takes the algorithm, so that it too
-tells the truth. A segment without them counts as drawn by hand, there as here.
+Slicer's own DICOM-SEG export reads the algorithm from the same tags, so that it is correct there
+too. A segment without them counts as manual, in Slicer as here.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ TYPE_TAG = "DICOM.SegmentAlgorithmType"
 NAME_TAG = "DICOM.SegmentAlgorithmName"
 VERSION_TAG = "PUMIT.ModelVersion"
 _PROGRAM = "PUMIT"
-# A server of this program computes with its own model.
+# Servers of this program use its own model.
 _FOREIGN = "nnInteractive"
-# DICOM's long string.
+# Length of DICOM's value representation LO.
 _LONGEST = 64
 
 
@@ -27,10 +27,10 @@ class Provenance:
     """Provenance of a segment.
 
     Attributes:
-        type: AUTOMATIC where no one gave a prompt, SEMIAUTOMATIC where someone did, MANUAL where
-            no model took part.
-        name: This program's name with the model's and its version, at most 64 characters; of
-            another program's work what that wrote; empty if MANUAL.
+        type: AUTOMATIC without prompts by a person, SEMIAUTOMATIC with prompts, MANUAL without
+            a model.
+        name: This program's name with the model's name and version, at most 64 characters; for
+            another program's segment its own text; empty if MANUAL.
         version: The model's version; empty if unknown.
     """
 
@@ -40,7 +40,7 @@ class Provenance:
 
 
 def byModel(type: AlgorithmType, modelName: str, modelVersion: str) -> Provenance:
-    """Provenance of a model's work, its texts such that DICOM and Slicer's files can hold them."""
+    """Return the provenance of a model's segment, with texts valid in DICOM and Slicer's files."""
     version = _written(modelVersion)
     name = _signed(_written(modelName))
     if version and version not in name:
@@ -49,7 +49,7 @@ def byModel(type: AlgorithmType, modelName: str, modelVersion: str) -> Provenanc
 
 
 def setProvenance(segment, provenance: Provenance) -> None:
-    """Write what made a segment into its tags."""
+    """Write the provenance to a segment's tags."""
     for tag, value in (
         (TYPE_TAG, provenance.type),
         (NAME_TAG, provenance.name),
@@ -62,32 +62,32 @@ def setProvenance(segment, provenance: Provenance) -> None:
 
 
 def provenanceOf(segment) -> Provenance:
-    """Read what made a segment from its tags."""
+    """Read the provenance from a segment's tags."""
     type_, name, version = (tagOf(segment, tag) for tag in (TYPE_TAG, NAME_TAG, VERSION_TAG))
     if type_ not in ("AUTOMATIC", "SEMIAUTOMATIC"):
         return Provenance()
-    # The tag of the version is only ours; the name used to lack ours.
+    # Only this program writes the version tag; its earlier names lacked the prefix.
     written = _signed(_written(name)) if version else _written(name)
     kind: AlgorithmType = "AUTOMATIC" if type_ == "AUTOMATIC" else "SEMIAUTOMATIC"
     return Provenance(kind, written or "Unknown", _written(version))
 
 
 def editedByHand(segment) -> None:
-    """Note that a person changed a segment: what was automatic is so no longer."""
+    """Record that a person changed a segment: AUTOMATIC becomes SEMIAUTOMATIC."""
     made = provenanceOf(segment)
     if made.type == "AUTOMATIC":
         setProvenance(segment, Provenance("SEMIAUTOMATIC", made.name, made.version))
 
 
 def _signed(modelName: str) -> str:
-    """Return a model's name behind this program's; a model of another program keeps its own."""
+    """Return a model's name prefixed with this program's, unless another program made it."""
     lower = modelName.lower()
     isSigned = _PROGRAM.lower() in lower or lower.startswith(_FOREIGN.lower())
     return modelName if isSigned else f"{_PROGRAM} {modelName}".strip()[:_LONGEST]
 
 
 def tagOf(segment, name: str) -> str:
-    """Return the value of a segment's tag; empty where it has none."""
+    """Return the value of a segment's tag; "" if it has none."""
     value = vtk.mutable("")
     return str(value) if segment.GetTag(name, value) else ""
 

@@ -1,7 +1,7 @@
-"""The word on a segment: how far what it holds can be believed, kept in a tag of the segment.
+"""Rating of a segment: the estimated quality of its voxels, stored in a tag.
 
-It is of the voxels that were written, and stands as long as the segment holds those: whatever
-changes them, an edit by hand in another module among others, takes the word away.
+It is valid only for the voxels that were written: any change of them, also in another module,
+invalidates it.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from PUMITSegmentLib.segments.provenance import tagOf
 from PUMITSegmentLib.segments.volumes import digestOf
 
 RATING_TAG = "PUMIT.Rating"
-# Nothing is known of how good it is: a box, a 2D image, other weights.
+# Unknown quality: a box, a 2D image, other weights.
 NOT_RATED = "not rated"
-# A model made it without a prompt.
+# Result of an automatic model.
 NOT_CHECKED = "not checked"
-# Other segments or the editable area have more of the answer than the segment.
+# Most of the answer was kept out by other segments or the editable area.
 PARTLY = "partly"
 _WORDS = (*QUALITIES, NOT_RATED, NOT_CHECKED, PARTLY)
-# Share of an answer that a segment needs to be called as good as the answer, or anything at all.
+# Minimum written fractions for the rating "good", and for any rating but PARTLY.
 AS_ANSWERED, HALF = 0.9, 0.5
 
 
@@ -33,7 +33,7 @@ class Rating:
 
     Attributes:
         word: One of the core's qualities, `NOT_RATED`, `NOT_CHECKED` or `PARTLY`.
-        kept: Share of the answer that the segment holds, 0 to 1.
+        kept: Fraction of the answer that was written, 0 to 1.
     """
 
     word: str
@@ -41,11 +41,11 @@ class Rating:
 
     @staticmethod
     def ofAnswer(quality: Quality | None, kept: float) -> Rating:
-        """Rating of what was written of an answer.
+        """Return the rating of the written part of an answer.
 
         Args:
-            quality: The word on the whole answer; None where it is not known.
-            kept: Share of the answer that was written, 0 to 1.
+            quality: Estimated quality of the whole answer; None if unknown.
+            kept: Fraction of the answer that was written, 0 to 1.
         """
         if kept < HALF:
             return Rating(PARTLY, kept)
@@ -55,14 +55,14 @@ class Rating:
 
     @property
     def activity(self) -> Activity:
-        """Colour of the word; only what is good is green."""
+        """Kind of status, which sets the colour; only "good" is green."""
         if self.word == "good":
             return Activity.DONE
         isDoubtful = self.word in ("check carefully", "unreliable", PARTLY)
         return Activity.CAUTION if isDoubtful else Activity.NOTE
 
     def inWords(self) -> str:
-        """Return the word, as people read it."""
+        """Return the display text."""
         words = {
             "good": _("good"),
             "check": _("please check"),
@@ -76,13 +76,13 @@ class Rating:
 
 
 def percent(share: float) -> int:
-    """Return a share in whole percent, 100 only where it is all and 0 only where it is nothing."""
+    """Round to whole percent; 100 only for all, and 0 only for nothing."""
     rounded = round(100 * share)
     return min(max(rounded, int(share > 0)), 100 - int(share < 1))
 
 
 def rate(segment, rating: Rating | None) -> None:
-    """Keep the rating of what a segment holds now; None takes it away."""
+    """Store the rating of a segment's current voxels; None removes it."""
     if rating is None:
         restoreRating(segment, "")
     else:
@@ -90,7 +90,7 @@ def rate(segment, rating: Rating | None) -> None:
 
 
 def restoreRating(segment, text: str) -> None:
-    """Write the tag of a rating as it was read; empty for none."""
+    """Restore a rating's tag from its text; "" removes it."""
     if text:
         segment.SetTag(RATING_TAG, text)
     elif segment.HasTag(RATING_TAG):
@@ -98,11 +98,11 @@ def restoreRating(segment, text: str) -> None:
 
 
 def ratingOf(segment, digest: str | None = None) -> Rating | None:
-    """Return the rating of a segment; None where it has none, or its voxels have changed since.
+    """Return the rating of a segment; None if it has none, or its voxels changed since.
 
     Args:
         segment: The segment.
-        digest: Digest of the voxels that it holds; made where None.
+        digest: Digest of its current voxels; computed if None.
     """
     word, _semicolon, rest = tagOf(segment, RATING_TAG).partition(";")
     rated, _semicolon, kept = rest.partition(";")

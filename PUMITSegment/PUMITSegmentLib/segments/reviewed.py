@@ -1,6 +1,6 @@
-"""Whether a person has looked at a segment and agreed: Slicer's own status "completed".
+"""Review state of a segment, stored as Slicer's own status "completed".
 
-It is said of the voxels that were there then. What changes them takes the review away.
+It is valid only for the voxels at that time; any change of them invalidates it.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ REVIEWED_TAG = "PUMIT.Reviewed"
 
 
 def isReviewed(segment, digest: str) -> bool:
-    """Whether a segment was reviewed with the voxels that it has now.
+    """Return whether a segment was reviewed with its current voxels.
 
     Args:
         segment: The segment.
-        digest: Digest of the voxels that it holds.
+        digest: Digest of its current voxels.
     """
     logic = slicer.vtkSlicerSegmentationsModuleLogic
     isCompleted = logic.GetSegmentStatus(segment) == logic.Completed
-    # Without a digest it was said in another module.
+    # Without a digest the status was set in another module.
     return isCompleted and tagOf(segment, REVIEWED_TAG) in ("", digest)
 
 
 def review(segment, digest: str | None) -> None:
-    """Say that a segment is reviewed, or not, in Slicer's own status.
+    """Mark a segment as reviewed or not, in Slicer's own status.
 
     Args:
         segment: The segment.
-        digest: Digest of the voxels that it holds; None where it is not reviewed, or no longer.
+        digest: Digest of its current voxels; None for not reviewed.
     """
     logic = slicer.vtkSlicerSegmentationsModuleLogic
     if digest is not None:

@@ -1,4 +1,4 @@
-"""Which scan a segmentation is of, also after that scan was deleted."""
+"""Scan of a segmentation, known also after that scan was deleted."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ import slicer
 
 from PUMITSegmentLib.segments.segment_list import adoptGrid
 
-# Name of the scan. Slicer forgets the reference to a volume that is deleted.
+# Name of the scan. Slicer drops the reference to a deleted volume.
 _SCAN_NAME = "PUMITSegment.ScanName"
 
 
 def scanOf(segmentationNode):
-    """Return the scan that a segmentation refers to, or None."""
+    """Return the scan that a segmentation references, or None."""
     role = segmentationNode.GetReferenceImageGeometryReferenceRole()
     return segmentationNode.GetNodeReference(role)
 
 
 def recordScanName(segmentationNode) -> None:
-    """Keep the name of the scan that a segmentation refers to, for when that is deleted."""
+    """Store the name of the referenced scan, in case the scan is deleted."""
     volumeNode = scanOf(segmentationNode)
     if volumeNode is not None:
         segmentationNode.SetAttribute(_SCAN_NAME, volumeNode.GetName() or "?")
 
 
 def scanName(segmentationNode) -> str:
-    """Name of the scan that a segmentation is of; empty where that is not known."""
+    """Return the name of a segmentation's scan; "" if unknown."""
     volumeNode = scanOf(segmentationNode)
     if volumeNode is not None:
         return volumeNode.GetName() or "?"
@@ -32,7 +32,7 @@ def scanName(segmentationNode) -> str:
 
 
 def isOfAnotherScan(segmentationNode, volumeNode) -> bool:
-    """Whether a segmentation is known to be of a scan other than this one."""
+    """Return whether a segmentation is known to belong to another scan."""
     own = scanOf(segmentationNode)
     if own is not None:
         return own is not volumeNode
@@ -40,13 +40,13 @@ def isOfAnotherScan(segmentationNode, volumeNode) -> bool:
 
 
 def claim(segmentationNode, volumeNode) -> None:
-    """Let a segmentation be of a scan, if it is of none yet; an empty one takes its grid, too."""
+    """Assign a segmentation without a scan to this one; an empty one also gets its grid."""
     if not isOfAnotherScan(segmentationNode, volumeNode):
         assignScan(segmentationNode, volumeNode)
 
 
 def assignScan(segmentationNode, volumeNode) -> None:
-    """Let a segmentation be of a scan, if it is still empty or its own scan is not there."""
+    """Assign a segmentation to a scan if it is empty or its own scan is missing."""
     adoptGrid(segmentationNode, volumeNode)
     if scanOf(segmentationNode) is None:
         role = segmentationNode.GetReferenceImageGeometryReferenceRole()
@@ -57,7 +57,7 @@ def assignScan(segmentationNode, volumeNode) -> None:
 
 
 def segmentationsOf(volumeNode) -> list:
-    """Segmentations that refer to a scan, in the scene's order; hidden nodes are left out."""
+    """Return the segmentations that reference a scan, in scene order, without hidden nodes."""
     return [
         node
         for node in slicer.util.getNodesByClass("vtkMRMLSegmentationNode")

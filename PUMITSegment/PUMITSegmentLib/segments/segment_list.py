@@ -1,4 +1,4 @@
-"""Segments of a segmentation node: new ones, their names, and what is selected after one goes."""
+"""Segments of a segmentation node: creation, IDs, names and neighbours."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from slicer.i18n import tr as _
 
 
 def newSegmentation(volumeNode) -> object:
-    """Get a segmentation node for a scan: on its grid, under its transform, in the same study."""
+    """Add a segmentation node for a scan: on its grid, under its transform, in the same study."""
     scene = slicer.mrmlScene
     name = scene.GenerateUniqueName(_("{scan} segmentation").format(scan=volumeNode.GetName()))
     node = scene.AddNewNodeByClass("vtkMRMLSegmentationNode", name)
@@ -19,7 +19,7 @@ def newSegmentation(volumeNode) -> object:
 
 
 def adoptGrid(segmentationNode, volumeNode) -> None:
-    """Give a segmentation that is still empty the scan's grid and parent transform."""
+    """Give an empty segmentation the scan's grid and parent transform."""
     if segmentIDs(segmentationNode):
         return
     segmentationNode.SetReferenceImageGeometryParameterFromVolumeNode(volumeNode)
@@ -29,7 +29,7 @@ def adoptGrid(segmentationNode, volumeNode) -> None:
 
 
 def segmentIDs(segmentationNode) -> list[str]:
-    """IDs of all segments, in the order of the table."""
+    """Return the IDs of all segments, in the order of the table."""
     if segmentationNode is None:
         return []
     segmentation = segmentationNode.GetSegmentation()
@@ -37,7 +37,7 @@ def segmentIDs(segmentationNode) -> list[str]:
 
 
 def segmentName(segmentationNode, segmentID: str) -> str:
-    """Name of a segment; empty where there is none."""
+    """Return the name of a segment; "" if there is none."""
     if segmentationNode is None or not segmentID:
         return ""
     segment = segmentationNode.GetSegmentation().GetSegment(segmentID)
@@ -45,12 +45,12 @@ def segmentName(segmentationNode, segmentID: str) -> str:
 
 
 def segmentNames(segmentationNode) -> dict[str, str]:
-    """Names of all segments by their IDs."""
+    """Return the names of all segments by ID."""
     return {each: segmentName(segmentationNode, each) for each in segmentIDs(segmentationNode)}
 
 
 def neighbourOf(segmentationNode, segmentID: str) -> str:
-    """Which segment to select when this one goes: the next one, else the one before."""
+    """Return the segment to select when this one is removed: the next, else the previous."""
     ids = segmentIDs(segmentationNode)
     if segmentID not in ids:
         return ids[0] if ids else ""
@@ -60,7 +60,7 @@ def neighbourOf(segmentationNode, segmentID: str) -> str:
 
 
 def followingID(segmentationNode, segmentID: str, step: int) -> str:
-    """Get the segment that lies `step` rows further, round the end; empty where there is none."""
+    """Return the segment `step` rows further, cyclically; "" if there is none."""
     ids = segmentIDs(segmentationNode)
     if not ids:
         return ""

@@ -1,4 +1,4 @@
-"""A segment on the grid of its segmentation: what it and others have there, and its new voxels."""
+"""Segment on the grid of its segmentation: its voxels, those of others, and their replacement."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from PUMITSegmentLib.segments.occupied import BINARY_LABELMAP, occupied
 from PUMITSegmentLib.segments.prepared_mask import PreparedMask
 from PUMITSegmentLib.segments.reviewed import review
 
-# VTK ends the program where it cannot have the memory. On the scan's own grid no mask is larger
-# than the scan, which is in memory already.
+# VTK aborts the program if an allocation fails. On the scan's own grid no mask is larger than the
+# scan, which is in memory already.
 _MOST_VOXELS = 1 << 30
 
 
 class SegmentOnGrid:
-    """The segment to be written, on the grid of its segmentation."""
+    """Segment to be written, on the grid of its segmentation."""
 
     def __init__(self, segmentationNode, segmentID: str, volumeNode) -> None:
         self.segmentationNode = segmentationNode
@@ -38,7 +38,7 @@ class SegmentOnGrid:
 
     @property
     def box(self) -> Box:
-        """Around the segment as it is."""
+        """Bounding box of the current segment."""
         image = self.segment.GetRepresentation(BINARY_LABELMAP)
         box = Box.ofImage(image)
         if self._sharing() and not box.isEmpty:
@@ -47,16 +47,16 @@ class SegmentOnGrid:
         return GridMap(imageGrid(image), self.grid, None, None).covering(box)
 
     def voxels(self, box: Box) -> Mask:
-        """Return the segment as it is, on a box."""
+        """Return the current segment on a box."""
         return occupied(self.segmentation, [self.segmentID], box, self.grid)
 
     def others(self, box: Box) -> Mask:
-        """Where any other segment is, on a box."""
+        """Return where any other segment has voxels, on a box."""
         ids = set(self.segmentation.GetSegmentIDs()) - {self.segmentID}
         return occupied(self.segmentation, ids, box, self.grid)
 
     def contested(self, box: Box, voxels: Mask, others: list[str]) -> tuple[Box, Mask]:
-        """Get the part of a mask where these others have voxels too, cut to what is set in it."""
+        """Return the part of a mask that these others occupy too, cropped."""
         if not others or box.isEmpty:
             return Box((0, 0, 0), (0, 0, 0)), np.zeros((0, 0, 0), dtype=bool)
         common = occupied(self.segmentation, others, box, self.grid)
@@ -65,7 +65,7 @@ class SegmentOnGrid:
         return found, common[found.within(box)]
 
     def placed(self, prepared: PreparedMask) -> tuple[Box, Mask]:
-        """Return a mask of the volume, on a box of this grid."""
+        """Resample a mask of the volume to a box of this grid."""
         box = self._fromVolume.covering(prepared.box)
         if math.prod(box.shape) > max(_MOST_VOXELS, math.prod(prepared.shape)):
             raise PumitError(
@@ -79,37 +79,37 @@ class SegmentOnGrid:
 
     @property
     def isOnlyVoxels(self) -> bool:
-        """Whether nothing was made from the segment's voxels that would have to be made again."""
+        """Whether the segment has no derived representation that would have to be updated."""
         names: list[str] = []
         self.segment.GetContainedRepresentationNames(names)
         return set(names) <= {BINARY_LABELMAP}
 
     def image(self, box: Box, voxels: Mask):
-        """Voxels on a box of this grid as an image, without a copy of them."""
-        if box.isEmpty:  # nothing is said with voxels too: so few that a surface can be sought in
+        """Return voxels on a box of this grid as an image, without a copy."""
+        if box.isEmpty:  # an empty mask gets a few voxels, so that a surface can be computed
             d, h, w = self.start
             box = Box(self.start, (d + 2, h + 2, w + 2))
             voxels = np.zeros(box.shape, dtype=bool)
         return orientedImage(voxels, self.grid, box.start)
 
     def replace(self, box: Box, voxels: Mask) -> None:
-        """Give the segment these voxels and its own layer, as one event for observers."""
+        """Replace the segment's voxels, in its own layer, with one event for observers."""
         logic = slicer.vtkSlicerSegmentationsModuleLogic
         review(self.segment, None)
         if logic.GetSegmentStatus(self.segment) == logic.NotStarted:
             logic.SetSegmentStatus(self.segment, logic.InProgress)
         image = slicer.vtkOrientedImageData()
-        image.DeepCopy(self.image(box, voxels))  # the scene's own: users paint into it
+        image.DeepCopy(self.image(box, voxels))  # owned by the scene: users paint into it
         self._setImage(image)
         events = slicer.vtkSegmentation
         for event in (events.SourceRepresentationModified, events.RepresentationModified):
             self.segmentation.InvokeEvent(event, self.segmentID)
 
     def empty(self) -> None:
-        """Take every voxel from the segment, and give it its own layer.
+        """Remove every voxel from the segment, and give it its own layer.
 
-        By `vtkSegmentation::ClearSegment` the surfaces of all segments would be lost, and the
-        logic's own way of replacing a segment converts its surface twice.
+        `vtkSegmentation::ClearSegment` would lose the surfaces of all segments, and the logic's own
+        replacement of a segment converts its surface twice.
         """
         self._setImage(emptyImage(self.grid))
 
@@ -118,7 +118,7 @@ class SegmentOnGrid:
         if self._sharing() and self.segment.GetLabelValue() in orientedImageArray(image):
             self.segmentation.SeparateSegmentLabelmap(self.segmentID)
         self.segment.AddRepresentation(BINARY_LABELMAP, new)
-        self.segment.SetLabelValue(1)  # what the mask itself has: no pass to change it
+        self.segment.SetLabelValue(1)  # the value in the mask, so no conversion is needed
 
     def _sharing(self) -> bool:
         ids: list[str] = []
@@ -129,7 +129,7 @@ class SegmentOnGrid:
 
 
 def referenceGrid(segmentation):
-    """Return an image without voxels on a segmentation's grid; None where it has no grid yet."""
+    """Return an image without voxels on a segmentation's grid; None if it has no grid yet."""
     text = slicer.vtkSlicerSegmentEditorLogic.GetReferenceImageGeometryStringFromSegmentation(
         segmentation
     )

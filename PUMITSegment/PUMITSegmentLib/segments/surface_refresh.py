@@ -1,8 +1,8 @@
-"""3D surfaces of segments that follow the voxels without holding up the program.
+"""Update of segments' 3D surfaces without blocking the application.
 
-Slicer converts a segment to its surface each time the segment is written, 0.3 to 1 s for an organ,
-and nothing else happens until then. Here the old surface stays until a thread has made the new one,
-by the filters and settings of Slicer's own conversion; VTK's filters run without Python's lock.
+Slicer converts a segment to its surface each time the segment is written, which blocks 0.3 to 1 s
+per organ. Here the old surface stays until a thread has computed the new one, with the filters and
+settings of Slicer's own conversion; VTK's filters release Python's lock.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from PUMITSlicerLib.computing.background import Background
 from PUMITSegmentLib.segments.occupied import BINARY_LABELMAP
 
 CLOSED_SURFACE = "Closed surface"
-# A segmentation node, one of its segments, and the frame of a sequence that it is shown in.
+# Segmentation node, segment ID, and the frame of a sequence.
 _Surface = tuple[Any, str, int | None]
 _FLYING_EDGES = "0"
 
@@ -34,7 +34,7 @@ class SurfaceSettings:
 
     @staticmethod
     def of(segmentation) -> SurfaceSettings | None:
-        """Return a segmentation's settings; None where only Slicer itself can follow them."""
+        """Return a segmentation's settings; None if only Slicer itself supports them."""
         rule = slicer.vtkBinaryLabelmapToClosedSurfaceConversionRule
 
         def number(name: str, default: float) -> float:
@@ -53,14 +53,14 @@ class SurfaceSettings:
 
 
 def surfaceOf(image, label: int, settings: SurfaceSettings) -> vtk.vtkPolyData:
-    """Return the surface of a label, as Slicer's conversion makes it; any thread may do this.
+    """Return the surface of a label as in Slicer's conversion; thread-safe.
 
     Args:
-        image: A vtkOrientedImageData that no one else uses.
+        image: A vtkOrientedImageData that is not used elsewhere.
         label: The voxels' value.
         settings: Settings of the conversion.
     """
-    # 1. The voxels in index coordinates; the way to the world comes last.
+    # 1. Voxels in index coordinates; the transform to the world comes last.
     i, i2, j, j2, k, k2 = image.GetExtent()
     matrix = vtk.vtkMatrix4x4()
     image.GetImageToWorldMatrix(matrix)
@@ -71,11 +71,11 @@ def surfaceOf(image, label: int, settings: SurfaceSettings) -> vtk.vtkPolyData:
     plain.SetOrigin(0, 0, 0)
     plain.SetSpacing(1, 1, 1)
     plain.SetDirectionMatrix(1, 0, 0, 0, 1, 0, 0, 0, 1)
-    # With a border of nothing, so that what touches the image's own is closed.
+    # Padded with background, so that surfaces at the image border are closed.
     padded = vtk.vtkImageConstantPad()
     padded.SetInputData(plain)
     padded.SetOutputWholeExtent(i - 1, i2 + 1, j - 1, j2 + 1, k - 1, k2 + 1)
-    # 2. The surface between voxels, then fewer triangles and smoother ones, as Slicer does it.
+    # 2. Extract the surface, decimate and smooth it, as Slicer does.
     edges = vtk.vtkDiscreteFlyingEdges3D()
     edges.SetInputConnection(padded.GetOutputPort())
     edges.ComputeGradientsOff()
@@ -97,7 +97,7 @@ def surfaceOf(image, label: int, settings: SurfaceSettings) -> vtk.vtkPolyData:
         last.FeatureEdgeSmoothingOff()
         last.NonManifoldSmoothingOn()
         last.NormalizeCoordinatesOn()
-    # 3. Into the world, with normals.
+    # 3. Transform to the world, and compute normals.
     last = _after(last, vtk.vtkTransformPolyDataFilter())
     last.SetTransform(toWorld)
     if settings.hasNormals:
@@ -120,19 +120,19 @@ def _after(first: Any, then: Any) -> Any:
 
 
 class SurfaceRefresh:
-    """Update of surfaces, one at a time for each segment; the newest voxels win.
+    """Update of surfaces, one at a time per segment; the newest voxels win.
 
     Args:
-        background: Threads for the work; without it Slicer makes them, and one waits.
-        changing: A context in which the scene is changed by us.
+        background: Threads for the work; without it Slicer converts them, which blocks.
+        changing: Context manager in which we modify the scene.
     """
 
     def __init__(self, background: Background | None, changing: Callable[[Any], Any]) -> None:
         self._background = background
         self._changing = changing
-        # Segments whose surface is being made, and the voxels that it is made from.
+        # Segments whose surface is being computed, with the voxels used.
         self._running: dict[_Surface, tuple[Any, int]] = {}
-        # Of frames that were left before their surface was made.
+        # Surfaces of frames that were left before they were computed.
         self._stale: set[_Surface] = set()
 
     @contextmanager
@@ -162,7 +162,7 @@ class SurfaceRefresh:
                 self._begin(segmentationNode, segmentID)
 
     def followFrame(self, segmentationNode) -> None:
-        """Make what was not made when the frame that is shown now was left."""
+        """Compute the outdated surfaces of the frame that is shown now."""
         frame = _frameOf(segmentationNode)
         for key in [key for key in self._stale if (key[0], key[2]) == (segmentationNode, frame)]:
             self._stale.discard(key)
@@ -171,7 +171,7 @@ class SurfaceRefresh:
     def _begin(self, segmentationNode, segmentID: str) -> None:
         key = (segmentationNode, segmentID, _frameOf(segmentationNode))
         if key in self._running:
-            return  # it begins again when it ends and finds other voxels
+            return  # restarts at its end if the voxels changed
         segment = segmentationNode.GetSegmentation().GetSegment(segmentID)
         settings = SurfaceSettings.of(segmentationNode.GetSegmentation())
         if segment is None or settings is None or self._background is None:
@@ -214,13 +214,13 @@ class SurfaceRefresh:
 
 
 def _voxels(segment) -> tuple[Any, int]:
-    """Tells a segment's voxels from those it has later."""
+    """Return a key of a segment's current voxels."""
     image = segment.GetRepresentation(BINARY_LABELMAP)
     return (image, image.GetMTime() if image is not None else 0)
 
 
 def _frameOf(segmentationNode) -> int | None:
-    """Which frame of a sequence a segmentation is shown as; None for one without frames."""
+    """Return the frame that a segmentation shows; None without frames."""
     for browser in slicer.util.getNodesByClass("vtkMRMLSequenceBrowserNode"):
         if browser.IsProxyNodeID(segmentationNode.GetID()):
             return int(browser.GetSelectedItemNumber())

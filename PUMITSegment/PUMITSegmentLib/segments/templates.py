@@ -1,4 +1,4 @@
-"""Lists of segments to begin with: names, coded meanings and colours, shipped or one's own."""
+"""Lists of segments to start with: names, coded meanings and colours, built-in or saved."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ SUFFIX = ".pumit-list.json"
 
 @dataclass(frozen=True)
 class TemplateSegment:
-    """A segment of a list.
+    """Segment of a list.
 
     Attributes:
         name: Name of the segment.
-        terminology: Slicer's terminology entry; empty for the one that the name has, if any.
-        color: Red, green and blue, 0 to 1; None for the usual one.
+        terminology: Slicer's terminology entry; empty to look up the name.
+        color: Red, green and blue, 0 to 1; None for the default.
     """
 
     name: str
@@ -31,7 +31,7 @@ class TemplateSegment:
 
 
 def shippedLists() -> dict[str, tuple[TemplateSegment, ...]]:
-    """Return the lists that everybody has, by their titles."""
+    """Return the built-in lists by title."""
     names = {
         _("Abdomen"): (
             *("Liver", "Gallbladder", "Spleen", "Pancreas", "Stomach", "Right kidney"),
@@ -53,10 +53,10 @@ def shippedLists() -> dict[str, tuple[TemplateSegment, ...]]:
 
 
 def readList(path: Path) -> tuple[TemplateSegment, ...]:
-    """Return a list that was saved.
+    """Read a saved list.
 
     Raises:
-        PumitError: If the file cannot be read, or is none.
+        PumitError: If the file cannot be read, or is not a list.
     """
     try:
         rows = json.loads(path.read_text(encoding="utf-8"))["segments"]
@@ -100,10 +100,7 @@ def writeList(path: Path, segmentationNode) -> None:
 
 
 def addList(logic, listed: tuple[TemplateSegment, ...]) -> int:
-    """Add the segments of a list whose names are not there yet, empty; returns how many.
-
-    The first of them is selected.
-    """
+    """Add the missing segments of a list, empty, and select the first; return their number."""
     added = []
     for each in listed:
         node = logic.segmentationNode
@@ -112,7 +109,7 @@ def addList(logic, listed: tuple[TemplateSegment, ...]) -> int:
             continue
         segmentID = logic.newSegment(each.name)
         if not segmentID:
-            break  # there is no scan, or it is not shown: the status says so
+            break  # no scan, or not shown: the status says so
         added.append(segmentID)
         segment = logic.segmentationNode.GetSegmentation().GetSegment(segmentID)
         terminology = each.terminology or ("" if hasCode(segment) else _coded(each.name))
@@ -126,7 +123,7 @@ def addList(logic, listed: tuple[TemplateSegment, ...]) -> int:
 
 
 def _coded(name: str) -> str:
-    """Return the terminology entry of a name that Slicer's lists do not have; empty for none."""
+    """Return the terminology entry of a name that Slicer's lists lack; "" if unknown."""
     try:
         return serialize_terminology(concept_for(name))
     except PumitError:

@@ -1,4 +1,4 @@
-"""How large segments are, counted again only where voxels changed."""
+"""Sizes of segments, recounted only where voxels changed."""
 
 from __future__ import annotations
 
@@ -12,18 +12,17 @@ from PUMITSlicerLib.mrml import orientedImageArray
 from PUMITSegmentLib.segments.occupied import BINARY_LABELMAP
 
 _MM3_PER_ML, _MM2_PER_CM2 = 1000.0, 100.0
-# What Slicer's readers write where a file states no pixel size.
+# Default of Slicer's readers for files without a pixel size.
 _NO_PIXEL_SIZE = (1.0, 1.0)
 
 
 @dataclass(frozen=True)
 class Extent:
-    """How large a segment is.
+    """Size of a segment.
 
     Attributes:
-        voxels: Number of voxels.
-        voxel_ml: Volume of one, mL.
-        digest: Short text that is another one for any other voxels; empty without any.
+        voxel_ml: Volume of a voxel, mL.
+        digest: Short text that identifies the voxels; empty without any.
     """
 
     voxels: int
@@ -37,17 +36,17 @@ class Extent:
 
 
 class SegmentVolumes:
-    """Volumes of segments, from their voxels."""
+    """Volumes of segments, counted from their voxels."""
 
     def __init__(self) -> None:
         self._cache: dict[tuple[int, int], str] = {}
 
     def of(self, segmentationNode) -> dict[str, Extent]:
-        """Extents by segment ID; what has changed is counted."""
+        """Return the extents by segment ID; changed segments are counted."""
         return self._extents(segmentationNode, isCounting=True)
 
     def known(self, segmentationNode) -> dict[str, Extent]:
-        """Extents by segment ID of what has not changed since it was counted."""
+        """Return the extents by segment ID, without segments that changed since the count."""
         return self._extents(segmentationNode, isCounting=False)
 
     def _extents(self, segmentationNode, *, isCounting: bool) -> dict[str, Extent]:
@@ -63,7 +62,7 @@ class SegmentVolumes:
                 continue
             scalars = image.GetPointData().GetScalars()
             changed = scalars.GetMTime() if scalars is not None else 0
-            # No two changes of any object of VTK have one time.
+            # VTK modification times are unique across objects.
             key = (max(changed, image.GetMTime()), segment.GetLabelValue())
             digest = self._cache.get(key)
             if digest is None and not isCounting:
@@ -77,9 +76,9 @@ class SegmentVolumes:
 
 
 def digestOf(segment) -> str:
-    """Return number, places and pattern of a segment's voxels, in its own grid; empty without any.
+    """Return count, extent and checksum of a segment's voxels on its own grid; "" without any.
 
-    The rest of the image that holds them, which it may share with other segments, does not count.
+    Other voxels of the image, which segments may share, are ignored.
     """
     image = segment.GetRepresentation(BINARY_LABELMAP)
     if image is None or min(image.GetDimensions()) <= 0:
@@ -98,12 +97,12 @@ def digestOf(segment) -> str:
 
 
 def sizeInWords(extent: Extent, volumeNode) -> str:
-    """How large a segment is, as one writes it down: "3.4 mL", of a picture "12.6 cm²".
+    """Format the size of a segment: "3.4 mL", or "12.6 cm²" for a 2D image.
 
     Args:
         extent: The segment's extent.
-        volumeNode: Its scan, or None. An image of one slice has no depth, and one without a pixel
-            size of its own, such as a photograph, nothing that could be measured: empty then.
+        volumeNode: Its scan, or None. The result is "" for an image of one slice without a
+            pixel size, such as a photograph, which cannot be measured.
     """
     if volumeNode is None or volumeNode.GetImageData() is None:
         return volumeInWords(extent.ml)
@@ -116,7 +115,7 @@ def sizeInWords(extent: Extent, volumeNode) -> str:
 
 
 def volumeInWords(volume_ml: float) -> str:
-    """Return a volume as one writes it down, such as "3.4 mL"."""
+    """Format a volume, such as "3.4 mL"."""
     return _inWords(volume_ml, "mL")
 
 

@@ -1,7 +1,8 @@
-"""Masks into and out of the segments of a scene, through the Segment Editor's logic.
+"""Writing masks to segments and reading them, faster than the Segment Editor's logic.
 
-The Segment Editor's logic does so on whole volumes: 200 to 500 ms at 512 x 512 x 150. Here the box
-around the old and the new mask becomes the segment's image. The logic takes from others.
+That logic works on whole volumes: 200 to 500 ms at 512 x 512 x 150. Here the bounding box of the
+old and the new mask becomes the segment's image. The logic is used only to overwrite other segments
+and to update derived representations.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from PUMITSegmentLib.segments.surface_refresh import SurfaceRefresh
 class OverwriteMode(enum.Enum):
     """Rule for other segments where a segment is written.
 
-    STOP leaves out what others have; NONE overlaps; VISIBLE takes from visible ones, ALL from all.
+    STOP excludes their voxels; NONE allows overlap; VISIBLE overwrites visible ones, ALL all.
     """
 
     STOP = "stop"
@@ -44,33 +45,33 @@ class OverwriteMode(enum.Enum):
 
 
 class SegmentWriter:
-    """Writer of masks into segments, and reader of segments as masks.
+    """Writer of masks to segments, and reader of segments as masks.
 
-    The editable area that a user set in the Segment Editor holds: inside it the mask replaces the
-    segment, outside it the segment keeps what it had. The Segment Editor's own node is only read.
+    The user's editable area in the Segment Editor is respected: inside it the mask replaces the
+    segment, outside it the segment is unchanged. The Segment Editor's own node is only read.
 
-    A segment that is written gets its own layer, so that no other segment is touched, and no
-    large shared layer is gone through. Slicer joins layers again where it saves a segmentation.
+    A written segment gets its own layer, so that no other segment is touched and no large shared
+    layer is processed. Slicer merges layers when it saves a segmentation.
 
     Args:
-        background: Threads that make 3D surfaces again after a write, while the old ones stay;
-            without it `write` waits for Slicer to make them.
+        background: Threads that update 3D surfaces after a write, while the old ones stay;
+            without it `write` waits for Slicer to convert them.
 
     Attributes:
-        surfaces: The 3D surfaces of what was written.
+        surfaces: Update of the 3D surfaces.
     """
 
     def __init__(self, background: Background | None = None) -> None:
         self._isWriting = False
         self.surfaces = SurfaceRefresh(background, self.writing)
-        # In no scene: it only tells the logic the overwrite mode.
+        # Not in the scene: only passes the overwrite mode to the logic.
         self._settings = slicer.vtkMRMLSegmentEditorNode()
         self._logic = slicer.vtkSlicerSegmentEditorLogic()
         self._logic.SetSegmentEditorNode(self._settings)
 
     @property
     def isWriting(self) -> bool:
-        """Whether segments change because of `write`, and not by hand."""
+        """Whether segments are being changed by `write` and not manually."""
         return self._isWriting
 
     def write(
@@ -83,24 +84,24 @@ class SegmentWriter:
     ) -> bool:
         """Replace a segment by a mask, inside the editable area.
 
-        The mask is placed in world space, whatever transforms volume and segmentation are under
-        and whatever grid the segmentation has; it is resampled only if the grids differ.
+        The mask is placed in world space, for any parent transforms and any grid of the
+        segmentation; it is resampled only if the grids differ.
 
         Args:
-            segmentationNode: Binary labelmaps must be its source representation. Without any
-                content and reference geometry, it takes the volume's, and its transform.
+            segmentationNode: Its source representation must be binary label maps. If it is
+                empty and has no reference geometry, it takes the volume's, and its transform.
             segmentID: An existing segment.
-            mask: bool, (D, H, W), on the volume's grid; or what `prepare` made of it.
-            volumeNode: The volume that the mask belongs to.
+            mask: bool, (D, H, W), on the volume's grid; or the result of `prepare`.
+            volumeNode: Volume of the mask.
             overwrite: Rule for other segments under the mask.
 
         Returns:
-            Whether the segment is the mask now, voxel by voxel: on the same grid, with nothing kept
-            as it was or left to other segments.
+            Whether the segment now equals the mask in every voxel: same grid, nothing kept
+                outside the editable area or left to other segments.
 
         Raises:
-            PumitError: If the segment is gone, the segmentation holds surfaces, the mask is not
-                on the volume's grid, or the editable area names a missing segment.
+            PumitError: If the segment is missing, the segmentation has surfaces, the mask is
+                not on the volume's grid, or the editable area refers to a missing segment.
         """
         prepared = mask if isinstance(mask, PreparedMask) else prepare(mask)
         _segment(segmentationNode, segmentID)
@@ -116,7 +117,8 @@ class SegmentWriter:
             changed = list(segmentationNode.GetSegmentation().GetSegmentIDs())
         with self.writing(segmentationNode), self.surfaces.postponed(segmentationNode, changed):
             _adopt(segmentationNode, volumeNode)
-            # 1. The mask on the grid of the segmentation, without what other segments keep.
+            # 1. Resample the mask to the segmentation's grid, without the voxels other segments
+            # keep.
             target = SegmentOnGrid(segmentationNode, segmentID, volumeNode)
             box, new = target.placed(prepared)
             isWhole = area.isEverything and np.array_equal(new, prepared.voxels.view(bool))
@@ -124,23 +126,23 @@ class SegmentWriter:
                 kept = new & target.others(box)
                 if kept.any():
                     isWhole, new = False, new & ~kept
-            # 2. Outside of the editable area the segment stays as it was.
+            # 2. Outside the editable area the segment is unchanged.
             held, final = box, new
             if not area.isEverything:
                 whole = box.united(target.box)
                 editable = area.on(whole, target.grid, segmentationNode, segmentID, volumeNode)
                 new = padded(new, box, whole)
                 new &= editable
-                # What the segment has where it may not change: inside, without what is editable.
+                # The segment's voxels outside the editable area.
                 final = target.voxels(whole)
                 final &= ~editable
                 final |= new
                 box, held = whole, Box.around(final, whole.start)
                 final = final[held.within(whole)]
-            # 3. Write it, and take the voxels from other segments where that is chosen.
+            # 3. Write it, and overwrite other segments if that is chosen.
             if target.isOnlyVoxels:
                 target.replace(held, final)
-            else:  # what was made from the voxels is to be made again by Slicer
+            else:  # Slicer must update the derived representations
                 target.empty()
                 self._add(target, held, final, OverwriteMode.NONE)
             taken, contested = target.contested(
@@ -151,25 +153,25 @@ class SegmentWriter:
         return isWhole
 
     def read(self, segmentationNode, segmentID: str, volumeNode, frame=None) -> Mask:
-        """Return a segment as a mask on a volume's grid, wherever both lie in the world.
+        """Return a segment as a mask on a volume's grid, under any parent transforms.
 
         Args:
             segmentationNode: The segmentation, under any transform.
             segmentID: An existing segment.
             volumeNode: The volume, under any transform.
-            frame: The segmentation in another frame of a sequence; None for the present one.
+            frame: The segmentation in another frame of a sequence; None for the current one.
 
         Returns:
             bool, (D, H, W): for each of the volume's voxels, whether its centre is inside.
 
         Raises:
-            PumitError: If the segment is gone or the segmentation holds surfaces.
+            PumitError: If the segment is missing or the segmentation has surfaces.
             VolumeError: If the volume has no voxels.
         """
         return self.readPart(segmentationNode, segmentID, volumeNode, frame).whole()
 
     def readPart(self, segmentationNode, segmentID: str, volumeNode, frame=None) -> PreparedMask:
-        """As `read`, but only the part of the volume that the segment may lie in."""
+        """Return as `read`, but only the part of the volume that may contain the segment."""
         segment = _segment(frame or segmentationNode, segmentID)
         shape = _shape(volumeNode)
         image = segment.GetRepresentation(BINARY_LABELMAP)
@@ -182,9 +184,9 @@ class SegmentWriter:
 
     @contextmanager
     def writing(self, segmentationNode) -> Iterator[None]:
-        """Let a segmentation tell of all its changes in the block once, at the end."""
+        """Collect a segmentation's modified events in the block, and invoke them at its end."""
         wasWriting, self._isWriting = self._isWriting, True
-        # Views follow once, at the end.
+        # Views update once, at the end.
         wasModifying = segmentationNode.StartModify()
         try:
             yield
@@ -211,7 +213,7 @@ class SegmentWriter:
 
 
 def _givingWay(segmentationNode, segmentID: str, overwrite: OverwriteMode) -> list[str]:
-    """Ids of the other segments that lose what the mask takes."""
+    """Return the IDs of the other segments that the mask overwrites."""
     others: list[str] = []
     if overwrite is OverwriteMode.VISIBLE:
         others = visibleSegmentIDs(segmentationNode)
@@ -221,7 +223,7 @@ def _givingWay(segmentationNode, segmentID: str, overwrite: OverwriteMode) -> li
 
 
 def _adopt(segmentationNode, volumeNode) -> None:
-    """Give a segmentation without content and geometry those of the volume."""
+    """Give an empty segmentation without a reference geometry those of the volume."""
     if referenceGrid(segmentationNode.GetSegmentation()) is not None:
         return
     # The transform first: the geometry is taken relative to it.
@@ -249,7 +251,7 @@ def _segment(segmentationNode, segmentID: str):
 
 
 def noVoxels() -> str:
-    """Return what is wrong with a volume that was added, and not filled (yet)."""
+    """Return the error text for a volume without voxels (yet)."""
     return _("The volume has no voxels; choose another one.")
 
 

@@ -1,1 +1,1 @@
-"""The worker or server that computes, as a module of Slicer uses it, and what it needs there."""
+"""Connection of a Slicer module to the worker or server, with its settings and dependencies."""

@@ -1,4 +1,4 @@
-"""Available devices and models, listed by its own program: no torch in this process."""
+"""List of available devices and models, read by a subprocess so that torch is not imported here."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from slicer.i18n import tr as _
 
 from PUMITSlicerLib.computing.python_executable import SLICER_PYTHON, SlicerPython, without_window
 
-# Importing torch from a cold disk takes its time.
+# Importing torch from a cold disk is slow.
 _TIMEOUT_S = 180.0
 _GB = 1e9
 
 
 @dataclass(frozen=True)
 class AvailableDevice:
-    """A device to choose.
+    """Device that the user can choose.
 
     Attributes:
         name: Name in the settings.
-        title: Name for the user.
+        title: Name shown to the user.
     """
 
     name: str
@@ -32,14 +32,14 @@ class AvailableDevice:
 
 @dataclass(frozen=True)
 class AvailableModel:
-    """A model to choose.
+    """Model that the user can choose.
 
     Attributes:
         name: Name in the settings.
         kind: `promptable`, `automatic` or `tokenizer`.
-        description: Description, one sentence.
-        isHere: Whether its file is on this machine.
-        licence: Licence of its weights.
+        description: One sentence.
+        isHere: Whether the checkpoint is on this machine.
+        licence: Licence of the weights.
     """
 
     name: str
@@ -58,13 +58,10 @@ class Availability:
 
 
 def read_availability(python: SlicerPython = SLICER_PYTHON) -> Availability:
-    """Ask Slicer's Python; takes seconds, so on a thread.
-
-    Args:
-        python: Runs programs.
+    """List devices and models in a subprocess; takes seconds, so call it on a thread.
 
     Raises:
-        ServiceError: If it cannot say.
+        ServiceError: If they cannot be listed.
     """
     module = "pumit.client.availability"
     try:

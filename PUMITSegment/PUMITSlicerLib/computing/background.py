@@ -1,10 +1,10 @@
-"""Work on threads whose results arrive on the GUI thread, in a program that keeps threads waiting.
+"""Background threads whose results arrive on the GUI thread.
 
-Slicer's main thread holds Python's lock while it waits in Qt's event loop: PythonQt's thread
-support is off, so the lock is free only while Python code runs there and gives it up. Threads would
-stand still until the user does something. So a timer calls `Background.poll`, which waits a few
-milliseconds with the lock given up: long enough for threads to get on, short enough to go
-unnoticed. Where the event loop releases the lock by itself, as in PySide, nothing is lost.
+Slicer's main thread holds Python's lock (GIL) while it waits in Qt's event loop: PythonQt's thread
+support is off, so the lock is free only while Python code runs there and releases it. Threads would
+stall until the user does something. So a timer calls `Background.poll`, which waits a few
+milliseconds with the lock released: long enough for threads to progress, too short to be noticed.
+Where the event loop releases the lock itself, as in PySide, this costs nothing.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from typing import Any, TypeVar
 
 Result = TypeVar("Result")
 
-# What one call of `poll` may take: threads get this long, then deliveries until it is used up.
+# Duration of one call of `poll`: first threads run, then results are delivered.
 _YIELD_S = 0.008
 _DELIVER_S = 0.02
-# Of a timer that runs while there is work, and while there are only threads that listen.
+# Timer intervals while jobs run, and while only listening threads are left.
 _BUSY_INTERVAL_MS = 10
 _LISTENING_INTERVAL_MS = 200
 
 
 class BackgroundJob:
-    """One piece of work that was submitted."""
+    """Piece of work that was submitted."""
 
     def __init__(self, onCancel: Callable[[], None] | None) -> None:
         self._onCancel = onCancel
@@ -36,16 +36,16 @@ class BackgroundJob:
 
     @property
     def isCancelled(self) -> bool:
-        """Whether it was cancelled; may be called from its own thread."""
+        """Whether the job was cancelled; thread-safe."""
         return self._isCancelled.is_set()
 
     @property
     def isActive(self) -> bool:
-        """Whether its result is still to come."""
+        """Whether the result is still pending."""
         return not self._isDelivered and not self.isCancelled
 
     def cancel(self) -> None:
-        """Deliver no result any more, and stop the work where it can be stopped."""
+        """Drop the result, and stop the work where possible."""
         if not self.isActive:
             return
         self._isCancelled.set()
@@ -54,21 +54,21 @@ class BackgroundJob:
 
 
 class Listening:
-    """Guard that gives waiting threads their turns until it is released."""
+    """Handle that keeps the timer running for listening threads until it is released."""
 
     def __init__(self, onReleased: Callable[[Listening], None]) -> None:
         self._onReleased = onReleased
 
     def release(self) -> None:
-        """Give no more turns for this."""
+        """Release the handle."""
         self._onReleased(self)
 
 
 class Background:
-    """Runs callables on threads and delivers their results in `poll`.
+    """Runner of callables on threads; `poll` delivers their results.
 
     Used from the GUI thread, except `post`. Without Qt the caller polls; see `QtBackground`.
-    An exception in a callback reaches `sys.excepthook`; so does one in work without `onError`.
+    Exceptions in callbacks, and in work without `onError`, reach `sys.excepthook`.
     """
 
     def __init__(self) -> None:
@@ -80,12 +80,12 @@ class Background:
 
     @property
     def isBusy(self) -> bool:
-        """Whether a job's result is still to come, or something waits to be delivered."""
+        """Whether a job's result or another delivery is pending."""
         return bool(self._jobs) or not self._deliveries.empty()
 
     @property
     def isIdle(self) -> bool:
-        """Whether no thread of ours runs and nothing waits."""
+        """Whether no thread runs or listens and nothing is pending."""
         return not (self._threads or self._listening or self.isBusy)
 
     def submit(
@@ -99,10 +99,10 @@ class Background:
         """Run work on its own thread.
 
         Args:
-            work: Touches neither scene nor widgets.
+            work: Must touch neither scene nor widgets.
             onDone: Callback for the result, on the GUI thread.
             onError: Callback for the error that `work` raised, on the GUI thread.
-            onCancel: Callback that stops the work without waiting, for `BackgroundJob.cancel`.
+            onCancel: Callback for `BackgroundJob.cancel` that stops the work without waiting.
 
         Raises:
             RuntimeError: If this was closed.
@@ -119,21 +119,21 @@ class Background:
         return job
 
     def post(self, function: Callable[..., None], *arguments: Any) -> None:
-        """Call a function on the GUI thread, soon; may be called from any thread.
+        """Call a function on the GUI thread soon; thread-safe.
 
-        Only while a job runs, or under `listen`, is there anybody to deliver it.
+        It is delivered only while a job runs or a `listen` handle is open.
         """
         self._deliveries.put(lambda: function(*arguments))
 
     def listen(self) -> Listening:
-        """Give turns, now and then, to threads that run for as long as something is open."""
+        """Keep polling, at a low rate, for threads that run as long as something is open."""
         listening = Listening(self._release)
         self._listening.add(listening)
         self._tick()
         return listening
 
     def poll(self) -> None:
-        """Let threads run for some milliseconds, or until one has a result, and deliver."""
+        """Let threads run for a few milliseconds, or until one has a result; deliver results."""
         end = time.monotonic() + _DELIVER_S
         wait_s = _YIELD_S if self._threads or self._listening else 0.0
         try:
@@ -147,7 +147,7 @@ class Background:
             pass
 
     def drain(self, timeout_s: float = 30.0) -> bool:
-        """Poll until no job is left, for tests and scripts; False if that takes too long."""
+        """Poll until no job is left, for tests and scripts; return False on timeout."""
         end = time.monotonic() + timeout_s
         while self._jobs or self._threads or not self._deliveries.empty():
             if time.monotonic() > end:
@@ -156,7 +156,7 @@ class Background:
         return True
 
     def close(self) -> None:
-        """Cancel everything and take no more; threads that still run end by themselves."""
+        """Cancel all jobs and accept no more; threads that still run end by themselves."""
         self._isClosed = True
         self._listening.clear()
         for job in list(self._jobs):
@@ -175,7 +175,7 @@ class Background:
         try:
             result = work()
         except Exception as error:
-            # Kept for the GUI thread: no one looks at a thread that fails.
+            # Reported on the GUI thread: an exception on a thread would go unnoticed.
             failure = error
             report = (lambda: onError(failure)) if onError else (lambda: _raise(failure))
         else:
@@ -197,11 +197,11 @@ class Background:
         self._listening.discard(listening)
 
     def _tick(self) -> None:
-        """There is something to poll for; a subclass sees to it that `poll` is called."""
+        """Make sure that `poll` is called soon; for subclasses."""
 
 
 class QtBackground(Background):
-    """A `Background` that a timer of Qt polls, for as long as there is something to poll for."""
+    """`Background` that a Qt timer polls while there is work."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -228,7 +228,7 @@ def _raise(error: Exception) -> None:
 
 
 def _call(delivery: Callable[[], None]) -> None:
-    """Call a callback; what it raises is shown, and hinders no other callback."""
+    """Call a callback; report its exception so that the other callbacks still run."""
     try:
         delivery()
     except Exception:

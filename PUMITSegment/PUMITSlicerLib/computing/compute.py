@@ -1,4 +1,4 @@
-"""Who computes: a worker of our own, or a server; whether it is ready, and why not."""
+"""Connection to the local worker or the server: starting it, its state, and why it failed."""
 
 from __future__ import annotations
 
@@ -54,32 +54,34 @@ class ComputeState(enum.Enum):
 
 @dataclass
 class _Attempt:
-    """The worker of one connection, from before it is made until it is ended."""
+    """Worker of one connection, from before its creation until it ends."""
 
     worker: WorkerProcess | None = None
 
 
 class Compute:
-    """Starts, watches and ends the worker, or connects to the server, that the user chose.
+    """Manager of the local worker or the server connection that the user chose.
 
-    Everything is called on the GUI thread and returns at once, except `client` and `openSession`,
+    All methods are called on the GUI thread and return at once, except `client` and `openSession`,
     which are for threads. Nothing is started before it is needed.
 
     Args:
         background: Threads for work that takes time.
         store: Store of the settings.
-        makeWorker: Factory of a worker that is not started yet, of the settings and a callback
-            with the exit status; called on a thread.
-        whyNotInstalled: Function that names what is missing for a mode, or ""; called on a thread.
-        readAvailability: Function on a thread that lists devices and models of this machine.
+        makeWorker: Factory of a worker that is not started yet, from the settings and a
+            callback for the exit status; called on a thread.
+        whyNotInstalled: Function that names what is missing for a mode, or returns ""; called
+            on a thread.
+        readAvailability: Function that lists this machine's devices and models; called on a
+            thread.
 
     Attributes:
-        state: Whether it is ready.
+        state: State of the connection.
         sentence: The state, explained to the user.
-        onStateChanged: Callback, without arguments, after each change of the state, the sentence or
-            the capabilities.
-        capabilities: The server's latest answer about itself.
-        generation: Counts connections; a session belongs to the one it was opened in.
+        onStateChanged: Callbacks, without arguments, after each change of state, sentence or
+            capabilities.
+        capabilities: The server's latest report on itself; None while disconnected.
+        generation: Counter of connections; a session belongs to the one in which it was opened.
     """
 
     def __init__(
@@ -99,7 +101,7 @@ class Compute:
         self._whyNotInstalled = whyNotInstalled
         self._readAvailability = readAvailability
         self._settings = load_settings(store)
-        # A model that is used for a while, and the user's own.
+        # Model in temporary use, and the user's own.
         self._lent, self._own = "", ""
         self._attempt = _Attempt()
         self._client: Client | None = None
@@ -115,19 +117,19 @@ class Compute:
 
     @property
     def settings(self) -> ComputeSettings:
-        """What the user chose."""
+        """The user's settings."""
         return self._settings
 
     @property
     def log(self) -> str:
-        """The worker's own last words, for a log window."""
+        """Last lines of the worker's standard error, for a log window."""
         worker = self._attempt.worker
         return worker.error_output if worker is not None else ""
 
     def changeSettings(self, settings: ComputeSettings) -> None:
-        """Remember other settings; where they need another worker or server, the present one ends.
+        """Save new settings; disconnect if they need another worker or server.
 
-        Those who wait for it to be ready get the new one.
+        Callers that wait for readiness get the new connection.
         """
         isSame = self._settings.isSameComputer(settings)
         self._settings = settings
@@ -141,7 +143,7 @@ class Compute:
             self.ensureReady(onReady, onError)
 
     def lendModel(self, model: str) -> None:
-        """Use another model for a while, by which the user's own setting stays; "" ends that."""
+        """Use another model temporarily, keeping the saved setting; "" restores the user's own."""
         settings = self._settings
         isLent = bool(self._lent) and settings.model == self._lent
         self._own = self._own if isLent else settings.model
@@ -150,10 +152,10 @@ class Compute:
             self.changeSettings(replace(settings, model=model or self._own))
 
     def ensureReady(self, onReady: Callable[[], None], onError: OnError) -> None:
-        """Start or connect where needed, and then call one of the two.
+        """Start or connect if needed, then call one of the callbacks.
 
         Args:
-            onReady: Callback once everything is ready, which may be at once.
+            onReady: Callback once everything is ready; may be called at once.
             onError: Callback for the reason, a `PumitError` with one sentence for the user.
         """
         if self.state is ComputeState.READY:
@@ -164,7 +166,7 @@ class Compute:
             self._connect()
 
     def checkInstalled(self) -> None:
-        """Check whether anything has to be installed; the result is in the state."""
+        """Check whether anything has to be installed; the result is in `state`."""
         if self.state not in (ComputeState.STOPPED, ComputeState.NOT_INSTALLED):
             return
         generation, mode = self.generation, self._settings.mode
@@ -181,10 +183,10 @@ class Compute:
         self._background.submit(lambda: self._whyNotInstalled(mode), take)
 
     def client(self) -> Client:
-        """Return the connection, for use on threads.
+        """Return the client, for use on threads.
 
         Raises:
-            ServiceError: If there is none.
+            ServiceError: If nothing is connected.
         """
         client = self._client
         if client is None:
@@ -192,10 +194,10 @@ class Compute:
         return client
 
     def openSession(self) -> RemoteSession | NNInteractiveSession:
-        """Return a new session; on a thread, since it sends a request.
+        """Open a new session; call it on a thread, since it sends a request.
 
         Raises:
-            ServiceError: If the server cannot be used, or has no session to give.
+            ServiceError: If the server cannot be used, or has no free session.
         """
         return open_session(self.client(), self.capabilities)
 
@@ -205,12 +207,12 @@ class Compute:
         onError: OnError,
         settings: ComputeSettings | None = None,
     ) -> None:
-        """Say what answers; with the settings in force, it stays connected.
+        """Connect and describe the worker or server; with the current settings, stay connected.
 
         Args:
-            onDone: Callback for the sentence.
+            onDone: Callback for the description.
             onError: Callback for the reason, a `PumitError`.
-            settings: Settings that are not in force yet; for a server only.
+            settings: Settings to try that are not in force yet; for a server only.
         """
         if settings not in (None, self._settings) and settings.mode is ComputeMode.REMOTE:
 
@@ -240,8 +242,8 @@ class Compute:
     ) -> None:
         """Read the server's capabilities again, such as its free memory.
 
-        Without callbacks this may be called by a timer: while one question is open, or nothing is
-        ready, it does nothing.
+        Without callbacks this may be called by a timer: it does nothing while a request is open or
+        nothing is connected.
         """
         isQuiet = onDone is None and onError is None
         if isQuiet and (
@@ -266,10 +268,10 @@ class Compute:
         self._refreshing = self._background.submit(lambda: self.client().capabilities(), take, fail)
 
     def listAvailable(self, onDone: Callable[[Availability], None], onError: OnError) -> None:
-        """Ask which devices and models this machine has; takes seconds, in its own program.
+        """List this machine's devices and models in a subprocess; takes seconds.
 
         Args:
-            onDone: Callback for the choices.
+            onDone: Callback for the lists.
             onError: Callback for the reason, a `PumitError`, such as a missing package.
         """
 
@@ -282,11 +284,11 @@ class Compute:
         self._background.submit(request, onDone, lambda error: onError(readable(error)))
 
     def heed(self, generation: int, error: Exception) -> None:
-        """Note an error of a request that says that what was connected is of no use any more.
+        """Disconnect if a request's error means that the connection is unusable.
 
         Args:
             generation: Generation in which the request was sent.
-            error: Its error.
+            error: Error of the request.
         """
         from pumit.client.http_client import NotAccepted, TimedOut, Unreachable
 
@@ -295,7 +297,7 @@ class Compute:
             self.reportLost(generation, error)
 
     def reportLost(self, generation: int, error: Exception) -> None:
-        """Note that what was connected in a generation does not answer any more.
+        """Mark the connection of a generation as lost.
 
         The next `ensureReady` starts or connects again.
         """
@@ -304,17 +306,17 @@ class Compute:
 
     @property
     def isWorkerAlive(self) -> bool:
-        """Whether our own worker runs; True for a server, where it cannot be known."""
+        """Whether the local worker runs; True for a server, where this is unknown."""
         worker = self._attempt.worker
         return worker is None or worker.is_alive
 
     def stop(self) -> None:
-        """End the worker, or the connection; it starts again when it is needed."""
+        """End the worker or the connection; it starts again when needed."""
         self._refuse(ServiceError(_("The computation was stopped.")))
         self._disconnect(ComputeState.STOPPED, _stopped_sentence(self._settings))
 
     def close(self) -> None:
-        """End everything without waiting for it; no callback is called any more."""
+        """End everything without waiting; no callback is called afterwards."""
         self.onStateChanged.clear()
         self._waiters.clear()
         self._disconnect(ComputeState.STOPPED, "")
@@ -328,7 +330,7 @@ class Compute:
             self._become(ComputeState.STARTING, _("Getting ready."))
         else:
             self._become(ComputeState.STARTING, _("Connecting to the server."))
-        # Before the worker: it is heard of by threads that listen.
+        # Before the worker starts: its exit is posted from a listening thread.
         self._listening = self._background.listen()
 
         def exited(status: int) -> None:
@@ -347,7 +349,7 @@ class Compute:
                 return connect(settings, worker)
             finally:
                 if generation != self.generation:
-                    # Closed before it was started, perhaps: no one else ends it now.
+                    # Disconnected meanwhile, perhaps before the worker existed: only this ends it.
                     worker.close()
 
         def take(connection: Connection) -> None:

@@ -1,4 +1,4 @@
-"""One connection to a worker or server, made on a thread, and its description."""
+"""Connecting to a worker or server, on a thread, and describing it."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _GB = 1e9
 
 
 class NotInstalled(ServiceError):
-    """Something that computing needs is not installed yet."""
+    """A required package is not installed."""
 
 
 class WorkerProcess(Protocol):
-    """Interface of `pumit.server.LocalWorker`."""
+    """Interface of `pumit.client.worker.LocalWorker`."""
 
     @property
     def is_alive(self) -> bool:
@@ -42,30 +42,25 @@ class WorkerProcess(Protocol):
         """Last lines of its standard error."""
 
     def start(self) -> None:
-        """Start it and wait until it answers."""
+        """Start the process and wait until it answers."""
 
     def client(self) -> Client:
-        """Return a client of it."""
+        """Return a client of the worker."""
 
     def close(self) -> None:
-        """End it and wait for that; also while another thread is in `start`."""
+        """End the process and wait for it; works while another thread is in `start`."""
 
 
 @dataclass(frozen=True)
 class Connection:
-    """Connection to a worker or a server.
-
-    Attributes:
-        client: Client of it.
-        capabilities: The server's capabilities.
-    """
+    """Connection to a worker or a server."""
 
     client: Client
     capabilities: dict[str, Any]
 
 
 def make_local_worker(settings: ComputeSettings, on_exit: Callable[[int], None]) -> WorkerProcess:
-    """Return a worker in Slicer's Python, not started yet.
+    """Create a worker in Slicer's Python, not started yet.
 
     Raises:
         ServiceError: If Slicer's Python is not found.
@@ -82,11 +77,10 @@ def make_local_worker(settings: ComputeSettings, on_exit: Callable[[int], None])
 
 
 def connect(settings: ComputeSettings, worker: WorkerProcess | None = None) -> Connection:
-    """Start the worker, or reach the server, and read its capabilities; on a thread.
+    """Start the worker, or reach the server, and read its capabilities; call it on a thread.
 
     Args:
-        settings: The user's settings.
-        worker: The worker to start, for this machine.
+        worker: Worker to start, for this machine only.
 
     Raises:
         PumitError: If it cannot be used; one sentence says why.
@@ -108,10 +102,10 @@ def connect(settings: ComputeSettings, worker: WorkerProcess | None = None) -> C
 def open_session(
     client: Client, capabilities: dict[str, Any] | None
 ) -> RemoteSession | NNInteractiveSession:
-    """Return a new session in the words that the server understands; on a thread.
+    """Open a session in the protocol that the server speaks; call it on a thread.
 
     Raises:
-        ServiceError: If the server cannot be used, or has no session to give.
+        ServiceError: If the server cannot be used, or has no free session.
     """
     if is_nninteractive(capabilities):
         from pumit.nninteractive.client.session import NNInteractiveSession
@@ -123,12 +117,12 @@ def open_session(
 
 
 def is_nninteractive(capabilities: dict[str, Any] | None) -> bool:
-    """Whether it is an nnInteractive server, which answers prompts and nothing else."""
+    """Return whether it is an nnInteractive server, which only answers prompts."""
     return (capabilities or {}).get("kind") == NNINTERACTIVE
 
 
 def answers_prompts_only(what: str) -> str:
-    """Say that an nnInteractive server does not offer something, and who does."""
+    """Return the sentence that an nnInteractive server does not offer something."""
     return _(
         "This nnInteractive server does not offer {what}; compute on this computer, or on a "
         "PUMIT server."
@@ -136,7 +130,7 @@ def answers_prompts_only(what: str) -> str:
 
 
 def is_in_the_clear(url: str) -> bool:
-    """Whether anybody on the way to a server could read what is sent there."""
+    """Return whether data sent to a server could be read on the way."""
     from pumit.system.loopback import is_loopback
 
     try:
@@ -147,7 +141,7 @@ def is_in_the_clear(url: str) -> bool:
 
 
 def describe(capabilities: dict[str, Any]) -> str:
-    """Say what computes: version, model, device and memory; of others the model's licence."""
+    """Describe a server: version, model, device, memory; for nnInteractive the model's licence."""
     if is_nninteractive(capabilities):
         return _("nnInteractive {version} computes; the licence of its model: {license}.").format(
             version=capabilities.get("version", "?"),
@@ -164,7 +158,7 @@ def describe(capabilities: dict[str, Any]) -> str:
 
 
 def describe_memory(capabilities: dict[str, Any]) -> str:
-    """Say how much memory is free on the accelerator, or "" where there is none."""
+    """Describe the accelerator's free memory; "" if unknown."""
     memory = capabilities.get("memory") or {}
     free, total = memory.get("device_free_bytes"), memory.get("device_total_bytes")
     if not free or not total:
@@ -175,7 +169,7 @@ def describe_memory(capabilities: dict[str, Any]) -> str:
 
 
 def readable(error: Exception) -> PumitError:
-    """Return an error with one sentence for the user; log the traceback of unexpected ones."""
+    """Convert an error to one with a sentence for the user; log unexpected tracebacks."""
     from pumit.system.out_of_memory import is_out_of_memory
 
     if isinstance(error, PumitError):

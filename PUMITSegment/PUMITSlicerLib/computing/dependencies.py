@@ -1,4 +1,4 @@
-"""What computing needs that Slicer does not bring, found out without importing any of it."""
+"""Required packages that Slicer lacks, found without importing them."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 RESOURCES = Path(__file__).resolve().parents[2] / "Resources"
 TORCH = "torch"
 TORCH_REQUIREMENT = "torch>=2.4"
-# What talks to a server; the server brings the rest.
+# Packages of the client; the server has the rest.
 _REMOTE = frozenset({"numpy", "requests", "blosc2"})
-# What Slicer brings, and where its module is found: not all of it has an entry for pip.
-# Another version would break Slicer itself.
+# Packages bundled with Slicer, and their modules: not all of them have pip metadata. Another
+# version would break Slicer itself.
 BUNDLED = {
     "numpy": "numpy",
     "scipy": "scipy",
@@ -34,10 +34,11 @@ BUNDLED = {
     "pillow": "PIL",
     "vtk": "vtk",
 }
-# From which version on Slicer's own will do: older than what is required elsewhere, since it must
-# not be replaced. Between the two faults are known, which the panel tells.
+# Oldest versions bundled with Slicer that work. They are older than what is required elsewhere,
+# since they must not be replaced. Versions between the two have known faults, which the panel
+# shows.
 OLDEST_BUNDLED = {"simpleitk": ">=2.4", "pydicom": ">=3.0", "requests": ">=2.31", "pillow": ">=10"}
-# Sizes to download with what each brings along, MB.
+# Download sizes in MB, dependencies included.
 _MEGABYTES = {
     TORCH: 250,
     "matplotlib": 17,
@@ -59,12 +60,12 @@ VersionOf = Callable[[str], str | None]
 
 @dataclass(frozen=True)
 class Need:
-    """A package that is missing, or too old.
+    """Package that is missing or too old.
 
     Attributes:
         name: Name on the package index.
-        specifier: Range of versions that will do, such as `>=2.4`.
-        installed: The version that is there, None where there is none.
+        specifier: Accepted versions, such as `>=2.4`.
+        installed: Installed version; None if missing.
     """
 
     name: str
@@ -73,17 +74,17 @@ class Need:
 
     @property
     def requirement(self) -> str:
-        """As pip takes it."""
+        """Requirement for pip."""
         return f"{self.name}{self.specifier}"
 
     @property
     def isBundled(self) -> bool:
-        """Whether Slicer brings it in a version that will not do."""
+        """Whether it is bundled with Slicer in an unsuitable version."""
         return self.installed is not None and _canonical(self.name) in BUNDLED
 
 
 def installed_version(name: str) -> str | None:
-    """Version of an installed package; "0" where Slicer brings it without saying which."""
+    """Return a package's version, "0" if Slicer bundles it without metadata, None if missing."""
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
@@ -92,11 +93,12 @@ def installed_version(name: str) -> str | None:
 
 
 def requirements(mode: ComputeMode, *, withTorch: bool = False) -> list[Requirement]:
-    """Return what a mode needs, torch first.
+    """Return the requirements of a mode, torch first.
 
     Args:
         mode: Mode that has to work.
-        withTorch: Whether to include what training, automatic models and GPUs need of this machine.
+        withTorch: Whether to include the packages for training, automatic models and GPUs on
+            this machine.
     """
     if mode is ComputeMode.REMOTE:
         return [line for line in _read("requirements.txt") if line.name in _REMOTE]
@@ -111,12 +113,12 @@ def requirements(mode: ComputeMode, *, withTorch: bool = False) -> list[Requirem
 def missing(
     mode: ComputeMode, version_of: VersionOf = installed_version, *, withTorch: bool = False
 ) -> list[Need]:
-    """Return what a mode needs and has not, torch first; see `requirements`."""
+    """Return the missing packages of a mode, torch first; see `requirements`."""
     importlib.invalidate_caches()
     needs = []
     for requirement in requirements(mode, withTorch=withTorch):
         version = version_of(requirement.name)
-        # Slicer's own, of which no one knows the version, is taken as it is.
+        # Bundled packages of unknown version are accepted.
         isThere = version == "0" and _canonical(requirement.name) in BUNDLED
         specifier = requirement.specifier
         if version is not None:
@@ -128,7 +130,7 @@ def missing(
 
 
 def known_faults(version_of: VersionOf | None = None) -> list[str]:
-    """Get a sentence for each package that Slicer itself brings in a version with known faults."""
+    """Return a sentence for each package that Slicer bundles in a version with known faults."""
     version_of = version_of or _loaded_version
     sentences = []
     for requirement in _read("requirements.txt"):
@@ -145,7 +147,7 @@ def known_faults(version_of: VersionOf | None = None) -> list[str]:
 
 
 def _loaded_version(name: str) -> str | None:
-    """As `installed_version`; of what Slicer brings without saying, that of the loaded module."""
+    """Return as `installed_version`; for "0", the version of the loaded module if it has one."""
     version = installed_version(name)
     module = sys.modules.get(BUNDLED.get(_canonical(name), ""))
     return getattr(module, "__version__", version) if version == "0" else version
@@ -160,7 +162,7 @@ def _specifiers() -> dict[str, SpecifierSet]:
 def why_not_installed(
     mode: ComputeMode, version_of: VersionOf = installed_version, *, withTorch: bool = False
 ) -> str:
-    """Return what is missing, in one sentence; "" where nothing is; see `requirements`."""
+    """Return one sentence on what is missing, or ""; see `requirements`."""
     needs = missing(mode, version_of, withTorch=withTorch)
     if not needs:
         return ""
@@ -180,7 +182,7 @@ def why_not_installed(
 
 
 def too_old(needs: Iterable[Need]) -> list[str]:
-    """Get a sentence for each package that Slicer itself brings in a version that will not do."""
+    """Return a sentence for each package that Slicer bundles in an unsuitable version."""
     return [
         _(
             "This Slicer brings {name} {installed}, but {specifier} is needed, and it must not be "
@@ -192,7 +194,7 @@ def too_old(needs: Iterable[Need]) -> list[str]:
 
 
 def megabytes(needs: Iterable[Need], *, hasCuda: bool) -> int:
-    """Roughly what has to be downloaded."""
+    """Estimate the download size."""
     total = 0.0
     for need in needs:
         size = _MEGABYTES.get(_canonical(need.name), _OTHER_MEGABYTES)
@@ -201,9 +203,9 @@ def megabytes(needs: Iterable[Need], *, hasCuda: bool) -> int:
 
 
 def constraints(needs: Iterable[Need]) -> str:
-    """Return a constraints file for pip that holds every installed package at its version.
+    """Return a pip constraints file that pins the installed packages.
 
-    Only what is needed in another version may change, and of that nothing that Slicer brings.
+    Only packages in `needs` that Slicer does not bundle may change.
     """
     from packaging.version import InvalidVersion, Version
 
@@ -221,7 +223,7 @@ def constraints(needs: Iterable[Need]) -> str:
 
 
 def listed(names: list[str]) -> str:
-    """Names as a phrase: a, b and c."""
+    """Join names to a phrase: a, b and c."""
     if len(names) < 2:
         return "".join(names)
     return _("{names} and {last}").format(names=", ".join(names[:-1]), last=names[-1])

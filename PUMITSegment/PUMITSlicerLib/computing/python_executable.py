@@ -1,4 +1,4 @@
-"""Slicer's Python as its own program, and the environment such a program gets."""
+"""Slicer's Python as a subprocess, and the subprocess's environment."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from pumit.errors import ServiceError
 from slicer.i18n import tr as _
 
 _NAME = "PythonSlicer"
-# Meant for this process: they would open a prompt, or Slicer's plugins, in another one.
+# Meant for this process: in a subprocess they would open a prompt or load Slicer's plugins.
 _UNWANTED = ("PYTHONSTARTUP", "PYTHONINSPECT", "PYTHONBREAKPOINT", "PYTHONOPTIMIZE")
 _UNWANTED_PREFIXES = ("QT_", "QML_", "QML2_")
 
 
 @dataclass(frozen=True)
 class SlicerPython:
-    """Runs modules of Slicer's Python as programs.
+    """Launcher of Python modules as subprocesses of Slicer's Python.
 
     Attributes:
-        path: The interpreter; Slicer's own where None.
-        environment: Environment variables; those of every program of ours where None.
+        path: The interpreter; None for Slicer's own.
+        environment: Environment variables; None for `program_environment`.
     """
 
     path: str | None = None
     environment: Mapping[str, str] | None = None
 
     def command(self, module: str, arguments: Sequence[str] = ()) -> list[str]:
-        """Return the whole command of `python -m MODULE ARGUMENTS`.
+        """Return the command line of `python -m MODULE ARGUMENTS`.
 
         Raises:
             ServiceError: If there is no interpreter.
@@ -41,7 +41,7 @@ class SlicerPython:
         return [self.path or find_python(), "-m", module, *arguments]
 
     def variables(self, module: str) -> dict[str, str]:
-        """Environment of a module's program, in which those of `pumit` find the core."""
+        """Return the environment of a module's process; `pumit` modules get the core's path."""
         base = program_environment() if self.environment is None else dict(self.environment)
         if module.partition(".")[0] != "pumit":
             return base
@@ -49,7 +49,7 @@ class SlicerPython:
         return {**base, "PYTHONPATH": paths, "PYTHONUNBUFFERED": "1", "PYTHONUTF8": "1"}
 
     def open(self, module: str, arguments: Sequence[str], **options: Any) -> subprocess.Popen:
-        """Start `python -m MODULE ARGUMENTS` in its own session; its output is piped."""
+        """Start `python -m MODULE ARGUMENTS` in its own session, with its output piped."""
         return subprocess.Popen(
             self.command(module, arguments),
             env=self.variables(module),
@@ -67,14 +67,14 @@ SLICER_PYTHON = SlicerPython()
 
 
 def without_window() -> dict[str, Any]:
-    """Return what keeps Windows from opening a console for a program."""
+    """Return `Popen` options that keep Windows from opening a console."""
     if sys.platform == "win32":
         return {"creationflags": subprocess.CREATE_NO_WINDOW}
     return {}
 
 
 def find_python() -> str:
-    """Path of an interpreter that has Slicer's packages.
+    """Return the path of an interpreter that has Slicer's packages.
 
     Inside Slicer `sys.executable` may be Slicer itself, so it is the last resort.
 
@@ -94,9 +94,9 @@ def find_python() -> str:
 
 
 def program_environment() -> dict[str, str]:
-    """Environment for a Python program that Slicer starts.
+    """Return the environment for a Python process that Slicer starts.
 
-    Slicer's own library and module paths stay: its Python needs them.
+    Slicer's library and module paths stay: its Python needs them.
     """
     return {
         name: value
@@ -106,7 +106,7 @@ def program_environment() -> dict[str, str]:
 
 
 def module_folder() -> str:
-    """Folder in which `pumit` lies: next to the modules, not among installed packages."""
+    """Return the folder of the package `pumit`: next to the modules, not in site-packages."""
     import pumit
 
     return str(Path(pumit.__file__).resolve().parent.parent)

@@ -1,4 +1,4 @@
-"""Where the work is done, as the user chose it, and how the choice is remembered."""
+"""The user's compute settings, and how they are saved."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PREFIX = "PUMIT/"
 
 
 class ComputeMode(enum.Enum):
-    """Machine that computes: this one or another."""
+    """Machine that computes: this one or a server."""
 
     LOCAL = "local"
     REMOTE = "remote"
@@ -20,7 +20,7 @@ class ComputeMode(enum.Enum):
 
 @dataclass(frozen=True)
 class ComputeSettings:
-    """The user's settings of where and how to compute.
+    """The user's compute settings.
 
     Attributes:
         mode: This machine, or a server.
@@ -28,13 +28,13 @@ class ComputeSettings:
         device: `auto`, `cpu`, `cuda:0`, `mps`; this machine only.
         url: The server's address.
         token: The server's bearer token.
-        rememberToken: Whether the token is written to the settings file, unencrypted.
-        certificateFile: PEM file that the server's certificate is checked with; "" for the
-            authorities that the system trusts.
-        allowUnencrypted: Whether the scan may go to a server without https, in the clear.
+        rememberToken: Whether the token is saved in the settings file, unencrypted.
+        certificateFile: PEM file to verify the server's certificate; "" for the system's
+            authorities.
+        allowUnencrypted: Whether scans may be sent to a server without https.
         wheelFolder: Folder of Python packages for a machine without network; "" for none.
-        withTorch: Whether PyTorch is installed, too, for GPUs, automatic models and training; None
-            where the user has not chosen.
+        withTorch: Whether to install PyTorch, for GPUs, automatic models and training; None if
+            the user has not chosen.
     """
 
     mode: ComputeMode = ComputeMode.LOCAL
@@ -50,11 +50,11 @@ class ComputeSettings:
 
     @property
     def wantsTorch(self) -> bool:
-        """What the user chose, or whether there is a GPU that only PyTorch computes on."""
+        """The user's choice; by default, whether there is a CUDA driver: GPUs need PyTorch."""
         return has_cuda_driver() if self.withTorch is None else self.withTorch
 
     def isSameComputer(self, other: ComputeSettings) -> bool:
-        """Whether a worker or connection made for one of the two serves the other as well."""
+        """Return whether both settings can use the same worker or connection."""
         if self.mode is not other.mode:
             return False
         if self.mode is ComputeMode.LOCAL:
@@ -64,31 +64,31 @@ class ComputeSettings:
 
 
 class SettingsStore(Protocol):
-    """Interface of `qt.QSettings`: text under keys."""
+    """Interface of `qt.QSettings`."""
 
     def value(self, key: str, default: Any = None) -> Any:
-        """Return what is stored, or the default."""
+        """Return the stored value, or the default."""
 
     def setValue(self, key: str, value: Any) -> None:
-        """Store."""
+        """Store a value."""
 
     def remove(self, key: str) -> None:
-        """Forget."""
+        """Remove a value."""
 
 
 def slicer_settings() -> SettingsStore:
-    """Return the user's settings of Slicer."""
+    """Return Slicer's user settings."""
     import qt
 
     return qt.QSettings()
 
 
 def load_settings(store: SettingsStore) -> ComputeSettings:
-    """Read what was remembered; what is absent or unknown takes its default."""
+    """Load the settings; absent and unknown values take their defaults."""
     defaults = ComputeSettings()
 
     def text(name: str) -> str:
-        # An INI file turns a text with a comma into a list, and may hold anything.
+        # An INI file turns text with a comma into a list, and may hold anything.
         value = store.value(_PREFIX + name, getattr(defaults, name))
         return value if isinstance(value, str) else str(getattr(defaults, name))
 
@@ -112,11 +112,11 @@ def load_settings(store: SettingsStore) -> ComputeSettings:
 
 
 def save_settings(store: SettingsStore, settings: ComputeSettings) -> None:
-    """Save; the token only if the user chose that, otherwise it is removed."""
+    """Save the settings; remove the token unless the user chose to save it."""
     store.setValue(_PREFIX + "mode", settings.mode.value)
     for name in ("model", "device", "url", "certificateFile", "wheelFolder"):
         store.setValue(_PREFIX + name, getattr(settings, name))
-    # As text: some stores give a boolean back as text, others as a boolean.
+    # As text: not all stores return a boolean as a boolean.
     for name in ("rememberToken", "allowUnencrypted"):
         store.setValue(_PREFIX + name, "true" if getattr(settings, name) else "false")
     if settings.withTorch is not None:

@@ -1,1 +1,1 @@
-"""Installing what the module needs into Slicer, with the user's consent."""
+"""Installing required packages into Slicer, with the user's consent."""

@@ -1,4 +1,4 @@
-"""What PUMIT has brought onto this computer: found with its size, and removed on request."""
+"""Finding and removing files that PUMIT downloaded or cached."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pumit.errors import ExportError
 from pumit.system.consent import graphs_folder, user_folder
 from slicer.i18n import tr as _
 
-# As `installation` names its temporary folders.
+# Prefix of `installation`'s temporary folders.
 INSTALL_PREFIX = "pumit-install-"
 
 
@@ -24,9 +24,9 @@ class Downloaded:
     """Files of one kind that can be downloaded again.
 
     Attributes:
-        what: Name for the user.
-        paths: Files and folders that are removed.
-        byteCount: Their size.
+        what: Name shown to the user.
+        paths: Files and folders to remove.
+        byteCount: Total size.
     """
 
     what: str
@@ -37,18 +37,18 @@ class Downloaded:
 def findDownloaded(
     environment: Mapping[str, str] = os.environ, temporary: Path | None = None
 ) -> list[Downloaded]:
-    """Look for everything that was downloaded and can be downloaded again, or made again.
+    """Find everything that can be downloaded or compiled again.
 
-    Models of one's own, agreements to licences, scenes, exports and runs are none of it, nor is
-    what Slicer's Python has installed.
+    The user's own models, licence agreements, scenes, exports, runs, and packages installed in
+    Slicer's Python are not included.
 
     Args:
         environment: Environment variables, which may name pip's cache.
-        temporary: The system's folder for temporary files; None to ask it.
+        temporary: Folder for temporary files; None for the system's.
 
     Returns:
-        Those that take room: fetched models, compiled graphs, pip's wheels, and what broken
-        installs left.
+        Non-empty groups: downloaded models, compiled graphs, pip's cache, and leftovers of
+            failed installations.
     """
     temporary = temporary or Path(tempfile.gettempdir())
     found = [
@@ -62,13 +62,13 @@ def findDownloaded(
 
 
 def removeDownloaded(found: list[Downloaded]) -> int:
-    """Remove it.
+    """Remove the files.
 
     Returns:
-        How many bytes are free now.
+        Number of bytes freed.
 
     Raises:
-        ExportError: If some of it could not be removed, such as a file that is in use.
+        ExportError: If some files could not be removed, such as files in use.
     """
     left = 0
     for each in found:
@@ -89,7 +89,7 @@ def removeDownloaded(found: list[Downloaded]) -> int:
 
 
 def sizeInWords(byteCount: int) -> str:
-    """Return a size as people read it, such as "3.1 MB"."""
+    """Format a size for display, such as "3.1 MB"."""
     size = float(byteCount)
     for unit in ("B", "kB", "MB"):
         if size < 1000:
@@ -99,18 +99,18 @@ def sizeInWords(byteCount: int) -> str:
 
 
 def _fetchedModels() -> list[Path]:
-    """Checkpoints next to the user's own models, each of which has its own folder."""
+    """Return checkpoints in the user folder that its own index does not list."""
     folder = user_folder()
     index = folder / "index.yaml"  # names the user's own
     try:
         own = index.read_text(encoding="utf-8") if index.is_file() else ""
     except (OSError, UnicodeDecodeError):
-        return []  # no one knows then which are whose
+        return []  # cannot tell the user's own from downloads
     return [path for path in sorted(folder.glob("*.safetensors")) if path.name not in own]
 
 
 def _pipCache(environment: Mapping[str, str]) -> list[Path]:
-    """Return pip's folders of wheels and downloads, where its documentation says that it lies."""
+    """Return pip's folders of wheels and downloads, at the documented locations."""
     home = Path(environment.get("HOME") or Path.home())
     if environment.get("PIP_CACHE_DIR"):
         folder = Path(environment["PIP_CACHE_DIR"])
@@ -120,7 +120,7 @@ def _pipCache(environment: Mapping[str, str]) -> list[Path]:
         folder = home / "Library" / "Caches" / "pip"
     else:
         folder = Path(environment.get("XDG_CACHE_HOME") or home / ".cache") / "pip"
-    # Only what pip makes there, should the variable name someone's other folder.
+    # Only pip's own subfolders, in case the variable names another folder.
     names = ("http", "http-v2", "wheels", "selfcheck")
     return [folder / name for name in names if (folder / name).is_dir()]
 
@@ -130,6 +130,6 @@ def _byteCount(paths: list[Path]) -> int:
     for path in paths:
         files = path.rglob("*") if path.is_dir() and not path.is_symlink() else [path]
         for file in files:
-            with suppress(OSError):  # gone by now
+            with suppress(OSError):  # already gone
                 total += file.lstat().st_size if not file.is_dir() or file.is_symlink() else 0
     return total

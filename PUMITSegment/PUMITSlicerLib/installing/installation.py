@@ -1,4 +1,4 @@
-"""Installs missing packages into Slicer's Python with consent, step by step on a thread."""
+"""Installation of missing packages into Slicer's Python, step by step on a thread."""
 
 from __future__ import annotations
 
@@ -38,13 +38,14 @@ _SAYS_NO_VERSION = re.compile(r"No matching distribution found for (\S+)")
 
 @dataclass(frozen=True)
 class InstallationPlan:
-    """Plan of an installation, for the user to agree to.
+    """Plan of an installation, for the user to confirm.
 
     Attributes:
         needs: Missing packages.
-        steps: Commands that would be run, in this order.
-        explanation: Some sentences: what, how much, where, and what stays as it is.
-        problems: Obstacles to remove first, one sentence each; nothing can be done until then.
+        steps: Commands to run, in this order.
+        explanation: Sentences on what is installed, its size and source, and what stays
+            unchanged.
+        problems: Obstacles to remove first, one sentence each.
     """
 
     needs: tuple[Need, ...]
@@ -54,7 +55,7 @@ class InstallationPlan:
 
     @property
     def isPossible(self) -> bool:
-        """Whether it can be carried out."""
+        """Whether the plan can be carried out."""
         return bool(self.steps) and not self.problems
 
 
@@ -67,16 +68,16 @@ def make_plan(
     allowsTorchFromIndex: bool = False,
     version_of: VersionOf = installed_version,
 ) -> InstallationPlan:
-    """Find out what is missing and how it would be installed; on a thread, for it reads files.
+    """Plan the installation of what is missing; call it on a thread, since it reads files.
 
     Args:
         mode: Mode that has to work.
-        withTorch: Whether also training, automatic models and GPUs.
+        withTorch: Whether to include training, automatic models and GPUs.
         wheelFolder: Folder to install from instead of the network.
-        hasTorchExtension: Whether Slicer has the PyTorch extension, which knows which torch fits
+        hasTorchExtension: Whether Slicer has the PyTorch extension, which finds the torch for
             this machine's graphics card.
-        allowsTorchFromIndex: Whether the user wants torch as the package index has it.
-        version_of: Function that gives the installed version of a package.
+        allowsTorchFromIndex: Whether the user accepts torch from the package index.
+        version_of: Function that returns a package's installed version.
     """
     needs = dependencies.missing(mode, version_of, withTorch=withTorch)
     problems = dependencies.too_old(needs)
@@ -89,7 +90,7 @@ def make_plan(
         if requirements:
             problems += wheel_problems(Path(wheelFolder), requirements, version_of)
     elif isTorchMissing and hasTorchExtension and not allowsTorchFromIndex:
-        # What the extension itself runs; its own function would keep the GUI waiting.
+        # The extension's own commands; its function would block the GUI.
         if version_of(_LTT) is None:
             steps.append(InstallStep(_LTT, "pip", ("install", _LTT_REQUIREMENT)))
         steps.append(InstallStep(TORCH, "light_the_torch", ("install", requirements.pop(0))))
@@ -104,7 +105,7 @@ def make_plan(
     if isTorchMissing:
         steps.append(InstallStep(TORCH, "pip", ("install", *options, requirements.pop(0))))
     if requirements:
-        # In one call: one for each takes five times as long.
+        # In one call: one call per package takes five times as long.
         names = [need.name for need in needs if need.requirement in requirements]
         what = names[0] if len(names) == 1 else _("{count} packages").format(count=len(names))
         steps.append(InstallStep(what, "pip", ("install", *options, *requirements)))
@@ -118,22 +119,22 @@ def make_plan(
 
 
 def has_torch_extension() -> bool:
-    """Whether Slicer has the PyTorch extension."""
+    """Return whether Slicer has the PyTorch extension."""
     import slicer
 
     return hasattr(slicer.modules, "pytorchutils")
 
 
 class Installer:
-    """Installation by a plan; used on the GUI thread, which never waits.
+    """Installer that carries out a plan; used on the GUI thread, which never waits.
 
     Args:
         background: Threads for work that takes time.
-        runner: Runner of a step; Slicer's own way of installing where None.
-        version_of: Function that gives the installed version of a package.
+        runner: Runner of a step; None for Slicer's own installer.
+        version_of: Function that returns a package's installed version.
 
     Attributes:
-        log: Every line so far.
+        log: All output lines so far.
     """
 
     def __init__(
@@ -152,7 +153,7 @@ class Installer:
 
     @property
     def isRunning(self) -> bool:
-        """Whether something is being installed."""
+        """Whether an installation is running."""
         return self._isRunning
 
     def plan(
@@ -165,7 +166,7 @@ class Installer:
         wheelFolder: str = "",
         allowsTorchFromIndex: bool = False,
     ) -> None:
-        """Find out what would be done; changes nothing."""
+        """Make a plan; nothing is changed."""
         hasExtension = has_torch_extension()
         self._background.submit(
             lambda: make_plan(
@@ -189,23 +190,23 @@ class Installer:
         onLine: Callable[[str], None] = lambda line: None,
         onProgress: Callable[[str, float], None] = lambda text, fraction: None,
     ) -> None:
-        """Carry a plan out that the user agreed to.
+        """Carry out a plan that the user confirmed.
 
         Args:
             plan: Result of `plan`.
-            onDone: Callback when everything is there; nothing has to be restarted.
+            onDone: Callback when everything is installed; no restart is needed.
             onError: Callback for an error with one sentence; `Cancelled` after `cancel`.
-            onLine: Callback for each line of the installation's output.
-            onProgress: Callback for the package that is being installed, and the finished share.
+            onLine: Callback for each line of output.
+            onProgress: Callback for the current package and the finished fraction.
 
         Raises:
-            ServiceError: If the plan is not possible, or something is being installed already.
+            ServiceError: If the plan is not possible, or another installation is running.
         """
         if not plan.isPossible:
             raise ServiceError(plan.problems[0] if plan.problems else _("Nothing is missing."))
         if self._isRunning:
             raise ServiceError(_("An installation is already running; wait for it."))
-        # 1. Hold every installed package at its version.
+        # 1. Pin every installed package.
         runner = self._runner or find_runner(self._background)
         folder = tempfile.TemporaryDirectory(prefix="pumit-install-")
         constraints = Path(folder.name) / "constraints.txt"
@@ -213,7 +214,7 @@ class Installer:
         self._isRunning, self._isCancelled = True, False
         self.log = []
 
-        # 2. The steps one after the other, each started at the end of the one before.
+        # 2. Run the steps in sequence.
         done = 0
 
         def take(line: str) -> None:
@@ -237,7 +238,7 @@ class Installer:
             if self._isCancelled:
                 end(Cancelled(_("The installation was cancelled; what is installed stays.")))
                 return
-            # 3. At the end everything must be importable.
+            # 3. Finally, check that everything is importable.
             if place == len(plan.steps):
                 end(self._stillMissing(plan.needs))
                 return
@@ -254,7 +255,7 @@ class Installer:
             try:
                 self._cancelStep = runner.run(step.constrained(constraints), take, finished)
             except (OSError, RuntimeError, PumitError) as error:
-                # Such as that another module is installing something: Slicer does one at a time.
+                # For example, another module is installing: Slicer allows one at a time.
                 logger.error("The installation did not start", exc_info=error)
                 end(
                     ServiceError(
@@ -267,7 +268,7 @@ class Installer:
         run(0)
 
     def cancel(self) -> None:
-        """Stop as soon as possible: at once, or after the package that is being installed."""
+        """Stop as soon as possible: at once, or after the current package."""
         if not self._isRunning:
             return
         self._isCancelled = True

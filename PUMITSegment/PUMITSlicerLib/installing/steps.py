@@ -1,4 +1,4 @@
-"""Runs one step of an installation: through Slicer's own installer, or as a program."""
+"""Running one step of an installation through Slicer's installer or as a subprocess."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _REQUESTER = "PUMIT"
 
 @dataclass(frozen=True)
 class InstallStep:
-    """One call of a Python module that installs.
+    """Call of a Python module that installs packages.
 
     Attributes:
-        name: Name of its package, for the user.
-        module: `pip`, or `light_the_torch`, which finds the torch that fits the graphics card.
+        name: Name of the package, for the user.
+        module: `pip`, or `light_the_torch`, which finds the torch for the graphics card.
         arguments: Arguments of the module.
     """
 
@@ -33,12 +33,12 @@ class InstallStep:
     arguments: tuple[str, ...]
 
     def constrained(self, file: Path) -> InstallStep:
-        """Return the same, with a constraints file."""
+        """Return this step with a constraints file."""
         return replace(self, arguments=(*self.arguments, "-c", str(file)))
 
 
 class Runner(Protocol):
-    """Runs steps."""
+    """Interface of step runners."""
 
     def run(
         self, step: InstallStep, onLine: Callable[[str], None], onFinished: Callable[[int], None]
@@ -46,22 +46,16 @@ class Runner(Protocol):
         """Start a step and return at once.
 
         Args:
-            step: Command to run.
-            onLine: Callback for each line of its output, on the GUI thread.
-            onFinished: Callback for its exit status, on the GUI thread.
+            onLine: Callback for each line of output, on the GUI thread.
+            onFinished: Callback for the exit status, on the GUI thread.
 
         Returns:
-            What ends it before its time; None where it cannot be ended.
+            Function that stops the step; None if it cannot be stopped.
         """
 
 
 class ProgramRunner:
-    """Runs steps as programs of Slicer's Python, whose output a thread reads.
-
-    Args:
-        background: Threads.
-        python: Runs programs.
-    """
+    """Runner of steps as subprocesses of Slicer's Python; a thread reads their output."""
 
     def __init__(self, background: Background, python: SlicerPython = SLICER_PYTHON) -> None:
         self._background = background
@@ -70,8 +64,8 @@ class ProgramRunner:
     def run(
         self, step: InstallStep, onLine: Callable[[str], None], onFinished: Callable[[int], None]
     ) -> Callable[[], None]:
-        """Start a step; the returned function ends it with everything it started."""
-        # Without input: no one answers questions.
+        """Start a step; the returned function kills its process tree."""
+        # No standard input, since questions cannot be answered.
         process = self._python.open(step.module, step.arguments, stderr=subprocess.STDOUT)
 
         def read() -> int:
@@ -91,10 +85,10 @@ class ProgramRunner:
 
 
 class PackagingRunner:
-    """Runs pip through `slicer.packaging`, and everything else as a program.
+    """Runner of pip through `slicer.packaging`, and of everything else as a subprocess.
 
     Args:
-        packaging: The module, `slicer.packaging` or as it was called before, `slicer.pydeps`.
+        packaging: Module `slicer.packaging`, or its earlier name `slicer.pydeps`.
         programs: Runner of everything but pip.
     """
 
@@ -105,11 +99,11 @@ class PackagingRunner:
     def run(
         self, step: InstallStep, onLine: Callable[[str], None], onFinished: Callable[[int], None]
     ) -> Callable[[], None] | None:
-        """Start a step; pip cannot be ended this way."""
+        """Start a step; pip cannot be stopped this way."""
         if step.module != "pip":
             return self._programs.run(step, onLine, onFinished)
         self._packaging.pip_install(
-            list(step.arguments[1:]),  # it says "install" by itself
+            list(step.arguments[1:]),  # pip_install adds "install" itself
             blocking=False,
             show_progress=False,
             requester=_REQUESTER,
@@ -120,9 +114,9 @@ class PackagingRunner:
 
 
 def find_runner(background: Background) -> Runner:
-    """Slicer's own installer where it can work without blocking the GUI, otherwise pip.
+    """Return Slicer's installer if it can run without blocking the GUI, otherwise pip.
 
-    While Slicer tests itself its installer keeps the GUI waiting, so it is not used then.
+    While Slicer runs its own tests its installer blocks the GUI, so it is not used then.
     """
     import slicer
 

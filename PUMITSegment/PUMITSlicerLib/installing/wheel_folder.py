@@ -1,4 +1,4 @@
-"""A folder of Python packages, for machines without network: is everything there that is needed?"""
+"""Check of a folder of wheels, for machines without network."""
 
 from __future__ import annotations
 
@@ -29,16 +29,15 @@ class _Wheel:
 def wheel_problems(
     folder: Path, needed: Iterable[str], version_of: VersionOf = installed_version
 ) -> list[str]:
-    """Return what stands in the way of installing from a folder, without installing anything.
+    """Return what prevents an installation from a folder, without installing anything.
 
     Args:
-        folder: Has `.whl` files.
-        needed: Requirements as pip takes them.
-        version_of: Function that gives the installed version of a package.
+        folder: Folder of `.whl` files.
+        needed: Requirements for pip.
+        version_of: Function that returns a package's installed version.
 
     Returns:
-        A sentence for each problem; none where pip will find everything, what the packages
-        themselves need included.
+        A sentence per problem; empty if pip will find all packages and their dependencies.
     """
     from packaging.requirements import Requirement
     from packaging.tags import sys_tags
@@ -90,7 +89,7 @@ def _read_folder(folder: Path) -> tuple[dict[str, list[_Wheel]], list[str]]:
 def _choose(
     requirement: Requirement, wheels: list[_Wheel], supported: frozenset[Tag]
 ) -> _Wheel | str:
-    """Return the wheel that pip would take, or a sentence that says why there is none."""
+    """Return the wheel that pip would take, or a sentence on why there is none."""
     required = f"{requirement.name}{requirement.specifier}"
     if not wheels:
         return _("{required} is needed and not in the folder.").format(required=required)
@@ -111,7 +110,7 @@ def _choose(
 
 
 def _needs_of(wheel: Path) -> list[Requirement]:
-    """Return what a wheel says it needs; a damaged one is left to pip, which will say so."""
+    """Return a wheel's requirements; none for a damaged wheel, which pip reports."""
     from packaging.requirements import InvalidRequirement, Requirement
 
     try:

@@ -1,1 +1,1 @@
-"""Cases: found, shown in a table, checked and edited."""
+"""Training cases: finding, checking and editing them."""

@@ -1,4 +1,4 @@
-"""Which volumes and segmentations of a Slicer bundle (`.mrb`) belong together; needs no scene."""
+"""Matching of volumes and segmentations in a Slicer bundle (`.mrb`); needs no scene."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from slicer.i18n import tr as _
 
 @dataclass(frozen=True)
 class BundlePair:
-    """A case of a bundle.
+    """Case of a bundle.
 
     Attributes:
         name: Proposed name.
-        image: The image, as a recipe takes it: `scene.mrb#Name`.
+        image: The image as in a recipe: `scene.mrb#Name`.
         label: Segmentation or label map of the image.
     """
 
@@ -28,10 +28,10 @@ class BundlePair:
 
 
 def bundlePairs(path: Path) -> list[BundlePair]:
-    """Pairs of a bundle; reads it, so on a thread.
+    """Read the pairs of a bundle; call it on a thread.
 
     Raises:
-        PumitError: If it cannot be read, or holds no pair.
+        PumitError: If it cannot be read, or has no pair.
     """
     nodes = [node for node in bundle_nodes(path) if node.member]
     volumes = [node for node in nodes if node.kind == "volume"]

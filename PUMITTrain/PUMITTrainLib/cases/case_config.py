@@ -1,4 +1,4 @@
-"""The key `data` of a recipe, out of what the user chose and changed."""
+"""Key `data` of a recipe, from the user's choices and edits."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _UNCHANGED = CaseEdit()
 
 
 def dataConfig(parameters: Any) -> dict[str, Any]:
-    """Make the key `data`, without cases of the scene, which have to be written first.
+    """Build the key `data`, without cases of the scene, which have to be written first.
 
     Args:
-        parameters: The module's.
+        parameters: Parameter node of the module.
     """
     edits = readEdits(parameters.caseEdits)
     listed = [
@@ -48,7 +48,7 @@ def _listedRow(case: ListedCase, edit: CaseEdit) -> dict[str, Any]:
 
 
 def _folderRow(folder: CaseFolder, edits: Mapping[CaseKey, CaseEdit]) -> dict[str, Any]:
-    """Get a folder for a recipe, with what the user changed of its cases, by their names in it."""
+    """Return a folder as in a recipe, with the user's edits of its cases."""
     own = {name: edit for (where, name), edit in edits.items() if where == folder.folder}
     left = sorted(name for name, edit in own.items() if edit.isExcluded or edit.isRemoved)
     patients = {name: e.patient for name, e in sorted(own.items()) if e.patient is not None}

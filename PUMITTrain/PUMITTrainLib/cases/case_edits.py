@@ -1,4 +1,4 @@
-"""What the user changed of cases and classes that were found."""
+"""The user's edits of cases and classes."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from typing import Any
 from PUMITTrainLib.cases.case_row import CaseKey, CaseRow, ClassRow
 from PUMITTrainLib.cases.class_memory import isUnnamed
 
-# All classes were drawn: what has no label is not there.
+# All classes were annotated: an unlabelled class does not occur.
 ALL = "all"
 
 
 @dataclass(frozen=True)
 class CaseEdit:
-    """The user's changes of a case.
+    """The user's edits of a case.
 
     Attributes:
-        isExcluded: Whether it is left out.
-        isRemoved: Whether it is not even shown; of a folder, which has it still.
-        patient: Patient of the scan; None where that was not changed.
-        isConfirmed: Whether its labels are used though they are unreviewed.
-        drawn: Classes that were drawn in it; only ALL for all of them, empty for what the labels
-            tell.
+        isExcluded: Whether it is excluded from training.
+        isRemoved: Whether it is hidden from the table; for cases of a folder, which keeps them.
+        patient: Patient of the scan; None if not edited.
+        isConfirmed: Whether its unreviewed labels are used.
+        drawn: Classes that were annotated in it; only ALL for all, empty to derive them from
+            the labels.
     """
 
     isExcluded: bool = False
@@ -35,12 +35,12 @@ class CaseEdit:
 
 
 def drawnForRecipe(drawn: Sequence[str]) -> list[str] | str:
-    """Classes that were drawn, as a recipe says it."""
+    """Return the annotated classes as in a recipe."""
     return ALL if tuple(drawn) == (ALL,) else list(drawn)
 
 
 def readEdits(text: str) -> dict[CaseKey, CaseEdit]:
-    """Edits by the folder and name of their case, out of the parameter node."""
+    """Parse the parameter node's text to edits by folder and name of the case."""
     try:
         return {
             (str(row["folder"]), str(row["name"])): CaseEdit(
@@ -57,7 +57,7 @@ def readEdits(text: str) -> dict[CaseKey, CaseEdit]:
 
 
 def writeEdits(edits: Mapping[CaseKey, CaseEdit]) -> str:
-    """Edits as the parameter node keeps them; those that change nothing are left out."""
+    """Serialize edits for the parameter node, without empty ones."""
     rows = []
     for (folder, name), edit in edits.items():
         row: dict[str, Any] = {"excluded": True} if edit.isExcluded else {}
@@ -75,7 +75,7 @@ def writeEdits(edits: Mapping[CaseKey, CaseEdit]) -> str:
 
 
 def edited(row: CaseRow, edit: CaseEdit) -> CaseRow:
-    """Return a case as the user changed it."""
+    """Apply an edit to a case."""
     patient = row.patient if edit.patient is None else edit.patient
     return replace(
         row,
@@ -87,12 +87,12 @@ def edited(row: CaseRow, edit: CaseEdit) -> CaseRow:
 
 
 def renamed(row: ClassRow, before: str, read: Collection[str]) -> ClassRow:
-    """Return a class with its name before among its other names, where its segments are called so.
+    """Add the previous name to a renamed class's segment names, if the labels use it.
 
     Args:
         row: The class with its new name.
         before: Previous name.
-        read: Name in the cases.
+        read: Names in the cases.
     """
     isNameInFile = before in read and not isUnnamed(before)
     names = (*row.segments, before) if isNameInFile else row.segments
@@ -101,7 +101,7 @@ def renamed(row: ClassRow, before: str, read: Collection[str]) -> ClassRow:
 
 
 def readClasses(text: str) -> tuple[ClassRow, ...] | None:
-    """Classes as the user wants them; None where those that are found will do."""
+    """Parse the user's classes; None to use the found ones."""
     try:
         return tuple(ClassRow.of(row) for row in json.loads(text)) if text else None
     except (ValueError, TypeError, KeyError, AttributeError):
@@ -109,5 +109,5 @@ def readClasses(text: str) -> tuple[ClassRow, ...] | None:
 
 
 def writeClasses(classes: Sequence[ClassRow]) -> str:
-    """Classes as the parameter node keeps them."""
+    """Serialize classes for the parameter node."""
     return json.dumps([row.asRecipe() for row in classes])

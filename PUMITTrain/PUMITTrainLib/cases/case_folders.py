@@ -1,4 +1,4 @@
-"""Folders that cases come from. Kept in the parameter node."""
+"""Folders of cases, stored in the parameter node."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from PUMITTrainLib.choices import CaseSource
 
 @dataclass(frozen=True)
 class CaseFolder:
-    """A folder of cases.
+    """Folder of cases.
 
     Attributes:
         folder: Path of the folder.
-        images: Name pattern of images; empty for the one that is found.
-        labels: Name pattern of labels; empty for the one that is found.
+        images: Name pattern of images; empty to detect it.
+        labels: Name pattern of labels; empty to detect it.
     """
 
     folder: str
@@ -27,7 +27,7 @@ class CaseFolder:
 
 @dataclass(frozen=True)
 class SourceRow:
-    """A source of cases in the table.
+    """Source of cases in the table.
 
     Attributes:
         kind: The scene, files, or a folder.
@@ -41,21 +41,21 @@ class SourceRow:
 
     @property
     def name(self) -> str:
-        """What the folder is called."""
+        """Name of the folder."""
         return Path(self.folder).name or self.folder
 
 
 def readFolders(text: str) -> tuple[CaseFolder, ...]:
-    """Folders as the parameter node keeps them, in the order they were added."""
+    """Parse the parameter node's text to folders, in the order they were added."""
     try:
         return tuple(
             CaseFolder(str(row["folder"]), str(row["images"]), str(row["labels"]))
             for row in json.loads(text or "[]")
         )
     except (ValueError, TypeError, KeyError):
-        return ()  # of a later version, or edited by hand
+        return ()  # from a later version, or edited by hand
 
 
 def writeFolders(folders: Sequence[CaseFolder]) -> str:
-    """Folders for the parameter node."""
+    """Serialize folders for the parameter node."""
     return json.dumps([asdict(folder) for folder in folders]) if folders else ""

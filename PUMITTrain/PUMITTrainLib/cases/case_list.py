@@ -1,4 +1,4 @@
-"""Cases that are listed one by one: nodes of the scene, or files. Kept in the parameter node."""
+"""Individually listed cases, nodes of the scene or files, stored in the parameter node."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _ROLE = "case"
 
 @dataclass(frozen=True)
 class ListedCase:
-    """A case that the user added.
+    """Case that the user added.
 
     Attributes:
-        key: Number that no other case of the scene has.
-        name: Bare name, another one for each case.
-        images: Files with its channels; empty where they are nodes.
-        label: File with its label; empty where it is a node.
+        key: Unique number in the scene.
+        name: Unique plain name.
+        images: Files of its channels; empty for nodes.
+        label: File of its label; empty for a node.
         channels: Number of its volume nodes; 0 for files.
     """
 
@@ -43,17 +43,13 @@ class ListedCase:
 
 
 class CaseList:
-    """The listed cases of a parameter node.
-
-    Args:
-        parameters: The module's parameters.
-    """
+    """Listed cases of a parameter node."""
 
     def __init__(self, parameters: Any) -> None:
         self._parameters = parameters
 
     def cases(self) -> list[ListedCase]:
-        """All of them, in the order they were added."""
+        """Return all cases in the order they were added."""
         try:
             rows = json.loads(self._parameters.caseList or "[]")
             return [
@@ -67,15 +63,15 @@ class CaseList:
                 for row in rows
             ]
         except (ValueError, TypeError, KeyError):
-            return []  # of a later version, or edited by hand
+            return []  # from a later version, or edited by hand
 
     def volumes(self, case: ListedCase) -> list[Any]:
-        """Its volume nodes; None for one that was deleted."""
+        """Return its volume nodes; None for a deleted one."""
         node = self._parameters.parameterNode
         return [node.GetNodeReference(_volumeRole(case.key, i)) for i in range(case.channels)]
 
     def labelNode(self, case: ListedCase) -> Any:
-        """Its segmentation or label map; None where it was deleted."""
+        """Return its segmentation or label map; None if it was deleted."""
         return self._parameters.parameterNode.GetNodeReference(_labelRole(case.key))
 
     def addNodes(self, name: str, volumes: Sequence[Any], label: Any) -> ListedCase:
@@ -99,7 +95,7 @@ class CaseList:
         return case
 
     def remove(self, name: str) -> None:
-        """Forget a case; nodes and files stay."""
+        """Remove a case from the list; nodes and files stay."""
         cases = self.cases()
         node = self._parameters.parameterNode
         for case in cases:
@@ -134,7 +130,7 @@ def _newKey(cases: Sequence[ListedCase]) -> int:
 
 
 def _newName(cases: Sequence[ListedCase], proposed: str) -> str:
-    """Return a name that can be a file's, and that no other case has."""
+    """Return a unique name that is valid as a file name."""
     base = "".join(c if c.isalnum() or c in "._-" else "_" for c in proposed).strip("._") or "case"
     taken = {case.name.lower() for case in cases}
     name, number = base, 2
@@ -144,7 +140,7 @@ def _newName(cases: Sequence[ListedCase], proposed: str) -> str:
 
 
 def bareName(path: str | Path) -> str:
-    """Return a file's name without its endings; of a member of a bundle, the member's name."""
+    """Return a file's name without its suffixes; for a bundle member, the member's name."""
     text = str(path)
     if "#" in text:
         return text.rpartition("#")[2]

@@ -1,4 +1,4 @@
-"""Results of the last check of the cases, and of the running one."""
+"""Results of the last or running check of the cases."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from PUMITTrainLib.cases.case_row import CaseKey, CaseRow, ClassRow
 
 @dataclass(frozen=True)
 class Found:
-    """Summary of the whole set; problems of one case stand in its row.
+    """Summary of the whole data set; problems of one case are in its row.
 
     Attributes:
-        classes: Classes that labels have.
-        problems: Reasons why the set cannot be used.
+        classes: Classes in the labels.
+        problems: Reasons why the data set cannot be used.
         doubts: Findings for the user to check.
         layout: Layout in which the cases were found, in words.
-        mayBeSame: Pairs of names, of which the first may mean the class that the second names.
+        mayBeSame: Pairs of a label name and the class that it may mean.
     """
 
     classes: tuple[ClassRow, ...] = ()
@@ -34,7 +34,7 @@ class Found:
 
         Args:
             summary: Last line of the output.
-            names: Names of the cases; sentences that begin with one are about that case only.
+            names: Names of the cases; sentences that begin with one refer to that case only.
         """
         return Found(
             tuple(ClassRow.of(row) for row in summary.get("classes", ())),
@@ -46,11 +46,11 @@ class Found:
 
 
 class CaseReading:
-    """Rows of the cases that were read, and what was found out of all of them.
+    """Rows of the cases that were read, and the summary of all of them.
 
     Attributes:
-        found: Summary of the whole set.
-        isComplete: Whether all sources were read to their end.
+        found: Summary of the whole data set.
+        isComplete: Whether all sources were read completely.
     """
 
     def __init__(self) -> None:
@@ -59,15 +59,15 @@ class CaseReading:
         self.isComplete = False
 
     def row(self, key: CaseKey) -> CaseRow | None:
-        """Return a case as it was read, or None."""
+        """Return a case if it was read, else None."""
         return self._rows.get(key)
 
     def ofFolder(self, folder: str, edits: Mapping[CaseKey, CaseEdit]) -> list[CaseRow]:
-        """Cases of a folder, with those that are left out, which are not read.
+        """Return the cases of a folder, including excluded ones, which are not read.
 
         Args:
             folder: Path of the folder.
-            edits: The user's changes.
+            edits: The user's edits.
         """
         rows = {key: row for key, row in self._rows.items() if key[0] == folder}
         for key, edit in edits.items():
@@ -77,10 +77,10 @@ class CaseReading:
         return [rows[key] for key in sorted(rows)]
 
     def namesOf(self, row: ClassRow) -> set[str]:
-        """Return what the cases that were read call a class, which may have been renamed since.
+        """Return the names of a class in the cases; it may have been renamed since.
 
         Args:
-            row: Class as the user wants it; one of several values is each that has one of them.
+            row: Class as edited; several values stand for all classes with any of them.
         """
         values = set(row.values)
         return {c.name for c in self.found.classes if c.values and values.issuperset(c.values)} or {
@@ -88,7 +88,7 @@ class CaseReading:
         }
 
     def begin(self) -> None:
-        """Everything is read again; rows stay where they are until then."""
+        """Reset the results before all cases are read again; the rows stay."""
         self.invalidate()
         self._rows = {
             key: replace(row, isChecked=False, problems=(), doubts=())
@@ -96,20 +96,20 @@ class CaseReading:
         }
 
     def invalidate(self) -> None:
-        """Forget what was found of all cases, as they are others now."""
+        """Discard the summary, since the set of cases changed."""
         self.found, self.isComplete = Found(), False
 
     def take(self, row: CaseRow) -> None:
-        """React when a case was read."""
+        """Store a case that was read."""
         self._rows[row.key] = row
 
     def end(self, summary: Mapping[str, Any], edits: Mapping[CaseKey, CaseEdit]) -> None:
-        """All cases were read.
+        """Store the summary after all cases were read.
 
         Args:
             summary: Summary of all cases by `pumit data`.
-            edits: The user's changes; who is left out stays, others that were not read are not
-                in their folder any more.
+            edits: The user's edits; excluded cases stay, others that were not read are no
+                longer in their folder.
         """
         late = summary.get("found_late") or {}
         self._rows = {
@@ -121,16 +121,16 @@ class CaseReading:
         self.isComplete = True
 
     def drop(self, key: CaseKey) -> None:
-        """React when a case was removed."""
+        """Discard a removed case."""
         self._rows.pop(key, None)
 
     def dropFolder(self, folder: str) -> None:
-        """React when a folder was removed."""
+        """Discard the cases of a removed folder."""
         self._rows = {key: row for key, row in self._rows.items() if key[0] != folder}
 
 
 def _withLate(row: CaseRow, late: Mapping[str, Any]) -> CaseRow:
-    """Return a case with what only the whole set shows of it."""
+    """Add findings that only the whole set reveals."""
     return replace(
         row,
         problems=(*row.problems, *map(str, late.get("problems", ()))),

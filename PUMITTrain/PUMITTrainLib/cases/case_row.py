@@ -1,4 +1,4 @@
-"""A case and a class as the table shows them."""
+"""Case and class as rows of the tables."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-# The folder that a case was found in, "" for one that is listed, and its name there.
+# Folder of a case, "" for a listed one, and its name there.
 CaseKey = tuple[str, str]
 
 
@@ -26,28 +26,29 @@ class CaseState(enum.Enum):
 
 @dataclass(frozen=True)
 class CaseRow:
-    """A case of the table.
+    """Case of the table.
 
     Attributes:
-        name: Bare name, another one for each case.
-        title: The name, and where it comes from, for a person.
-        patient: Patient of the scan; empty where each case is its own patient.
-        isExcluded: Whether the user left it out.
+        name: Unique plain name.
+        title: Display name with its source.
+        patient: Patient of the scan; empty if each case is a different patient.
+        isExcluded: Whether the user excluded it.
         isChecked: Whether it was read.
-        thumbnail: A picture of it, or None.
-        spacingMm: (depth, height, width) of a voxel, mm; None where it was not read.
-        shape: Grid (D, H, W); None where it was not read.
-        channels: Number of channels of its image; 0 where it was not read.
-        classes: Voxels of each class.
-        problems: Reasons why it cannot be used, a sentence each.
-        doubts: Findings for the user to check, a sentence each.
-        folder: Folder in which it was found; empty for one that is listed.
+        thumbnail: Image file, or None.
+        spacingMm: (depth, height, width) of a voxel, mm; None if not read.
+        shape: Grid (D, H, W); None if not read.
+        channels: Number of channels of its image; 0 if not read.
+        classes: Number of voxels of each class.
+        problems: Reasons why it cannot be used, one sentence each.
+        doubts: Findings for the user to check, one sentence each.
+        folder: Folder in which it was found; empty for a listed one.
         nameInFolder: Name in that folder.
-        isUnlabelled: Whether it is a scan without labels.
-        unreviewed: Why its labels are no truth, in words; empty where they may be one.
-        isConfirmed: Whether the user wants such labels all the same.
-        part: How much of it is known, in words; empty for everything.
-        drawn: Classes that were drawn in it, as the user says; empty for what the labels tell.
+        isUnlabelled: Whether it has no labels.
+        unreviewed: Why its labels do not count as ground truth; empty if they may.
+        isConfirmed: Whether the user wants such labels to be used.
+        part: Which part of it is labelled, in words; empty for everything.
+        drawn: Classes that were annotated in it, by the user; empty to derive them from the
+            labels.
     """
 
     name: str
@@ -72,7 +73,7 @@ class CaseRow:
 
     @property
     def key(self) -> CaseKey:
-        """Unique key: names repeat in other folders."""
+        """Unique key: names may repeat across folders."""
         return (self.folder, self.nameInFolder) if self.folder else ("", self.name)
 
     @property
@@ -91,21 +92,20 @@ class CaseRow:
         return CaseState.DOUBTFUL if self.doubts else CaseState.GOOD
 
 
-# Cases that nothing is learnt from, and that stop no training.
+# Cases that are not used for training and do not prevent it.
 UNUSED = (CaseState.EXCLUDED, CaseState.UNLABELLED, CaseState.UNREVIEWED)
 
 
 @dataclass(frozen=True)
 class ClassRow:
-    """A class of the data set.
+    """Class of the data set.
 
     Attributes:
-        name: Its name.
-        values: Its values in label maps; several make a region. Empty for segments that
-            are found by their names.
-        segments: Other names of it among segments.
+        values: Its values in label maps; several form a region. Empty for segments that are
+            matched by name.
+        segments: Alternative segment names.
         terminology: Code of the class, as `pumit` writes it; empty for none.
-        colorRgb: Colour, 0 to 1 each; None for one that is chosen.
+        colorRgb: Colour, 0 to 1 each; None for an automatic one.
     """
 
     name: str
@@ -116,7 +116,7 @@ class ClassRow:
 
     @staticmethod
     def of(row: Mapping[str, Any]) -> ClassRow:
-        """Return a class as a recipe has it."""
+        """Parse a class of a recipe."""
         values = row.get("values", [row["value"]] if "value" in row else [])
         color = row.get("color_rgb")
         return ClassRow(
@@ -128,7 +128,7 @@ class ClassRow:
         )
 
     def asRecipe(self) -> dict[str, Any]:
-        """Return the class for a recipe."""
+        """Return the class as in a recipe."""
         row: dict[str, Any] = {"name": self.name}
         if len(self.values) == 1:
             row["value"] = self.values[0]

@@ -1,4 +1,4 @@
-"""The cases of a training: added, checked by `pumit data`, and edited."""
+"""Table of the training cases: added, checked by `pumit data`, and edited."""
 
 from __future__ import annotations
 
@@ -36,15 +36,14 @@ from PUMITTrainLib.failures import sentenceOf
 
 
 class CaseTable:
-    """The cases as a panel shows them; what the user chose of it lies in the parameter node.
+    """Table of the cases; the user's choices are in the parameter node.
 
     Args:
         check: Reader of the cases.
         background: Threads that read bundles.
-        status: Status board of the panel.
-        parameters: Getter of the module's parameters, or None while the scene changes.
+        parameters: Function that returns the module's parameters; None while the scene changes.
         onChanged: Callback after any change.
-        memory: Memory of what the user called classes.
+        memory: Memory of the user's class names.
     """
 
     def __init__(
@@ -65,11 +64,11 @@ class CaseTable:
         check.onRow, check.onSummary, check.onChanged = self._takeRow, self._takeSummary, onChanged
         self._reading = CaseReading()
 
-    # What is shown
+    # Display
 
     @property
     def rows(self) -> tuple[CaseRow, ...]:
-        """All cases, in order."""
+        """All cases in order."""
         parameters = self._parameters()
         if parameters is None:
             return ()
@@ -82,7 +81,7 @@ class CaseTable:
 
     @property
     def sources(self) -> tuple[SourceRow, ...]:
-        """Where the cases come from."""
+        """Sources of the cases."""
         parameters = self._parameters()
         if parameters is None:
             return ()
@@ -98,27 +97,27 @@ class CaseTable:
 
     @property
     def isUnread(self) -> bool:
-        """Whether there is a folder whose cases were not read yet."""
+        """Whether the cases of some folder were not read yet."""
         parameters = self._parameters()
         return parameters is not None and bool(parameters.folders) and not self._reading.isComplete
 
     @property
     def kept(self) -> tuple[CaseRow, ...]:
-        """Cases that are not left out; without labels, or with unreviewed ones, they are."""
+        """Cases that are used: not excluded, with labels, and not unreviewed."""
         return tuple(row for row in self.rows if row.state not in UNUSED)
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Why the whole set cannot be used; what is wrong with a case stands in its row."""
+        """Why the whole data set cannot be used; problems of a case are in its row."""
         return self._reading.found.problems
 
     @property
     def bad(self) -> tuple[CaseRow, ...]:
-        """Cases that cannot be used and are not left out."""
+        """Cases that cannot be used and are not excluded."""
         return tuple(row for row in self.rows if row.state is CaseState.BAD)
 
     def excludeBad(self) -> int:
-        """Leave out every case that cannot be used; returns how many."""
+        """Exclude every case that cannot be used; return their number."""
         keys = [row.key for row in self.bad]
         for key in keys:
             self.setExcluded(key, True)
@@ -131,13 +130,13 @@ class CaseTable:
 
     @property
     def classes(self) -> tuple[ClassRow, ...]:
-        """Classes as the user wants them, or else as they are found."""
+        """Classes as edited by the user, or else as found."""
         parameters = self._parameters()
         edited = readClasses(parameters.classEdits) if parameters is not None else None
         return self._reading.found.classes if edited is None else edited
 
     def namesRead(self, row: ClassRow) -> set[str]:
-        """Return what the cases call a class; the user may have renamed it since they were read."""
+        """Return a class's names in the cases; it may have been renamed since they were read."""
         return self._reading.namesOf(row)
 
     @property
@@ -153,7 +152,7 @@ class CaseTable:
 
     @property
     def progress(self) -> tuple[int, int | None]:
-        """How many cases were read, of how many; None where that is not known."""
+        """Number of cases that were read, and their total; None if unknown."""
         rows = self.rows
         done = sum(row.isChecked for row in rows)
         parameters = self._parameters()
@@ -162,7 +161,7 @@ class CaseTable:
 
     @property
     def sentence(self) -> str:
-        """How many cases there are, and how many can be used."""
+        """Summary of the number of cases and of usable ones."""
         kept = self.kept
         if not self.rows:
             return _("No case yet.")
@@ -184,7 +183,7 @@ class CaseTable:
     # Adding and removing
 
     def offeredPairs(self) -> tuple[ScenePair, ...]:
-        """Pairs of the open scene that are not in the list."""
+        """Return the pairs of the open scene that are not in the list."""
         parameters = self._parameters()
         if parameters is None:
             return ()
@@ -192,7 +191,7 @@ class CaseTable:
         return scenePairs(cases.labelNode(case) for case in cases.cases() if case.isOfScene)
 
     def addScenePair(self, volumes: Sequence[Any], label: Any) -> None:
-        """Add nodes of the scene as a case; they stay as they are."""
+        """Add nodes of the scene as a case; they are not changed."""
         parameters = self._parameters()
         if parameters is None or label is None or not volumes:
             return
@@ -204,14 +203,14 @@ class CaseTable:
         self._onChanged()
 
     def addAllOffered(self) -> int:
-        """Add every pair that is offered; returns how many."""
+        """Add every offered pair; return their number."""
         pairs = self.offeredPairs()
         for pair in pairs:
             self.addScenePair(pair.volumes, pair.label)
         return len(pairs)
 
     def addFiles(self, images: Sequence[str | Path], label: str | Path, name: str = "") -> None:
-        """Add files as a case: the channels of its image, and its label."""
+        """Add files as a case: its image channels, and its label."""
         parameters = self._parameters()
         if parameters is None or not images:
             return
@@ -239,7 +238,7 @@ class CaseTable:
         self._background.submit(lambda: bundlePairs(bundle), take, refuse)
 
     def setFolder(self, folder: str | Path) -> None:
-        """Add the cases of a folder, with the patterns in force; also those that were removed."""
+        """Add the cases of a folder by the current name patterns, including removed ones."""
         parameters = self._parameters()
         if parameters is None:
             return
@@ -253,7 +252,7 @@ class CaseTable:
         self._onChanged()
 
     def removeSource(self, source: SourceRow) -> None:
-        """Take all cases of a source out of the table; files and scene stay as they are."""
+        """Remove all cases of a source from the table; files and scene are not changed."""
         parameters = self._parameters()
         if parameters is None:
             return
@@ -267,13 +266,13 @@ class CaseTable:
             for case in CaseList(parameters).cases():
                 if case.isOfScene == (source.kind is CaseSource.SCENE):
                     self.remove(case.editKey)
-        if not self.sources:  # what was said of the cases that were there
+        if not self.sources:  # the status may still describe the removed cases
             self._status.waiting(_("There is no case left; add some first."))
         self._reading.invalidate()
         self._onChanged()
 
     def remove(self, key: CaseKey) -> None:
-        """Take a case out of the table; the folder that it is in keeps it."""
+        """Remove a case from the table; its folder keeps it."""
         parameters = self._parameters()
         if parameters is None:
             return
@@ -286,7 +285,7 @@ class CaseTable:
         self._onChanged()
 
     def clear(self) -> None:
-        """Take every case out of the list, and forget what was read and edited."""
+        """Remove every case, and discard results and edits."""
         parameters = self._parameters()
         if parameters is None:
             return
@@ -300,7 +299,7 @@ class CaseTable:
     # Editing
 
     def setExcluded(self, key: CaseKey, isExcluded: bool) -> None:
-        """Leave a case out, or take it in again, which confirms unreviewed labels."""
+        """Exclude or include a case; including confirms unreviewed labels."""
         rows = {row.key: row for row in self.rows}
         if key in rows and rows[key].unreviewed:
             self._edit(key, isExcluded=False, isConfirmed=not isExcluded)
@@ -308,7 +307,7 @@ class CaseTable:
             self._edit(key, isExcluded=isExcluded)
 
     def setDrawn(self, key: CaseKey, text: str) -> None:
-        """Say which classes were drawn in a case: names with commas, "all", or nothing."""
+        """Set the annotated classes of a case: names with commas, "all", or nothing."""
         names = tuple(part.strip() for part in text.split(",") if part.strip())
         if names and names != (ALL,):
             unknown = [n for n in names if not any(isCalled(row, n) for row in self.classes)]
@@ -324,18 +323,18 @@ class CaseTable:
 
     @property
     def unreviewed(self) -> tuple[CaseRow, ...]:
-        """Cases that are not used, as their labels are unreviewed."""
+        """Cases that are not used because their labels are unreviewed."""
         return tuple(row for row in self.rows if row.state is CaseState.UNREVIEWED)
 
     def confirmUnreviewed(self) -> int:
-        """Use all unreviewed labels; returns how many cases have them."""
+        """Use all unreviewed labels; return the number of cases."""
         keys = [row.key for row in self.unreviewed]
         for key in keys:
             self._edit(key, isConfirmed=True)
         return len(keys)
 
     def setPatient(self, key: CaseKey, patient: str) -> None:
-        """Say whose scan a case is; scans of one patient are never divided."""
+        """Set the patient of a case; scans of one patient are never split."""
         self._edit(key, patient=patient.strip())
 
     def setClass(self, index: int, row: ClassRow) -> None:
@@ -343,7 +342,7 @@ class CaseTable:
         classes = list(self.classes)
         if 0 <= index < len(classes) and row.name.strip():
             before, named = classes[index], replace(row, name=row.name.strip())
-            # One that was added by hand has no values yet, and a name that no case knows.
+            # A class added by hand has no values yet, and no case has its name.
             read = self.namesRead(before) if before.values else ()
             classes[index] = renamed(named, before.name, read)
             self._renameDrawn(before.name, named.name)
@@ -354,14 +353,14 @@ class CaseTable:
         self._keepClasses([*self.classes, row])
 
     def removeClass(self, index: int) -> None:
-        """Learn a class no more: its voxels become background."""
+        """Remove a class: its voxels become background."""
         classes = list(self.classes)
         if 0 <= index < len(classes):
             del classes[index]
             self._keepClasses(classes)
 
     def resetClasses(self) -> None:
-        """Take the classes as they are found."""
+        """Restore the classes as found."""
         parameters = self._parameters()
         if parameters is not None:
             parameters.classEdits = ""
@@ -370,7 +369,7 @@ class CaseTable:
 
     @property
     def classQuestion(self) -> tuple[str, str] | None:
-        """A name in the labels, and the class that it may mean; None where nothing is to ask."""
+        """A label name and the class that it may mean; None for no question."""
         rows = {row.name: row for row in self.classes}
         for name, className in self._reading.found.mayBeSame:
             target = rows.get(className)
@@ -380,7 +379,7 @@ class CaseTable:
         return None
 
     def joinClasses(self, name: str, className: str) -> None:
-        """Take a name in the labels for a class, in all cases."""
+        """Merge a label name to a class, in all cases."""
         rows = list(self.classes)
         index = next((i for i, row in enumerate(rows) if row.name == className), None)
         if index is not None:
@@ -391,19 +390,19 @@ class CaseTable:
             self._keepClasses([row for i, row in enumerate(rows) if i == index or row != other])
 
     def keepClassesApart(self, name: str, className: str) -> None:
-        """Take a name in the labels for something other than a class."""
+        """Record that a label name is not a class's."""
         self._memory.keepApart(name, className)
         self._onChanged()
 
     # Checking
 
     def check(self, onDone: Callable[[bool], None] = lambda isDone: None) -> None:
-        """Read every case, in a process; rows are filled as it continues.
+        """Read every case in a subprocess; rows are filled during it.
 
-        What was being read before is forgotten: the cases may be others now.
+        A running check is cancelled: the cases may have changed.
 
         Args:
-            onDone: Callback with whether it came to its end.
+            onDone: Callback with whether it was completed.
         """
         parameters = self._parameters()
         if parameters is None:
@@ -413,16 +412,16 @@ class CaseTable:
         self._check.start(parameters, self.config(), onDone)
 
     def cancelCheck(self) -> None:
-        """Stop reading; what was read stays."""
+        """Stop reading; results so far are kept."""
         self._check.cancel()
 
     def forgetRead(self) -> None:
-        """Forget what was read: the cases are others now."""
+        """Discard all results, since the cases changed."""
         self._reading = CaseReading()
         self._onChanged()
 
     def config(self) -> dict[str, Any]:
-        """Return the key `data` of a recipe; cases of the scene have to be written first."""
+        """Return the key `data` of a recipe, without cases of the scene."""
         return dataConfig(self._parameters())
 
     @property
@@ -479,11 +478,11 @@ class CaseTable:
             self._onChanged()
 
     def _folders(self) -> list[str]:
-        """Paths of the folders that cases come from."""
+        """Return the paths of the case folders."""
         return [folder.folder for folder in readFolders(self._parameters().folders)]
 
     def _renameDrawn(self, before: str, after: str) -> None:
-        """Classes that were drawn are named by their names."""
+        """Rename a class in the annotated classes of all cases."""
         parameters = self._parameters()
         if parameters is None:
             return

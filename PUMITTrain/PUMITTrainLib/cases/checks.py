@@ -1,4 +1,4 @@
-"""Checks every case of a training: writes those of the scene, and runs `pumit data` on all."""
+"""Check of all training cases: writes those of the scene, and runs `pumit data`."""
 
 from __future__ import annotations
 
@@ -24,20 +24,19 @@ OnDone = Callable[[bool], None]
 
 
 class CaseCheck:
-    """Reads cases without blocking the GUI; one check at a time.
+    """Reader of cases that does not block the GUI; one check at a time.
 
-    Cases of the scene are taken out of it one after the other, and written into the draft of the
-    next run while the user continues; what has not changed since is not written again.
+    Cases of the scene are copied one by one and written to the draft of the next run on threads.
+    Unchanged cases are not written again.
 
     Args:
         parts: Collaborators of the module.
-        status: Status board of the panel.
 
     Attributes:
         onRow: Callback with each case that was read.
         onSummary: Callback with the findings on the whole set.
         onChanged: Callback at start and end.
-        draft: Folder of the next run; None where nothing was prepared.
+        draft: Folder of the next run; None if nothing was prepared.
     """
 
     def __init__(self, parts: Collaborators, status: StatusBoard) -> None:
@@ -47,7 +46,7 @@ class CaseCheck:
         self.onSummary: Callable[[Mapping[str, Any]], None] = lambda summary: None
         self.onChanged: Callable[[], None] = lambda: None
         self.draft: Draft | None = None
-        # Of each scene case in the draft: what it was when it was written, and its files.
+        # Snapshot key and files of each scene case in the draft.
         self._written: dict[int, tuple[Hashable, list[Path], Path]] = {}
         self._cancel: Callable[[], None] | None = None
         self._onDone: OnDone | None = None
@@ -58,12 +57,12 @@ class CaseCheck:
         return self._onDone is not None
 
     def start(self, parameters: Any, data: dict[str, Any], onDone: OnDone) -> None:
-        """Begin.
+        """Start the check.
 
         Args:
-            parameters: The module's.
+            parameters: Parameter node of the module.
             data: The key `data` of a recipe, without cases of the scene.
-            onDone: Callback with whether it came to its end.
+            onDone: Callback with whether it was completed.
         """
         self._onDone = onDone
 
@@ -83,17 +82,17 @@ class CaseCheck:
         onReady: Callable[[dict[str, Any]], None],
         onFailed: Callable[[str], None],
     ) -> None:
-        """Write the cases of the scene into the draft.
+        """Write the cases of the scene to the draft.
 
         Args:
-            parameters: The module's.
+            parameters: Parameter node of the module.
             data: The key `data` of a recipe, without cases of the scene.
-            onReady: Callback with `data` that holds them; not called where this is cancelled.
-            onFailed: Callback with a sentence where there can be no draft, or where a case cannot
-                be written and no check waits, whose table would show that.
+            onReady: Callback with `data` that includes them; not called after cancelling.
+            onFailed: Callback with a sentence if no draft can be created, or if a case cannot
+                be written and no check is running whose table would show it.
         """
         if self.draft is not None and not self.draft.folder.is_dir():
-            self.reset()  # someone deleted it
+            self.reset()  # it was deleted
         try:
             if self.draft is None:
                 self.draft = Draft(self._parts.root, parameters.name or _("training"))
@@ -106,7 +105,7 @@ class CaseCheck:
         self._writeNext(cases, _ofScene(parameters), 0, edits, complete, onReady, onFailed)
 
     def sceneKey(self, parameters: Any) -> tuple[Hashable, ...]:
-        """Return what changes whenever the cases of the scene would be written differently."""
+        """Return a key that changes when the cases of the scene would be written differently."""
         cases = CaseList(parameters)
         return tuple(
             (case.key, snapshotKey(cases.volumes(case), cases.labelNode(case)))
@@ -114,7 +113,7 @@ class CaseCheck:
         )
 
     def cancelPreparing(self) -> None:
-        """Stop to write cases of the scene, where no check waits for them."""
+        """Stop writing cases of the scene, unless a check needs them."""
         if self._cancel is not None and self._onDone is None:
             self._cancel()
             self._cancel = None
@@ -128,14 +127,14 @@ class CaseCheck:
             self._status.waiting(_("The check was cancelled; what was read stays."))
 
     def reset(self) -> None:
-        """Take a new folder, as the draft became a run."""
+        """Detach the draft, which became a run or was deleted."""
         self.draft, self._written = None, {}
 
     def discard(self, *, waits: bool = False) -> None:
         """Stop, and delete the draft.
 
         Args:
-            waits: Whether it is gone on return; else a thread deletes it.
+            waits: Whether to delete it before returning; otherwise on a thread.
         """
         if self._cancel is not None:
             self._cancel()
@@ -206,7 +205,7 @@ class CaseCheck:
         self._cancel = job.cancel
 
     def _dropOthers(self, keys: Set[int]) -> None:
-        """Delete files of cases that are no longer needed: a run keeps only what it learns from."""
+        """Delete files of other cases: a run keeps only its training data."""
         self._written = {key: case for key, case in self._written.items() if key in keys}
         needed = {f for _key, images, label in self._written.values() for f in (*images, label)}
         with suppress(OSError):
@@ -217,7 +216,7 @@ class CaseCheck:
     def _read(self, data: dict[str, Any]) -> None:
         draft = self.draft
         try:
-            # JSON is YAML, too.
+            # JSON is valid YAML.
             draft.config.write_text(json.dumps({"data": data}, indent=1), encoding="utf-8")
         except OSError as error:
             self._fail(_("The draft cannot be written: {r}.").format(r=error.strerror))
@@ -260,7 +259,7 @@ class CaseCheck:
 
 
 def _ofScene(parameters: Any) -> list[ListedCase]:
-    """Cases of the scene that are not left out."""
+    """Return the cases of the scene that are not excluded."""
     edits = readEdits(parameters.caseEdits)
     return [
         case
@@ -270,7 +269,7 @@ def _ofScene(parameters: Any) -> list[ListedCase]:
 
 
 def caseRow(record: Mapping[str, Any]) -> CaseRow:
-    """Return a case from a record of `pumit data --json`."""
+    """Convert a record of `pumit data --json` to a case."""
     thumbnail = record.get("thumbnail")
     folder, nameInFolder = str(record.get("folder") or ""), str(record.get("in_folder") or "")
     return CaseRow(

@@ -1,4 +1,4 @@
-"""Names that the user gave to classes of a folder, and which of them are two things."""
+"""Memory of the user's class names per folder, and of names that are different classes."""
 
 from __future__ import annotations
 
@@ -14,31 +14,27 @@ from PUMITTrainLib.cases.case_row import ClassRow
 
 _KEY = "PUMITTrain/ClassNames"
 _MOST_FOLDERS = 50
-# What a value is called of which the labels tell no name.
+# Default name of a value without a name in the labels.
 _UNNAMED = re.compile(r"class \d+")
 
 
 class ClassMemory:
-    """Remembers, on this computer and without the scene, what classes of a folder are called.
-
-    Args:
-        store: The user's settings.
-    """
+    """Memory of a folder's class names, on this computer and independent of the scene."""
 
     def __init__(self, store: SettingsStore) -> None:
         self._store = store
 
     def remember(self, folders: Sequence[str], classes: Sequence[ClassRow]) -> None:
-        """Keep the classes of some folders as the user wants them."""
+        """Store the classes of some folders as edited."""
         content = self._read()
         for folder in folders:
-            content["folders"].pop(folder, None)  # the last one is the newest
+            content["folders"].pop(folder, None)  # newest last
             content["folders"][folder] = [row.asRecipe() for row in classes]
         content["folders"] = dict(list(content["folders"].items())[-_MOST_FOLDERS:])
         self._write(content)
 
     def forget(self, folders: Sequence[str]) -> None:
-        """Take the classes of some folders as they are found."""
+        """Discard the stored classes of some folders."""
         content = self._read()
         for folder in folders:
             content["folders"].pop(folder, None)
@@ -47,11 +43,11 @@ class ClassMemory:
     def recall(
         self, folders: Sequence[str], found: Sequence[ClassRow]
     ) -> tuple[ClassRow, ...] | None:
-        """Classes that were found, as the user called them before; None where nothing differs.
+        """Apply the stored names to found classes; None if nothing differs.
 
         Args:
             folders: Folders of the cases.
-            found: Classes that their labels have.
+            found: Classes in their labels.
         """
         folderRows = self._read()["folders"]
         known = [ClassRow.of(row) for folder in folders for row in folderRows.get(folder, ())]
@@ -63,13 +59,13 @@ class ClassMemory:
         return None if rows == list(found) else tuple(rows)
 
     def keepApart(self, name: str, className: str) -> None:
-        """Remember that a name and a class are two things."""
+        """Record that a name and a class are different."""
         content = self._read()
         content["apart"].append([name, className])
         self._write(content)
 
     def areApart(self, name: str, className: str) -> bool:
-        """Whether the user said that they are two things."""
+        """Return whether the user said that they are different."""
         return [name, className] in self._read()["apart"]
 
     def _read(self) -> dict[str, Any]:
@@ -84,17 +80,17 @@ class ClassMemory:
 
 
 def isUnnamed(name: str) -> bool:
-    """Whether a class is only called after its value."""
+    """Return whether a class is only named after its value."""
     return _UNNAMED.fullmatch(name) is not None
 
 
 def isCalled(row: ClassRow, name: str) -> bool:
-    """Whether a class has a name, or its segments have it."""
+    """Return whether a class or its segments have a name."""
     return name.casefold() in {each.casefold() for each in (row.name, *row.segments)}
 
 
 def joined(one: ClassRow, other: ClassRow) -> ClassRow:
-    """Two classes that are one: with the values of the first, and a name if any has one."""
+    """Merge two classes, with the values of the first and a name if any has one."""
     named = other if isUnnamed(one.name) else one
     names = [*one.segments, *other.segments, one.name, other.name]
     segments = tuple(
@@ -122,7 +118,7 @@ def _joined(before: ClassRow | None, row: ClassRow) -> ClassRow:
 
 
 def _withOwnValues(rows: list[ClassRow]) -> list[ClassRow]:
-    """Rows no two of which share their values, as names of segments may have got other numbers."""
+    """Give rows distinct values, since segment names may have got other numbers."""
     taken: set[tuple[int, ...]] = set()
     made = []
     for row in rows:

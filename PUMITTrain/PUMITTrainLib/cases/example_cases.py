@@ -1,4 +1,4 @@
-"""Generated scans with their organs as segments: something to train on for who has nothing yet."""
+"""Generated example scans with organ segments, for a first training."""
 
 from __future__ import annotations
 
@@ -20,17 +20,16 @@ if TYPE_CHECKING:
 
 COUNT = 6
 ORGANS = ("liver", "spleen", "left kidney", "right kidney")
-# As abdomens are usually viewed.
+# Usual abdominal window.
 _WINDOW, _LEVEL = 400, 40
 _BINARY = "Binary labelmap"
 
 
 class ExampleCases:
-    """Example cases, added to the scene one after the other, each made on a thread.
+    """Example cases, added to the scene one by one, each generated on a thread.
 
     Args:
         background: Threads for work that takes time.
-        status: Status board of the panel.
         onDone: Callback once all are in the scene.
     """
 
@@ -45,16 +44,16 @@ class ExampleCases:
 
     @property
     def isRunning(self) -> bool:
-        """Whether scans are being made."""
+        """Whether scans are being generated."""
         return self._job is not None and self._job.isActive
 
     def add(self, count: int = COUNT) -> None:
-        """Add this many patients; does nothing while it is at it."""
+        """Add this many patients, unless it is running."""
         if not self.isRunning:
             self._make(1, count)
 
     def cancel(self) -> None:
-        """Add no more; what was added stays."""
+        """Stop; cases that were added stay."""
         if self.isRunning:
             self._job.cancel()
             self._status.waiting(_("Cancelled; what was added stays in the scene."))
@@ -77,7 +76,7 @@ class ExampleCases:
             )
             if patient == 1:
                 slicer.util.setSliceViewerLayers(background=volumeNode, fit=True)
-            else:  # six on top of each other are none
+            else:  # six overlaid segmentations would be unreadable
                 node.SetDisplayVisibility(False)
             if patient < count:
                 self._make(patient + 1, count)
@@ -92,7 +91,7 @@ class ExampleCases:
 
 
 def coarse(scan: GeneratedScan) -> GeneratedScan:
-    """Every other voxel of each row and column: an example should be learnt in minutes."""
+    """Subsample rows and columns by two: an example should train in minutes."""
     volume, (depth, height, width) = scan.volume, scan.volume.spacing_mm
     return replace(
         scan,
@@ -111,7 +110,7 @@ def addCase(name: str, scan: GeneratedScan, search: TermSearch) -> tuple[Any, An
     Args:
         name: Name of the scan.
         scan: Voxels and masks.
-        search: Search for the organs' codes; one for all, for it reads long lists.
+        search: Search for the organs' codes; shared, since it reads long lists.
 
     Returns:
         The new volume node and segmentation node.
@@ -130,7 +129,7 @@ def addCase(name: str, scan: GeneratedScan, search: TermSearch) -> tuple[Any, An
         image = slicer.vtkOrientedImageData()
         image.DeepCopy(orientedImage(scan.masks[organ], ijkToRas(volumeNode)))
         segment = node.GetSegmentation().GetSegment(segmentID)
-        # Each has its own image; new ones share one, with a value for each.
+        # Each gets its own image; new segments share one, with a value each.
         segment.SetLabelValue(1)
         segment.AddRepresentation(_BINARY, image)
     return volumeNode, node

@@ -1,4 +1,4 @@
-"""Follows the parameter node through whatever happens to the scene; leaves no observer behind."""
+"""Observers of the scene and the parameter node, none of which is left behind."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ class CaseSceneListener(Protocol):
     """Interface of a listener to changes of the scene."""
 
     def onSceneAboutToChange(self) -> None:
-        """React when the scene is about to be closed, or another is about to be read into it."""
+        """React when the scene is about to be closed or loaded."""
 
     def onSceneChanged(self) -> None:
-        """React when a scene was closed or read, or the parameter node is another one."""
+        """React when a scene was closed or loaded, or the parameter node was replaced."""
 
     def onNodesChanged(self) -> None:
-        """React when a volume or label was added, removed or renamed."""
+        """React when a volume or label was added or removed."""
 
     def onParametersModified(self) -> None:
         """React when a parameter may have changed."""
@@ -36,7 +36,7 @@ class SceneFollower(SceneObserver):
         super().__init__(listener)
 
     def open(self) -> None:
-        """Start to observe the scene."""
+        """Start observing the scene."""
         self.watchScene()
         scene = slicer.mrmlScene
         self.addObserver(scene, scene.NodeRemovedEvent, self._onNodeRemoved)

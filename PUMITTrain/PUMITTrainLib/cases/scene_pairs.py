@@ -1,4 +1,4 @@
-"""Which volumes and segmentations of the open scene belong together."""
+"""Matching of volumes and segmentations in the open scene."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import slicer
 from PUMITSlicerLib.mrml import ijkToRas
 from slicer.i18n import tr as _
 
-# Grids closer than this, in mm at the far corner, are one.
+# Grids that differ by less than this, in mm at the far corner, count as equal.
 _SAME_MM = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
 class ScenePair:
-    """Nodes that make a case.
+    """Nodes that form a case.
 
     Attributes:
         volumes: The image; several nodes are its channels.
@@ -31,20 +31,21 @@ class ScenePair:
 
     @property
     def title(self) -> str:
-        """What the nodes are called."""
+        """Names of the nodes."""
         names = " + ".join(node.GetName() for node in self.volumes)
         return f"{names}: {self.label.GetName()}"
 
 
 def scenePairs(without: Iterable[Any] = ()) -> tuple[ScenePair, ...]:
-    """Pairs of the open scene, in the order of their labels in the scene.
+    """Return the pairs of the open scene, in the scene order of their labels.
 
-    A label's image is the volume that its geometry was taken from, or else the only volume of its
-    study, or the one whose name its own name holds, or the only one on its grid. A label of which
-    no one knows the image is not offered.
+    A segmentation's image is the volume of its reference geometry. Otherwise the image is, in this
+    order: a volume of the label's study if all of these share one grid; the volume whose name is
+    part of the label's; for a label map, the only volume on its grid; the only volume of the scene.
+    Labels without a known image are omitted.
 
     Args:
-        without: Labels that are left out.
+        without: Labels to omit.
     """
     left_out = set(without)
     volumes = [
@@ -91,7 +92,7 @@ def _imageOf(label: Any, volumes: list[Any]) -> tuple[Any, str]:
 
 
 def _withChannels(volume: Any, volumes: list[Any]) -> tuple[Any, ...]:
-    """Get the volume with others of its study that have the same voxels: channels of one image."""
+    """Return the volume with others of its study on the same grid: channels of one image."""
     study = _studyOf(volume)
     if not study:
         return (volume,)
@@ -100,7 +101,7 @@ def _withChannels(volume: Any, volumes: list[Any]) -> tuple[Any, ...]:
 
 
 def isSameGrid(first: Any, second: Any) -> bool:
-    """Whether two volumes have the same voxels, as they lie in the world."""
+    """Return whether two volumes have the same grid in the world."""
     if first.GetImageData().GetDimensions() != second.GetImageData().GetDimensions():
         return False
     if first.GetParentTransformNode() is not second.GetParentTransformNode():
@@ -119,7 +120,7 @@ def _distinctGrids(volumes: list[Any]) -> list[Any]:
 
 
 def _studyOf(node: Any) -> int:
-    """Return the item above a node in the subject hierarchy; 0 where it is the scene itself."""
+    """Return the parent item of a node in the subject hierarchy; 0 for the scene itself."""
     hierarchy = slicer.vtkMRMLSubjectHierarchyNode.GetSubjectHierarchyNode(slicer.mrmlScene)
     item = hierarchy.GetItemByDataNode(node) if hierarchy is not None else 0
     parent = hierarchy.GetItemParent(item) if item else 0
@@ -131,7 +132,7 @@ def _stem(name: str) -> str:
 
 
 def patientOf(node: Any) -> str:
-    """Return a word that nodes of one patient share: the item in the subject hierarchy."""
+    """Return a text that identifies the node's patient in the subject hierarchy; "" for none."""
     hierarchy = slicer.vtkMRMLSubjectHierarchyNode.GetSubjectHierarchyNode(slicer.mrmlScene)
     item = hierarchy.GetItemByDataNode(node) if hierarchy is not None else 0
     level = slicer.vtkMRMLSubjectHierarchyConstants.GetDICOMLevelPatient()

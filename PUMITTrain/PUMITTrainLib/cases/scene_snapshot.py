@@ -1,4 +1,4 @@
-"""A case taken out of the scene as it lies in the world, so that it can be written on a thread."""
+"""Copy of a case of the scene, in world coordinates, to be written on a thread."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class _SnapSegment:
 
 @dataclass(frozen=True, eq=False)
 class SceneSnapshot:
-    """A case, copied out of the scene: nothing here changes when the scene does.
+    """Case copied out of the scene, independent of later changes.
 
     Attributes:
-        name: Bare name, of the files too.
+        name: Plain name, also of the files.
         volumes: Voxels of each channel, (D, H, W).
         segments: Segments of a segmentation; empty for a label map.
         matrix: 4 x 4, from indices (i, j, k) of the first volume to world RAS.
@@ -50,7 +50,7 @@ class SceneSnapshot:
     labels: Volume | None
 
     def write(self, folder: Path) -> tuple[list[Path], Path]:
-        """Write images and label into a folder; on a thread.
+        """Write images and label to a folder; on a thread.
 
         Returns:
             Files of the channels, and of the label.
@@ -66,7 +66,7 @@ class SceneSnapshot:
         return images, self.writeLabel(folder)
 
     def writeLabel(self, folder: Path) -> Path:
-        """Write only the label into a folder; on a thread.
+        """Write only the label to a folder; on a thread.
 
         Raises:
             ExportError: If it cannot be written.
@@ -76,7 +76,7 @@ class SceneSnapshot:
         shape = self.volumes[0].shape
         onVolume = {id(s.layer): _onWhole(s.layer, shape) for s in self.segments}
         if not any(labels.any() for labels in onVolume.values()):
-            # Slicer's file cuts a segmentation to its segments, and there is nothing to cut to.
+            # Slicer's file is cropped to the segments, of which all are empty here.
             return self._writeLabels(folder, np.zeros(shape, np.uint8), self.volumes[0])
         made = {key: _image(labels, self.matrix) for key, labels in onVolume.items()}
         label = folder / f"{self.name}.seg.nrrd"
@@ -96,10 +96,9 @@ class SceneSnapshot:
 
 
 def snapshot(name: str, volumeNodes: Sequence[Any], labelNode: Any) -> SceneSnapshot:
-    """Take a case out of the scene; from the main thread only, and quickly.
+    """Copy a case out of the scene; main thread only, and quick.
 
-    What lies under a linear transform is taken as if the transform had been hardened; the scene
-    stays as it is.
+    Linear parent transforms are applied as if hardened; the scene is not changed.
 
     Args:
         name: Name of its files.
@@ -107,8 +106,8 @@ def snapshot(name: str, volumeNodes: Sequence[Any], labelNode: Any) -> SceneSnap
         labelNode: Segmentation or label map of the image.
 
     Raises:
-        PumitError: If a node is gone, lies under a transform that bends or shears it, or has no
-            voxels, in words that name it.
+        PumitError: If a node is missing, has no voxels, or is under a transform that is
+            non-linear or shears it; the message names it.
     """
     if labelNode is None or not volumeNodes or any(node is None for node in volumeNodes):
         raise PumitError(
@@ -133,7 +132,7 @@ def snapshot(name: str, volumeNodes: Sequence[Any], labelNode: Any) -> SceneSnap
 
 
 def snapshotKey(volumeNodes: Sequence[Any], labelNode: Any) -> tuple[Hashable, ...]:
-    """Return what changes whenever `snapshot` would give something else, at no cost."""
+    """Return a key that changes when `snapshot` would return something else; cheap."""
     key: list[Hashable] = []
     for node in (*volumeNodes, labelNode):
         if node is None:
@@ -159,10 +158,10 @@ def _voxelTimes(segmentationNode: Any) -> tuple[int, ...]:
 
 
 def _worldMatrix(node: Any) -> Floats:
-    """From indices (i, j, k) to world RAS.
+    """Return the matrix from indices (i, j, k) to world RAS.
 
     Raises:
-        VolumeError: If the transform that the node is under bends it.
+        VolumeError: If the node's parent transform is non-linear.
     """
     matrix, parent = ijkToRas(node), node.GetParentTransformNode()
     if parent is None:
@@ -180,10 +179,10 @@ def _worldMatrix(node: Any) -> Floats:
 
 
 def hardenedVolume(node: Any) -> Volume:
-    """Return a copy of a volume, or label map, as it lies in the world.
+    """Return a copy of a volume or label map in world coordinates.
 
     Raises:
-        VolumeError: If it has no voxels, or lies under a transform that bends or shears it.
+        VolumeError: If it has no voxels, or its transform is non-linear or shears it.
     """
     if node.GetImageData() is None:
         raise VolumeError(
@@ -231,11 +230,11 @@ def _onWhole(layer: LabelLayer, shape: Shape) -> Array:
 
 
 def _image(labels: Array, matrix: Floats) -> Any:
-    """Labels (D, H, W) as the image that a segmentation is made of."""
+    """Return labels (D, H, W) as an oriented image for a segmentation."""
     depth, height, width = labels.shape
     image = slicer.vtkOrientedImageData()
     image.SetExtent(0, width - 1, 0, height - 1, 0, depth - 1)
-    # A copy: the image then owns its voxels.
+    # A copy, so that the image owns its voxels.
     image.GetPointData().SetScalars(numpy_to_vtk(labels.reshape(-1), deep=True))
     image.SetImageToWorldMatrix(slicer.util.vtkMatrixFromArray(matrix))
     return image

@@ -1,1 +1,1 @@
-"""What the user sees: one file per part of the panel."""
+"""Widgets of the panel, one file per part."""

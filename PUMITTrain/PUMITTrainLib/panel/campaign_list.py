@@ -1,4 +1,4 @@
-"""The campaign's section of the panel, its middle part: the list of scans."""
+"""Table of scans in the campaign section of the panel."""
 
 from __future__ import annotations
 
@@ -18,12 +18,7 @@ _GREEN = "#1f8f4e"
 
 
 class CampaignList:
-    """Shows every scan, and opens or leaves out the selected one.
-
-    Args:
-        ui: Named widgets of the panel.
-        logic: The module's logic.
-    """
+    """Table of all scans, with buttons to open or exclude the selected one."""
 
     def __init__(self, ui, logic) -> None:
         self._ui = ui
@@ -65,7 +60,7 @@ class CampaignList:
 
     @property
     def selected(self) -> ScanEntry | None:
-        """The scan that is selected, or None."""
+        """The selected scan, or None."""
         rows = [row for row in self._cells.selectedRows() if row < len(self._shown)]
         return self._shown[rows[0]] if rows else None
 
@@ -122,9 +117,8 @@ def scanCells(
     """Return the cells of a scan, in the order of the columns.
 
     Args:
-        scan: The scan.
         picture: File of its thumbnail; empty for none.
-        patients: Marks of patients to their numbers.
+        patients: Patient keys to their numbers.
         openID: Identifier of the scan that is open here.
     """
     state, tip, color = stateInWords(scan, scan.id == openID)
@@ -145,7 +139,7 @@ def scanCells(
 
 
 def stateInWords(scan: ScanEntry, isOpenHere: bool = False) -> tuple[str, str, str]:
-    """State of a scan in a word, in a sentence, and its colour."""
+    """Return the state of a scan as a word and a sentence, and its colour."""
     if isOpenHere:
         return _("open here"), _("You are checking it"), ""
     if scan.state == "checking":
@@ -174,6 +168,6 @@ def _expected(scan: ScanEntry) -> str:
 
 
 def _numbered(view: CampaignView) -> dict[str, int]:
-    """Return marks of patients to numbers, in the order of the scans."""
+    """Assign numbers to the patient keys, in the order of the scans."""
     marks = dict.fromkeys(s.patient for s in sorted(view.scans, key=lambda s: s.order))
     return {mark: number for number, mark in enumerate(marks, start=1)}

@@ -1,4 +1,4 @@
-"""First section of the panel: a campaign, from a folder of scans to a folder of labels."""
+"""Campaign section of the panel: from a folder of scans to a folder of labels."""
 
 from __future__ import annotations
 
@@ -26,11 +26,9 @@ _CHART_HEIGHT, _MARGINS = 84, 24
 
 
 class CampaignSection:
-    """One list, one button that does the next thing, and one chart.
+    """Widgets of a campaign: a list, a button for the next step, and a chart.
 
     Args:
-        ui: Named widgets of the panel.
-        logic: The module's logic.
         dialogs: File dialogs.
     """
 
@@ -292,7 +290,7 @@ class CampaignSection:
         self._logic.checking.putAway()
         self._logic.campaign.close()
 
-    # The one button
+    # Action button
 
     def _onAction(self) -> None:
         work, checking = self._logic.campaign, self._logic.checking
@@ -347,7 +345,7 @@ class CampaignSection:
 
 
 def titleOf(view: CampaignView) -> str:
-    """How far a campaign is: "12 scans: 4 labelled, 3 accepted, 5 open"."""
+    """Summarize a campaign's progress: "12 scans: 4 labelled, 3 accepted, 5 open"."""
     words = [
         text.format(count=count)
         for text, count in (
@@ -364,7 +362,7 @@ def titleOf(view: CampaignView) -> str:
 
 
 def chartCurves(chart: CampaignChart) -> list[Curve]:
-    """Dice of the validation patients, and clicks per scan as a share of the most."""
+    """Return the Dice of the validation patients, and clicks per scan relative to the maximum."""
     dice = [(n, d) for n, d in zip(chart.rounds, chart.dice, strict=True) if d is not None]
     clicks = [(n, c) for n, c in zip(chart.rounds, chart.clicks, strict=True) if c is not None]
     curves = []
@@ -379,12 +377,12 @@ def chartCurves(chart: CampaignChart) -> list[Curve]:
 
 
 def _say(label, text: str, room: int) -> None:
-    """Show a text that wraps, as high as it is and two lines at least, so that nothing jumps.
+    """Show a wrapping text at its full height, at least two lines, so that nothing moves.
 
     Args:
         label: The label.
         text: The text.
-        room: Width of the section; a label that is hidden has none yet.
+        room: Width of the section; a hidden label has no width yet.
     """
     label.text = text
     needed = label.heightForWidth(max(room - _MARGINS, 80))

@@ -19,12 +19,7 @@ _MOST_ROWS = 5
 
 
 class CaseTableWidget:
-    """Shows every case with its thumbnail, what it holds, and what is wrong with it.
-
-    Args:
-        ui: Named widgets of the panel.
-        logic: The module's logic.
-    """
+    """Table of all cases with thumbnails, contents and problems."""
 
     def __init__(self, ui, logic) -> None:
         self._ui = ui
@@ -55,7 +50,7 @@ class CaseTableWidget:
         self._shown = tuple(_named(row, names) for row in cases.rows)
         self._cells.show([rowCells(row) for row in self._shown])
         self._cells.fitHeight(_MOST_ROWS)
-        # "good" in every row would take room from what else is said.
+        # "ready" in every row would only take space.
         isAllGood = all(row.state is CaseState.GOOD for row in self._shown)
         ui.caseTable.setColumnHidden(_REMARKS, isAllGood)
         unreviewed = cases.unreviewed
@@ -79,7 +74,7 @@ class CaseTableWidget:
         self._showDetail()
 
     def selected(self) -> list[CaseRow]:
-        """Return the cases that are selected."""
+        """Return the selected cases."""
         rows = [row for row in self._cells.selectedRows() if row < len(self._shown)]
         return [self._shown[row] for row in rows]
 
@@ -89,7 +84,7 @@ class CaseTableWidget:
         self._ui.caseDetailLabel.visible = isOne
         if isOne:
             self._ui.caseDetailLabel.text = detailOf(selected[0])
-        # Of one class there is nothing to tell apart.
+        # With one class there is no choice.
         canTell = isOne and len(self._logic.cases.classes) > 1 and not selected[0].isUnlabelled
         self._ui.drawnFrame.visible = canTell
         if canTell and not self._ui.drawnEdit.hasFocus():
@@ -144,7 +139,7 @@ def rowCells(row: CaseRow) -> tuple[Cell, ...]:
     remark = shown.get(row.state) or " ".join(remarks)
     picture = str(row.thumbnail) if row.thumbnail is not None else ""
     labelled = classesInWords(row)
-    # A scan without labels has nothing to choose.
+    # A scan without labels cannot be included.
     isTicked = None if row.state is CaseState.UNLABELLED else row.state not in UNUSED
     return (
         Cell(row.name, row.title, color, picture, isTicked),
@@ -159,24 +154,24 @@ def rowCells(row: CaseRow) -> tuple[Cell, ...]:
 
 
 def _part(row: CaseRow) -> list[str]:
-    """Say in a line that a case is labelled in part, where it is."""
+    """Return a line on partial labels, if any."""
     return [_("Labelled in part: {part}").format(part=row.part)] if row.part else []
 
 
 def _named(row: CaseRow, names: Mapping[str, str]) -> CaseRow:
-    """Return a case whose classes are called as the user calls them by now."""
+    """Return a case with its classes' current names."""
     return replace(row, classes={names.get(name, name): n for name, n in row.classes.items()})
 
 
 def classesInWords(row: CaseRow) -> str:
-    """Return the classes of a case with their voxels, the first few."""
+    """Return the first few classes of a case with their voxel counts."""
     lines = _voxels(row)
     more = ["..."] if len(lines) > _MOST_CLASSES else []
     return "; ".join([*lines[:_MOST_CLASSES], *more, *([row.part] if row.part else [])])
 
 
 def detailOf(row: CaseRow) -> str:
-    """Everything that is known of a case, a line each."""
+    """Return all information on a case, one item per line."""
     lines = [row.title or row.name]
     if row.shape is not None:
         channels = _(", {count} channels").format(count=row.channels) if row.channels > 1 else ""
@@ -196,7 +191,7 @@ def _voxels(row: CaseRow) -> list[str]:
 def _spacing(row: CaseRow) -> str:
     if row.spacingMm is None:
         return ""
-    # As radiologists say it: in the plane, then between slices.
+    # In radiological order: in plane, then between slices.
     return " x ".join(f"{spacing:.3g}" for spacing in reversed(row.spacingMm))
 
 

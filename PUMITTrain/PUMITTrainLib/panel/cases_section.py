@@ -13,12 +13,7 @@ from PUMITTrainLib.panel.widgets.section_title import SectionTitle
 
 
 class CasesSection:
-    """Where cases come from, which there are, and what they are labelled with.
-
-    Args:
-        ui: Named widgets of the panel.
-        logic: The module's logic.
-    """
+    """Widgets for the sources of cases, the cases, and their classes."""
 
     def __init__(self, ui, logic) -> None:
         self._ui = ui

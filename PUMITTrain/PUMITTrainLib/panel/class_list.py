@@ -1,4 +1,4 @@
-"""Section 1 of the panel: what the model learns to find."""
+"""Section 1 of the panel: the classes to train."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from PUMITTrainLib.panel.widgets.table_cells import RED, Cell, TableCells
 _COLOR, _NAME, _VALUES, _SEGMENTS, _CODE, _CASES = range(6)
 _WIDTHS = {_COLOR: 28, _VALUES: 50, _SEGMENTS: 74, _CODE: 44, _CASES: 60}
 _MOST_ROWS = 6
-# What Slicer gives a term for which no one recommends a colour.
+# Slicer's colour of terms without a recommended one.
 _NO_COLOR = (127 / 255, 127 / 255, 127 / 255)
-# Shown where there is a class.
+# Widgets that are shown if there is any class.
 _WIDGETS = (
     *("classesTitleLabel", "classTable", "classTermEdit", "classTermEditLabel"),
     *("addClassButton", "removeClassButton", "resetClassesButton"),
@@ -28,11 +28,9 @@ _WIDGETS = (
 
 
 class ClassList:
-    """Names, other names, codes and colours of the classes, which travel into the model.
+    """Table of the classes with names, alternative names, codes and colours, which the model keeps.
 
     Args:
-        ui: Named widgets of the panel.
-        logic: The module's logic.
         search: Search for coded terms.
     """
 
@@ -41,14 +39,14 @@ class ClassList:
         self._logic = logic
         self._search = search or TermSearch()
         self._shown: tuple[ClassRow, ...] = ()
-        # A cell's widget lives as long as someone holds it.
+        # References that keep the cells' widgets alive.
         self._buttons: list[_ColorButton] = []
         self._colors: list[Color] = []
         table = ui.classTable
         headers = ["", _("Class"), _("Labels"), _("Also called"), _("Code"), _("In cases")]
         self._cells = TableCells(table, headers)
         self._cells.setWidths(_WIDTHS, (_NAME,))
-        table.setWordWrap(False)  # a name is elided in its middle, not after its first word
+        table.setWordWrap(False)  # a name is elided in its middle instead
         table.verticalHeader().setDefaultSectionSize(24)
         table.connect("cellChanged(int,int)", self._onChanged)
         table.connect("itemSelectionChanged()", self._showTerm)
@@ -56,7 +54,7 @@ class ClassList:
         self._completer = qt.QCompleter()
         self._completer.setModel(self._suggestions)
         self._completer.setCaseSensitivity(qt.Qt.CaseInsensitive)
-        # The search has chosen already, by words in any order.
+        # The search has filtered already, with words in any order.
         self._completer.setCompletionMode(qt.QCompleter.UnfilteredPopupCompletion)
         ui.addClassButton.connect("clicked()", self._onAdd)
         ui.removeClassButton.connect("clicked()", self._onRemove)
@@ -103,7 +101,7 @@ class ClassList:
 
     @property
     def _index(self) -> int:
-        """The selected class; the only one where there is but one; -1 for none."""
+        """Index of the selected class, or of the only one; -1 for none."""
         selected = [row for row in self._cells.selectedRows() if row < len(self._shown)]
         if selected:
             return selected[0]
@@ -113,7 +111,7 @@ class ClassList:
         while len(self._buttons) < len(self._shown):
             index = len(self._buttons)
             self._buttons.append(_ColorButton(self._ui.classTable, index, self._onColor))
-        # A table deletes the widgets of rows that it drops.
+        # The table deletes the widgets of removed rows.
         del self._buttons[len(self._shown) :]
         for button, color in zip(self._buttons, self._colors, strict=True):
             button.show(color)
@@ -209,7 +207,7 @@ class ClassList:
 
 
 class _ColorButton:
-    """The colour of a class, in its cell."""
+    """Colour button in a class's cell."""
 
     def __init__(self, table, index: int, onChanged: Callable[[int, Color], None]) -> None:
         self._index = index
@@ -233,7 +231,7 @@ class _ColorButton:
 
 
 def meaningOf(row: ClassRow) -> str:
-    """Return the words of a class's code: type, with its modifier; empty for no code."""
+    """Return the text of a class's code: type, with its modifier; "" for no code."""
     parts = [part.split("^") for part in row.terminology.split("~")]
     words = [parts[i][2] for i in (2, 3) if len(parts) > i and len(parts[i]) > 2 and parts[i][2]]
     return " ".join(reversed(words))

@@ -1,4 +1,4 @@
-"""A section of the panel: two segmentations compared, and where they differ."""
+"""Comparison section of the panel: two segmentations and their differences."""
 
 from __future__ import annotations
 
@@ -13,12 +13,7 @@ _PLACE, _DEPTH = range(2)
 
 
 class CompareSection:
-    """Chooses a segmentation and its reference, and shows how well each class agrees.
-
-    Args:
-        ui: Named widgets of the panel.
-        logic: The module's logic.
-    """
+    """Widgets that choose a segmentation and its reference, and show each class's agreement."""
 
     def __init__(self, ui, logic) -> None:
         self._ui = ui
@@ -37,7 +32,7 @@ class CompareSection:
         ui.differenceTable.connect("cellClicked(int,int)", self._onPlace)
 
     def refresh(self) -> None:
-        """Show what was found."""
+        """Show the results."""
         ui, comparison = self._ui, self._logic.comparison
         self._title.showState(comparison.title if comparison.classes else "")
         self._classes.show([agreementCells(each) for each in comparison.classes])

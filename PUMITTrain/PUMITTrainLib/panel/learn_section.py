@@ -1,4 +1,4 @@
-"""Section 2 of the panel: what is learnt, for how long, and how it is measured."""
+"""Section 2 of the panel: goal, duration and validation of the training."""
 
 from __future__ import annotations
 
@@ -11,17 +11,12 @@ from PUMITTrainLib.panel.widgets.section_title import SectionTitle
 from PUMITTrainLib.panel.widgets.times import inWords
 from PUMITTrainLib.plan.planning import learnsUnlabelled
 
-# Share of the patients that is kept back, and parts of a cross-validation; 0 for none.
+# Validation fraction of the patients, and number of cross-validation folds; 0 for none.
 _VALIDATIONS = ((0.1, 0), (0.2, 0), (0.3, 0), (0.2, 3), (0.2, 5), (0.2, 10))
 
 
 class LearnSection:
-    """Goal, preset, validation, name and estimate; every value in the text below.
-
-    Args:
-        ui: Named widgets of the panel.
-        logic: The module's logic.
-    """
+    """Widgets for goal, preset, validation, name and estimate, and the recipe as text."""
 
     def __init__(self, ui, logic) -> None:
         self._ui = ui
@@ -44,11 +39,11 @@ class LearnSection:
         ui.planButton.connect("clicked()", self._onPlan)
 
     def close(self) -> None:
-        """Follow nothing more."""
+        """Close the recipe editor."""
         self.editor.close()
 
     def refresh(self) -> None:
-        """Show what the scene remembers, and the plan that follows from it."""
+        """Show the parameters and the resulting plan."""
         parameters = self._logic.parameters
         self._ui.learnFrame.enabled = parameters is not None
         if parameters is None:
@@ -63,7 +58,7 @@ class LearnSection:
         self._showPlan()
         self.editor.refresh()
         if self._logic.cases.rows and not self._ui.learnSection.collapsed:
-            # A program that takes its time, so not before someone is about to choose.
+            # Slow subprocess, so only when the user is about to choose.
             self._logic.setup.requestDevices()
 
     def _fill(self) -> None:
@@ -78,7 +73,7 @@ class LearnSection:
         ui.deviceSelector.addItem(_("Fastest available"), "auto")
 
     def _fillLists(self) -> None:
-        """Networks and devices become known only when a program has listed them."""
+        """Fill networks and devices, which are known only once listed."""
         networks, devices = tuple(self._logic.planning.networks), tuple(self._logic.devices)
         if networks != self._networks:
             self._networks = networks
@@ -118,7 +113,7 @@ class LearnSection:
     def _showValidation(self, share: float, folds: int) -> None:
         selector, text = self._ui.validationSelector, _validationText(share, folds)
         if selector.findText(text) < 0:
-            # Another one than ours, from a script or an older scene.
+            # From a script or an older scene.
             selector.addItem(text)
         selector.currentIndex = selector.findText(text)
 
@@ -126,7 +121,7 @@ class LearnSection:
         ui, planning = self._ui, self._logic.planning
         estimate = planning.estimate
         lines = [estimate.sentence] if estimate is not None else []
-        # A run that was started has its plan, whatever is chosen for the next one.
+        # A started run keeps its plan, whatever is chosen for the next one.
         if not (planning.isUpToDate or planning.isStarted) and estimate is not None:
             lines = [_("Cases or choices changed since; plan again.")]
         lines += [_("Note: {text}").format(text=text) for text in planning.warnings]
@@ -185,7 +180,7 @@ class LearnSection:
 
 
 def goalText(goal: Goal) -> str:
-    """Return what comes of it, in a sentence."""
+    """Return one sentence on the result of a goal."""
     if goal is Goal.AUTOMATIC:
         return _(
             "The model finds every class in a new scan automatically: section 4 of PUMIT Segment."
@@ -197,7 +192,7 @@ def goalText(goal: Goal) -> str:
 
 
 def partTexts() -> dict[ClickPart, str]:
-    """Names of the parts of the promptable network."""
+    """Return the display names of the network's parts."""
     return {
         ClickPart.DECODER: _("Quick: the last layers"),
         ClickPart.ADAPTERS: _("Medium: a little of all layers"),
@@ -206,7 +201,7 @@ def partTexts() -> dict[ClickPart, str]:
 
 
 def partTooltips() -> dict[ClickPart, str]:
-    """When to choose which part."""
+    """Return tooltips on when to choose which part."""
     return {
         ClickPart.DECODER: _("Learns only how clicks become a segment (the decoder)"),
         ClickPart.ADAPTERS: _("Also learns a little of how your images look (low-rank adapters)"),
@@ -215,7 +210,7 @@ def partTooltips() -> dict[ClickPart, str]:
 
 
 def presetTexts() -> dict[PresetName, str]:
-    """Names of the presets; before the colon the short one."""
+    """Return the display texts of the presets; the short name precedes the colon."""
     return {
         PresetName.QUICK: _("Quick: a first look"),
         PresetName.BALANCED: _("Balanced: usually good enough"),
@@ -234,7 +229,7 @@ def _chosen(selector) -> str:
 
 
 def _choose(selector, name: str) -> None:
-    """Select what is in force, which the list may not hold (yet)."""
+    """Select the current value, adding it to the list if absent."""
     if selector.findData(name) < 0:
         selector.addItem(name, name)
     selector.currentIndex = selector.findData(name)

@@ -1,4 +1,4 @@
-"""Section 4 of the panel: how good the model is, and what to do with it."""
+"""Section 4 of the panel: quality and use of the trained model."""
 
 from __future__ import annotations
 
@@ -15,19 +15,17 @@ from PUMITTrainLib.panel.widgets.table_cells import Cell, TableCells
 from PUMITTrainLib.runs.curves import MEAN
 from PUMITTrainLib.runs.result_scores import meanBefore
 
-# Pixels that a panel of usual width has for all classes, and that a cell needs around its text.
+# Width in pixels for all classes in a usual panel, and margins of a cell.
 _CLASSES_WIDTH, _CELL_MARGINS = 210, 16
 _MOST_ROWS = 6
-# A difference of Dice that no one should read anything into.
+# Difference of Dice that is not meaningful.
 _SAME = 0.01
 
 
 class ResultSection:
-    """Dice of classes and cases, the worst cases, and the model for PUMITSegment or a file.
+    """Widgets for scores, worst cases, and using or exporting the model.
 
     Args:
-        ui: Named widgets of the panel.
-        logic: The module's logic.
         dialogs: File dialogs.
     """
 
@@ -48,9 +46,9 @@ class ResultSection:
         ui.importButton.connect("clicked()", self._onImport)
 
     def refresh(self) -> None:
-        """Show the result of the run that is selected."""
+        """Show the result of the selected run."""
         ui, results = self._ui, self._logic.results
-        # Read from files: once for all that is shown of them.
+        # Read from files, so only once.
         self._scores, means = results.scores, results.classScores
         mean = means.get(MEAN)
         state = ""
@@ -59,7 +57,7 @@ class ResultSection:
         self._title.showState(state)
         before = meanBefore(self._scores)
         first = self._logic.runs.curves.scores.get(MEAN, [])[:1]
-        if before is not None:  # of the same cases
+        if before is not None:  # on the same cases
             first = [(0, before)]
         ui.resultLabel.text = resultInWords(
             results.model, means, self._bestStep, first, caseCount=len(self._scores)
@@ -67,7 +65,7 @@ class ResultSection:
         self._showScores()
         self._showButtons()
         if results.model and results.model != self._model:
-            # What was waited for is not hidden behind a heading.
+            # Expand the section: the user waited for this.
             ui.resultSection.collapsed = False
         self._model = results.model
 
@@ -84,7 +82,7 @@ class ResultSection:
             ui.worstCaptionLabel.hide()
             return
         names = list(dict.fromkeys(name for score in scores for name in score.dice))
-        # A narrow panel has no room for the names of many classes.
+        # A narrow panel has no space for the names of many classes.
         needed = sum(qt.QFontMetrics(ui.scoreTable.font).horizontalAdvance(each) for each in names)
         isNarrow = needed + _CELL_MARGINS * len(names) > _CLASSES_WIDTH
         headers = [_("Case"), *([_("Mean"), _("Lowest")] if isNarrow else names)]
@@ -93,7 +91,7 @@ class ResultSection:
             self._headers, self._cells = headers, TableCells(ui.scoreTable, headers)
             ui.scoreTable.verticalHeader().setDefaultSectionSize(22)
             ui.scoreTable.wordWrap = False
-            # As wide as their names, none of which may be cut.
+            # As wide as the class names, so that none is cut.
             ui.scoreTable.resizeColumnsToContents()
             header = ui.scoreTable.horizontalHeader()
             header.setSectionResizeMode(qt.QHeaderView.Interactive)
@@ -159,14 +157,14 @@ def resultInWords(
     *,
     caseCount: int = 0,
 ) -> str:
-    """How good a model is and what the run brought, for people who do not program.
+    """Describe a model's quality and its improvement, for non-programmers.
 
     Args:
         model: Name of the model; empty for none.
         means: Mean Dice of each class, and of all.
         bestStep: Step of the best model of a run that is not finished.
-        first: Step and mean Dice of the run's first validation; empty where it is not known.
-        caseCount: Number of test scans; 0 where it is not known.
+        first: Step and mean Dice of the run's first validation; empty if unknown.
+        caseCount: Number of test scans; 0 if unknown.
     """
     if not model and bestStep is not None:
         return _(
@@ -199,7 +197,7 @@ def resultInWords(
 
 
 def captionOf(score) -> str:
-    """Which case a picture shows, how good it is there, and what its lines are."""
+    """Return the caption of a picture: case, scores, and meaning of the lines."""
     dice = ", ".join(f"{name} {value:.2f}" for name, value in score.dice.items())
     words = _("{case}, test patient: Dice {dice}. Dashed: labels; solid: model.")
     return words.format(case=score.case, dice=dice)
@@ -214,7 +212,7 @@ def _scoreCells(score, names: list[str]) -> tuple[Cell, ...]:
 
 
 def _shortCells(score) -> tuple[Cell, ...]:
-    """Mean and lowest class of a case; all classes are in the tip, and below the picture."""
+    """Return cells with mean and lowest Dice of a case; the tooltip lists all classes."""
     name, lowest = min(score.dice.items(), key=lambda each: each[1])
     tip = "\n".join(f"{name} {value:.2f}" for name, value in score.dice.items())
     return (

@@ -1,4 +1,4 @@
-"""Section 3 of the panel, its lower part: the user's runs, also those of an earlier Slicer."""
+"""Run list in section 3 of the panel, including runs of earlier Slicer sessions."""
 
 from __future__ import annotations
 
@@ -16,12 +16,10 @@ _MOST_ROWS = 5
 
 
 class RunList:
-    """Shows all runs, and selects one.
+    """Table of all runs, which selects one.
 
     Args:
-        ui: Named widgets of the panel.
-        logic: The module's logic.
-        question: Question before a run is deleted.
+        question: Confirmation before a run is deleted.
     """
 
     def __init__(self, ui, logic, question: QuestionBox) -> None:

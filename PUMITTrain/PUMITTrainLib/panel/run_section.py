@@ -1,4 +1,4 @@
-"""Section 3 of the panel: the training as it goes."""
+"""Section 3 of the panel: the running training."""
 
 from __future__ import annotations
 
@@ -19,12 +19,7 @@ from PUMITTrainLib.runs.run_view import RunState, RunView
 
 
 class RunSection:
-    """Start, pause, resume and stop; progress, curves, a picture and the log of a run.
-
-    Args:
-        ui: Named widgets of the panel.
-        logic: The module's logic.
-    """
+    """Widgets to start, pause, resume and stop a run, with progress, curves, picture and log."""
 
     def __init__(self, ui, logic) -> None:
         self._ui = ui
@@ -48,11 +43,11 @@ class RunSection:
         ui.runSection.connect("contentsCollapsed(bool)", self._onCollapsed)
 
     def close(self) -> None:
-        """Leave nothing in the scene, and the layout as it was."""
+        """Remove the plots from the scene, and restore the layout."""
         self._plots.close()
 
     def refresh(self) -> None:
-        """Show the run that is selected."""
+        """Show the selected run."""
         self._findAgain()
         self._question.refresh()
         view = self._logic.runs.selected
@@ -65,7 +60,7 @@ class RunSection:
         self._title.showState(stateInWords(view) if view is not None else "")
 
     def _findAgain(self) -> None:
-        """Show a run that continues though Slicer was closed, once: no one should have to look."""
+        """Select, once, a run that continued while Slicer was closed."""
         runs = self._logic.runs
         if self._hasShownRun or not runs.all:
             return
@@ -75,7 +70,7 @@ class RunSection:
             runs.select(alive[0].folder)
 
     def _showChange(self, view: RunView | None) -> None:
-        """Say at the top that a run that is followed pauses, continues, or has ended."""
+        """Report in the status when the selected run pauses, continues, or ends."""
         before, self._followed = self._followed, view
         status = self._logic.status
         if view is None:
@@ -153,7 +148,7 @@ class RunSection:
         ui.runSentenceLabel.text = sentenceOf(view)
         isBad = view.isHalted or view.state in (RunState.FAILED, RunState.DIED)
         ui.runSentenceLabel.setStyleSheet("color: #c75000;" if isBad else "")
-        # One that is prepared does not know yet how long it takes: a bar that moves.
+        # While it is preparing, the duration is unknown: show an indeterminate bar.
         ui.runProgressBar.maximum = 0 if view.state is RunState.PREPARING else 1000
         ui.runProgressBar.value = round(1000 * view.fraction)
         ui.runNumbersLabel.text = numbersOf(view, runs.speed, runs.memory)
@@ -188,7 +183,7 @@ class RunSection:
             return
         isMore = bool(self._log) and text.startswith(self._log)
         if isMore:
-            # Who reads further up is left there.
+            # Keeps the scroll position of a user who reads further up.
             view.appendPlainText(text[len(self._log) :].strip("\n"))
         else:
             view.setPlainText(text.rstrip("\n"))
@@ -196,7 +191,7 @@ class RunSection:
         self._log = text
 
     def _colors(self) -> dict[str, Color]:
-        """Colours of the run's own classes; until it tells them, those of the table."""
+        """Return the colours of the run's classes; until known, those of the table."""
         classes = self._logic.cases.classes
         names = (row.name for row in classes)
         colorOf = dict(zip(names, classColors(classes), strict=True))

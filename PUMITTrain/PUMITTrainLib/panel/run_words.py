@@ -1,4 +1,4 @@
-"""How a run stands, in words."""
+"""State of a run in words."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from slicer.i18n import tr as _
 from PUMITTrainLib.panel.widgets.times import inWords
 from PUMITTrainLib.runs.run_view import RunState, RunView
 
-# Date, time, and what `pumit train` says of each reported step.
+# Log line of `pumit train` for a step: date, time, message.
 _STEP = re.compile(r"\S+ \S+ +Step \d+ of \d+: ")
 
 
 def stateInWords(view: RunView) -> str:
-    """How a run stands, in a few words."""
+    """Return the state of a run in a few words."""
     words = {
         RunState.PREPARING: _("preparing"),
         RunState.TRAINING: _("training, {percent} %"),
@@ -33,18 +33,18 @@ def stateInWords(view: RunView) -> str:
         return _("finishing")
     if view.isPausing:
         return _("pausing")
-    # Rounded down, as the bar below it does.
+    # Rounded down, like the progress bar.
     return words.format(percent=round(1000 * view.fraction) // 10)
 
 
 def sentenceOf(view: RunView) -> str:
-    """State of a run in a sentence, with its name."""
+    """Return the state of a run in a sentence, with its name."""
     sentence = view.sentence or stateInWords(view)
     return _("{name}: {sentence}").format(name=view.name, sentence=sentence)
 
 
 def numbersOf(view: RunView, speed: str, memory: str) -> str:
-    """Return steps, time, speed and memory, with commas between."""
+    """Return steps, time, speed and memory, separated by commas."""
     parts = []
     if view.steps:
         parts.append(_("step {step} of {steps}").format(step=view.step, steps=view.steps))
@@ -58,5 +58,5 @@ def numbersOf(view: RunView, speed: str, memory: str) -> str:
 
 
 def eventsOf(log: str) -> str:
-    """Return a run's log without its steps, of which bar and curves tell: one each few seconds."""
+    """Return a run's log without its steps, which bar and curves show."""
     return "\n".join(line for line in log.splitlines() if not _STEP.match(line))

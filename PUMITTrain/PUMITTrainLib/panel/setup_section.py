@@ -1,4 +1,4 @@
-"""The area at the top: what has to be installed before anything can be trained."""
+"""Setup area at the top of the panel, for packages that training needs."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ from slicer.i18n import tr as _
 
 
 class SetupSection:
-    """Explains what is missing, and installs it with the user's consent.
+    """Setup area that explains what is missing, and installs it with the user's consent.
 
     Args:
-        ui: Named widgets of the panel.
-        logic: The module's logic.
-        installer: Installer of packages; Slicer's own way where None.
+        installer: Installer of packages; None for the default.
     """
 
     def __init__(self, ui, logic, installer: Installer | None = None) -> None:
@@ -29,11 +27,11 @@ class SetupSection:
         ui.setupFrame.hide()
 
     def close(self) -> None:
-        """Stop the installation after the present package."""
+        """Stop the installation after the current package."""
         self.installer.cancel()
 
     def refresh(self) -> None:
-        """Explain what is missing, if anything is."""
+        """Explain what is missing, if anything."""
         ui, setup = self._ui, self._logic.setup
         if setup.isMissing and not self._isPlanned and not self.installer.isRunning:
             self._isPlanned = True
@@ -86,7 +84,7 @@ class SetupSection:
         self.refresh()
 
     def _onDetails(self) -> None:
-        """Section Compute of PUMITSegment also installs from an offline folder."""
+        """Open section Compute of PUMITSegment, which can also install from an offline folder."""
         slicer.util.selectModule("PUMITSegment")
         ui = slicer.util.getModuleWidget("PUMITSegment").panel.ui
         ui.withTorchCheckBox.checked = True

@@ -1,4 +1,4 @@
-"""Section 1 of the panel: the places that cases were added from, each with its own Remove."""
+"""Section 1 of the panel: the sources of the cases, each with a Remove button."""
 
 from __future__ import annotations
 
@@ -18,18 +18,13 @@ _MOST_ROWS = 4
 
 
 class SourceList:
-    """Shows where cases come from, and takes all cases of a place out of the table.
-
-    Args:
-        ui: Named widgets of the panel.
-        logic: The module's logic.
-    """
+    """Table of the sources of cases, which removes all cases of a source."""
 
     def __init__(self, ui, logic) -> None:
         self._ui = ui
         self._logic = logic
         self._shown: tuple[SourceRow, ...] = ()
-        # A cell's widget lives as long as someone holds it.
+        # References that keep the cells' widgets alive.
         self._buttons: list[_RemoveButton] = []
         table = ui.sourceTable
         self._cells = TableCells(table, [_("Cases from"), _("Cases"), ""])
@@ -46,7 +41,7 @@ class SourceList:
         self._cells.fitHeight(_MOST_ROWS)
         while len(self._buttons) < len(self._shown):
             self._buttons.append(_RemoveButton(table, len(self._buttons), self._onRemove))
-        # A table deletes the widgets of rows that it drops.
+        # The table deletes the widgets of removed rows.
         del self._buttons[len(self._shown) :]
         table.visible = bool(self._shown)
 
@@ -54,12 +49,12 @@ class SourceList:
         if index < len(self._shown):
             self._logic.cases.removeSource(self._shown[index])
             if self._logic.cases.rows:
-                # Cases are compared with each other, so without these the others say other things.
+                # Cases are compared with each other, so the findings on the others may change.
                 self._logic.cases.check()
 
 
 class _RemoveButton:
-    """Removes a source, in its row."""
+    """Button in a row that removes its source."""
 
     def __init__(self, table, index: int, onRemove: Callable[[int], None]) -> None:
         self._index = index

@@ -1,4 +1,4 @@
-"""Section 1 of the panel, its upper part: where cases come from."""
+"""Section 1 of the panel: adding cases from a source."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from PUMITTrainLib.choices import CaseSource
 
 
 class SourceKind(enum.Enum):
-    """Entry of the list of sources; files and scene bundles are one source to the logic."""
+    """Entry of the list of sources; for the logic, files and scene bundles are one source."""
 
     SCENE = "scene"
     FOLDER = "folder"
@@ -22,7 +22,7 @@ class SourceKind(enum.Enum):
     BUNDLE = "bundle"
 
 
-# Which rows of the form a place needs.
+# Form rows of each source.
 _ROWS = {
     SourceKind.SCENE: ("sceneVolumeSelector", "sceneLabelSelector"),
     SourceKind.FOLDER: ("sourcePathEdit", "imagePatternEdit", "labelPatternEdit"),
@@ -33,25 +33,20 @@ _ALL_ROWS = (
     *("sceneVolumeSelector", "sceneLabelSelector", "sourcePathEdit", "labelPathEdit"),
     *("imagePatternEdit", "labelPatternEdit"),
 )
-# Between the files of one case with several channels.
+# Separator of the channel files of a case.
 _SEPARATOR = ";"
 
 
 class SourceSection:
-    """Choice of a place, its fields, and the button that adds what is there.
-
-    Args:
-        ui: Named widgets of the panel.
-        logic: The module's logic.
-    """
+    """Choice of a source, its fields, and the button that adds its cases."""
 
     def __init__(self, ui, logic) -> None:
         self._ui = ui
         self._logic = logic
         self._isShowing = False
         self._offered: tuple = ()
-        # What a bundle holds is known only a moment after it was added: cases are read when they
-        # appear, each list of them once, so that a reading that is stopped stays so.
+        # The cases of a bundle are known only after it was read. New cases are read when they
+        # appear, once per list of cases, so that a cancelled check does not restart.
         self._wantsReading = False
         self._readKeys: tuple[CaseKey, ...] = ()
         for place, text in _placeTexts().items():
@@ -70,11 +65,11 @@ class SourceSection:
         self._showRows()
 
     def close(self) -> None:
-        """Add nothing more."""
+        """Stop adding example cases."""
         self.example.cancel()
 
     def showSource(self) -> None:
-        """Show the place that the scene remembers; after the parameter node changed."""
+        """Show the parameter node's source, after the node changed."""
         parameters = self._logic.parameters
         if parameters is None:
             return
@@ -88,7 +83,7 @@ class SourceSection:
             self._isShowing = False
 
     def refresh(self, *_arguments) -> None:
-        """Show what the place has to offer, and whether it can be added."""
+        """Show what the source offers, and whether it can be added."""
         ui, logic = self._ui, self._logic
         parameters = logic.parameters
         self._readWhatIsNew()
@@ -107,7 +102,7 @@ class SourceSection:
             "Add the cases of this source to the table; each is read and checked"
         )
         ui.sourceHintLabel.text = self._hint()
-        # For who opens the module to see what it is; no one else needs it.
+        # Only for users who try the module without data.
         isEmpty = not self._offered and not logic.cases.rows
         ui.exampleButton.visible = self._place is SourceKind.SCENE and isEmpty
         ui.exampleButton.enabled = not self.example.isRunning and parameters is not None
@@ -116,7 +111,7 @@ class SourceSection:
         cases = self._logic.cases
         if not self._wantsReading or cases.isChecking:
             return
-        rows = [row for row in cases.rows if not row.folder]  # a folder is read as it is added
+        rows = [row for row in cases.rows if not row.folder]  # a folder is read when it is added
         keys = tuple(row.key for row in rows)
         isNew = any(row.state is CaseState.UNCHECKED for row in rows)
         if isNew and keys != self._readKeys:
@@ -209,7 +204,7 @@ class SourceSection:
         if self._whyNot():
             return
         cases = logic.cases
-        # One by one as they are added would read the first many times.
+        # Reading after each addition would read the first cases many times.
         self._wantsReading = False
         if place is SourceKind.SCENE:
             volume = ui.sceneVolumeSelector.currentNode()

@@ -1,4 +1,4 @@
-"""The panel: loads it, and lets its sections show the state of the logic."""
+"""Panel of the module: loads the UI and keeps its sections up to date."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TUTORIAL_URL = "https://github.com/pumit/SlicerPUMIT/blob/main/docs/tutorials/fi
 
 
 def helpText() -> str:
-    """Return a short way through the panel, as rich text."""
+    """Return short instructions for the panel, as rich text."""
     steps = [
         _("Load scans with their segmentations, or choose a folder of them, and press Add."),
         _("Look at the table: what is red cannot be used, what is amber should be checked."),
@@ -45,9 +45,8 @@ class TrainWidget:
         logic: The module's logic; opened and closed here.
 
     Attributes:
-        widget: The panel, to be placed into a layout.
+        widget: The panel, to be added to a layout.
         ui: Named children of the panel.
-        logic: The module's logic.
         dialogs: File dialogs.
     """
 
@@ -76,7 +75,7 @@ class TrainWidget:
         self.refresh()
 
     def enter(self) -> None:
-        """React when the module is shown."""
+        """React when the module is entered."""
         self.logic.enter()
         self.campaignSection.reviewRow.enter()
         self.refresh()
@@ -84,18 +83,18 @@ class TrainWidget:
             self.logic.status.waiting(self._firstSentence())
 
     def _firstSentence(self) -> str:
-        """Return what to do first; a run that continues is said when it is found."""
+        """Return what to do first; a run in progress is reported when it is found."""
         if not self.logic.cases.sources:
             return _("Choose where your cases are, and press Add.")
         return self.logic.runs.whyNoStart or _("Everything is ready: press Start.")
 
     def exit(self) -> None:
-        """Another module is shown; trainings continue."""
+        """React when the module is left; trainings continue."""
         self.campaignSection.reviewRow.exit()
         self.logic.exit()
 
     def close(self) -> None:
-        """Leave nothing behind: no observer, no timer, no plot; trainings continue."""
+        """Remove all observers, timers and plots; trainings continue."""
         self._again.stop()
         self.campaignSection.reviewRow.exit()
         self.statusLine.close()
@@ -109,7 +108,7 @@ class TrainWidget:
 
     def refresh(self) -> None:
         """Show the state of the logic."""
-        if self._isRefreshing:  # a widget that is filled may set what it shows
+        if self._isRefreshing:  # filling a widget may set parameters
             self._isStale = True
             return
         self._isRefreshing, self._isStale = True, False

@@ -1,1 +1,1 @@
-"""The recipe of a training, its plan and its checks."""
+"""Recipe of a training, its plan and its checks."""

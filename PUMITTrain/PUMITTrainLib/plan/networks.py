@@ -1,4 +1,4 @@
-"""Networks that can be chosen to segment automatically, for the user."""
+"""Networks for automatic segmentation that the user can choose."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from slicer.i18n import tr as _
 
 @dataclass(frozen=True)
 class NetworkChoice:
-    """A network to choose.
+    """Network that the user can choose.
 
     Attributes:
         name: Name in a recipe.
@@ -23,7 +23,7 @@ class NetworkChoice:
 
 
 def networkChoices() -> tuple[NetworkChoice, ...]:
-    """Networks that `pumit train` can train, those for any data and computer first."""
+    """Return the networks of `pumit train`, those for any data and computer first."""
     return (
         _choice(
             "pumit_segmentation_small",
@@ -131,6 +131,6 @@ def _published() -> tuple[NetworkChoice, ...]:
 
 
 def _choice(name: str, title: str, purpose: str, millions: int) -> NetworkChoice:
-    """Return a network of this many million weights."""
+    """Return a network with its size in million weights."""
     size = _("{purpose} (about {millions} million weights)")
     return NetworkChoice(name, title, size.format(purpose=purpose, millions=millions))

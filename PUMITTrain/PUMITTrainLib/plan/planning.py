@@ -20,7 +20,7 @@ from PUMITTrainLib.collaborators import Collaborators
 from PUMITTrainLib.plan.networks import NetworkChoice, networkChoices
 from PUMITTrainLib.plan.recipe_check import RecipeCheck, RecipeProblem
 
-# The network that begins with the encoder of the click model.
+# Network initialized with the encoder of the click model.
 ENCODED = "pumit_encoder_small"
 _NAMED_CLASSES = 2
 _LONGEST_NAME = 60
@@ -34,7 +34,7 @@ class PlanEstimate:
         seconds: Duration of the training.
         memoryGib: Memory of the machine or the GPU.
         diskGib: Disk space in the folder of the run.
-        sentence: All of it for a person.
+        sentence: The whole estimate in words.
     """
 
     seconds: float | None
@@ -48,15 +48,14 @@ class Planning:
 
     Args:
         parts: Collaborators of the module.
-        status: Status board of the panel.
         cases: Table of the training cases.
         check: Writer of the cases of the scene.
-        parameters: Getter of the module's parameters, or None while the scene changes.
+        parameters: Function that returns the module's parameters; None while the scene changes.
         onChanged: Callback after any change.
 
     Attributes:
         estimate: Estimate of the last plan.
-        warnings: Warnings of the last plan, a sentence each.
+        warnings: Warnings of the last plan, one sentence each.
         recipeText: Recipe of the next run as YAML, edits included.
     """
 
@@ -86,41 +85,41 @@ class Planning:
 
     @property
     def networks(self) -> tuple[NetworkChoice, ...]:
-        """Networks that can be chosen to segment automatically."""
+        """Networks for automatic segmentation."""
         return networkChoices()
 
     @property
     def isPlanning(self) -> bool:
-        """Whether a plan is awaited."""
+        """Whether a plan is being made."""
         return self._onDone is not None
 
     @property
     def isEdited(self) -> bool:
-        """Whether the recipe is not the plan's any more."""
+        """Whether the recipe differs from the plan's."""
         return self.recipeText != self._planned
 
     @property
     def isUpToDate(self) -> bool:
-        """Whether nothing changed since that the plan depends on."""
+        """Whether nothing that the plan depends on has changed."""
         draft = self._check.draft
         isThere = draft is not None and draft.folder.is_dir()
         return bool(self.recipeText) and isThere and self._key == self._currentKey()
 
     @property
     def isStarted(self) -> bool:
-        """Whether the recipe is that of a run which was started."""
+        """Whether the recipe belongs to a run that was started."""
         return bool(self.recipeText) and not self._key
 
     @property
     def recipeProblem(self) -> RecipeProblem | None:
-        """What is wrong with the recipe, as far as it is known."""
+        """Known problem of the recipe, or None."""
         return self._checking.problem
 
     def make(self, onDone: Callable[[bool], None] = lambda isDone: None) -> None:
-        """Ask for a plan, in a process; edits of an earlier recipe are lost.
+        """Make a plan in a subprocess; edits of an earlier recipe are lost.
 
         Args:
-            onDone: Callback with whether there is one.
+            onDone: Callback with whether it succeeded.
         """
         parameters = self._parameters()
         if parameters is None or self.isPlanning:
@@ -139,27 +138,27 @@ class Planning:
         )
 
     def cancel(self) -> None:
-        """Ask no more."""
+        """Cancel planning."""
         if not self.isPlanning:
             return
         self.forget()
         self._status.waiting(_("Planning was cancelled."))
 
     def forget(self) -> None:
-        """Drop the request and its answer."""
+        """Cancel planning without a message."""
         if self._cancel is not None:
             self._cancel()
         self._check.cancelPreparing()
         self._end(False)
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Cancel planning and checks."""
         self._onDone = None
         self.forget()
         self._checking.close()
 
     def setRecipeText(self, text: str) -> None:
-        """Change the recipe; it is checked soon."""
+        """Change the recipe, which is then checked."""
         if text == self.recipeText:
             return
         self.recipeText = text
@@ -167,15 +166,15 @@ class Planning:
         self._onChanged()
 
     def resetRecipe(self) -> None:
-        """Take the plan's recipe again."""
+        """Restore the plan's recipe."""
         self.setRecipeText(self._planned)
 
     def reset(self) -> None:
-        """Ask for another plan, as the recipe became a run's."""
+        """Require a new plan, since the recipe became a run's."""
         self._key, self._planned = "", self.recipeText
 
     def writeRecipe(self) -> None:
-        """Write what is to be run into the draft.
+        """Write the recipe to the draft.
 
         Raises:
             ExportError: If it cannot be written.
@@ -188,7 +187,7 @@ class Planning:
         config = planConfig(parameters, data, self._cases.classes)
         try:
             with atomic_path(draft.config) as temporary:
-                # JSON is YAML, too.
+                # JSON is valid YAML.
                 temporary.write_text(json.dumps(config, indent=1), encoding="utf-8")
         except PumitError as error:
             self._fail(str(error))
@@ -256,12 +255,12 @@ class Planning:
 def planConfig(
     parameters: Any, data: Mapping[str, Any], classes: Sequence[ClassRow] = ()
 ) -> dict[str, Any]:
-    """Return what `pumit plan` starts from: what the user chose, and nothing that it decides.
+    """Return the input of `pumit plan`: the user's choices only.
 
     Args:
-        parameters: The module's.
+        parameters: Parameter node of the module.
         data: The key `data` of a recipe.
-        classes: Known classes; a model without a name is called after them.
+        classes: Known classes; they name a model without a name.
     """
     config: dict[str, Any] = {"data": dict(data)}
     if parameters.folds == 0:
@@ -279,14 +278,14 @@ def planConfig(
         if parameters.network:
             config["network"] = parameters.network
         if parameters.network == ENCODED:
-            config["initial"] = "default"  # what clicks have taught the network
+            config["initial"] = "default"  # weights of the click model
         if parameters.unlabelled and learnsUnlabelled(parameters.network):
             config["unlabelled"] = parameters.unlabelled
     return config
 
 
 def learnsUnlabelled(network: str) -> bool:
-    """Whether a network can learn from unlabelled scans first: PUMIT's own.
+    """Return whether a network can be pre-trained on unlabelled scans: only PUMIT's own.
 
     Args:
         network: Name of a network; empty for the planned one.
@@ -295,7 +294,7 @@ def learnsUnlabelled(network: str) -> bool:
 
 
 def nameOf(classes: Sequence[ClassRow], goal: Goal) -> str:
-    """Propose a name for a model by its first classes and task; "" for none."""
+    """Propose a model name from its first classes and its goal; "" for none."""
     named = [fileName(row.name) for row in classes[:_NAMED_CLASSES]]
     if not any(named):
         return ""
@@ -305,7 +304,7 @@ def nameOf(classes: Sequence[ClassRow], goal: Goal) -> str:
 
 
 def fileName(text: str) -> str:
-    """Return a text as a file can be called on every system: words joined by underscores, or ""."""
+    """Convert text to a file name valid on every system: words joined by underscores, or ""."""
     cleaned = "".join(c if c.isalnum() or c in "-_." else " " for c in text[:_LONGEST_NAME])
     return "_".join(cleaned.split()).strip("._-")
 

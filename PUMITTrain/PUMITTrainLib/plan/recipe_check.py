@@ -1,4 +1,4 @@
-"""Checks a recipe while it is typed: its YAML at once, its keys by a program of the core."""
+"""Check of a recipe while it is typed: YAML at once, keys in a subprocess."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from slicer.i18n import tr as _
 
 from PUMITTrainLib.collaborators import Collaborators
 
-# So long after the last key that was pressed.
+# Delay after the last key press.
 _QUIET_MS = 600
 _QUOTED = re.compile(r"'([^']+)'|\"([^\"]+)\"")
 
 
 @dataclass(frozen=True)
 class RecipeProblem:
-    """A problem of a recipe.
+    """Problem of a recipe.
 
     Attributes:
-        line: Line number, from 1 on; 0 where it is not known.
+        line: Line number, from 1; 0 if unknown.
         sentence: Mistake and correction.
     """
 
@@ -29,7 +29,7 @@ class RecipeProblem:
 
 
 class RecipeCheck:
-    """Check of the newest text of a recipe; older ones are dropped.
+    """Check of the latest text of a recipe; older requests are dropped.
 
     Args:
         parts: Collaborators of the module.
@@ -49,7 +49,7 @@ class RecipeCheck:
         self.isRunning = False
 
     def check(self, text: str) -> None:
-        """Check a text: invalid YAML is reported at once."""
+        """Check a text; invalid YAML is reported at once."""
         self._stop()
         self._text = text
         self.problem = yamlProblem(text)
@@ -59,12 +59,12 @@ class RecipeCheck:
         self._onChanged()
 
     def accept(self) -> None:
-        """Nothing is wrong: the text is the core's own."""
+        """Mark the text as valid: it is the core's own."""
         self._stop()
         self.problem = None
 
     def close(self) -> None:
-        """Check no more."""
+        """Stop checking."""
         self._stop()
         self._checker.close()
 
@@ -87,10 +87,10 @@ class RecipeCheck:
 
 
 def yamlProblem(text: str) -> RecipeProblem | None:
-    """Problem of a text as YAML; None where there is none, or YAML is not installed."""
+    """Return the YAML problem of a text; None if valid, or YAML is not installed."""
     try:
         import yaml
-    except ImportError:  # not installed yet; the process tells
+    except ImportError:  # not installed yet; the subprocess reports problems
         return None
     try:
         content = yaml.safe_load(text)
@@ -108,7 +108,7 @@ def yamlProblem(text: str) -> RecipeProblem | None:
 
 
 def lineOf(text: str, sentence: str) -> int:
-    """Return the line of a recipe that a sentence speaks of: the first with a key that it names."""
+    """Return the line of the first key that a sentence names; 0 for none."""
     quoted = [first or second for first, second in _QUOTED.findall(sentence)]
     words = [*quoted, *re.findall(r"[A-Za-z_]\w+", sentence)]
     keys: dict[str, int] = {}

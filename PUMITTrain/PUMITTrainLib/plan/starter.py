@@ -1,4 +1,4 @@
-"""What lies between cases and a training: is everything there, and is the plan still right?"""
+"""Preparation of a run: prerequisites, plan and folder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from PUMITTrainLib.setup import Setup
 
 
 class Starter:
-    """Makes the folder of a run ready.
+    """Preparation of a run's folder.
 
     Args:
         status: Status board for problems.
@@ -43,7 +43,7 @@ class Starter:
 
     @property
     def whyNot(self) -> str:
-        """Why no training can be started; "" where one can."""
+        """Why no training can be started; "" if one can."""
         if self._setup.isMissing:
             return self._setup.sentence
         if self._cases.isChecking:
@@ -75,7 +75,7 @@ class Starter:
         return problem.sentence if problem is not None else ""
 
     def prepare(self, onReady: Callable[[Path], None]) -> None:
-        """Make a folder ready; it is planned first where there is no plan that holds.
+        """Prepare a folder; make a plan first if there is no valid one.
 
         Args:
             onReady: Callback with the folder of the run.
@@ -116,7 +116,7 @@ class Starter:
 
 
 def _twice(names: Iterable[str]) -> str:
-    """Return the first name that comes a second time, whatever its case; empty for none."""
+    """Return the first duplicate name, ignoring case; "" for none."""
     seen: set[str] = set()
     for name in names:
         if name.casefold() in seen:

@@ -1,1 +1,1 @@
-"""Programs of the core: commands, trainings, and the checker of recipes."""
+"""Subprocesses of the core: commands, trainings, and the checker of recipes."""

@@ -1,4 +1,4 @@
-"""Starts a training as a detached process, which continues when Slicer is closed."""
+"""Launcher of trainings as detached processes, which continue when Slicer is closed."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from pumit.errors import ServiceError
 from PUMITSlicerLib.computing.python_executable import SLICER_PYTHON, SlicerPython
 from slicer.i18n import tr as _
 
-# What the process says before it writes its own log, and what libraries say.
+# Output of the process before it writes its own log, and of libraries.
 OUTPUT = "output.txt"
 
 
 class Launcher(Protocol):
-    """Starts trainings."""
+    """Interface of launchers of trainings."""
 
     def launch(self, folder: Path, arguments: Sequence[str]) -> int:
         """Start `pumit ARGUMENTS` for a run and return at once.
@@ -29,7 +29,7 @@ class Launcher(Protocol):
             arguments: Command line, such as ["train", "recipe.yaml", "-o", "."].
 
         Returns:
-            The process id.
+            The process ID.
 
         Raises:
             ServiceError: If it cannot be started.
@@ -37,17 +37,13 @@ class Launcher(Protocol):
 
 
 class DetachedLauncher:
-    """Starts trainings in their own session, their output in a file of the run.
-
-    Args:
-        python: Runs programs.
-    """
+    """Launcher of trainings in their own session, with their output in a file of the run."""
 
     def __init__(self, python: SlicerPython = SLICER_PYTHON) -> None:
         self._python = python
 
     def launch(self, folder: Path, arguments: Sequence[str]) -> int:
-        """Start a training; returns its process id."""
+        """Start a training; return its process ID."""
         command = self._python.command("pumit", arguments)
         environment = self._python.variables("pumit")
         try:
@@ -57,7 +53,7 @@ class DetachedLauncher:
             raise ServiceError(
                 _("The training could not start: {reason}.").format(reason=error.strerror)
             ) from error
-        # A child that ended stays in the system's table until someone asks for its status.
+        # An ended child stays in the process table until its status is read.
         threading.Thread(target=process.wait, name="pumit-training", daemon=True).start()
         return process.pid
 
@@ -76,7 +72,7 @@ def _started(
         return subprocess.Popen(command, start_new_session=True, **options)
     flags = subprocess.CREATE_NEW_PROCESS_GROUP | subprocess.CREATE_NO_WINDOW
     try:
-        # Its parent may end all that it started; not everybody lets it out of that.
+        # A job object around Slicer could end the training with it; breaking away may be forbidden.
         out_of_job = flags | subprocess.CREATE_BREAKAWAY_FROM_JOB
         return subprocess.Popen(command, creationflags=out_of_job, **options)
     except PermissionError:
@@ -84,7 +80,7 @@ def _started(
 
 
 def last_words(folder: Path) -> str:
-    """Return the last line of a run's output that is no record; empty where there is none."""
+    """Return the last line of a run's output that is not a record; "" for none."""
     try:
         with (folder / OUTPUT).open("rb") as file:
             size = file.seek(0, os.SEEK_END)

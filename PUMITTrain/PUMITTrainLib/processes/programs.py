@@ -1,4 +1,4 @@
-"""Runs `python -m pumit ...` on threads and delivers its output line by line."""
+"""Running `python -m pumit ...` on threads, with its output line by line."""
 
 from __future__ import annotations
 
@@ -14,36 +14,35 @@ from PUMITSlicerLib.computing.background import Background
 from PUMITSlicerLib.computing.python_executable import SLICER_PYTHON, SlicerPython
 
 OnLine = Callable[[str], None]
-# Given the exit status, and the last line of standard error: the one clear line.
+# Arguments: exit status, and the last line of standard error, which has the message.
 OnEnd = Callable[[int, str], None]
 
 _KEPT_LINES = 40
-# The command's name is of no use to who has not typed it.
+# The command's name means nothing to users of the panel.
 _PREFIX = re.compile(r"^pumit \w+: ")
 
 
 class Programs(Protocol):
-    """Runs commands of the core."""
+    """Interface of runners of the core's commands."""
 
     def run(self, arguments: Sequence[str], onLine: OnLine, onEnd: OnEnd) -> Callable[[], None]:
         """Start `pumit ARGUMENTS` and return at once.
 
         Args:
             arguments: Command line, such as ["data", "config.yaml", "--json"].
-            onLine: Callback with each line of its output, on the GUI thread.
+            onLine: Callback with each line of output, on the GUI thread.
             onEnd: Callback with exit status and last error line, on the GUI thread.
 
         Returns:
-            What ends it with everything it started; neither callback is called after that.
+            Function that kills its process tree; neither callback is called after that.
         """
 
 
 class CorePrograms:
-    """Runs commands with Slicer's Python.
+    """Runner of commands with Slicer's Python.
 
     Args:
         background: Threads that read output.
-        python: Runs programs.
     """
 
     def __init__(self, background: Background, python: SlicerPython = SLICER_PYTHON) -> None:
@@ -51,7 +50,7 @@ class CorePrograms:
         self._python = python
 
     def run(self, arguments: Sequence[str], onLine: OnLine, onEnd: OnEnd) -> Callable[[], None]:
-        """Start a command; the returned function ends it."""
+        """Start a command; the returned function kills it."""
         started: list[subprocess.Popen] = []
         isEnded = threading.Event()
 
@@ -91,7 +90,7 @@ class CorePrograms:
 
 
 def _read(pipe, take: Callable[[str], object]) -> None:
-    """Pass on every line; a full pipe would stop the program."""
+    """Pass on every line; a full pipe would block the program."""
     with pipe:
         for line in pipe:
             take(line.decode("utf-8", errors="replace").rstrip())

@@ -1,4 +1,4 @@
-"""A program that checks recipes while the user types."""
+"""Subprocess that checks recipes while the user types."""
 
 from __future__ import annotations
 
@@ -19,31 +19,30 @@ OnAnswer = Callable[[str], None]
 
 
 class RecipeChecker(Protocol):
-    """Checks the keys of recipes."""
+    """Interface of checkers of recipes' keys."""
 
     def check(self, text: str, onAnswer: OnAnswer) -> None:
-        """Check a text; earlier requests without an answer are dropped.
+        """Check a text; pending earlier requests are dropped.
 
         Args:
             text: Recipe as YAML.
-            onAnswer: Callback with the problem, in a sentence, or "".
+            onAnswer: Callback with the problem as a sentence, or "".
         """
 
     def cancel(self) -> None:
-        """Drop the requests that are not answered yet."""
+        """Drop all pending requests."""
 
     def close(self) -> None:
-        """End the program."""
+        """End the subprocess."""
 
 
 class CheckerProgram:
-    """Asks `pumit plan - --check`, which is started with the first text.
+    """Checker by `pumit plan - --check`, which is started with the first text.
 
-    To load what knows the keys takes seconds, so the program stays until `close`.
+    Loading the schema takes seconds, so the subprocess stays until `close`.
 
     Args:
         background: Threads that read the answers.
-        python: Runs programs.
     """
 
     def __init__(self, background: Background, python: SlicerPython = SLICER_PYTHON) -> None:
@@ -52,24 +51,24 @@ class CheckerProgram:
         self._process: subprocess.Popen | None = None
         self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._listening: Listening | None = None
-        # For each text that was sent and is not answered, in order: who wants to know.
+        # Callbacks of the pending texts, in order; None for dropped requests.
         self._waiting: list[OnAnswer | None] = []
 
     def check(self, text: str, onAnswer: OnAnswer) -> None:
         """Check a text."""
         self.cancel()
         if self._process is None and not self._start():
-            onAnswer("")  # the training itself says what is wrong
+            onAnswer("")  # the training itself reports problems
             return
         self._waiting.append(onAnswer)
         self._lines.put((json.dumps(text) + "\n").encode())
 
     def cancel(self) -> None:
-        """Drop the requests that are not answered yet."""
+        """Drop all pending requests."""
         self._waiting = [None] * len(self._waiting)
 
     def close(self) -> None:
-        """End the program."""
+        """End the subprocess."""
         process, self._process = self._process, None
         self._waiting = []
         self._lines.put(None)
@@ -107,7 +106,7 @@ class CheckerProgram:
             onAnswer(str(json.loads(line)["problem"]))
 
     def _ended(self, process: subprocess.Popen) -> None:
-        """React when it ended by itself; the next text starts another one."""
+        """React when it ended by itself; the next text starts a new one."""
         if process is not self._process:
             return
         waiting = [onAnswer for onAnswer in self._waiting if onAnswer is not None]
@@ -117,7 +116,7 @@ class CheckerProgram:
 
 
 def _write(process: subprocess.Popen, lines: queue.SimpleQueue[bytes | None]) -> None:
-    """Write on a thread: a program that is still loading does not read, and a pipe is short."""
+    """Write texts on a thread: a program does not read while it loads, and pipes are small."""
     with suppress(OSError, ValueError), process.stdin:
         while (line := lines.get()) is not None:
             process.stdin.write(line)

@@ -1,1 +1,1 @@
-"""Runs: started, watched, and their results."""
+"""Runs: starting, watching, and their results."""

@@ -1,4 +1,4 @@
-"""Curves, pictures and events of a run, gathered from the records of its log."""
+"""Curves and pictures of a run, collected from its log."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from slicer.i18n import tr as _
 Points = list[tuple[int, float]]
 Color = tuple[float, float, float]
 
-# Of one curve; a plot shows no more, and a long run writes many.
+# Maximum per curve: a plot shows no more, and a long run writes many.
 _MOST_POINTS = 2000
 MEAN = "mean"
 _CLASS_PREFIX = "dice_"
@@ -20,7 +20,7 @@ _CLASS_PREFIX = "dice_"
 
 @dataclass(frozen=True)
 class Overlay:
-    """A picture of a validation case with what the network finds in it.
+    """Picture of a validation case with the prediction.
 
     Attributes:
         step: Training step.
@@ -37,15 +37,15 @@ class Curves:
     """Training curves from the log of one run.
 
     Attributes:
-        version: Counter that changes whenever there is more to draw.
+        version: Counter that changes with new data.
         loss: (step, loss).
-        scores: (step, Dice) for "mean", which is first, and for each class; for "mean" of a model
-            for clicks what it forgot is taken off.
-        rate: (step, steps a second).
-        overlays: The newest last.
-        colors: Class to its colour in the pictures, each part 0 to 1.
-        memory: Gibibytes that it uses, or None.
-        lastStep: The last step that was reported.
+        scores: (step, Dice) for "mean", which is first, and for each class; "mean" of a click
+            model includes the penalty for forgetting.
+        rate: (step, steps per second).
+        overlays: Pictures, newest last.
+        colors: Class to its colour in the pictures, components 0 to 1.
+        memory: Used memory in GiB, or None.
+        lastStep: The last reported step.
     """
 
     def __init__(self) -> None:
@@ -60,11 +60,11 @@ class Curves:
         self._last: tuple[int, float] | None = None
 
     def take(self, records: Iterable[Mapping[str, Any]], folder: Path) -> bool:
-        """Add records of the log; returns whether there were any.
+        """Add records of the log; return whether there were any.
 
         Args:
             records: Records in the order of the log.
-            folder: Folder of the run, where the paths of pictures begin.
+            folder: Folder of the run, to which picture paths are relative.
         """
         isMore = False
         for record in records:
@@ -115,7 +115,7 @@ class Curves:
                 _add(self.scores.setdefault(name, []), step, value)
 
     def _goBackTo(self, step: int) -> None:
-        """Forget what came after: the run was taken up again from an earlier save."""
+        """Discard later points: the run was resumed from an earlier checkpoint."""
         for points in (self.loss, self.rate, *self.scores.values()):
             points[:] = [point for point in points if point[0] < step]
         self.overlays = [overlay for overlay in self.overlays if overlay.step < step]
@@ -123,7 +123,7 @@ class Curves:
 
 
 def _titleOf(name: str) -> str:
-    """Return a curve's name: a class, or for clicks their number and the data."""
+    """Return a curve's title: a class, or for click models the number of clicks and the data."""
     if name == "generated":
         return _("other anatomy, 1 click")
     if not name.isdigit():
@@ -136,7 +136,7 @@ def _add(points: Points, step: int, value: float) -> None:
         points.pop()
     points.append((step, float(value)))
     if len(points) > _MOST_POINTS:
-        # Every other one, the newest kept: an old curve needs no more detail than a screen has.
+        # Keep every other point, and the newest: old parts need no more detail than a screen has.
         points[:] = points[:-1][::2] + points[-1:]
 
 

@@ -1,4 +1,4 @@
-"""What the best model of a run does on its validation cases, out of its own files."""
+"""Scores of a run's best model on its validation cases, read from the run's files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from PUMITTrainLib.runs.curves import MEAN
 
-# Of a cross-validation, which has every case once, and of a single run.
+# Of a cross-validation, which has every case once, or of a single run.
 FILES = ("cross_validation.json", "validation.json")
 
 
@@ -20,9 +20,9 @@ class CaseScore:
 
     Attributes:
         case: Name of the case.
-        dice: Dice of each class that it has; of a model for clicks after the first one.
-        picture: Picture of the errors; None where there is none.
-        before: Dice of the initial model on the same case, where that is known.
+        dice: Dice of each class in it; for a click model after the first click.
+        picture: Picture of the errors, or None.
+        before: Dice of the initial model on the same case, if known.
     """
 
     case: str
@@ -32,12 +32,12 @@ class CaseScore:
 
     @property
     def mean(self) -> float:
-        """Mean over its classes."""
+        """Mean Dice of its classes."""
         return sum(self.dice.values()) / len(self.dice) if self.dice else 0.0
 
 
 def readScores(folder: Path) -> tuple[CaseScore, ...]:
-    """Scores of a run, the worst first; none where it has not written them yet."""
+    """Read the scores of a run, the worst first; none if not written yet."""
     try:
         file = next(folder / name for name in FILES if (folder / name).is_file())
         content = json.loads(file.read_text(encoding="utf-8"))
@@ -59,7 +59,7 @@ def readScores(folder: Path) -> tuple[CaseScore, ...]:
 
 
 def classMeans(scores: Iterable[CaseScore]) -> dict[str, float]:
-    """Mean Dice of each class, that of all cases first; empty where nothing was measured."""
+    """Return the mean Dice of all cases and of each class; empty without scores."""
     kept = list(scores)
     if not kept:
         return {}
@@ -72,7 +72,7 @@ def classMeans(scores: Iterable[CaseScore]) -> dict[str, float]:
 
 
 def meanBefore(scores: Iterable[CaseScore]) -> float | None:
-    """Mean Dice of the model that the run began with; None where that is not known."""
+    """Return the mean Dice of the initial model; None if unknown."""
     kept = [score.before for score in scores if score.before]
     if not kept:
         return None
@@ -84,6 +84,6 @@ def _order(score: CaseScore) -> tuple[float, Any]:
 
 
 def _picture(folder: Path, rank: int) -> Path | None:
-    """Return the card draws the worst cases, in this order."""
+    """Return the picture of a case by its rank from the worst; None if it was not drawn."""
     path = folder / "pictures" / f"worst_{rank}.png"
     return path if path.is_file() else None

@@ -1,4 +1,4 @@
-"""What a run made: its model and card, used in PUMITSegment, exported and imported."""
+"""Results of a run: its model and card, used in PUMITSegment, exported and imported."""
 
 from __future__ import annotations
 
@@ -25,11 +25,10 @@ _PICTURE = re.compile(r"!\[[^\]]*\]\(([^)]+)\)")
 
 
 class Results:
-    """Result of the run that is shown.
+    """Result of the selected run.
 
     Args:
         parts: Collaborators of the module.
-        status: Status board of the panel.
         runs: List of runs and selection.
         onChanged: Callback after any change.
     """
@@ -54,7 +53,7 @@ class Results:
 
     @property
     def model(self) -> str:
-        """What a finished model is called: its name in the index, else its file; "" for none."""
+        """Name of a finished model in the index, else its file; "" for none."""
         view = self._runs.selected
         if view is None or view.model is None or view.state is not RunState.FINISHED:
             return ""
@@ -62,17 +61,17 @@ class Results:
 
     @property
     def cardFile(self) -> Path | None:
-        """The model card, where there is one."""
+        """The model card, or None."""
         folder, view = self._runs.folder, self._runs.selected
         if folder is None:
             return None
-        # Of a cross-validation it lies next to the model of a part.
+        # For a cross-validation it is beside the model of a fold.
         model = folder / view.model if view is not None and view.model else folder / CARD
         return next((p for p in (folder / CARD, model.parent / CARD) if p.is_file()), None)
 
     @property
     def cardText(self) -> str:
-        """The model card, Markdown; its pictures lie next to it."""
+        """The model card as Markdown; its pictures are beside it."""
         path = self.cardFile
         try:
             return "" if path is None else path.read_text(encoding="utf-8")
@@ -81,7 +80,7 @@ class Results:
 
     @property
     def pictures(self) -> tuple[Path, ...]:
-        """Pictures that the card shows, in its order."""
+        """Pictures of the card, in its order."""
         path = self.cardFile
         if path is None:
             return ()
@@ -90,7 +89,7 @@ class Results:
 
     @property
     def scores(self) -> tuple[CaseScore, ...]:
-        """What the best model does on each validation case, the worst first."""
+        """Scores of the best model on each validation case, the worst first."""
         return () if self._runs.folder is None else readScores(self._runs.folder)
 
     @property
@@ -99,14 +98,14 @@ class Results:
         return classMeans(self.scores)
 
     def openCard(self) -> None:
-        """Show the card in the program that the system has for it."""
+        """Open the card in the system's viewer."""
         import qt
 
         if self.cardFile is not None:
             qt.QDesktopServices.openUrl(qt.QUrl.fromLocalFile(str(self.cardFile)))
 
     def use(self) -> None:
-        """Let PUMITSegment compute with the model, and go there; asks first whether it is there."""
+        """Select the model in PUMITSegment and open that module, if the model is installed."""
         model, view = self.model, self._runs.selected
         if not model or view is None:
             self._status.problem(_("The run has no finished model."))
@@ -147,7 +146,7 @@ class Results:
 
     @staticmethod
     def _goToSegment(model: str, isAutomatic: bool) -> None:
-        """Choose a model in PUMITSegment, through its own logic, and open the module."""
+        """Select a model in PUMITSegment through its logic, and open the module."""
         import slicer
 
         slicer.util.selectModule("PUMITSegment")
@@ -159,7 +158,7 @@ class Results:
                 logic.parameters.automaticModel = model
             segment.panel.ui.automaticSection.collapsed = False
             logic.compute.changeSettings(replace(settings, mode=ComputeMode.LOCAL))
-            # A worker that runs knows only the models that there were when it started.
+            # A running worker knows only the models that existed when it started.
             logic.compute.stop()
             words = _("{model} is chosen in section 4: press Segment to run it.")
         else:
@@ -169,7 +168,7 @@ class Results:
         logic.compute.ensureReady(lambda: None, logic.showError)
 
     def exportModel(self, path: str | Path) -> None:
-        """Write model and card as one file, in a process."""
+        """Export model and card to one file, in a subprocess."""
         target = str(path) if str(path).endswith(SUFFIX) else f"{path}{SUFFIX}"
         if not self.model:
             self._status.problem(_("The run has no finished model."))
@@ -183,9 +182,9 @@ class Results:
         )
 
     def importModel(self, path: str | Path) -> None:
-        """Take a model that was exported elsewhere into the index, in a process.
+        """Import an exported model to the index, in a subprocess.
 
-        Where its name is taken it gets a number, as a trained one does.
+        If its name is taken, a number is appended, as for a trained one.
         """
         self._import(str(path), "", 2)
 
@@ -207,7 +206,7 @@ class Results:
         )
 
     def cancel(self) -> None:
-        """Stop an export or import."""
+        """Cancel an export or import."""
         if self._cancel is not None:
             self._cancel()
             self._cancel = None
@@ -215,7 +214,7 @@ class Results:
             self._onChanged()
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Cancel what is running."""
         if self._cancel is not None:
             self._cancel()
 
@@ -245,7 +244,7 @@ class Results:
 
 
 def _statesIn(line: str) -> list[str]:
-    """Whether models are on this machine, out of a line of `pumit models list --json`."""
+    """Return the models' states from a line of `pumit models list --json`."""
     try:
         return [str(row["state"]) for row in json.loads(line)]
     except (ValueError, TypeError, KeyError):
@@ -253,5 +252,5 @@ def _statesIn(line: str) -> list[str]:
 
 
 def isAutomatic(task: str) -> bool:
-    """Whether a task makes a model that segments by itself."""
+    """Return whether a task trains an automatic model."""
     return task not in ("promptable", "clicks", "sam")

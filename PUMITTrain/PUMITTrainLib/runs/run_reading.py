@@ -1,4 +1,4 @@
-"""Reads the folders of all runs, and what is new in the log of the run that is shown."""
+"""Reader of all run folders, and of new records in the log of the selected run."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from pumit.runs import TEXT_LOG, list_runs, read_log
 
 from PUMITTrainLib.runs.run_view import RunView, viewOf
 
-# Of the text log: what a person scrolls through; the whole lies in the folder.
+# End of the text log to show; the whole is in the folder.
 _SHOWN_BYTES = 64 << 10
 
 
 @dataclass(frozen=True)
 class RunReading:
-    """All runs at one moment, with the new records of the one that is shown.
+    """State of all runs at one moment, with the new records of the selected one.
 
     Attributes:
-        views: Runs of the user, the last that wrote first.
+        views: Runs of the user, most recently written first.
         folder: The run that was read, or None.
         isThere: Whether its folder exists.
-        part: Folder of its log: the run's, or of a cross-validation the part that trains.
+        part: Folder of its log: the run's, or the active fold's of a cross-validation.
         records: New records of its log.
-        offset: Position in the log from which the next look reads.
-        logText: The end of its log for a person.
+        offset: Position in the log for the next reading.
+        logText: The end of its text log.
     """
 
     views: tuple[RunView, ...]
@@ -44,9 +44,9 @@ def readRuns(root: Path, folder: Path | None, part: Path | None, offset: int) ->
 
     Args:
         root: Folder of the user's runs.
-        folder: The run whose log is read; None for none. It may lie elsewhere.
-        part: Folder of the log at the last look.
-        offset: Position in the log at the end of that look.
+        folder: The run whose log is read; None for none. It may be outside `root`.
+        part: Folder of the log at the last reading.
+        offset: Position in the log after that reading.
     """
     found = list_runs(root)
     if folder is not None and folder.parent != root:
@@ -63,7 +63,7 @@ def readRuns(root: Path, folder: Path | None, part: Path | None, offset: int) ->
 
 
 def _partOf(folder: Path) -> Path:
-    """Return the run, or the part of a cross-validation that wrote last."""
+    """Return the run, or the most recently written fold of a cross-validation."""
     parts = list_runs(folder)
     return parts[0][0] if parts else folder
 

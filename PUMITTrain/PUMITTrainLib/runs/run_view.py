@@ -1,4 +1,4 @@
-"""A run as the panel shows it, made of what its process wrote."""
+"""View of a run for the panel, from the files of its process."""
 
 from __future__ import annotations
 
@@ -33,22 +33,22 @@ class RunView:
 
     Attributes:
         folder: Folder of the run.
-        name: Name of the model that is made.
+        name: Name of the trained model.
         task: Task of the training.
-        state: Present state.
+        state: Current state.
         sentence: Status for the user.
         step: Steps done.
-        steps: Steps in all.
+        steps: Total number of steps.
         seconds: Time used so far.
-        leftSeconds: Time until the end, as far as it is known.
-        updated: Unix time of the last write of its process.
+        leftSeconds: Remaining time, if known.
+        updated: Unix time of the last write by its process.
         model: File name of the best checkpoint.
-        bestStep: The step that it was validated at; None before the first validation.
+        bestStep: Step of its validation; None before the first validation.
         registered: Name in the user's model index.
-        pendingCommand: Command that is not carried out yet: "pause", "resume", "stop", "finish" or
+        pendingCommand: Command that is not executed yet: "pause", "resume", "stop", "finish" or
             "".
-        isHere: Whether its process is, or was, one of this machine.
-        isHalted: Whether the operating system halts its process.
+        isHere: Whether its process is, or was, on this machine.
+        isHalted: Whether the operating system has suspended its process.
     """
 
     folder: Path
@@ -70,7 +70,7 @@ class RunView:
 
     @property
     def fraction(self) -> float:
-        """Finished share, 0 to 1: of the steps, or of the time where that ends it before."""
+        """Finished fraction, 0 to 1: of the steps, or of the time if that ends it earlier."""
         if self.state is RunState.FINISHED:
             return 1.0
         shares = [self.step / self.steps if self.steps else 0.0]
@@ -80,7 +80,7 @@ class RunView:
 
     @property
     def isAlive(self) -> bool:
-        """Whether its process is at work, or pauses."""
+        """Whether its process is working or paused."""
         return self.state in (
             RunState.PREPARING,
             RunState.TRAINING,
@@ -90,17 +90,17 @@ class RunView:
 
     @property
     def isComputing(self) -> bool:
-        """Whether its process works, and does not pause."""
+        """Whether its process is working and not paused."""
         return self.isAlive and self.state is not RunState.PAUSED
 
     @property
     def isPausing(self) -> bool:
-        """Whether a pause is requested and not reached yet."""
+        """Whether a requested pause is pending."""
         return self.isComputing and self.pendingCommand == "pause"
 
     @property
     def isStopping(self) -> bool:
-        """Whether a stop is requested and not reached yet."""
+        """Whether a requested stop is pending."""
         return self.isAlive and self.pendingCommand == "stop"
 
     @property
@@ -110,18 +110,18 @@ class RunView:
 
     @property
     def canResume(self) -> bool:
-        """Whether it is paused, or about to be, and can be resumed."""
+        """Whether it is paused or pausing, and can be resumed."""
         isPaused = self.state is RunState.PAUSED or self.isPausing
         return isPaused and self.pendingCommand not in ("resume", "stop", "finish")
 
     @property
     def isFinishing(self) -> bool:
-        """Whether it ends with its best model."""
+        """Whether it is ending with its best model."""
         return self.isAlive and self.pendingCommand == "finish"
 
     @property
     def canFinish(self) -> bool:
-        """Whether it can end now with the best model that it has; its process may be gone."""
+        """Whether it can end now with its best model; its process may be gone."""
         isEnding = self.state is RunState.FINISHED or self.isFinishing or self.isStopping
         return self.bestStep is not None and not isEnding
 
@@ -132,7 +132,7 @@ class RunView:
 
     @property
     def canContinue(self) -> bool:
-        """Whether its process is gone and can be started again, to continue where it was saved."""
+        """Whether its process is gone and can be restarted from its checkpoint."""
         return self.state in (RunState.STOPPED, RunState.FAILED, RunState.DIED)
 
     @property
@@ -142,7 +142,7 @@ class RunView:
 
 
 def viewOf(folder: Path, status: RunStatus) -> RunView:
-    """Read a run's folder and, on some systems, the state of its process: on a thread."""
+    """Read a run's folder and, on some systems, the state of its process; on a thread."""
     isDead = status.is_interrupted
     isHere = status.host == socket.gethostname()
     isHalted = status.state not in ENDED and not isDead and isHere and is_halted(status.pid)

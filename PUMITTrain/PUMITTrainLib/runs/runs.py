@@ -22,27 +22,27 @@ from PUMITTrainLib.runs.curves import Curves, Overlay
 from PUMITTrainLib.runs.run_reading import RunReading, readRuns
 from PUMITTrainLib.runs.run_view import RunView
 
-# While someone looks: often enough for a curve, seldom enough to go unnoticed.
+# While the panel is shown: often enough for a curve, rarely enough to go unnoticed.
 _INTERVAL_MS = 1000
 
 
 class Runs:
-    """All runs of the user, and the one that is shown.
+    """All runs of the user, and the selected one.
 
-    A run belongs to no window: what is known of it is read from its folder, on a thread, so a run
-    is found again, no matter who started it.
+    Runs are independent of Slicer: their state is read from their folders on a thread, no matter
+    who started them.
 
     Args:
         parts: Collaborators of the module.
         status: Status board for problems.
         starter: Preparation of the folder of a new run.
         onChanged: Callback after any change.
-        onSelected: Callback with the folder of the run that is shown, or None.
+        onSelected: Callback with the folder of the selected run, or None.
 
     Attributes:
-        all: Every run, the last that wrote first.
-        curves: Curves of the run that is shown.
-        logText: The end of its log, for a person.
+        all: Every run, most recently written first.
+        curves: Curves of the selected run.
+        logText: The end of its text log.
     """
 
     def __init__(
@@ -70,22 +70,22 @@ class Runs:
     # Watching
 
     def watch(self) -> None:
-        """Follow the runs until `stopWatching`."""
+        """Watch the runs until `stopWatching`."""
         self._timer.start(_INTERVAL_MS)
         self.poll()
 
     def stopWatching(self) -> None:
-        """Stop watching them; they continue."""
+        """Stop watching; the runs continue."""
         self._timer.stop()
 
     def close(self) -> None:
-        """Release everything; the runs continue."""
+        """Stop watching and reading; the runs continue."""
         self.stopWatching()
         if self._reading is not None:
             self._reading.cancel()
 
     def poll(self) -> None:
-        """Read the folders of the runs, on a thread."""
+        """Read the run folders, on a thread."""
         if self._reading is not None and self._reading.isActive:
             return
         root, folder, part, offset = self._parts.root, self._folder, self._part, self._offset
@@ -101,7 +101,7 @@ class Runs:
             return
         if found.folder == self._folder and found.folder is not None:
             if found.part != self._part or found.offset < self._offset:
-                self.curves = Curves()  # of another log, read from its start
+                self.curves = Curves()  # for another log, read from its start
             self.curves.take(found.records, found.part)
             self._part, self._offset = found.part, found.offset
             self.logText = found.logText
@@ -109,27 +109,27 @@ class Runs:
             self._onChanged()
 
     def _forgetDeleted(self, view: RunView) -> None:
-        """Show a run no more whose folder someone deleted or moved."""
+        """Deselect a run whose folder was deleted or moved."""
         words = _("The folder of {name} was deleted or moved: the run is shown no more.")
         if view.isAlive:
             words = _("The folder of {name} was deleted or moved: its training ends.")
         self._status.problem(words.format(name=view.name))
         self.select(None)
 
-    # Which
+    # Selection
 
     @property
     def selected(self) -> RunView | None:
-        """The run that is shown."""
+        """The selected run, or None."""
         return next((view for view in self.all if view.folder == self._folder), None)
 
     @property
     def folder(self) -> Path | None:
-        """Folder of the run that is shown; it may not have written anything yet."""
+        """Folder of the selected run; it may be empty still."""
         return self._folder
 
     def select(self, folder: Path | None) -> None:
-        """Show another run, or none."""
+        """Select another run, or none."""
         if folder == self._folder:
             return
         self._folder, self._part, self._offset = folder, None, 0
@@ -142,23 +142,23 @@ class Runs:
 
     @property
     def computing(self) -> tuple[RunView, ...]:
-        """Runs that use this machine now."""
+        """Runs that are computing on this machine."""
         return tuple(view for view in self.all if view.isComputing and view.isHere)
 
     @property
     def overlays(self) -> tuple[Overlay, ...]:
-        """Pictures of validation cases, the newest last."""
+        """Pictures of validation cases, newest last."""
         return tuple(self.curves.overlays)
 
     @property
     def memory(self) -> str:
-        """How much memory the run uses, or ""."""
+        """Memory use of the selected run, or ""."""
         memory = self.curves.memory
         return "" if memory is None else _("{size:.1f} GiB").format(size=memory)
 
     @property
     def speed(self) -> str:
-        """How fast the run is, or ""."""
+        """Speed of the selected run, or ""."""
         if not self.curves.rate:
             return ""
         rate = self.curves.rate[-1][1]
@@ -170,17 +170,17 @@ class Runs:
 
     @property
     def whyNoStart(self) -> str:
-        """Why no training can be started; "" where one can."""
+        """Why no training can be started; "" if one can."""
         return self._starter.whyNot
 
     @property
     def needsConfirmation(self) -> bool:
-        """Whether another training computes on this machine; `whyBusy` says which."""
+        """Whether another training computes on this machine; `whyBusy` names it."""
         return bool(self.computing)
 
     @property
     def whyBusy(self) -> str:
-        """What computes on this machine already, or ""."""
+        """Which training computes on this machine already, or ""."""
         busy = self.computing
         if not busy:
             return ""
@@ -190,10 +190,10 @@ class Runs:
         ).format(name=busy[0].name)
 
     def start(self, *, evenIfBusy: bool = False) -> None:
-        """Start a training, planned first where there is no plan that holds; shows it.
+        """Start a training and select it; make a plan first if there is no valid one.
 
         Args:
-            evenIfBusy: Whether another one that computes is no reason to wait.
+            evenIfBusy: Whether to start although another training is computing.
         """
         why = self.whyNoStart or ("" if evenIfBusy else self.whyBusy)
         if why:
@@ -204,15 +204,15 @@ class Runs:
     # Commands
 
     def pause(self) -> None:
-        """Ask the shown run to wait after the step that it is in."""
+        """Pause the selected run after its current step."""
         self._send("pause")
 
     def resume(self) -> None:
-        """Resume the shown run."""
+        """Resume the selected run."""
         self._send("resume")
 
     def stop(self) -> None:
-        """Ask the shown run to save and end; it can be taken up again."""
+        """Save and stop the selected run; it can be resumed."""
         self._send("stop")
 
     def _send(self, word: ControlCommand) -> None:
@@ -225,7 +225,7 @@ class Runs:
         self.poll()
 
     def finish(self) -> None:
-        """End the shown run with its best model, which gets its card and can then be used."""
+        """End the selected run with its best model, which gets its card and can then be used."""
         view = self.selected
         if view is None or not view.canFinish:
             return
@@ -240,7 +240,7 @@ class Runs:
             )
 
     def continueRun(self, *, evenIfBusy: bool = False) -> None:
-        """Start the process of the shown run again; it continues where it was saved."""
+        """Restart the process of the selected run from its checkpoint."""
         view = self.selected
         if view is None or not view.canContinue or not self._isFree(view):
             return
@@ -250,7 +250,7 @@ class Runs:
         self._launch(view.folder)
 
     def _isFree(self, view: RunView) -> bool:
-        """Whether a process may be started for a run; says why where another Slicer was faster."""
+        """Return whether a process may be started for a run; report if it already runs."""
         if not view.folder.is_dir():
             self._forgetDeleted(view)
             return False
@@ -263,26 +263,26 @@ class Runs:
         return False
 
     def _launch(self, folder: Path, *options: str, message: str = "") -> None:
-        """Start the process of a run and show it."""
+        """Start the process of a run and select it."""
         try:
             pid = self._parts.launcher.launch(folder, ["train", RECIPE, "-o", ".", *options])
         except PumitError as error:
             self._status.problem(str(error))
             self._noteFailed(folder, str(error))
             return
-        # Until it writes itself, and for good where it ends before that.
+        # Valid until the process writes its own status, or if it ends before that.
         status = read_status(folder) or RunStatus("preparing", name=folder.name)
         status.state, status.sentence = "preparing", _("Starting.")
         status.pid, status.host = pid, socket.gethostname()
         status.mark = process_mark(pid)
-        with suppress(ExportError):  # the disk is full: the process runs, and waits for room
+        with suppress(ExportError):  # disk full: the process runs, and waits for space
             write_status(folder, status)
         self.select(folder)
         self._status.done(message or _("Training; it continues when Slicer is closed."))
         self.poll()
 
     def _noteFailed(self, folder: Path, sentence: str) -> None:
-        """List a new run that could not be started, to be taken up or deleted."""
+        """List a new run that could not be started, to be resumed or deleted."""
         with suppress(PumitError):
             if read_status(folder) is None:
                 write_status(folder, RunStatus("failed", sentence, name=folder.name))
@@ -300,7 +300,7 @@ class Runs:
 
         def delete() -> None:
             status = read_status(folder)
-            if status is not None and status.is_alive:  # another Slicer resumed it since
+            if status is not None and status.is_alive:  # another Slicer resumed it meanwhile
                 raise ServiceError(running)
             with suppress(FileNotFoundError):
                 shutil.rmtree(folder)

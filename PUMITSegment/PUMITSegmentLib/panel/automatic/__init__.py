@@ -1,1 +1,1 @@
-"""Section 4 of the panel without its models: structures by name, and many scans."""
+"""Further parts of section 4 of the panel: search by name, batches and follow-up."""

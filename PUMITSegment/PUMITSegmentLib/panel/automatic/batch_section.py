@@ -1,4 +1,4 @@
-"""The part of section 4 for many scans: which, with what, and where the results go."""
+"""Batch segmentation in section 4 of the panel."""
 
 from __future__ import annotations
 
@@ -24,22 +24,17 @@ from PUMITSegmentLib.segments.segment_list import segmentName
 
 
 class BatchSection(VTKObservationMixin):
-    """Segments several scans with the chosen model, or finds one structure in each.
-
-    Args:
-        ui: Named widgets of the panel.
-        logic: The module's logic.
-    """
+    """Widgets that segment several scans with a model, by a structure's name, or by prompts."""
 
     def __init__(self, ui, logic) -> None:
         super().__init__()
         self._ui = ui
         self._logic = logic
         self._run: BatchRun | None = None
-        # Listed scans with their names, and the scan whose patient's are checked.
+        # Listed scans with their names, and the scan whose patient's scans are checked by default.
         self._listed: list[tuple] = []
         self._scan = None
-        self._timer = qt.QTimer()  # a loader adds a scan, then fills and names it
+        self._timer = qt.QTimer()  # a reader adds the node first, then its image and name
         self._timer.setSingleShot(True)
         self._timer.setInterval(0)
         self._timer.connect("timeout()", self.refresh)
@@ -59,7 +54,7 @@ class BatchSection(VTKObservationMixin):
         self.refresh()
 
     def refresh(self, *_arguments) -> None:
-        """Show what would be done; only while the section is open."""
+        """Show what would be done, while the section is open."""
         if self._ui.batchSection.collapsed:
             return
         self._listScans()
@@ -94,7 +89,7 @@ class BatchSection(VTKObservationMixin):
         )
 
     def close(self) -> None:
-        """Add nothing more."""
+        """Stop the batch and remove all observers."""
         self._timer.stop()
         self.removeObservers()
         if self._run is not None:
@@ -102,7 +97,7 @@ class BatchSection(VTKObservationMixin):
 
     @property
     def _isPrompted(self) -> bool:
-        """Whether the prompts of this scan apply to the others."""
+        """Whether the prompts of this scan are applied to the others."""
         box = self._ui.batchPromptsCheckBox
         return bool(box.checked and promptedIDs(self._logic.working))
 
@@ -176,10 +171,10 @@ class BatchSection(VTKObservationMixin):
         self._run.start()
 
     def _items(self) -> list[BatchItem]:
-        """Return what to segment.
+        """Return the scans to segment.
 
         Raises:
-            PumitError: If the folder cannot be read, or two results would have one name.
+            PumitError: If the folder cannot be read, or two results would have the same name.
         """
         ui = self._ui
         folder, output = (e.currentPath.strip() for e in (ui.batchFolderEdit, ui.batchOutputEdit))
@@ -211,10 +206,10 @@ class BatchSection(VTKObservationMixin):
         return items
 
     def _scanRequest(self) -> ScanRequest | None:
-        """Get what is to be computed of each scan; None where the user did not agree to a licence.
+        """Return the function that segments each scan; None if a licence was not accepted.
 
         Raises:
-            PumitError: If that the user agreed cannot be remembered.
+            PumitError: If the user's consent cannot be saved.
         """
         if self._isPrompted:
             model = dict((self._logic.compute.capabilities or {}).get("model") or {})
@@ -250,7 +245,7 @@ class BatchSection(VTKObservationMixin):
 
 
 def _whyNoPrompts(volumeNode, sourceNode) -> str:
-    """Why the prompts of a scan are not given to another; asks where DICOM does not say."""
+    """Return why prompts cannot be applied to another scan; ask the user if DICOM is silent."""
     names = {"scan": nameWithPatient(volumeNode), "source": nameWithPatient(sourceNode)}
     relation = kinship(volumeNode, sourceNode)
     if relation is Kinship.UNKNOWN:
@@ -267,7 +262,7 @@ def _whyNoPrompts(volumeNode, sourceNode) -> str:
 
 
 def _givePrompts(item: BatchItem, working) -> None:
-    """Note what is to be computed of a scan, while its prompts are there."""
+    """Store the queries for a scan while its prompts exist."""
     try:
         item.queries = queriesOf(working, item.node)
     except PumitError as error:

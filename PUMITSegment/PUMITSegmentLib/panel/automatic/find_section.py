@@ -1,4 +1,4 @@
-"""The field of section 4 that finds a structure by its name."""
+"""Search for a structure by name in section 4 of the panel."""
 
 from __future__ import annotations
 
@@ -39,12 +39,7 @@ from PUMITSegmentLib.session_work import SessionWork
 
 
 class FindSection:
-    """Search for a structure by its name, with the model that has it.
-
-    Args:
-        ui: Named widgets of the panel.
-        logic: The module's logic.
-    """
+    """Widgets that find a structure by its name, with a model that has it."""
 
     def __init__(self, ui, logic) -> None:
         self._ui = ui
@@ -60,7 +55,7 @@ class FindSection:
         self._completer = qt.QCompleter()
         self._completer.setModel(self._suggestions)
         self._completer.setCaseSensitivity(qt.Qt.CaseInsensitive)
-        # Names that come near a typo hold no part of it.
+        # Suggestions for a typo do not contain the typed text.
         self._completer.setCompletionMode(qt.QCompleter.UnfilteredPopupCompletion)
         ui.structureEdit.connect("textEdited(QString)", self._suggest)
         ui.structureEdit.setCompleter(self._completer)
@@ -72,7 +67,7 @@ class FindSection:
         self.refresh()
 
     def refresh(self, *_arguments) -> None:
-        """Show whether something can be searched for."""
+        """Show whether a search is possible."""
         reason = self._whyNot()
         self._ui.findButton.enabled = not reason
         self._ui.findButton.toolTip = reason or _(
@@ -85,13 +80,13 @@ class FindSection:
             self._suggest(self._ui.structureEdit.text)
 
     def _suggest(self, text: str) -> None:
-        """Offer what models know that holds what is typed, or comes near it."""
+        """Suggest the models' class names that contain the text, or similar ones."""
         held = [name for name in self._classNames if text.strip().lower() in name.lower()]
         near = [] if held else nearest_names(text, self._classNames, only_these=True)
         self._suggestions.setStringList(held or near)
 
     def close(self) -> None:
-        """Add nothing more."""
+        """Cancel the search."""
         self._work.cancel()
         if self.refresh in self._logic.compute.onStateChanged:
             self._logic.compute.onStateChanged.remove(self.refresh)
@@ -116,7 +111,7 @@ class FindSection:
             self._findNext()
 
     def _findNext(self, *, isAnyway: bool = False) -> None:
-        """Look for what is wanted, one after another, and say at the end what was found."""
+        """Search for the wanted structures in turn, then report the results."""
         while self._wanted:
             key, corners = self._place()
             if key is None:
@@ -132,7 +127,7 @@ class FindSection:
         self._report()
 
     def _place(self) -> tuple[Hashable, Any]:
-        """Return the search as a key, and corners of its region; no key where one is unusable."""
+        """Return a key of the search and the corners of its region; None if that is invalid."""
         logic = self._logic
         region = nodeOf(logic.parameters, "automaticRegion")
         try:
@@ -183,7 +178,7 @@ class FindSection:
         self._work.start(text, request, onAnswer)
 
     def _add(self, picked: FoundStructures) -> None:
-        """Write what was found of the first of what is wanted."""
+        """Add the result for the first wanted structure."""
         self._wanted.pop(0)
         self._missing += picked.missing
         if picked.structures:
@@ -191,7 +186,7 @@ class FindSection:
             self._found += picked.structures
 
     def _report(self) -> None:
-        """Say what was found and what was not."""
+        """Report what was found and what was not."""
         status, sentences = self._logic.status, []
         if self._found:
             names = ", ".join(each.name for each in self._found)
@@ -206,7 +201,7 @@ class FindSection:
             status.problem(text)
 
     def _ask(self, question: StructureError) -> None:
-        """Say why nothing is looked for yet, with a button for each way on."""
+        """Explain why the search did not start, with a button for each alternative."""
         logic, node, structure = self._logic, self._logic.volumeNode, self._wanted[0]
 
         def isSay(modality: str) -> Choice:
@@ -232,7 +227,7 @@ class FindSection:
             again = Choice(_("Look anyway"), lambda: self._findNext(isAnyway=True))
             logic.status.ask(str(question), again)
         elif "~" not in structure and (term := self._terms.named(structure)) is not None:
-            # Slicer's lists of terms have names that models were not given.
+            # Slicer's terminologies have names that the models' classes lack.
             self._wanted[:1] = [term.entry]
             self._findNext()
         elif names := near_names(str(question)):
@@ -243,7 +238,7 @@ class FindSection:
             logic.status.problem(str(question))
 
     def _requestConsent(self, error: ConsentNeeded) -> None:
-        """Ask for the licence of a model of this computer; a server's operator agrees there."""
+        """Ask for consent to the licence of a local model; a server's operator consents there."""
         logic, structure = self._logic, _shown(self._wanted[0])
         if logic.compute.settings.mode is not ComputeMode.LOCAL:
             words = _("This server has no model for {name} that may be used. Click on it instead.")
@@ -265,5 +260,5 @@ class FindSection:
 
 
 def _shown(structure: str) -> str:
-    """Return a structure as people read it, also of a whole terminology entry of Slicer."""
+    """Return the display name of a structure or of a terminology entry of Slicer."""
     return requested_structure(structure).text if "~" in structure else structure

@@ -1,4 +1,4 @@
-"""The part of section 4 for follow-ups: which earlier segmentation, and its registration."""
+"""Follow-up in section 4 of the panel: the earlier segmentation and its registration."""
 
 from __future__ import annotations
 
@@ -14,12 +14,7 @@ from PUMITSegmentLib.segments.scan_of import scanOf
 
 
 class FollowUpSection(VTKObservationMixin):
-    """Finds the segments of an earlier scan in the present one.
-
-    Args:
-        ui: Named widgets of the panel.
-        logic: The module's logic.
-    """
+    """Widgets that find the segments of an earlier scan in the current one."""
 
     def __init__(self, ui, logic) -> None:
         super().__init__()
@@ -43,7 +38,7 @@ class FollowUpSection(VTKObservationMixin):
         self.refresh()
 
     def refresh(self, *_arguments) -> None:
-        """List earlier segmentations; only while the section is open."""
+        """List earlier segmentations, while the section is open."""
         self.work.heedScene()
         if self._ui.followUpSection.collapsed:
             return
@@ -65,7 +60,7 @@ class FollowUpSection(VTKObservationMixin):
         self._showButtons()
 
     def close(self) -> None:
-        """Add nothing more."""
+        """Stop the work and remove all observers."""
         self._timer.stop()
         self.removeObservers()
         self.work.close()

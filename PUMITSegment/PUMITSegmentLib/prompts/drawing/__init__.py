@@ -1,1 +1,1 @@
-"""Prompts while they are drawn in a view."""
+"""Drawing of prompts in the views."""

@@ -1,4 +1,4 @@
-"""A box that is being drawn: two clicks in a view, and for a 3D box its depth in another."""
+"""Drawing of a box: two clicks in a view, and for a 3D box its depth in another."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from PUMITSegmentLib.prompts.drawing.freehand import DrawnView, ViewEvents
 from PUMITSegmentLib.prompts.geometry import definedPointsWorld
 from PUMITSegmentLib.prompts.kinds import PromptKind
 
-# A view whose slice lies nearer to the drawn one than this shows the drawn one.
+# A view whose slice is closer than this shows the slice in which the box was drawn.
 _SAME_MM = 1e-2
 _PARALLEL = 1e-3
-# Pixels: a press and release nearer than this are a click.
+# Pixels: press and release within this distance are a click.
 _CLICK = 6.0
 
 
 class BoxDrawing:
-    """Orientation of a box along its slice after the first click; 2D ones are flat after two.
+    """Drawing of a box, aligned with its slice after the first click; 2D boxes end up flat.
 
     Args:
         roiNode: The box, without control points so far.
@@ -35,7 +35,7 @@ class BoxDrawing:
         sliceNode: Slice in which it is probably drawn, or None.
 
     Attributes:
-        sliceNode: The slice that it is drawn in; None before the first click, or in a 3D view.
+        sliceNode: Slice in which it is drawn; None before the first click, or in a 3D view.
     """
 
     def __init__(self, roiNode, kind: PromptKind, sliceNode=None) -> None:
@@ -46,7 +46,7 @@ class BoxDrawing:
         self._begin: list[float] | None = None
 
     def follow(self) -> None:
-        """Look at the box; call it whenever the box changes."""
+        """Check the box; call this whenever the box changes."""
         if self._begin is not None or self._roiNode.GetNumberOfDefinedControlPoints() != 1:
             return
         self._begin = definedPointsWorld(self._roiNode)[0].tolist()
@@ -57,7 +57,7 @@ class BoxDrawing:
                 displayOf(self._roiNode).SetViewNodeIDs([self.sliceNode.GetID()])
 
     def finish(self) -> None:
-        """Finish a box that has its two corners."""
+        """Finish a box that has both corners."""
         if self._kind is PromptKind.BOX_3D:
             setDepth(self._roiNode)
         elif self.sliceNode is not None:
@@ -65,7 +65,7 @@ class BoxDrawing:
             displayOf(self._roiNode).RemoveAllViewNodeIDs()
 
     def _candidates(self) -> list:
-        """Slice views that may have been clicked in, likely ones first."""
+        """Return slice views that may have been clicked, likely ones first."""
         scene = self._roiNode.GetScene()
         crosshair = scene.GetFirstNodeByClass("vtkMRMLCrosshairNode")
         underMouse = crosshair.GetCursorPositionXYZ([0.0, 0.0, 0.0]) if crosshair else None
@@ -75,17 +75,16 @@ class BoxDrawing:
 
 
 class BoxDepth:
-    """Depth of a box by the next click or drag.
+    """Depth of a box, set by the next click or drag.
 
-    A click in another view, or in another slice, is where the box ends; it ends as far on the
-    other side. A drag reaches from one end to the other. A click in the slice that the box was
-    drawn in is none of this, and leaves the box as deep as it is.
+    A click in another view, or in another slice, sets one end; the box extends equally far to the
+    other side. A drag sets both ends. A click in the slice of the box leaves its depth as it is.
 
     Args:
         roiNode: The box, with both corners.
-        sliceNode: The slice that it was drawn in.
+        sliceNode: Slice in which it was drawn.
         views: Slice views that accept its depth.
-        onGiven: Callback once the box has its depth.
+        onGiven: Callback once the depth is set.
     """
 
     def __init__(
@@ -106,12 +105,12 @@ class BoxDepth:
             self._events.observe(view, "LeftButtonReleaseEvent", self._onRelease)
 
     def close(self) -> None:
-        """Leave no observer."""
+        """Remove all observers."""
         self._events.close()
 
     def _onPress(self, view: DrawnView) -> bool:
         if view.interactor.GetShiftKey() or view.interactor.GetControlKey():
-            return False  # Slicer's own: the crosshair, panning
+            return False  # Slicer's own actions: crosshair, panning
         if self._isDrawnIn(view):
             self._give()
             return False  # the first corner of the next box
@@ -143,7 +142,7 @@ class BoxDepth:
         return bool(isParallel and abs(offset) < _SAME_MM)
 
     def _follow(self, view: DrawnView) -> None:
-        """Make the box as deep as the mouse says."""
+        """Set the depth of the box from the mouse position."""
         end = self._distance(view, view.interactor.GetEventPosition())
         begin = -end
         if self._pressed is not None:
@@ -161,7 +160,7 @@ class BoxDepth:
         self.roiNode.EndModify(modified)
 
     def _distance(self, view: DrawnView, xy: tuple[int, int]) -> float:
-        """How far from the middle of the box, as it was drawn, a place lies across its slice."""
+        """Return the distance of a position from the centre of the drawn box, along its normal."""
         world = view.sliceNode.GetXYToRAS().MultiplyPoint([*xy, 0.0, 1.0])[:3]
         point = [0.0, 0.0, 0.0]
         self.roiNode.TransformPointFromWorld(list(world), point)

@@ -1,4 +1,4 @@
-"""A curve drawn in one stroke: press, drag, release; Slicer's own way is click by click."""
+"""Freehand drawing of a curve in one stroke; Slicer itself places it click by click."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Any
 import numpy as np
 import slicer
 
-# Before Slicer's own handling of the same events, which the stroke keeps from happening.
+# Observer priority above Slicer's own, whose handling a stroke suppresses.
 BEFORE_SLICER = 10.0
-# Pixels: a press and release nearer than this are a click, and points of a stroke lie so far apart.
+# Pixels: press and release within this distance are a click; spacing of a stroke's points.
 _CLICK = 6.0
 _STEP = 4.0
 
 
 @dataclass(frozen=True)
 class DrawnView:
-    """A slice view that can be drawn in: its vtkRenderWindowInteractor and its slice node."""
+    """Slice view to draw in: its vtkRenderWindowInteractor and its slice node."""
 
     interactor: Any
     sliceNode: Any
 
 
 def openSliceViews() -> list[DrawnView]:
-    """Slice views of Slicer's present layout; none where there is no layout."""
+    """Return the slice views of Slicer's current layout; none without a layout."""
     manager = slicer.app.layoutManager()
     if manager is None:
         return []
@@ -35,7 +35,7 @@ def openSliceViews() -> list[DrawnView]:
         for widget in widgets
         if widget is not None
     ]
-    # Of several slices in one view each would need its own matrix.
+    # With several slices in one view, each would need its own matrix.
     return [
         view
         for view in views
@@ -44,10 +44,10 @@ def openSliceViews() -> list[DrawnView]:
 
 
 class ViewEvents:
-    """Observers of events in views, before Slicer's own, until they are closed.
+    """Observers of view events, called before Slicer's own.
 
     Args:
-        priority: Observers of a higher one come first.
+        priority: Observers with a higher priority are called first.
     """
 
     def __init__(self, priority: float = BEFORE_SLICER) -> None:
@@ -55,7 +55,7 @@ class ViewEvents:
         self._tags: list[tuple[Any, int]] = []
 
     def observe(self, view: DrawnView, event: str, react: Callable[[DrawnView], bool]) -> None:
-        """Call a function on an event; where it returns True, Slicer does not see the event."""
+        """Call a function on an event; if it returns True, Slicer does not get the event."""
 
         def onEvent(caller, name) -> None:
             command = view.interactor.GetCommand(tag)
@@ -66,7 +66,7 @@ class ViewEvents:
         self._tags.append((view.interactor, tag))
 
     def close(self) -> None:
-        """Leave no observer."""
+        """Remove all observers."""
         for interactor, tag in self._tags:
             interactor.RemoveObserver(tag)
         self._tags = []
@@ -76,12 +76,12 @@ class Freehand:
     """Freehand drawing of a curve that is being placed, in one stroke.
 
     Args:
-        curveNode: A curve in Slicer's place mode. What was clicked before the stroke stays.
+        curveNode: Curve in Slicer's place mode. Points clicked before the stroke are kept.
         views: Slice views to draw in.
         onStroke: Callback at the end of the stroke.
 
     Attributes:
-        isRightClick: Whether the right button is pressed: Slicer ends the curve then.
+        isRightClick: Whether the right button was pressed, which ends the curve in Slicer.
     """
 
     def __init__(self, curveNode, views: list[DrawnView], onStroke: Callable[[], None]) -> None:
@@ -99,7 +99,7 @@ class Freehand:
             self._events.observe(view, "RightButtonPressEvent", self._onRightPress)
 
     def close(self) -> None:
-        """Leave no observer."""
+        """Remove all observers."""
         self._events.close()
 
     def _onPress(self, view: DrawnView) -> bool:

@@ -1,4 +1,4 @@
-"""Makes the nodes that prompts are placed into."""
+"""Creation of prompt nodes."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def addPromptNode(segmentationNode, tag: PromptTag):
 
 
 def _putIntoVolumeFrame(node, segmentationNode) -> None:
-    """Let a node move with the scan, under whichever transform that is."""
+    """Put a node under the scan's transform, so that it moves with the scan."""
     leader = scanOf(segmentationNode) or segmentationNode
     transform = leader.GetParentTransformNode()
-    # Under a bent one a box would be no box.
+    # A non-linear transform would deform a box.
     if transform is not None and transform.IsTransformToWorldLinear():
         node.SetAndObserveTransformNodeID(transform.GetID())

@@ -13,15 +13,15 @@ _SELECTION = "vtkMRMLSelectionNodeSingleton"
 Target = tuple[str, str]
 
 
-# Before anybody else's observers.
+# Observer priority above all others.
 _FIRST = 100.0
 
 
 @contextmanager
 def keepingPlaceTarget(scene) -> Iterator[None]:
-    """Add markups without Slicer making them what its own place button places.
+    """Add markups in the block without changing what Slicer's place button places.
 
-    No one hears of the change, since none is left: placing continues.
+    Observers are not notified, since the target is restored: placing continues.
     """
     selection = scene.GetNodeByID(_SELECTION)
     before = _targetOf(selection)
@@ -52,7 +52,7 @@ def _targetOf(selection) -> Target:
 def _setTarget(selection, target: Target) -> None:
     className, nodeID = target
     if selection.GetScene().GetNodeByID(nodeID or "-") is None:
-        nodeID = ""  # deleted since
+        nodeID = ""  # deleted meanwhile
     if _targetOf(selection) != target:
         selection.SetReferenceActivePlaceNodeClassName(className or None)
         selection.SetActivePlaceNodeID(nodeID or None)
@@ -61,11 +61,11 @@ def _setTarget(selection, target: Target) -> None:
 class PlaceMode:
     """Slicer's place mode for a node, with a callback at its end.
 
-    What is placed, and whether anything is, is what Slicer's own nodes say.
+    The state is that of Slicer's interaction and selection nodes.
 
     Args:
-        scene: The scene whose interaction and selection nodes are used.
-        onEnded: Callback with the ID of the node that was placed by `start`, which may be gone.
+        scene: Scene whose interaction and selection nodes are used.
+        onEnded: Callback with the ID of the node placed by `start`, which may no longer exist.
         onChanged: Callback at any other change of what clicks place.
     """
 
@@ -77,9 +77,9 @@ class PlaceMode:
         self._interaction = scene.GetNodeByID(_INTERACTION)
         self._selection = scene.GetNodeByID(_SELECTION)
         self._startedID = ""
-        # While several of Slicer's settings are changed, none of them counts alone.
+        # Suppresses callbacks while several of Slicer's settings change together.
         self._isChanging = False
-        # What the user's own place button would have placed, and whether again and again.
+        # Previous target and persistence of Slicer's place button.
         self._before: tuple[Target, int] = (("", ""), 0)
         mode = slicer.vtkMRMLInteractionNode.InteractionModeChangedEvent
         target = slicer.vtkMRMLSelectionNode.ActivePlaceNodeIDChangedEvent
@@ -90,12 +90,12 @@ class PlaceMode:
 
     @property
     def nodeID(self) -> str:
-        """ID of the node that clicks in the views place now; or empty."""
+        """ID of the node that clicks in the views place now, or ""."""
         return (self._selection.GetActivePlaceNodeID() or "") if self._isOn else ""
 
     @property
     def startedID(self) -> str:
-        """The node that `start` was called with, until placing it ends; or empty."""
+        """ID of the node passed to `start`, until its placing ends; or ""."""
         return self._startedID
 
     @property
@@ -106,8 +106,7 @@ class PlaceMode:
         """Let the next clicks place a node's control points.
 
         Args:
-            node: A markups node.
-            isPersistent: Whether the mode stays after the node is complete.
+            isPersistent: Whether the mode stays on after the node is complete.
         """
         self.stop()
         self._before = (
@@ -118,19 +117,19 @@ class PlaceMode:
             _setTarget(self._selection, (node.GetClassName(), node.GetID()))
             self._interaction.SetPlaceModePersistence(isPersistent)
             self._interaction.SetCurrentInteractionMode(self._interaction.Place)
-            # A scene that is saved now opens with the normal mouse mode.
+            # A scene saved now should open with the normal mouse mode.
             self._interaction.SetSaveWithScene(False)
             self._startedID = node.GetID()
         self._onChanged()
 
     def stop(self) -> None:
-        """Go back to the normal mouse mode, if it was this that changed it."""
+        """Return to the normal mouse mode, if `start` changed it."""
         if self._startedID:
             self._interaction.SwitchToViewTransformMode()
             self._end()
 
     def disarm(self, nodes: list) -> None:
-        """Keep Slicer from placing some nodes, however it began, now and by its own button."""
+        """Keep Slicer from placing these nodes, including by its own place button."""
         self.stop()
         if self._selection.GetActivePlaceNodeID() not in [node.GetID() for node in nodes]:
             return
@@ -141,7 +140,7 @@ class PlaceMode:
         self._onChanged()
 
     def close(self) -> None:
-        """Stop, and leave no observer."""
+        """Stop, and remove all observers."""
         self.stop()
         for node, tag in self._tags:
             node.RemoveObserver(tag)
@@ -162,7 +161,7 @@ class PlaceMode:
         with self._changing():
             self._interaction.SetSaveWithScene(True)
             if self._selection.GetActivePlaceNodeID() == nodeID:
-                # Let the user's own place button do what it did before.
+                # Restore Slicer's place button.
                 target, isPersistent = self._before
                 self._interaction.SetPlaceModePersistence(isPersistent)
                 _setTarget(self._selection, target)

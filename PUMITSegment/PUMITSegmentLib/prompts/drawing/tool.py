@@ -1,4 +1,4 @@
-"""The tool that is armed: what the next clicks place, and what is still being drawn with it."""
+"""Active prompt tool: what the next clicks place, and what is being drawn."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from PUMITSegmentLib.prompts.tag import PromptTag
 
 
 class CtrlClick:
-    """Observer of Ctrl-clicks in slice views while points are placed.
+    """Observer of Ctrl+clicks in slice views while points are placed.
 
     Args:
         views: Slice views to observe.
-        onClick: Callback with the place, world RAS mm.
+        onClick: Callback with the position, world RAS mm.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class CtrlClick:
             self._events.observe(view, "LeftButtonPressEvent", self._onPress)
 
     def close(self) -> None:
-        """Leave no observer."""
+        """Remove all observers."""
         self._events.close()
 
     def _onPress(self, view: DrawnView) -> bool:
@@ -40,7 +40,7 @@ class CtrlClick:
         x, y = view.interactor.GetEventPosition()
         r, a, s, _w = view.sliceNode.GetXYToRAS().MultiplyPoint([x, y, 0.0, 1.0])
         self._onClick((r, a, s))
-        return True  # Slicer would turn or zoom with it
+        return True  # Slicer would rotate or zoom
 
 
 @dataclass(frozen=True)
@@ -48,12 +48,13 @@ class ToolEvents:
     """Callbacks of a prompt tool.
 
     Attributes:
-        nodeFor: Function of a tag that gives the node to place a prompt into.
-        isFinished: Whether a node is there and holds a prompt.
-        onCtrlClick: Callback with the place of an "outside", world RAS mm, and the segment.
-        onChanged: Callback when clicks in the views place something else, or nothing any more.
-        onDrawn: Callback with a node that was drawn or left; None where it exists no more.
-        whileFinishing: Context in which changes of a node belong to what was drawn.
+        nodeFor: Function from a tag to the node to place the prompt in.
+        isFinished: Function that returns whether a node exists and holds a prompt.
+        onCtrlClick: Callback with the position of a negative point, world RAS mm, and the
+            segment.
+        onChanged: Callback when the kind of prompt that clicks place changes, or placing stops.
+        onDrawn: Callback with a node whose drawing ended; None if it no longer exists.
+        whileFinishing: Context in which changes of a node belong to the drawing.
     """
 
     nodeFor: Callable[[PromptTag], Any]
@@ -65,16 +66,16 @@ class ToolEvents:
 
 
 class PromptTool:
-    """Place mode for one kind of prompt, which stays armed after each.
+    """Place mode for one kind of prompt, which stays active after each.
 
     Points continue until `stop`. After a box or a curve the next one can be drawn; a 3D box asks
-    for its depth between them. A right click with nothing begun, and Slicer's own mouse
-    toolbar, end it.
+    for its depth in between. A right click before anything is drawn, or Slicer's mouse mode
+    toolbar, ends it.
 
     Args:
-        scene: The scene.
-        sliceViews: Function that gives the slice views to draw in.
-        isFlat: Whether the scan has one slice, where no box has a depth.
+        sliceViews: Function that returns the slice views to draw in.
+        isFlat: Function that returns whether the scan has one slice, so that boxes have no
+            depth.
         events: Callbacks of the tool.
     """
 
@@ -99,7 +100,7 @@ class PromptTool:
 
     @property
     def isDepthNext(self) -> bool:
-        """Whether a 3D box has its corners, and its depth is drawn next."""
+        """Whether a 3D box has both corners and waits for its depth."""
         return self._depth is not None
 
     @property
@@ -108,7 +109,7 @@ class PromptTool:
         return bool(self.mode.startedID) and self._armed[0] is not PromptKind.POINT
 
     def isBeingDrawn(self, node) -> bool:
-        """Whether a node is the one that clicks go into, or waits for its depth."""
+        """Return whether clicks go into a node, or it waits for its depth."""
         ids = [self.mode.nodeID, self.mode.startedID]
         if self._depth is not None:
             ids.append(self._depth.roiNode.GetID())
@@ -133,14 +134,14 @@ class PromptTool:
         self.mode.start(node, isPersistent=kind is PromptKind.POINT)
 
     def again(self) -> None:
-        """Let another prompt of the same kind be placed."""
+        """Place another prompt of the same kind."""
         self.start(*self._armed)
 
     def stop(self, nodes: Iterable = ()) -> None:
-        """Go back to the normal mouse mode; a box without its depth keeps the one it has.
+        """Return to the normal mouse mode; a box that waits for its depth keeps its current one.
 
         Args:
-            nodes: Nodes that Slicer's own place button shall not place either.
+            nodes: Nodes that Slicer's own place button must not place either.
         """
         self._isStopping = True
         try:
@@ -150,7 +151,7 @@ class PromptTool:
         self._setDepth()
 
     def dropDepth(self):
-        """Let a box that waits for its depth go; returns its node, or None."""
+        """Stop waiting for a box's depth; return its node, or None."""
         if self._depth is None:
             return None
         depth, self._depth = self._depth, None
@@ -158,12 +159,12 @@ class PromptTool:
         return depth.roiNode
 
     def follow(self, node) -> None:
-        """Look at a node that is being drawn; call it whenever it changes."""
+        """Check a node that is being drawn; call this whenever it changes."""
         if self._drawing is not None and node.GetID() == self.mode.startedID:
             self._drawing.follow()
 
     def onNodeRemoved(self, node) -> None:
-        """React when a node left the scene."""
+        """React to the removal of a node from the scene."""
         if node.GetID() and node.GetID() == self.mode.startedID:
             self.mode.stop()
         if self._depth is not None and node is self._depth.roiNode:
@@ -171,7 +172,7 @@ class PromptTool:
             self._events.onChanged()
 
     def close(self) -> None:
-        """Stop, and leave no observer."""
+        """Stop, and remove all observers."""
         self.dropDepth()
         self._isStopping = True
         self.mode.close()
@@ -201,7 +202,7 @@ class PromptTool:
             self._startDepth(node, drawing)
         if isDrawn and not self._isStopping and (drawing is not None or isRightClick):
             self.again()
-        # What was drawn is reported last: it is the message that counts.
+        # Report the drawn prompt last, so that its message stays.
         self._events.onChanged()
         if not isDrawn:
             self._setDepth()
@@ -209,8 +210,8 @@ class PromptTool:
             self._events.onDrawn(node)
 
     def _startDepth(self, roiNode, drawing: BoxDrawing) -> None:
-        """Let the depth of a 3D box be given, where there is a view for it."""
-        self._setDepth()  # of the box before, which no one gave
+        """Start waiting for the depth of a 3D box, if there is a view for it."""
+        self._setDepth()  # of the previous box, if it still waits
         views = self._sliceViews()
         isPossible = self._armed[0] is PromptKind.BOX_3D and drawing.sliceNode is not None
         if isPossible and views and not self._isStopping and not self._isFlat():

@@ -17,7 +17,7 @@ _MARGINS = 24
 
 
 def lossCurves(curves) -> list[Curve]:
-    """Loss of each step, and its running mean."""
+    """Return the loss of each step, and its running mean."""
     if len(curves.loss) < 2:
         return []
     return [
@@ -27,11 +27,11 @@ def lossCurves(curves) -> list[Curve]:
 
 
 def scoreCurves(curves, colors: Mapping[str, Color]) -> list[Curve]:
-    """Dice of each class in its own colour, and their mean on top of them.
+    """Return the Dice of each class in its own colour, and their mean on top.
 
     Args:
         curves: Curves of the run.
-        colors: Colours of classes by name; default ones for others.
+        colors: Colours of classes by name; others get default ones.
     """
     drawn = [
         Curve(name, points, colors.get(name, PALETTE[index % len(PALETTE)]))
@@ -45,11 +45,7 @@ def scoreCurves(curves, colors: Mapping[str, Color]) -> list[Curve]:
 
 
 class CurveLabels:
-    """Draws both diagrams into the panel.
-
-    Args:
-        ui: Named widgets of the panel.
-    """
+    """Labels in the panel that show both charts."""
 
     def __init__(self, ui) -> None:
         self._ui = ui
@@ -58,7 +54,7 @@ class CurveLabels:
             label.hide()
 
     def show(self, curves, colors: Mapping[str, Color]) -> None:
-        """Show the curves of a run; nothing where there are none yet."""
+        """Show the curves of a run; hide empty charts."""
         width = max(self._ui.lossCurveLabel.parentWidget().width - _MARGINS, 80)
         key = (id(curves), curves.version, width, tuple(colors.items()))
         if key == self._drawn:

@@ -1,4 +1,4 @@
-"""Draws curves into a picture of the size that the panel has for it."""
+"""Drawing of curves as a picture of the panel's size."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import qt
 Points = Sequence[tuple[float, float]]
 Color = tuple[float, float, float]
 
-# Readable on light and on dark panels; of classes that have no colour.
+# Readable on light and dark panels; for classes without a colour.
 PALETTE: tuple[Color, ...] = (
     *((0.12, 0.47, 0.71), (0.85, 0.37, 0.01), (0.17, 0.63, 0.17), (0.58, 0.40, 0.74)),
     *((0.55, 0.34, 0.29), (0.89, 0.47, 0.76), (0.09, 0.75, 0.81), (0.74, 0.74, 0.13)),
@@ -23,12 +23,12 @@ _DOT = 2
 
 @dataclass(frozen=True)
 class Curve:
-    """One line of a diagram.
+    """Line of a chart.
 
     Attributes:
         name: Name in the legend; empty for none.
-        points: (step, value), by growing steps; values that are not finite are left out.
-        color: Colour, each part 0..1.
+        points: (step, value), by increasing step; non-finite values are skipped.
+        color: Colour, components 0..1.
         isStrong: Whether it is drawn wider than the others.
     """
 
@@ -39,7 +39,7 @@ class Curve:
 
 
 def smoothed(points: Points, share: float = 0.05) -> list[tuple[float, float]]:
-    """Get the running mean of so large a share of all points: losses of single steps jump about."""
+    """Return the running mean over a fraction of all points: losses of single steps fluctuate."""
     width = max(1, round(share * len(points)))
     result, window = [], 0.0
     values = [value for _step, value in points]
@@ -54,17 +54,14 @@ def smoothed(points: Points, share: float = 0.05) -> list[tuple[float, float]]:
 def drawCurves(
     title: str, curves: Sequence[Curve], size: tuple[int, int], *, isShare: bool, widget
 ) -> qt.QPixmap:
-    """Draw a diagram.
+    """Draw a chart.
 
     Args:
-        title: Title above the diagram.
+        title: Title above the chart.
         curves: Curves to draw, the last on top.
         size: Width and height in pixels.
-        isShare: Whether values lie in 0..1; else the axis is as long as the values ask for.
-        widget: Widget that gives colours and font.
-
-    Returns:
-        The picture.
+        isShare: Whether the axis is 0..1; otherwise it fits the values.
+        widget: Widget that provides colours and font.
     """
     width, height = size
     pixmap = qt.QPixmap(width, height)
@@ -144,7 +141,7 @@ def _drawCurve(painter: qt.QPainter, area: _Area, curve: Curve) -> None:
         else:
             path.moveTo(x, y)
     painter.drawPath(path)
-    # A single validation is a place, not a line.
+    # A single validation would be invisible as a line.
     x, y = round(area.x(points[-1][0])), round(area.y(points[-1][1]))
     painter.fillRect(x - _DOT, y - _DOT, 2 * _DOT + 1, 2 * _DOT + 1, _toQt(curve.color))
 

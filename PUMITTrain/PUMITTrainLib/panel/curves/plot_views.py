@@ -1,4 +1,4 @@
-"""Curves of a run as Slicer's own plots, in a layout next to the slices."""
+"""Curves of a run as Slicer plots, in a layout beside a slice view."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _layoutXml() -> str:
 class PlotViews:
     """Tables, series and charts of a run in the scene, and a layout with two plot views.
 
-    Nothing is in the scene before it is needed; the nodes belong to no saved scene.
+    The nodes are created when needed, and are not saved with the scene.
     """
 
     def __init__(self) -> None:
@@ -47,12 +47,12 @@ class PlotViews:
 
     @property
     def isShown(self) -> bool:
-        """Whether the layout with the plots is the present one."""
+        """Whether the layout with the plots is active."""
         node = _layoutNode()
         return node is not None and node.GetViewArrangement() == _LAYOUT_ID
 
     def show(self, curves, colors: Mapping[str, Color]) -> None:
-        """Change to the layout with the plots, and fill them."""
+        """Switch to the layout with the plots, and fill them."""
         manager = slicer.app.layoutManager()
         if manager is None:  # Slicer without a main window
             return
@@ -66,14 +66,14 @@ class PlotViews:
         self.update(curves, colors)
 
     def hide(self) -> None:
-        """Change back to the layout before; the plots stay in the scene until `close`."""
+        """Restore the previous layout; the plots stay in the scene until `close`."""
         if self.isShown:
             known = self._layoutBefore
             four = slicer.vtkMRMLLayoutNode.SlicerLayoutFourUpView
             slicer.app.layoutManager().setLayout(known if known >= 0 else four)
 
     def update(self, curves, colors: Mapping[str, Color]) -> None:
-        """Let the plots show what the run has by now."""
+        """Update the plots with the run's current curves."""
         key = (id(curves), curves.version, tuple(colors.items()))
         if not self.isShown or key == self._drawn:
             return
@@ -87,7 +87,7 @@ class PlotViews:
                 view.SetPlotChartNodeID(_chart(tag, title, axis, drawn).GetID())
 
     def close(self) -> None:
-        """Leave the layout, and take the plots out of the scene."""
+        """Restore the layout, and remove the plots from the scene."""
         self.hide()
         for tag in _VIEW_TAGS:
             for kind in ("vtkMRMLPlotChartNode", "vtkMRMLPlotSeriesNode", "vtkMRMLTableNode"):
@@ -100,17 +100,17 @@ def _layoutNode():
 
 
 def _chart(tag: str, title: str, axis: str, curves: list[Curve]):
-    """Return the chart of a view with a series and a table for each curve."""
+    """Return a view's chart with a series and a table per curve."""
     chart = _ensure(tag, "vtkMRMLPlotChartNode", 0, title)
     chart.SetTitle(title)
     chart.SetXAxisTitle(_("Step"))
     chart.SetYAxisTitle(axis)
     chart.SetLegendVisibility(True)
-    # The legend lies in the upper right of the view: next to the curves, not on them.
+    # The legend is in the upper right of the view: keep it beside the curves.
     last = max((step for curve in curves for step, _value in curve.points), default=1.0)
     chart.SetXAxisRangeAuto(False)
     chart.SetXAxisRange(0.0, last / (1 - _LEGEND_SHARE))
-    if tag == _VIEW_TAGS[1]:  # all of what Dice can be, so that runs look comparable
+    if tag == _VIEW_TAGS[1]:  # the full range of Dice, so that runs are comparable
         chart.SetYAxisRangeAuto(False)
         chart.SetYAxisRange(0.0, 1.0)
     seriesIDs = []
@@ -149,7 +149,7 @@ def _nodesOf(tag: str, kind: str) -> list:
 
 
 def _ensure(tag: str, kind: str, index: int, name: str):
-    """Return the node of a place; made where it is missing, such as after someone deleted it."""
+    """Return the node with this tag and index, created if missing."""
     for node in _nodesOf(tag, kind):
         if node.GetAttribute("PUMIT.Index") == str(index):
             return node
@@ -158,7 +158,7 @@ def _ensure(tag: str, kind: str, index: int, name: str):
     node.SetName(f"PUMIT {name}")
     node.SetAttribute("PUMIT.Plot", tag)
     node.SetAttribute("PUMIT.Index", str(index))
-    # A run has its own files: neither a scene nor its list of nodes need carry its curves.
+    # A run has its own files: scenes and node lists need not include its curves.
     node.SetSaveWithScene(False)
     node.SetHideFromEditors(True)
     return slicer.mrmlScene.AddNode(node)

@@ -1,4 +1,4 @@
-"""Slicer's dialogs for files, in a place where tests can answer for the user."""
+"""Slicer's file dialogs, replaceable in tests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class FileDialogs:
     """File dialogs.
 
     Args:
-        parent: The widget before which a dialog is shown.
+        parent: Parent widget of the dialogs.
         settings: Store of the last folder.
     """
 
@@ -22,7 +22,7 @@ class FileDialogs:
         self._settings = settings
 
     def saveModel(self, name: str) -> str:
-        """Where a model is to be written; empty where the user cancelled."""
+        """Return the file for a model's export; "" if cancelled."""
         folder = self._settings.value(_FOLDER_KEY, "") or qt.QDir.homePath()
         path = qt.QFileDialog.getSaveFileName(
             self._parent,
@@ -33,7 +33,7 @@ class FileDialogs:
         return self._remember(path)
 
     def openModel(self) -> str:
-        """Which model is to be taken in; empty where the user cancelled."""
+        """Return the model file to import; "" if cancelled."""
         path = qt.QFileDialog.getOpenFileName(
             self._parent,
             _("Import a model"),
@@ -43,7 +43,7 @@ class FileDialogs:
         return self._remember(path)
 
     def folder(self, title: str) -> str:
-        """Return a folder; empty where the user cancelled."""
+        """Return a folder; "" if cancelled."""
         start = self._settings.value(_FOLDER_KEY, "") or qt.QDir.homePath()
         return qt.QFileDialog.getExistingDirectory(self._parent, title, start) or ""
 

@@ -1,4 +1,4 @@
-"""A label that shows a picture file as wide as the panel is."""
+"""Label that shows an image file at the panel's width."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Any
 import qt
 from slicer.i18n import tr as _
 
-# On both sides of what a section holds.
+# Margins on both sides of a section's content.
 _MARGINS = 24
 
 
 class PictureLabel:
-    """Shows a PNG in a QLabel, smaller where the panel is narrow, and nothing where there is none.
+    """QLabel with a PNG, scaled down in a narrow panel, and hidden without a picture.
 
     Args:
-        label: The QLabel; it asks for no width.
-        highest: Most pixels of height.
+        label: The QLabel; it must not request a width.
+        highest: Maximum height in pixels.
     """
 
     def __init__(self, label, highest: int = 240) -> None:
         self._label = label
         self._highest = highest
         self._shown: tuple[Any, ...] = ()
-        # What is written in the picture is too small to read where the panel is narrow.
+        # Text in the picture is too small to read in a narrow panel.
         self._opener = _Opener(lambda: self._shown[0] if self._shown else None)
         label.installEventFilter(self._opener)
         label.setCursor(qt.QCursor(qt.Qt.PointingHandCursor))
@@ -35,8 +35,8 @@ class PictureLabel:
         label.hide()
 
     def show(self, path: Path | None) -> None:
-        """Show a file; one that is not there, or no picture, is not shown."""
-        # A label that is hidden has no width yet.
+        """Show a file; hide the label if it is missing or not an image."""
+        # A hidden label has no width yet.
         width = max(self._label.parentWidget().width - _MARGINS, 1)
         try:
             key = (path, path.stat().st_mtime_ns, width) if path is not None else ()
@@ -57,12 +57,12 @@ class PictureLabel:
                 qt.Qt.SmoothTransformation,
             )
         self._label.setPixmap(pixmap)
-        # The policy ignores the width that the picture asks for; its height has to be given.
+        # The size policy ignores the picture's size, so the height must be set.
         self._label.setMinimumHeight(pixmap.height())
 
 
 class _Opener(qt.QObject):
-    """Opens the file in the program that the system has for it, at a click."""
+    """Event filter that opens the file in the system's viewer at a click."""
 
     def __init__(self, path: Callable[[], Path | None]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A question within the panel, where a dialog would block all of Slicer."""
+"""Question inside the panel, since a dialog would block Slicer."""
 
 from __future__ import annotations
 
@@ -6,11 +6,7 @@ from collections.abc import Callable
 
 
 class QuestionBox:
-    """Asks one question at a time; a new one replaces it.
-
-    Args:
-        ui: Named widgets of the panel.
-    """
+    """Box for one question at a time; a new one replaces it."""
 
     def __init__(self, ui) -> None:
         self._ui = ui
@@ -22,7 +18,7 @@ class QuestionBox:
 
     @property
     def isOpen(self) -> bool:
-        """Whether an answer is awaited."""
+        """Whether a question is open."""
         return self._onYes is not None
 
     def ask(
@@ -32,13 +28,14 @@ class QuestionBox:
         onYes: Callable[[], None],
         isOpenWhile: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Ask.
+        """Show a question.
 
         Args:
-            text: The question, with what would happen.
+            text: The question, with the consequences.
             yes: Text of the button for yes.
-            onYes: Callback where the answer is yes.
-            isOpenWhile: Whether there is still a reason to ask; see `refresh`.
+            onYes: Callback for the answer yes.
+            isOpenWhile: Function that returns whether the question still applies; see
+                `refresh`.
         """
         self._onYes, self._isOpenWhile = onYes, isOpenWhile
         self._ui.questionLabel.text = text
@@ -46,12 +43,12 @@ class QuestionBox:
         self._ui.questionFrame.show()
 
     def refresh(self) -> None:
-        """Take the question back whose reason is gone."""
+        """Close a question that no longer applies."""
         if self.isOpen and not self._isOpenWhile():
             self.withdraw()
 
     def withdraw(self) -> None:
-        """Take the question back: nothing happens."""
+        """Close the question without an answer."""
         self._onYes = None
         self._ui.questionFrame.hide()
 

@@ -1,4 +1,4 @@
-"""Every value of the training as text, with the line that is wrong."""
+"""Editor of the whole recipe as text, which marks the wrong line."""
 
 from __future__ import annotations
 
@@ -9,19 +9,14 @@ _SOON_MS = 400
 
 
 class RecipeEditor:
-    """Shows the recipe, and hands over what the user writes into it.
-
-    Args:
-        ui: Named widgets of the panel.
-        logic: The module's logic.
-    """
+    """Text editor of the recipe, which passes on the user's edits."""
 
     def __init__(self, ui, logic) -> None:
         self._ui = ui
         self._logic = logic
         self._isShowing = False
         self._shownLine = 0
-        # A recipe is checked when the user pauses, not at each letter.
+        # A recipe is checked when the user pauses, not at each key.
         self._timer = qt.QTimer()
         self._timer.setSingleShot(True)
         self._timer.setInterval(_SOON_MS)
@@ -34,11 +29,11 @@ class RecipeEditor:
         ui.goToLineButton.connect("clicked()", self._goToLine)
 
     def close(self) -> None:
-        """Hand over nothing more."""
+        """Stop passing on edits."""
         self._timer.stop()
 
     def refresh(self) -> None:
-        """Show the recipe as it stands, unless the user's text is newer."""
+        """Show the current recipe, unless the user's text is newer."""
         ui, planning = self._ui, self._logic.planning
         if not self._timer.isActive() and ui.recipeEdit.plainText != planning.recipeText:
             self._isShowing = True
@@ -62,7 +57,7 @@ class RecipeEditor:
         )
 
     def _goToLine(self) -> None:
-        """Select the line that is wrong."""
+        """Select the line with the error."""
         edit, problem = self._ui.recipeEdit, self._logic.planning.recipeProblem
         if problem is None or problem.line < 1:
             return
@@ -96,7 +91,7 @@ class RecipeEditor:
 
 
 def problemText(problem) -> str:
-    """Return what is wrong, and where."""
+    """Return the problem with its line."""
     if problem.line < 1:
         return problem.sentence
     return _("Line {line}: {sentence}").format(line=problem.line, sentence=problem.sentence)

@@ -1,19 +1,19 @@
-"""The heading of a section with its state in a few words."""
+"""Heading of a section with its state in a few words."""
 
 from __future__ import annotations
 
 import qt
 
-# Pixels of a heading in the narrowest panel. In no case more: a heading asks for the width of its
-# text, so that a panel that once was wide could never be made narrow again.
+# Maximum width of a heading in pixels, for the narrowest panel: a heading requests the width of its
+# text, so a panel that was once wide could otherwise not be narrowed again.
 _MOST = 300
 
 
 class SectionTitle:
-    """Keeps the heading of a collapsible section up to date.
+    """Heading of a collapsible section.
 
     Args:
-        section: The ctkCollapsibleButton, whose text names it.
+        section: The ctkCollapsibleButton, whose text is its name.
     """
 
     def __init__(self, section) -> None:
@@ -21,7 +21,7 @@ class SectionTitle:
         self._name = section.text
 
     def showState(self, state: str) -> None:
-        """Say how things stand; empty for only the name."""
+        """Show the state; empty for the name only."""
         text = f"{self._name}: {state}" if state else self._name
         section = self._section
         shown = section.fontMetrics().elidedText(text, qt.Qt.ElideRight, _MOST)

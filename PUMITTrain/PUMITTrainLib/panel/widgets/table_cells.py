@@ -1,4 +1,4 @@
-"""Cells of tables: only those that changed are made again, so that what is edited stays open."""
+"""Table cells, of which only changed ones are replaced, so that open editors stay open."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import qt
 
-# Dark enough on light panels, light enough on dark ones.
+# Readable on light and dark panels.
 RED, AMBER, GREY = "#d0342c", "#c77700", "#888888"
 
 
@@ -16,8 +16,8 @@ class Cell:
 
     Attributes:
         text: Text of the cell.
-        tooltip: The whole sentence; the text where empty.
-        color: Colour of the text, as "#rrggbb"; empty for the panel's own.
+        tooltip: Full text; empty for the cell's text.
+        color: Colour of the text, as "#rrggbb"; empty for the default.
         picture: File of a small picture; empty for none.
         isChecked: State of a check box; None for no box.
         isEditable: Whether a double click edits it.
@@ -31,7 +31,7 @@ class Cell:
     isEditable: bool = False
 
     def item(self) -> qt.QTableWidgetItem:
-        """Return the cell for a table."""
+        """Return the table item of the cell."""
         item = qt.QTableWidgetItem(self.text)
         item.setToolTip(self.tooltip or self.text)
         flags = qt.Qt.ItemIsSelectable | qt.Qt.ItemIsEnabled
@@ -50,14 +50,14 @@ class Cell:
 
 
 class TableCells:
-    """Brings a QTableWidget to what it should show.
+    """Rows of a QTableWidget, updated to the given cells.
 
     Args:
         table: The widget.
         headers: Titles of its columns.
 
     Attributes:
-        isFilling: Whether cells change by this, and not by the user.
+        isFilling: Whether cells are being changed by this class and not by the user.
     """
 
     def __init__(self, table, headers: list[str]) -> None:
@@ -67,11 +67,11 @@ class TableCells:
         table.setColumnCount(len(headers))
         table.setHorizontalHeaderLabels(headers)
         table.verticalHeader().hide()
-        # Names of files differ at their ends more often than in their middles.
+        # File names differ at their ends more often than in the middle.
         table.setTextElideMode(qt.Qt.ElideMiddle)
 
     def setWidths(self, widths: dict[int, int], stretched: tuple[int, ...]) -> None:
-        """Give columns their widths; those that stretch share what is left, so that nothing hides.
+        """Set fixed column widths; stretched columns share the rest, so that none is hidden.
 
         Args:
             widths: Pixels of each column that keeps its width.
@@ -101,7 +101,7 @@ class TableCells:
         self._rows = rows
 
     def fitHeight(self, mostRows: int) -> None:
-        """Make the table as high as its rows, or as this many of them, with a bar to scroll."""
+        """Fit the height to the rows, at most this many, with a scroll bar."""
         table = self._table
         rows = min(max(len(self._rows), 1), mostRows)
         bar = table.horizontalScrollBar()
@@ -112,10 +112,10 @@ class TableCells:
             table.setFixedHeight(height)
 
     def forget(self, row: int) -> None:
-        """Make a row again the next time, as after the user edited it."""
+        """Replace a row at the next update, since the user edited it."""
         if 0 <= row < len(self._rows):
             self._rows[row] = ()
 
     def selectedRows(self) -> list[int]:
-        """Numbers of the selected rows."""
+        """Return the indices of the selected rows."""
         return sorted({item.row() for item in self._table.selectedItems()})

@@ -1,4 +1,4 @@
-"""Durations and moments in words."""
+"""Durations and times in words."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
 def inWords(seconds: float) -> str:
-    """Return a length of time: "40 s", "11 minutes", "2 h 5 min"."""
+    """Format a duration: "40 s", "11 minutes", "2 h 5 min"."""
     if seconds < 0.75 * _MINUTE:
         return _("{count} s").format(count=round(seconds))
     if seconds < 1.5 * _MINUTE:
@@ -22,11 +22,11 @@ def inWords(seconds: float) -> str:
 
 
 def agoInWords(moment: float, now: float | None = None) -> str:
-    """How long ago something was: "just now", "20 min ago", "3 days ago".
+    """Format the time since a moment: "just now", "20 min ago", "3 days ago".
 
     Args:
         moment: Unix time.
-        now: The present; the clock's where None.
+        now: Current Unix time; None for the clock's.
     """
     passed = (time.time() if now is None else now) - moment
     if passed < _MINUTE:
