@@ -1,4 +1,4 @@
-"""PUMIT: promptable segmentation of any medical scan, without Slicer and without Qt.
+"""PUMIT: promptable segmentation of medical scans, without Slicer and without Qt.
 
 Importing this package imports neither torch nor any other heavy library: the names below are
 looked up when they are first used.

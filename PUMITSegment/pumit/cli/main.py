@@ -87,7 +87,7 @@ class _Completion(argparse.Action):
 
 def parser_of(*chosen: str) -> argparse.ArgumentParser:
     """Make the parser, with the arguments of the chosen commands; others are only listed."""
-    parser = _Parser(prog="pumit", description="Promptable segmentation of any medical scan.")
+    parser = _Parser(prog="pumit", description="Promptable segmentation of medical scans.")
     parser.add_argument("--version", action="version", version=f"pumit {__version__}")
     parser.add_argument(
         "--print-completion",

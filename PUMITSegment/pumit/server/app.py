@@ -105,7 +105,7 @@ def create_app(
     app = FastAPI(
         title="PUMIT",
         version=__version__,
-        summary="Promptable segmentation of any medical scan",
+        summary="Promptable segmentation of medical scans",
         lifespan=lifespan,
         responses=_REFUSALS,
         docs_url=None,
