@@ -116,7 +116,7 @@ def segment_everything(
 ) -> LabelMap:
     """Segment all distinct structures without prompts or classes.
 
-    Costs one decoding per point, a few hundred in total.
+    Costs one decoding per point, often hundreds in total.
 
     Args:
         session: A session with an open volume; uses its embeddings and keeps its prompts.
