@@ -25,7 +25,7 @@ class AmbiguousSeriesError(VolumeError):
 
 
 class PromptError(PumitError):
-    """A prompt that cannot be used: outside the volume, empty, or only negative ones."""
+    """A prompt that cannot be used: outside the volume, empty, or only negative prompts."""
 
 
 class StructureError(PumitError):

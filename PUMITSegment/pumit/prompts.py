@@ -35,7 +35,7 @@ class PointPrompt:
         object.__setattr__(self, "point_lps", _point(self.point_lps, "A point"))
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON form, read back by `prompt_from_dict`."""
+        """Return the JSON form, read by `prompt_from_dict`."""
         return {"kind": "point", "point_lps": list(self.point_lps), "positive": self.is_positive}
 
 
@@ -68,7 +68,7 @@ class BoxPrompt:
         return BoxPrompt(tuple(corners))
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON form, read back by `prompt_from_dict`."""
+        """Return the JSON form, read by `prompt_from_dict`."""
         return {"kind": "box", "corners_lps": [list(c) for c in self.corners_lps]}
 
 
@@ -86,7 +86,7 @@ class ScribblePrompt:
         object.__setattr__(self, "points_lps", points)
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON form, read back by `prompt_from_dict`."""
+        """Return the JSON form, read by `prompt_from_dict`."""
         return {
             "kind": "scribble",
             "points_lps": [list(p) for p in self.points_lps],
@@ -116,7 +116,7 @@ class AnswerPrompt:
             raise PromptError(f"Answers are numbered from 1, got {self.number!r}.")
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON form, read back by `prompt_from_dict`."""
+        """Return the JSON form, read by `prompt_from_dict`."""
         return {"kind": "answer", "number": self.number}
 
 

@@ -252,7 +252,6 @@ class Segmentation:
     Attributes:
         volume: The segmented volume: grid, geometry and DICOM source.
         segments: At least one segment, with unique names, each on the volume's grid.
-        algorithm: Software that created them.
 
     Raises:
         ExportError: If there is no segment or two share a name.
@@ -312,7 +311,6 @@ class AnswerChoice:
 
     Attributes:
         number: Its number, from 1 (best score).
-        count: Number of answers.
     """
 
     number: int = 1
@@ -329,7 +327,6 @@ class PromptAnswer:
         expected_dice: Expected Dice with the ground truth, 0 to 1; None if unknown.
         places: Regions to check, the worst first, at most as many as requested.
         quality: Quality in words, from `expected_dice`; None if unknown.
-        choice: Which of the alternative answers it is.
     """
 
     mask: Mask
@@ -345,7 +342,6 @@ class PromptAnswer:
         Clicks in small structures often get such answers.
 
         Args:
-            prompts: The prompts that it answers.
             spacing_mm: Spacing of the scan, (D, H, W).
         """
         is_first = len(prompts) == 1 and isinstance(prompts[0], PointPrompt)

@@ -154,7 +154,6 @@ def _grid(mask: Mask) -> tuple[int, ...]:
 
 @lru_cache(maxsize=2)
 def _segmenter(model: str, device: str) -> Segmenter:
-    """Load a model, or return it from the cache."""
     from pumit.inference.interactive.segmenter import load_segmenter
 
     return load_segmenter(model, device=device)

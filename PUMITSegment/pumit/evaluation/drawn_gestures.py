@@ -100,6 +100,5 @@ def _start(axis: int, index: int) -> tuple[int, int, int]:
 
 
 def _bounds(mask: Mask) -> tuple[Corner, Corner]:
-    """Return the first and last voxel of a mask along each axis, (d, h, w) each."""
     window = ndimage.find_objects(mask.astype(np.uint8))[0]
     return np.array([s.start for s in window]), np.array([s.stop - 1 for s in window])

@@ -30,8 +30,6 @@ class CasePair:
 
     Attributes:
         case: File name without suffix.
-        prediction: File of the prediction, or None.
-        labels: File of the labels, or None.
     """
 
     case: str

@@ -227,8 +227,8 @@ def summarize(
 ) -> dict[str, dict[str, Mean]]:
     """Average metrics over cases, for each class and for all classes under "mean".
 
-    The latter is the mean over cases of each case's mean over its classes, so that its confidence
-    interval does not treat the classes of a case as independent.
+    The latter averages each case over its classes first, so that its confidence interval does not
+    treat the classes of a case as independent.
 
     Returns:
         Means by metric, for each class in order of appearance, then "mean".

@@ -186,7 +186,7 @@ def evaluate_case(
         folder: Folder with `image.nii.gz` and `label.nii.gz`.
         clicks: Number of scored clicks per target.
         until: Continue clicking up to this many clicks until the highest goal is reached.
-        gestures: Further `GESTURES` besides the box, each scored separately.
+        gestures: Further `GESTURES` in addition to the box, each scored separately.
         tolerance_mm: Tolerance of the normalised surface distance; None for no NSD. 0 means one
             in-plane voxel, for scans with unreliable spacing.
         human: Whether to score human-like prompts, too: a loose box, and random clicks in the

@@ -1,16 +1,18 @@
 """Conversion of scribbles, lassos and boxes given as voxels to prompts.
 
-Other viewers send drawings as masks on the scan's grid. The network accepts points along a line, so
-a stroke becomes its centre line, and a lasso the middle line of its area, by the same rule as in
+Other viewers send drawings as masks on the scan's grid. The network accepts points along a line.
+So a stroke becomes its centre line, and a lasso the middle line of its area, as in
 `PUMITSegmentLib.prompts.lasso`.
 
-Measured with the default model on 13 structures of eleven CT and MR scans (three of them seen in
-training), on the axial and coronal slices where each is largest, as Dice in 3D: middle line 0.675,
-deepest point 0.683, either with a box around the area 0.63, the box alone 0.60. The line was better
-in 11 of the 26 slices and worse in 7, in two of these by much, so the panel's rule was kept.
+Lassos were measured with the default model on 13 structures of eleven CT and MR scans (three of
+them seen in training), on the axial and coronal slices where each is largest. Dice in 3D was 0.675
+for the middle line, 0.683 for the deepest point, 0.63 for either with a box around the area, and
+0.60 for only the box. The line was better in 11 of the 26 slices and worse in 7, in two of these by
+much, so the panel's rule was kept.
 
-Negative boxes, drawn into the largest wrong part of eight answers to a first click: Dice before
-0.554, with the box's middle point 0.589, its middle line 0.555, four points in it 0.511.
+Negative boxes were drawn into the largest wrong part of eight answers to a first click. Dice was
+0.554 before, 0.589 with the box's middle point, 0.555 with its middle line, and 0.511 with four
+points in it.
 """
 
 from __future__ import annotations

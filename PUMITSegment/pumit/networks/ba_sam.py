@@ -83,10 +83,9 @@ def bias_mode_mask(positions: Tensor, beta: Tensor | Sequence[float] | float) ->
     """Compute the bias-mode mask b_ij = -beta_h * |p_i - p_j|, to be added to q_i . k_j.
 
     Differs from the source: the sign is negative, because the paper's +beta with positive slopes
-    would reward distance, while its text asks for a penalty. The distance is that on the grid,
-    because with the paper's |i - j| in the flattened sequence, vertical neighbours on a grid of 128
-    columns would be 128 apart. Positions of one column give the paper's 1-D form: a Toeplitz matrix
-    with a zero diagonal.
+    would reward distance, while its text asks for a penalty. The distance is that on the grid:
+    with the paper's |i - j|, vertical neighbours on a grid of 128 columns would be 128 apart.
+    Positions of one column give the paper's 1-D form: a Toeplitz matrix with a zero diagonal.
 
     Args:
         positions: Grid positions of the tokens, shape (N, 1), (N, 2) or (N, 3).

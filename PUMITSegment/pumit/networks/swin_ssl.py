@@ -41,7 +41,6 @@ class SwinSsl(nn.Module):
         feature_size: Width of the first stage, divisible by 12.
         drop_path: Stochastic depth rate of the last block.
         merging: Order in which patches are merged; see `swin_merging`.
-        contrast_size: Length of the contrastive embedding.
         official_tokens: Whether the rotation and contrastive heads read the first and second
             bottleneck token, as published. These are two neighbouring corners of the crop, often
             air. Otherwise each head reads the mean over all tokens; parameters are the same.
@@ -111,8 +110,6 @@ class SwinSsl(nn.Module):
 
 
 class _Doubled(nn.Module):
-    """Trilinear up-sampling by two."""
-
     def forward(self, x: Tensor) -> Tensor:
         return F.interpolate(x, scale_factor=2, mode="trilinear", align_corners=False)
 

@@ -23,9 +23,6 @@ class TokenDistance(ABC):
 
     With reversed queries, query and key indices add up instead of being subtracted, so a view with
     positive strides exists. Row r is token `length - 1 - r`, column c is token c.
-
-    Attributes:
-        length: Number of tokens.
     """
 
     length: int

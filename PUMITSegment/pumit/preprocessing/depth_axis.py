@@ -26,7 +26,6 @@ class DepthAxis:
 
     Attributes:
         axis: Index in the volume's array (D, H, W).
-        rule: Rule that determined it.
     """
 
     axis: int

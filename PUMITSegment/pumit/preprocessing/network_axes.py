@@ -32,9 +32,9 @@ class NetworkAxes:
 
         Args:
             orientation: With "anatomical", the other axes follow in the order superior, posterior,
-                left, and all axes run towards these, so the input does not depend on how a scan is
-                stored, and left and right are never confused. Nearly isotropic volumes have axial
-                slices. With "stored", only the depth axis is moved.
+                left, and all axes run towards these. So the input does not depend on how a scan is
+                stored. Nearly isotropic volumes have axial slices. With "stored", only the depth
+                axis is moved.
         """
         order = depth_first(volume.spacing_mm, volume.shape)
         if orientation == "stored":

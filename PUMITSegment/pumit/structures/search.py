@@ -36,7 +36,6 @@ class Candidate:
 
     Attributes:
         labels: Class values that together form the structure, from 1.
-        meaning: Coded meaning of the structure.
         parts: Name and candidate of each structure, if several are requested.
     """
 

@@ -57,7 +57,6 @@ class NetworkPlan:
         spacing_mm: Voxel size (d, h, w), depth first, mm.
         patch: Patch size (d, h, w), voxels.
         normalizations: Intensity normalization, one for all channels or one per channel.
-        orientation: Orientation of its axes.
     """
 
     spacing_mm: tuple[float, float, float]
@@ -114,7 +113,6 @@ class Member:
 
     Attributes:
         network: Network in evaluation mode on its device.
-        plan: Pre-processing plan of the network.
     """
 
     network: nn.Module
@@ -127,7 +125,6 @@ class AutomaticSegmenter:
 
     Attributes:
         network: Network in evaluation mode on its device.
-        plan: Pre-processing plan of the network.
         classes: Meaning of the output channels from 1 on (0 is background); with regions, from 0.
         has_regions: Whether classes may overlap.
         channels: Channels that a scan must have; see `preprocessing.channels`.

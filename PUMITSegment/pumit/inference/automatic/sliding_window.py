@@ -80,7 +80,7 @@ class SlidingWindow:
 
 @dataclass(frozen=True)
 class DepthChunk:
-    """Slices `start` to `stop` go through the network; `kept_from` to `kept_to` are kept."""
+    """Slices of a chunk: `start` to `stop` are computed, `kept_from` to `kept_to` are kept."""
 
     start: int
     stop: int

@@ -73,7 +73,7 @@ class Features(Protocol):
 
 
 class Engine(Protocol):
-    """Run the encoder and the decoder of a promptable network.
+    """Interface to run the encoder and the decoder of a promptable network.
 
     Attributes:
         name: "torch" or "openvino".

@@ -45,7 +45,7 @@ def grids(shape: Shape, da0: int) -> list[Shape]:
 
 
 class GraphLayers:
-    """Build layers from a network's weights.
+    """Builder of layers from a network's weights.
 
     Args:
         weights: Weights of the whole network, by name, float32.

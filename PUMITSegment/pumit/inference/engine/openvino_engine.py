@@ -137,8 +137,7 @@ class _Compiled:
     """Compiled encoder and decoder for one degree and field shape.
 
     Attributes:
-        encoder: Compiled graph and its inference request.
-        decoder: The same for the decoder.
+        encoder: Compiled graph and its inference request; likewise `decoder`.
         distances: Pairwise token distances, (1, 1, N, N).
         in_use: Lock held during inference.
     """
@@ -155,7 +154,7 @@ class _Compiled:
 
 
 class OpenVinoEngine:
-    """Run the promptable network with OpenVINO on the CPU.
+    """Engine with OpenVINO on the CPU.
 
     Each field is computed on all cores; two fields of one answer are processed at a time. Threads
     are not pinned to cores, since other programs may use them.
@@ -370,7 +369,7 @@ class OpenVinoEngine:
         key = (da0, shape)
         with self._lock:
             future = self._graphs.pop(key, None)
-            # A pending graph is compiled here at once, ahead of the queue.
+            # A pending graph is compiled here immediately, ahead of the queue.
             is_mine = future is None or future.cancel()
             if future is None or is_mine:
                 future = Future()
@@ -414,7 +413,7 @@ class OpenVinoEngine:
 
 @cache
 def _machine_and_code(core: openvino.Core) -> tuple[str, ...]:
-    """Return what compiled graphs depend on besides weights and sizes."""
+    """Return what compiled graphs depend on, apart from weights and sizes."""
     code = hashlib.sha256()
     for module in (decoder_code, encoder_code, layers_code):
         code.update(inspect.getsource(module).encode())

@@ -17,7 +17,7 @@ from pumit.networks.promptable.constants import BOX_LOWER, BOX_UPPER, NEGATIVE, 
 
 
 class PromptTokens:
-    """Turn prompts into tokens.
+    """Conversion of prompts to tokens.
 
     Args:
         weights: Weights of the whole network, by name.

@@ -12,7 +12,7 @@ from pumit.inference.engine.engine import R, T, map_in
 
 
 class SideBySide:
-    """Compute as many fields in parallel as PyTorch has threads, each in one thread.
+    """Thread pool that computes as many fields in parallel as PyTorch has threads.
 
     Operations on one field are small and gain little from several threads. On two cores, a first
     click on a CT took 1.5 s with two threads per field, and 1.0 s with two fields in parallel.

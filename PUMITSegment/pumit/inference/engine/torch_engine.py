@@ -19,7 +19,7 @@ from pumit.networks.pumit import Anisotropy
 
 @dataclass(frozen=True)
 class TorchFeatures:
-    """An embedding on the network's device."""
+    """Features of a field on the network's device."""
 
     embedding: ImageEmbedding
 
@@ -37,7 +37,7 @@ class TorchFeatures:
 
 
 class TorchEngine:
-    """Run the promptable network with PyTorch.
+    """Engine with PyTorch.
 
     Args:
         network: Network in evaluation mode on its device.

@@ -20,7 +20,7 @@ WIDE_MM = 100.0
 
 @dataclass(frozen=True)
 class FieldPlanner:
-    """Plan fields on a volume.
+    """Planner of fields on a volume.
 
     Attributes:
         shape: Volume grid (d, h, w), depth axis first.
@@ -125,7 +125,6 @@ class FieldPlanner:
         return self.size
 
     def _covering(self, extent_mm: float) -> float:
-        """Return the in-plane spacing of a field of this width, mm."""
         return extent_mm / self._most(lambda size: max(extent_mm / size, self.finest_mm))
 
     def around_click(self, index: npt.ArrayLike) -> list[Field]:

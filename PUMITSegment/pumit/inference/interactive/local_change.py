@@ -302,7 +302,6 @@ def near_places(
     hardly applied; a missing part is deep and mostly added.
 
     Args:
-        after: New answer.
         points: Points of the newest prompt, volume indices (d, h, w) and whether each is positive.
     """
     box = _difference(before, after)

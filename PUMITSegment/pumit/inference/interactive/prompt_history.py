@@ -111,7 +111,6 @@ class PromptHistory:
 
 
 def _added_bytes(before: State, after: State) -> int:
-    """Return the bytes that `after` adds to `before`."""
     total = _STATE_BYTES
     for segment, prompts in after.items():
         earlier = before.get(segment, ())

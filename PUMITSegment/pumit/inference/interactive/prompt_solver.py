@@ -71,7 +71,7 @@ MOST_ADDED = 2 / 3  # share of the missing part from which the correction is eno
 
 
 class PromptSolver:
-    """Turn prompts on one volume into masks.
+    """Solver that converts prompts on one volume to masks.
 
     Args:
         image: Scan to segment, depth axis first; several solvers may share it.

@@ -191,7 +191,6 @@ class PromptedSession(ABC):
             self._history.commit(rest)
 
     def _check_prompt(self, prompt: Prompt) -> None:
-        """Raise `PromptError` if a prompt does not fit the volume."""
         check_prompt(prompt, self.volume)
 
 

@@ -100,7 +100,7 @@ def load_sam(
 
 
 class SamSolver:
-    """Turn prompts on one volume into masks, slice by slice.
+    """Solver that converts prompts on one volume to masks, slice by slice.
 
     A click segments its own slice. A box segments every slice that it crosses; clicks correct the
     slice they are on. A mask prompt acts as its bounding box on each slice.

@@ -37,9 +37,9 @@ class InteractiveSession(PromptedSession):
     """An interactive segmentation session: prompts in, masks on the volume's grid out.
 
     Each field (a patch of the volume) is embedded once; segments share the embeddings and may
-    overlap. Every change of the prompts can be undone. A mask depends only on the prompts, so a
-    session can sleep: it keeps only its prompts and the compressed scan, wakes on the next request
-    and gives the same masks.
+    overlap. Every change of the prompts can be undone. A session can sleep: it keeps only its
+    prompts and the compressed scan, and wakes on the next request. Masks depend only on the
+    prompts, so they stay the same.
 
     Args:
         images: Cache of scans and embeddings. Sessions with the same model may share one within

@@ -22,7 +22,6 @@ class FieldAnswer:
 
     Attributes:
         logits: Logits (D, H, W), or None.
-        iou: Estimated IoU.
         spare: Further answers, offered only as alternatives.
     """
 
@@ -42,8 +41,6 @@ class SolverState:
         chosen: Index of the best-scored view.
         patch: The answer on the volume's grid, or None if there is no foreground.
         iou: Estimated IoU of the chosen answer before refinement.
-        box: The box prompt, or None.
-        num_points: Number of points so far.
         others: Alternative answers to a first prompt, the best-scored first, all distinct.
         count: Number of answers to choose from, the best one included.
         number: Number of the shown answer, from 1.

@@ -2,9 +2,9 @@
 
 A voxel's uncertainty is the difference between its label and the mean probability over the answer
 and all fields. It is high along blurred borders and where the fields disagree. Its local mean is
-the expected share of wrong voxels. Other cues found no more real errors in tests and are not used:
-answers to the flipped image, to moved prompts and without the earlier answer, missing image edges,
-and the distance from the clicks.
+the expected share of wrong voxels. Other cues found no more real errors in tests and are not used.
+These were answers to the flipped image, to moved prompts and without the previous answer, missing
+image edges, and the distance from the clicks.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SAMPLED_VOXELS = 400_000
 REACH = 0.1
 # Minimum distance between two regions, in radii.
 APART = 2.5
-# Lattice points added around the answer's box, where other fields may have foreground.
+# Margin around the answer's box, where other fields may have foreground.
 MARGIN = 2
 
 
@@ -146,7 +146,6 @@ def _places(
         wrong: Error probability at each lattice point.
         whole: The mask at full resolution in a box that contains it.
         start: First voxel of that box.
-        count: Maximum number of places.
     """
     # 3. Local mean of the error probability, over a radius proportional to the structure's size.
     voxel = lattice.spacing_mm[1:] if lattice.shape[0] == 1 else lattice.spacing_mm

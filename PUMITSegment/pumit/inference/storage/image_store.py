@@ -160,7 +160,7 @@ class OpenScan:
         channel: Channel index; ignored for colour images.
         order: Axis order that the model uses, depth first.
         key: Identifies an image among those of one scan.
-        level_bytes: Size of the image besides its voxels.
+        level_bytes: Size of the image without its voxels.
     """
 
     def __init__(self, store: ImageStore, scan: StoredScan, volume: Volume, channel: int) -> None:
@@ -253,7 +253,6 @@ class ImageStore:
         max_embedding_bytes: Maximum total size of all embeddings.
 
     Attributes:
-        embeddings: Embeddings of all images.
         make_room: Called with the bytes about to be allocated, and whether the scan is new. May
             send other sessions to sleep; raises if there is no room.
     """
@@ -338,7 +337,7 @@ def _depth_first(
 
 
 def _image_bytes(image: StoredImage, voxels: Array | None) -> int:
-    """Return the size of an image besides the voxels it was made from, bytes."""
+    """Return the size of an image without the scan's voxels that it shares, bytes."""
     pyramid = image.pyramid
     is_own = voxels is None or not np.may_share_memory(pyramid.array, voxels)
     own = pyramid.array.nbytes if is_own else 0

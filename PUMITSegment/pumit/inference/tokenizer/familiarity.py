@@ -15,10 +15,10 @@ The scale is part of the tokenizer's recipe and is fitted by
 
 `usual` holds the 5th, 50th and 95th percentile over known images. The cost of a metric is its
 weight (one for low, one for high values) times its distance from the median. The distance is 1 at
-the outer percentile and clipped to `FARTHEST`. The score is 100 % / (1 + exp(costs - bias)): a
-logistic regression with non-negative weights, so nothing unusual makes an image more familiar, and
-each metric's contribution is known. It estimates the share of known images among similar reference
-images, with known and odd ones equally frequent.
+the outer percentile and clipped to `FARTHEST`. The score is 100 % / (1 + exp(costs - bias)), a
+logistic regression. Its weights are not negative, so nothing unusual makes an image more familiar,
+and each metric's contribution is known. It estimates the share of known images among similar
+reference images, with known and odd ones equally frequent.
 """
 
 from __future__ import annotations

@@ -310,7 +310,6 @@ def _bump(shape: Grid) -> Tensor:
 def _sentence(
     judged: Familiarity | None, psnr_db: float, reference: object, *, is_too_small: bool
 ) -> str:
-    """Return the summary of familiarity and reconstruction quality."""
     sentence = quality(psnr_db, reference)
     if judged is not None:
         return f"{judged.sentence} {sentence}"

@@ -33,7 +33,6 @@ class HyMambaEncoder(nn.Module):
         depths: Number of MedNeXt blocks after each pooling.
         expansions: Bottleneck expansion of the blocks after each pooling.
         poolings: Factors of each pooling along (d, h, w); 1 keeps an axis.
-        num_layers: Number of Mamba layers.
         mlp_ratio: See `MambaLayer`.
         state: See `MambaBlock`, also for `conv`, `expand` and `dt_rank`.
         reads_finest: Whether a decoder uses the finest map; otherwise it has no skip block.

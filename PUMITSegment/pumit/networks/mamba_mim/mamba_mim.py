@@ -148,8 +148,7 @@ class HyMambaMim(MambaMim):
     """MambaMIM with HyMamba's encoder; the decoder does not use its finest map.
 
     Args:
-        decoder_widths: See `MambaMim`.
-        official_compat: See `MambaMim`.
+        decoder_widths: See `MambaMim`, also for `official_compat`.
         encoder: Sizes of the `HyMambaEncoder`.
     """
 
@@ -174,8 +173,8 @@ class UnetrMambaMim(MambaMim):
     """MambaMIM with a Vision Mamba encoder ("a special case in hybrid models"), without maps.
 
     Args:
-        decoder_widths: See `MambaMim`; one more than log2 of the patch's longest side.
-        official_compat: See `MambaMim`.
+        decoder_widths: See `MambaMim`, also for `official_compat`; one more than log2 of the
+            patch's longest side.
         encoder: Sizes of the `VisionMambaEncoder`.
     """
 

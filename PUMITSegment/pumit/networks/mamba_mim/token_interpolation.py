@@ -25,10 +25,6 @@ QUIRKS = {
 def quirks_of(official_compat: bool | Collection[str], known: Collection[str]) -> frozenset[str]:
     """Return the requested quirks: all for True, none for False, or the named ones.
 
-    Args:
-        official_compat: True, False, or names.
-        known: All valid names.
-
     Raises:
         ValueError: If a name is unknown.
     """

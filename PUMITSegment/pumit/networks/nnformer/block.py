@@ -18,7 +18,6 @@ class VolumeBlock(nn.Module):
     Args:
         is_shifted: Whether local volumes are shifted by half their size.
         mlp_ratio: Hidden width of the MLP, in multiples of `dim`.
-        drop_path: Stochastic depth rate.
 
     Source:
         nnFormer, eq. 1.
@@ -54,7 +53,6 @@ class SkipBlock(nn.Module):
 
     Args:
         mlp_ratio: Hidden width of the MLP, in multiples of `dim`.
-        drop_path: Stochastic depth rate.
 
     Source:
         nnFormer, section III-D, "Skip Attention"; norm and residual as in the authors' code.

@@ -1,8 +1,8 @@
 """Geodesic distance to the prompts: the accumulated intensity change along the cheapest path.
 
-Crossing a border is expensive, which a Euclidean distance does not see: two organs of equal
-intensity that do not touch are far apart, while a bent vessel is near to itself. Classical
-interactive methods segment by it, and networks learn faster with it.
+Crossing a border is expensive, in contrast to Euclidean distance. Two organs of equal intensity
+that do not touch are far apart, while the ends of a bent vessel are close. Classical interactive
+methods segment by it, and networks learn faster with it.
 
 Source:
     Criminisi et al., GeoS, 2008; Wang et al., DeepIGeoS, 2018, section 3.2.1.

@@ -55,7 +55,7 @@ class ImageEmbedding:
 
 
 class ContextPath(nn.Module):
-    """Upsample the ViT's context features to 1/2 resolution.
+    """Up-sampling path of the ViT's context features to 1/2 resolution.
 
     Args:
         widths: Stem channels at full, 1/2 and 1/4 resolution.

@@ -87,7 +87,7 @@ class TwoWayBlock(nn.Module):
 
 
 class IoUHead(nn.Module):
-    """Estimate the IoU of each mask from the tokens and the mask itself.
+    """Head that estimates the IoU of each mask from the tokens and the mask itself.
 
     Soft statistics of the mask tell more than the prompts: its certainty, and the features inside
     it and along its border, at 1/2 resolution. No gradient flows back into the masks.
@@ -136,7 +136,7 @@ class IoUHead(nn.Module):
 
 
 class MaskDecoder(nn.Module):
-    """Turn an image embedding and prompts into masks and their estimated IoU.
+    """Decoder: image embedding and prompts in, mask logits and IoU estimates out.
 
     Args:
         widths: Stem channels at full, 1/2 and 1/4 resolution.

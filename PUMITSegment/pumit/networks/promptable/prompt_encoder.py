@@ -92,7 +92,7 @@ def box_likeness(image: Tensor, margin: Tensor, prompts: PromptBatch) -> list[Te
 
 
 class PromptEncoder(nn.Module):
-    """Encode points, boxes and a prior mask.
+    """Encoder of points, boxes and a prior mask.
 
     Tokens as in SAM: Fourier features of the position plus a learned vector per kind, and in
     addition the image feature at the point. Maps, at 1/2 resolution: nearness to positive and
@@ -281,7 +281,7 @@ class PromptEncoder(nn.Module):
         return [*maps, difference * prompts.has_box[:, None, None, None]]
 
     def shown(self, dense: Tensor) -> Tensor:
-        """Return the shown maps: those that feed the output layers directly, besides the prior.
+        """Return the shown maps, which feed the output layers directly, as does the prior.
 
         A thresholded geodesic distance or class likeness is already a usable mask and need not be
         learned through coarse features.

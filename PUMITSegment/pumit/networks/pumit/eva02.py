@@ -2,8 +2,8 @@
 
 Both networks share, so that weights carry over: pre-norm blocks; biases on q and v but not on k; no
 norm inside the attention; the feed-forward's sub-norm. Rotary positions act on interleaved pairs,
-the first half for rows and the second for columns, with base 10000, none for the class token, and
-integer positions on the published grid of 16 x 16 patches.
+the first half for rows and the second for columns, with base 10000. Positions are integers on the
+published grid of 16 x 16 patches; the class token has none.
 
 Differences, the same as in PUMIT:
 
