@@ -1,1 +1,1 @@
-"""Inference: interactive and automatic segmentation, classification, and tokenization."""
+"""Inference: interactive and automatic segmentation, classification, and tokenisation."""

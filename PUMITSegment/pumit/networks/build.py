@@ -198,7 +198,7 @@ RECIPES: dict[str, NetworkRecipe] = {
     "pumit_encoder_small": NetworkRecipe(
         "pumit.networks.promptable.segmentation",
         "EncodedSegmentation",
-        # Same image encoder as the shipped promptable model, to initialize from its weights.
+        # Same image encoder as the shipped promptable model, to initialise from its weights.
         {
             "in_channels": 1,
             "num_classes": 2,

@@ -24,7 +24,7 @@ COLOUR_CHANNELS = (3, 4)
 
 @dataclass(frozen=True)
 class ClassifierInput:
-    """Grid and normalization of a classifier's images.
+    """Grid and normalisation of a classifier's images.
 
     The scan is stretched to the grid regardless of its voxel size, as in the source, so crop it to
     the object of interest first.
@@ -32,7 +32,7 @@ class ClassifierInput:
     Attributes:
         size: Grid (d, h, w), voxels.
         channels: Channels of the network; a grey image is repeated.
-        normalization: Intensity normalization, by default the percentiles 0.5 and 99.5 to 0..1.
+        normalization: Intensity normalisation, by default the percentiles 0.5 and 99.5 to 0..1.
         orientation: Orientation of the axes, see `NetworkAxes.of`.
         factor: Intensity factor at inference; 0.5 after training with random factors from 0 to 1.
 
@@ -95,7 +95,7 @@ class ClassifierInput:
         }
 
     def prepare(self, volume: Volume) -> Tensor:
-        """Resample and normalize a volume, without applying `factor`.
+        """Resample and normalise a volume, without applying `factor`.
 
         Returns:
             float32, (channels, *size), or (1, *size) if all channels are equal.

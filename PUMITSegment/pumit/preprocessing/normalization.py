@@ -1,4 +1,4 @@
-"""Intensity normalization of automatic models, classifiers and tokenizers."""
+"""Intensity normalisation of automatic models, classifiers and tokenizers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SAMPLED_VOXELS = 4_000_000
 
 @dataclass(frozen=True)
 class Normalization:
-    """Intensity normalization.
+    """Intensity normalisation.
 
     Attributes:
         method: "range" maps fixed intensities (CT in HU), "percentiles" those of the volume, both

@@ -1,4 +1,4 @@
-"""Image preparation for pre-training: depth first, normalized, cropped, limited in size."""
+"""Image preparation for pre-training: depth first, normalised, cropped, limited in size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pre-processing of slices and photographs for SAM: resizing, padding and normalization."""
+"""Pre-processing of slices and photographs for SAM: resizing, padding and normalisation."""
 
 from __future__ import annotations
 

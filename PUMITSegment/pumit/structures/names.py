@@ -46,7 +46,7 @@ class RequestedStructure:
     """A parsed request for a structure.
 
     Attributes:
-        words: Normalized words, to compare with a model's class names.
+        words: Normalised words, to compare with a model's class names.
         meanings: Codes; several for a group, none if no code is known.
         is_everything: Whether all classes of a model are requested.
         parts: Individual structures, if the text names several.
@@ -109,7 +109,7 @@ def compact(words: Iterable[str]) -> str:
 
 
 def words_of(name: str) -> tuple[str, ...]:
-    """Normalize a name to words: lower case, unified spelling, sides first, no articles."""
+    """Normalise a name to words: lower case, unified spelling, sides first, no articles."""
     plain = [_SPELLINGS.get(w, w) for w in re.findall(r"\w+", name.lower().replace("_", " "))]
     kept = [w for w in plain if w not in _FILLERS] or plain
     return (*(w for w in kept if w in _SIDES), *(w for w in kept if w not in _SIDES))

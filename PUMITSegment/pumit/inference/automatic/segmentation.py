@@ -51,12 +51,12 @@ MAX_GRID_VOXELS = 1 << 29
 
 @dataclass(frozen=True)
 class NetworkPlan:
-    """Pre-processing plan of an automatic network: grid, patch and normalization.
+    """Pre-processing plan of an automatic network: grid, patch and normalisation.
 
     Attributes:
         spacing_mm: Voxel size (d, h, w), depth first, mm.
         patch: Patch size (d, h, w), voxels.
-        normalizations: Intensity normalization, one for all channels or one per channel.
+        normalizations: Intensity normalisation, one for all channels or one per channel.
     """
 
     spacing_mm: tuple[float, float, float]

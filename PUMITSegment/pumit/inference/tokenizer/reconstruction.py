@@ -53,7 +53,7 @@ _SSIM_SLICES = 100
 
 @dataclass(frozen=True)
 class TokenizerPlan:
-    """Window size, normalization and reference metrics of a tokenizer.
+    """Window size, normalisation and reference metrics of a tokenizer.
 
     Attributes:
         in_plane: In-plane side of a window, voxels, a multiple of 16.
@@ -119,7 +119,7 @@ class Tokenizer:
     def reconstruct(
         self, volume: Volume, *, channel: int = 0, watch: Watch = UNWATCHED
     ) -> Reconstruction:
-        """Tokenize and reconstruct a scan.
+        """Tokenise and reconstruct a scan.
 
         Args:
             volume: The scan; colour is converted to grey.
@@ -129,7 +129,7 @@ class Tokenizer:
             Cancelled: If the caller cancelled it.
             VolumeError: If all voxels are equal, or some are not finite.
         """
-        # 1. Pre-process: depth first, normalized intensities, (D, H, W).
+        # 1. Pre-process: depth first, normalised intensities, (D, H, W).
         order = depth_first(volume.spacing_mm, volume.shape)
         source = grey(volume, channel).transpose(order)
         scaling = self._scaling(source)
@@ -196,7 +196,7 @@ class Tokenizer:
     def _through(
         self, image: Tensor, anisotropy: Anisotropy, watch: Watch
     ) -> tuple[npt.NDArray[np.float32], TokenCells]:
-        """Reconstruct a normalized image (d, h, w), blending overlapping windows."""
+        """Reconstruct a normalised image (d, h, w), blending overlapping windows."""
         d, h, w = image.shape
         # 1. Overlapping windows, aligned to cells.
         window, unit = self.plan.window((d, h, w), anisotropy)

@@ -26,7 +26,7 @@ class HyMamba(nn.Module):
             PUMIT 0.2 and before.
 
     Attributes:
-        encoder: Encoder, which masked pre-training initializes.
+        encoder: Encoder, which masked pre-training initialises.
         stride: Field sizes are padded to multiples of this, (d, h, w).
 
     Raises:

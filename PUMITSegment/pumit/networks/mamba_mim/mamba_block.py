@@ -24,7 +24,7 @@ class MambaBlock(nn.Module):
         conv: Kernel size of the causal convolution.
         expand: Inner width, in multiples of `dim`.
         dt_rank: Rank of the projection to the steps.
-        official_compat: Initialize as MambaMIM's published code, which re-initializes all linear
+        official_compat: Initialise as MambaMIM's published code, which re-initialises all linear
             layers (Xavier, zero biases). Initial steps are then near softplus(0) = 0.69 instead of
             between 0.001 and 0.1.
 
@@ -90,7 +90,7 @@ class MambaBlock(nn.Module):
         return image.squeeze(2).transpose(1, 2)
 
     def _draw_steps(self, dt_rank: int) -> None:
-        """Initialize the step projection so that steps are log-uniformly distributed."""
+        """Initialise the step projection so that steps are log-uniformly distributed."""
         nn.init.uniform_(self.dt_proj.weight, -(dt_rank**-0.5), dt_rank**-0.5)
         least, most = math.log(LEAST_STEP), math.log(MOST_STEP)
         step = torch.empty_like(self.dt_proj.bias).uniform_(least, most).exp()
@@ -99,7 +99,7 @@ class MambaBlock(nn.Module):
             self.dt_proj.bias.copy_(step + torch.log(-torch.expm1(-step)))
 
     def draw_linear_layers(self) -> None:
-        """Re-initialize all linear layers as `official_compat` does."""
+        """Re-initialise all linear layers as `official_compat` does."""
         for layer in (self.in_proj, self.x_proj, self.dt_proj, self.out_proj):
             nn.init.xavier_uniform_(layer.weight)
         nn.init.zeros_(self.dt_proj.bias)

@@ -27,7 +27,7 @@ class UnetrMamba(nn.Module):
         state: See `MambaBlock`, also for `conv`, `expand` and `dt_rank`.
 
     Attributes:
-        encoder: Encoder, which masked pre-training initializes.
+        encoder: Encoder, which masked pre-training initialises.
         stride: Field sizes are padded to multiples of this, (d, h, w).
 
     Raises:

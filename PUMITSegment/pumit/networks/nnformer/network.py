@@ -228,7 +228,7 @@ def global_windows(windows: Sequence[Sequence[int]], grids: Sequence[Grid]) -> l
 
 
 def _begin(module: nn.Module) -> None:
-    """Initialize linear layers as Swin Transformer does; convolutions keep torch's default."""
+    """Initialise linear layers as Swin Transformer does; convolutions keep torch's default."""
     if isinstance(module, nn.Linear):
         nn.init.trunc_normal_(module.weight, std=0.02)
         nn.init.zeros_(module.bias)

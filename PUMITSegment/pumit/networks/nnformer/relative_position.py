@@ -49,7 +49,7 @@ class RelativePositionBias(nn.Module):
         return self.table.index_select(0, index).T.reshape(-1, n, n)
 
     def take(self, table: Tensor, window: Grid) -> None:
-        """Initialize from the table (offsets, heads) of another window.
+        """Initialise from the table (offsets, heads) of another window.
 
         Missing offsets are filled with the nearest available one.
 

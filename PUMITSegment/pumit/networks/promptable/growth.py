@@ -33,7 +33,7 @@ def with_class_path(state: Mapping[str, Tensor], network: PromptableNetwork) -> 
         grown[PROTOTYPES] = own[PROTOTYPES]
     if PROTOTYPES not in own:
         grown.pop(PROTOTYPES, None)
-    # Attention with normalized queries and keys is re-initialized: without normalization they may
+    # Attention with normalised queries and keys is re-initialised: without normalisation they may
     # have grown so large that training hardly changes their directions.
     scales = [name for name in own if name.endswith(SCALE) and name not in state]
     for scale in scales:

@@ -29,7 +29,7 @@ class PromptableNetwork(nn.Module):
         class_channels: Channels of the prompt-independent class vectors, which separate voxels of
             different structures; 0 for none.
         num_classes: Number of structures and backgrounds that the class vectors are trained on.
-        qk_norm: Whether the decoder's attention normalizes queries and keys.
+        qk_norm: Whether the decoder's attention normalises queries and keys.
 
     Raises:
         ValueError: If the sizes do not fit together.

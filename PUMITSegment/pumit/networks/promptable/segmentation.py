@@ -1,4 +1,4 @@
-"""Automatic segmentation initialized from the image encoder of the promptable network."""
+"""Automatic segmentation initialised from the image encoder of the promptable network."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SAMPLED = 1 << 18  # approximate number of voxels sampled for the quantiles
 class EncodedSegmentation(nn.Module):
     """Multi-class segmentation on the stem, ViT and class vectors of the promptable network.
 
-    The encoder gets the same equalised channels as for clicks. The normalized intensities, which
+    The encoder gets the same equalised channels as for clicks. The normalised intensities, which
     are absolute in CT, are added at full resolution.
 
     Args:
@@ -35,7 +35,7 @@ class EncodedSegmentation(nn.Module):
         head_width: See `SegmentationHead`.
 
     Attributes:
-        encoder: Image encoder, which may be initialized from the promptable network.
+        encoder: Image encoder, which may be initialised from the promptable network.
         stride: Field sizes are padded to multiples of this, (d, h, w).
 
     Source:
@@ -94,7 +94,7 @@ class EncodedSegmentation(nn.Module):
         """Segment an image.
 
         Args:
-            x: Normalized intensities, shape (B, in_channels, D, H, W).
+            x: Normalised intensities, shape (B, in_channels, D, H, W).
             deep_supervision: Whether to return the logits of every head.
 
         Returns:

@@ -1,4 +1,4 @@
-"""Soft vector quantization, and the regularizer that keeps its tokens diverse and sharp."""
+"""Soft vector quantisation, and the regulariser that keeps its tokens diverse and sharp."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ class SoftVectorQuantizer(nn.Module):
 
 
 def prior_regularization(probabilities: Tensor, *, dim: int | None = None) -> tuple[Tensor, Tensor]:
-    """Return the two terms of the extended prior distribution regularization.
+    """Return the two terms of the extended prior distribution regularisation.
 
-    Means are over batch, grid and, if torch.distributed is initialized, all processes; each cell
+    Means are over batch, grid and, if torch.distributed is initialised, all processes; each cell
     counts once. Gradients are all-reduced, too, as DDP's averaging over processes expects. The loss
     is lambda_1 * first + lambda_2 * second.
 

@@ -111,7 +111,7 @@ class _AdaptiveKernel(nn.Module):
         ):
             return sum_depth_groups(weight, depth)
         known = self._depth_sums.get(depth)
-        # Loading and optimizer steps increment the version; moving and casting replace the memory.
+        # Loading and optimiser steps increment the version; moving and casting replace the memory.
         if (
             known is None
             or known.version != weight._version

@@ -93,7 +93,7 @@ class VitPyramid(nn.Module):
 class SegmentationHead(nn.Conv3d):
     """1^3 convolution to logits, with a gain that lets few channels learn as fast as many.
 
-    With Adam-like optimizers every weight moves by about the same step, so a logit's change is
+    With Adam-like optimisers every weight moves by about the same step, so a logit's change is
     proportional to its number of input channels. Without the gain, a head of eight channels needed
     hundreds of steps for a class that its features separated within the first dozens.
 

@@ -129,6 +129,6 @@ class VisualTokenizer(nn.Module):
         return self.decoder(embedding, anisotropy.down(4))
 
     def forward(self, x: Tensor, anisotropy: Anisotropy) -> TokenizerOutput:
-        """Tokenize and reconstruct; see `tokenize`."""
+        """Tokenise and reconstruct; see `tokenize`."""
         tokens = self.tokenize(x, anisotropy)
         return TokenizerOutput(self.decode(tokens.embedding, anisotropy), tokens)

@@ -179,7 +179,7 @@ class UniversalViT(nn.Module):
 
 
 def initialize_linear(module: nn.Module) -> None:
-    """Initialize a linear layer with truncated normal weights (std 0.02) and zero biases."""
+    """Initialise a linear layer with truncated normal weights (std 0.02) and zero biases."""
     if isinstance(module, nn.Linear):
         nn.init.trunc_normal_(module.weight, std=0.02)
         if module.bias is not None:
